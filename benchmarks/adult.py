@@ -80,5 +80,12 @@ def audited(job: Job, key_name: str, tables: Mapping[str, Any] | None = None) ->
         key_name: Name of the noise key.
         tables: Data in memory, by party, in place of the files that the job names.
     """
+    return measured(job, key_name, tables)[0]
+
+
+def measured(job: Job, key_name: str, tables: Mapping[str, Any] | None = None) -> tuple[RunAudit, float]:
+    """The same, with the headline metric of the model on held-out rows."""
     with scratch_keys(key_name) as (folder, keys):
-        return execute(job, folder / "run", Options(keys, tables=tables or {}), Progress()).audit.runs[RunKind.THIS_RUN]
+        run = execute(job, folder / "run", Options(keys, tables=tables or {}), Progress())
+        utility = run.summary.utility
+        return run.audit.runs[RunKind.THIS_RUN], utility.rows[0].metrics[utility.metric] or 0.0

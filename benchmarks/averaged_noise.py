@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchmarks.adult import adult_job, audited
+from benchmarks.party_leaks import Values, leaks_of, means, over_seeds
 from cutlayer.config import Job
 
 EPOCHS, BATCH = 20, 512
 SETTINGS: Mapping[str, tuple[str, str, Mapping[str, Any]]] = {
-    "education (16 classes), iso_noise 5": ("education", "multiclass", {"iso_noise": {"ratio": 5.0}}),
+    "education (16 classes), iso_noise 5": ("education", "multiclass", {"iso_noise": {"ratio": 5.0, "form": "paper"}}),
     "age (regression), noisy_gradient 0.02": ("age", "regression", {"noisy_gradient": {"scale": 0.02}}),
     "income, gradient_compression 0.004": ("income", "binary", {"gradient_compression": {"keep": 0.004}}),
 }
@@ -59,29 +60,21 @@ class AveragedNoise:
 def averaged_noise(seeds: int) -> AveragedNoise:
     """Train and audit every setting with the seeds 1, 2, ..."""
     parties = []
-    for setting in SETTINGS:
-        runs = [_audited(setting, seed) for seed in range(1, seeds + 1)]
-        for party in runs[0]:
-            columns = list(zip(*(run[party] for run in runs), strict=True))
-            spread = statistics.stdev(columns[1]) if seeds > 1 else 0.0
-            before, averaged, embedding, own = (round(statistics.mean(values), 3) for values in columns)
-            parties.append(AveragedParty(setting, party, before, averaged, embedding, own, round(spread, 4)))
+    for setting, party, columns in over_seeds(SETTINGS, _read, seeds):
+        spread = statistics.stdev(columns[1]) if seeds > 1 else 0.0
+        parties.append(AveragedParty(setting, party, *means(columns), spread=round(spread, 4)))
     return AveragedNoise("averaged_noise", seeds, tuple(parties))
 
 
-def _audited(setting: str, seed: int) -> dict[str, tuple[float, float, float, float]]:
+def _read(setting: str, seed: int) -> Values:
     """By passive party: before, averaged, embedding and own columns."""
     job = job_of(setting, seed)
     audit = audited(job, f"{setting} {seed}")
     read = {}
     for party in job.passives:
-        own = [leak for leak in audit.leaks if leak.party == party]
-        gradients = {leak.attack: leak.leak for leak in own if leak.message == "gradient"}
-        before = max(value for attack, value in gradients.items() if attack not in NEW)
-        averaged = max(gradients.get(attack, 0.5) for attack in NEW)
-        embedding = max(leak.leak for leak in own if leak.message == "embedding")
-        baseline = audit.baseline(party)
-        read[party] = (before, averaged, embedding, (baseline and baseline.own_columns) or 0.5)
+        leaks = leaks_of(audit, party)
+        before, averaged = leaks.gradient(without=NEW), leaks.gradient(alone=NEW)
+        read[party] = (before, averaged, leaks.embedding, leaks.own_columns)
     return read
 
 

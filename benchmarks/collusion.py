@@ -20,10 +20,10 @@ from cutlayer.results.leaks import worst_of
 LABEL_FREE = "label_free, sketches"
 SETTINGS: Mapping[str, Mapping[str, Any]] = {
     "undefended": {},
-    "marvell 0.16": {"marvell": {"sum_kl": 0.16}},
-    "marvell 4": {"marvell": {"sum_kl": 4.0}},
-    "iso_noise 1": {"iso_noise": {"ratio": 1.0}},
-    "iso_noise 5": {"iso_noise": {"ratio": 5.0}},
+    "marvell 0.16": {"marvell": {"sum_kl": 0.16, "form": "shared"}},
+    "marvell 4": {"marvell": {"sum_kl": 4.0, "form": "shared"}},
+    "iso_noise 1": {"iso_noise": {"ratio": 1.0, "form": "paper"}},
+    "iso_noise 5": {"iso_noise": {"ratio": 5.0, "form": "paper"}},
     "label_dp 1": {"label_dp": {"eps": 1.0}},
     LABEL_FREE: {},
 }

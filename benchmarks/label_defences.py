@@ -24,12 +24,12 @@ PARTY = "census_office"
 SETTINGS: Mapping[str, Mapping[str, Any]] = {
     "undefended": {},
     "marvell, paper, sum_kl 0.16": {"marvell": {"sum_kl": 0.16, "form": "paper"}},
-    "marvell, sum_kl 0.16": {"marvell": {"sum_kl": 0.16}},
-    "marvell, sum_kl 0.64": {"marvell": {"sum_kl": 0.64}},
-    "iso_noise, ratio 25": {"iso_noise": {"ratio": 25.0}},
-    "iso_noise, ratio 12": {"iso_noise": {"ratio": 12.0}},
+    "marvell, sum_kl 0.16": {"marvell": {"sum_kl": 0.16, "form": "shared"}},
+    "marvell, sum_kl 0.64": {"marvell": {"sum_kl": 0.64, "form": "shared"}},
+    "iso_noise, ratio 25": {"iso_noise": {"ratio": 25.0, "form": "paper"}},
+    "iso_noise, ratio 12": {"iso_noise": {"ratio": 12.0, "form": "paper"}},
     "max_norm, paper": {"max_norm": {"form": "paper"}},
-    "max_norm, once": {"max_norm": {}},
+    "max_norm, once": {"max_norm": {"form": "once"}},
 }
 
 

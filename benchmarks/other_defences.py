@@ -6,13 +6,13 @@ without `co_training` and without the variant `axis` of `similarity`, and `now` 
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from benchmarks.adult import adult_job, audited
 from benchmarks.averaged_noise import BATCH
+from benchmarks.party_leaks import Values, leaks_of, means, over_seeds
 from cutlayer.config import Job, validated
 from cutlayer.results.leaks import LeakResult
 
@@ -49,18 +49,19 @@ def _education(privacy: Mapping[str, Any]) -> Setting:
     return Setting("education", "multiclass", privacy)
 
 
+_MAX_NORM: Mapping[str, Any] = {"max_norm": {"form": "once"}}
 _DRAWN: Mapping[str, Any] = {"label_dp": {"eps": 1.0}}
 SETTINGS: Mapping[str, Setting] = {
-    "income, max_norm": _income({"max_norm": {}}),
-    "education, max_norm": _education({"max_norm": {}}),
-    "income, max_norm, top model laser": _income({"max_norm": {}}, "laser"),
+    "income, max_norm": _income(_MAX_NORM),
+    "education, max_norm": _education(_MAX_NORM),
+    "income, max_norm, top model laser": _income(_MAX_NORM, "laser"),
     "income, max_norm, paper": _income({"max_norm": {"form": "paper"}}),
-    "income, max_norm + discrete_sgd 1": _income({"max_norm": {}, "discrete_sgd": {"levels": 1}}),
+    "income, max_norm + discrete_sgd 1": _income({**_MAX_NORM, "discrete_sgd": {"levels": 1}}),
     "income, ppdl 0.75, scale 0.0001": _income({"ppdl": {"theta": 0.75, "scale": 0.0001}}),
     "income, dcor 0.03 whitened + label_dp 1": _income({"dcor": {"alpha": 0.03, "form": "whitened"}, **_DRAWN}),
     "income, dimip 0.3 + label_dp 1": _income({"dimip": {"lam": 0.3}, **_DRAWN}),
     "income, label_dp 1, top model multi_head": _income(_DRAWN, "multi_head"),
-    "age, max_norm": _age({"max_norm": {}}),
+    "age, max_norm": _age(_MAX_NORM),
     "age, discrete_sgd 1": _age({"discrete_sgd": {"levels": 1}}),
     "education, discrete_sgd 1": _education({"discrete_sgd": {"levels": 1}}),
     "education, label_dp 3": _education({"label_dp": {"eps": 3.0}}),
@@ -105,33 +106,26 @@ class OtherDefences:
 
 def other_defences(seeds: int) -> OtherDefences:
     """Train and audit every setting with the seeds 1, 2, ..."""
-    parties = []
-    for name, setting in SETTINGS.items():
-        runs = [_audited(name, setting, seed) for seed in range(1, seeds + 1)]
-        for party in runs[0]:
-            columns = zip(*(run[party] for run in runs), strict=True)
-            parties.append(ReadParty(name, party, *(round(statistics.mean(values), 3) for values in columns)))
+    parties = [ReadParty(name, party, *means(columns)) for name, party, columns in over_seeds(SETTINGS, _read, seeds)]
     return OtherDefences("other_defences", seeds, tuple(parties))
 
 
-def _audited(name: str, setting: Setting, seed: int) -> dict[str, tuple[float, ...]]:
+def _read(name: str, seed: int) -> Values:
     """By passive party: the values of `ReadParty` in their order."""
-    job = job_of(setting, seed)
+    job = job_of(SETTINGS[name], seed)
     audit = audited(job, f"{name} {seed}")
-    read: dict[str, tuple[float, ...]] = {}
+    read = {}
     for party in job.passives:
-        own = [leak for leak in audit.leaks if leak.party == party]
-        gradients = [leak for leak in own if leak.message == "gradient"]
-        unlabelled = [leak for leak in gradients if not any("up to" in need for need in leak.knowledge)]
-        baseline = audit.baseline(party)
+        leaks = leaks_of(audit, party)
+        unlabelled = [leak for leak in leaks.gradients if not any("up to" in need for need in leak.knowledge)]
         read[party] = (
             max((_before(leak) for leak in unlabelled), default=0.5),
-            max(map(_before, gradients)),
-            max(leak.leak for leak in gradients),
-            max(map(_added, gradients)),
-            max(leak.leak for leak in own if leak.message == "embedding"),
-            (baseline and baseline.own_columns) or 0.5,
-            (baseline and baseline.chance) or 0.5,
+            max(map(_before, leaks.gradients)),
+            leaks.gradient(),
+            max(map(_added, leaks.gradients)),
+            leaks.embedding,
+            leaks.own_columns,
+            leaks.chance,
         )
     return read
 

@@ -1,12 +1,12 @@
 """What the sizes of whole messages reveal on Adult where few rows are positive, or batches are small.
 
-Each setting is a job on the demo's table, of whose positives a part is left out, seeds 1, 2, ... for the job. Noise or
-levels that follow a batch hide the gradients of its rows, and not how many of them are positive.
+Each setting is a job on the demo's table, of whose positives a part is left out, seeds 1, 2, ... for the job. Noise
+that follows the batch itself hides the gradients of its rows, and not how many of them are positive; that of past
+batches (`form: past`) does not follow it.
 """
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -15,14 +15,14 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import parquet
 
-from benchmarks.adult import adult_job, audited
+from benchmarks.adult import adult_job, measured
+from benchmarks.party_leaks import Values, leaks_of, means, over_seeds
 from cutlayer.config import Job
 from studies.datasets import ADULT_TABLE
 
 EPOCHS = 20
 LABEL, POSITIVE = "income", ">50K"
 NEW_ATTACK = "message_size"
-ISO_NOISE, MARVELL = {"iso_noise": {"ratio": 25.0}}, {"marvell": {"sum_kl": 0.16}}
 
 
 @dataclass(frozen=True)
@@ -40,13 +40,25 @@ class Setting:
     share: float
 
 
+def _forms(name: str, own: str, options: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:
+    """A protection in the form whose scale is the batch's own, and in that of past batches."""
+    return {form: {name: {**options, "form": form}} for form in (own, "past")}
+
+
+ISO_NOISE = _forms("iso_noise", "paper", {"ratio": 25.0})
+MARVELL = _forms("marvell", "shared", {"sum_kl": 0.16})
+MAX_NORM = _forms("max_norm", "once", {})
 SETTINGS: Mapping[str, Setting] = {
-    "iso_noise 25, 2 %, batch 64": Setting(ISO_NOISE, 64, 0.02),
-    "marvell 0.16, 2 %, batch 64": Setting(MARVELL, 64, 0.02),
-    "max_norm, 2 %, batch 64": Setting({"max_norm": {}}, 64, 0.02),
-    "iso_noise 25, 2 %, batch 512": Setting(ISO_NOISE, 512, 0.02),
-    "marvell 0.16, 2 %, batch 512": Setting(MARVELL, 512, 0.02),
-    "iso_noise 25, 24 %, batch 64": Setting(ISO_NOISE, 64, 0.24),
+    f"{name}, {form}, {share:.0%}, batch {batch}": Setting(privacy, batch, share)
+    for name, forms, share, batch in (
+        ("max_norm", MAX_NORM, 0.02, 64),
+        ("iso_noise 25", ISO_NOISE, 0.02, 64),
+        ("marvell 0.16", MARVELL, 0.02, 64),
+        ("marvell 0.16", MARVELL, 0.02, 512),
+        ("iso_noise 25", ISO_NOISE, 0.02, 512),
+        ("iso_noise 25", ISO_NOISE, 0.24, 64),
+    )
+    for form, privacy in forms.items()
 }
 
 
@@ -57,20 +69,22 @@ class RareParty:
     Attributes:
         setting: Name of the setting.
         party: Name of the passive party.
-        before: Leak to the strongest other attack on gradients.
+        others: Leak to the strongest other attack on gradients.
         sizes: Leak to `message_size`.
         embedding: Leak to the strongest attack on embeddings.
         own_columns: Leak of the party's own columns.
         chance: What the whole catalogue reads of permuted labels.
+        test_auc: AUC of the model on test rows.
     """
 
     setting: str
     party: str
-    before: float
+    others: float
     sizes: float
     embedding: float
     own_columns: float
     chance: float
+    test_auc: float
 
 
 @dataclass(frozen=True)
@@ -84,31 +98,20 @@ class RarePositives:
 
 def rare_positives(seeds: int) -> RarePositives:
     """Train and audit every setting with the seeds 1, 2, ..."""
-    parties = []
-    for name, setting in SETTINGS.items():
-        runs = [_audited(name, setting, seed) for seed in range(1, seeds + 1)]
-        for party in runs[0]:
-            columns = zip(*(run[party] for run in runs), strict=True)
-            parties.append(RareParty(name, party, *(round(statistics.mean(values), 3) for values in columns)))
+    parties = [RareParty(name, party, *means(columns)) for name, party, columns in over_seeds(SETTINGS, _read, seeds)]
     return RarePositives("rare_positives", seeds, tuple(parties))
 
 
-def _audited(name: str, setting: Setting, seed: int) -> dict[str, tuple[float, ...]]:
+def _read(name: str, seed: int) -> Values:
     """By passive party: the values of `RareParty` in their order."""
+    setting = SETTINGS[name]
     job = job_of(setting, seed)
-    audit = audited(job, f"{name} {seed}", dict.fromkeys(job.parties, thinned(setting.share)))
-    read: dict[str, tuple[float, ...]] = {}
+    audit, auc = measured(job, f"{name} {seed}", dict.fromkeys(job.parties, thinned(setting.share)))
+    read = {}
     for party in job.passives:
-        own = [leak for leak in audit.leaks if leak.party == party]
-        gradients = {leak.attack: leak.leak for leak in own if leak.message == "gradient"}
-        baseline = audit.baseline(party)
-        read[party] = (
-            max(value for attack, value in gradients.items() if attack != NEW_ATTACK),
-            gradients.get(NEW_ATTACK, 0.5),
-            max(leak.leak for leak in own if leak.message == "embedding"),
-            (baseline and baseline.own_columns) or 0.5,
-            (baseline and baseline.chance) or 0.5,
-        )
+        leaks = leaks_of(audit, party)
+        others, sizes = leaks.gradient(without=(NEW_ATTACK,)), leaks.gradient(alone=(NEW_ATTACK,))
+        read[party] = (others, sizes, leaks.embedding, leaks.own_columns, leaks.chance, auc)
     return read
 
 

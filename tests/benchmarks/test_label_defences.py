@@ -122,13 +122,15 @@ def test_stretched_rows_are_read_by_co_training(monkeypatch, audits_with):
 
 def test_sizes_of_messages_are_read_where_few_rows_are_positive(monkeypatch, audits_with):
     audits_with(rare_positives, "message_size", "spectral", "directions", rows=8000)
-    setting = rare_positives.Setting(rare_positives.ISO_NOISE, 32, 0.02)
+    noise = {form: {"iso_noise": {"ratio": 25.0, "form": form}} for form in ("paper", "past")}
+    settings = {form: rare_positives.Setting(privacy, 32, 0.02) for form, privacy in noise.items()}
     monkeypatch.setattr(rare_positives, "EPOCHS", 3)
-    monkeypatch.setattr(rare_positives, "SETTINGS", {"iso_noise": setting})
+    monkeypatch.setattr(rare_positives, "SETTINGS", settings)
     parties = rare_positives.rare_positives(1).parties
-    assert [part.party for part in parties] == ["census_office", "employer"]
-    assert all(part.sizes > 0.8 for part in parties)
-    assert all(part.before > 0.5 and part.chance < 0.6 for part in parties)
+    assert [part.party for part in parties] == 2 * ["census_office", "employer"]
+    assert all(part.sizes > 0.8 for part in parties[:2])
+    assert all(part.sizes < 0.57 for part in parties[2:])
+    assert all(part.others > 0.5 and part.chance < 0.6 and part.test_auc > 0.5 for part in parties)
 
 
 def test_positives_are_left_out_to_a_share():

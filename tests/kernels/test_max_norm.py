@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cutlayer.kernels.max_norm import max_norm
+from cutlayer.kernels.max_norm import aligned_rows, max_norm
 from cutlayer.kernels.row_norms import row_norms
 
 DRAWS = 40_000
@@ -96,3 +96,29 @@ def test_keeps_shape_dtype_and_lines(n, d, seed):
     assert torch.equal(g, before)
     along = (out * g).sum(1).abs()
     torch.testing.assert_close(along, out.norm(dim=1) * g.norm(dim=1), rtol=1e-4, atol=1e-5)
+
+
+def signed(strength=1.0, draws=DRAWS):
+    """Mean of each row over the draws, in standard errors from what it must be, and the rows that were drawn."""
+    g = rows()
+    tall, generator = g.repeat(draws, 1), torch.Generator().manual_seed(0)
+    uniform = (torch.rand(len(tall), generator=generator, dtype=torch.float64) - 0.5) / strength + 0.5
+    out = aligned_rows(tall, row_norms(tall), uniform, EMPTY, 8.0).reshape(draws, 4, 3).double()
+    return (out.mean(0) - g).norm(dim=1) / (out.var(0).sum(1) / draws).sqrt(), out
+
+
+def test_aligned_rows_have_one_length_and_the_mean_of_the_gradient():
+    bias, out = signed()
+    torch.testing.assert_close(out.norm(dim=2), torch.full((DRAWS, 4), 8.0).double(), rtol=1e-6, atol=0)
+    assert float(bias.max()) < 4
+    for wrong in (2 / 3, 3 / 2):
+        assert float(signed(wrong)[0].max()) > 10
+
+
+def test_aligned_rows_by_hand_and_longer_ones_shortened():
+    g = torch.tensor([[3.0, 4.0], [3.0, 4.0], [0.0, 30.0], [0.0, 0.0]])
+    uniform = torch.tensor([0.74, 0.76, 0.999, 0.5])  # (1 + 5 / 10) / 2 = 0.75
+    sent = aligned_rows(g, row_norms(g), uniform, torch.tensor([[2.0, 0.0]]), 10.0)
+    torch.testing.assert_close(sent, torch.tensor([[6.0, 8.0], [-6.0, -8.0], [0.0, 10.0], [10.0, 0.0]]))
+    tiny = aligned_rows(g * 1e-40, row_norms(g * 1e-40), uniform, torch.tensor([[2.0, 0.0]]), 10.0)
+    torch.testing.assert_close(row_norms(tiny), torch.full((4,), 10.0).double(), rtol=1e-4, atol=0)

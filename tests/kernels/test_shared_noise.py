@@ -9,7 +9,7 @@ from scipy.optimize import minimize
 from scipy.stats import norm
 
 from cutlayer.errors import DataError
-from cutlayer.kernels.shared_noise import class_second_moments, leak_of_sum_kl, shared_noise
+from cutlayer.kernels.shared_noise import bounded_rows, class_second_moments, leak_of_sum_kl, shared_noise
 
 
 def rows(n=400, d=5, seed=0):
@@ -95,3 +95,20 @@ def test_a_divergence_out_of_range_is_refused(sum_kl):
 def test_a_second_moment_that_is_none_is_refused(value):
     with pytest.raises(DataError, match="second moment"):
         shared_noise(torch.full((2, 2), value, dtype=torch.float64), 0.16)
+
+
+def test_bounded_rows_stay_where_the_noise_was_made_for_them_and_lose_what_it_does_not_cover():
+    rows = torch.randn(500, 4, generator=torch.Generator().manual_seed(2)).double() * torch.tensor([2.0, 1.0, 0.5, 0.0])
+    rows = rows @ torch.linalg.qr(torch.randn(4, 4, generator=torch.Generator().manual_seed(3)).double()).Q
+    moment = rows.T @ rows / len(rows)
+    root = shared_noise(moment, 0.4)
+    within, divergences = bounded_rows(rows, moment, root, 100.0)
+    torch.testing.assert_close(within, rows, rtol=1e-6, atol=1e-9)
+    precision = torch.linalg.inv(root @ root.T)
+    torch.testing.assert_close(divergences, 4 * ((rows @ precision) * rows).sum(1), rtol=1e-6, atol=1e-9)
+    assert float(divergences.mean()) == pytest.approx(0.4, rel=1e-6)
+    # Ten times as long, and in a direction that no row had: what is left of a row has at most the bound.
+    other, most = bounded_rows(10 * rows + torch.linalg.eigh(moment).eigenvectors[:, 0], moment, root, 3.0)
+    assert float(most.max()) <= 9 * 0.4 * (1 + 1e-9)
+    assert float(most.mean()) > 2 * 0.4
+    assert float((other @ torch.linalg.eigh(moment).eigenvectors[:, 0]).abs().max()) < 1e-5

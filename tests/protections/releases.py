@@ -48,6 +48,8 @@ def known_model(toy):
     for epoch, batches in enumerate(toy.releases.batches):
         for rows in batches:
             g = toy.releases.gradients[epoch, rows].double()
+            if not bool(g.any()):
+                continue  # withheld
             covariance = g.T @ g / len(g)
             covariance += 1e-9 * covariance.trace() * torch.eye(len(covariance), dtype=g.dtype)
             total[rows] += (torch.linalg.solve(covariance, g.T).T * toy.directions[rows]).sum(1)

@@ -169,6 +169,8 @@ def test_max_norm_hides_zero_rows_and_counts_them():
         "rows": 6,
         "rows_perturbed": 5,
         "zero_norm_rows": 4,
+        "rows_shortened": 0,
+        "rows_withheld": 0,
         "mean_norm_share": pytest.approx(3 / 6 / 2),
     }
 

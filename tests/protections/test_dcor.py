@@ -179,12 +179,12 @@ def test_the_order_of_the_file_does_not_matter():
     e, labels = batch()
     task = torch.randn(N, WIDTH, generator=torch.Generator().manual_seed(3)) * 1e-3
     sent = []
-    both = {"marvell": {"sum_kl": 4.0}, "dcor": {"alpha": 0.01}}
+    both = {"marvell": {"sum_kl": 4.0, "form": "shared"}, "dcor": {"alpha": 0.01}}
     for privacy in (both, dict(reversed(both.items()))):
         chain = build_chain("bank", "active", privacy, "privacy")
         sent.append(through(chain, e, labels, task))
     assert torch.equal(*sent)
-    alone = through(build_chain("bank", "active", {"marvell": {"sum_kl": 4.0}}, "privacy"), e, labels, task)
+    alone = through(build_chain("bank", "active", {"marvell": both["marvell"]}, "privacy"), e, labels, task)
     assert not torch.equal(alone, sent[0])
 
 
@@ -199,7 +199,9 @@ def through(chain: Chain, e, labels, task):
 def test_marvell_hides_the_sum_of_both_gradients():
     e, labels = batch()
     task = torch.zeros(N, WIDTH)
-    chain = build_chain("bank", "active", {"marvell": {"sum_kl": 0.16}, "dcor": {"alpha": 0.01}}, "privacy")
+    chain = build_chain(
+        "bank", "active", {"marvell": {"sum_kl": 0.16, "form": "shared"}, "dcor": {"alpha": 0.01}}, "privacy"
+    )
     through(chain, e, labels, task)
     metrics = {item.name: item.metrics() for item in chain.protections}
     assert metrics["marvell"]["mean_sum_kl"] == pytest.approx(0.16 / 2)

@@ -15,7 +15,7 @@ from tests.protections.setup import gradients, protection, resume, saved, view
 
 N, WIDTH = 2000, 50
 CASES = [
-    ("iso_noise", {"ratio": 2.0}),
+    ("iso_noise", {"ratio": 2.0, "form": "paper"}),
     ("noisy_gradient", {"scale": 0.01}),
     ("noisy_gradient", {"scale": 0.01, "distribution": "gaussian"}),
     ("ppdl", {"theta": 0.1}),
@@ -31,7 +31,7 @@ def noise_of(name, options, g):
     [
         ("noisy_gradient", {"scale": 0.01}, stats.laplace(scale=0.01)),
         ("noisy_gradient", {"scale": 0.01, "distribution": "gaussian"}, stats.norm(scale=0.01)),
-        ("iso_noise", {"ratio": 2.0}, None),
+        ("iso_noise", {"ratio": 2.0, "form": "paper"}, None),
     ],
 )
 def test_noise_has_its_distribution_and_no_other_scale(name, options, law):
@@ -67,10 +67,16 @@ def test_noise_repeats_for_the_same_key_step_peer_and_content_only(name, options
 
 
 def test_iso_noise_leaves_zeros_and_tells_the_ratio():
-    noise = protection("iso_noise", {"ratio": 4.0})
+    noise = protection("iso_noise", {"ratio": 4.0, "form": "paper"})
     assert not noise.gradient_out(torch.zeros(5, 3), "telco", view()).any()
     noise.gradient_out(torch.tensor([[3.0, 4.0], [0.0, 1.0]]), "telco", view())
-    assert noise.metrics() == {"batches": 2, "batches_of_zeros": 1, "mean_signal_to_noise": pytest.approx(3 / 5 / 4)}
+    assert noise.metrics() == {
+        "batches": 2,
+        "batches_of_zeros": 1,
+        "batches_withheld": 0,
+        "rows_shortened": 0,
+        "mean_signal_to_noise": pytest.approx(3 / 5 / 4),
+    }
 
 
 def test_signal_to_noise_of_a_fixed_scale():

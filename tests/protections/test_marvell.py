@@ -258,7 +258,7 @@ def test_gradients_that_are_no_numbers_are_not_sent():
         ({"sum_kl": 1.0, "s": 1.0}, "got sum_kl and s"),
         ({"sum_kl": -0.16}, "greater than 0, got -0.16; a sum_kl of 0.16 to 0.64 is a usual range"),
         ({"s": 1.0, "search": "geometric"}, "a fixed s searches for nothing"),
-        ({"s": 1.0}, "sum_kl or error_lower_bound in the shared form, got s; write form: paper with it"),
+        ({"s": 1.0}, "sum_kl or error_lower_bound in form: past, got s; write form: paper with it"),
         ({"sum_kl": 1.0, "search": "geometric"}, "got search; write form: paper with it"),
     ],
 )

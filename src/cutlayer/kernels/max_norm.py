@@ -1,4 +1,4 @@
-"""Max norm alignment: noise along each gradient that gives every row the expected norm of the longest."""
+"""Max norm alignment: a random factor that gives every gradient the norm of the longest, or its expectation."""
 
 from __future__ import annotations
 
@@ -41,4 +41,33 @@ def max_norm(g: Tensor, norms: Tensor, normal: Tensor, isotropic: Tensor) -> Ten
     if len(isotropic):
         lengths = row_norms(isotropic).clamp_(min=torch.finfo(torch.float64).tiny).unsqueeze(1)
         out[zero] = (isotropic * (largest / lengths)).to(g.dtype)
+    return out
+
+
+def aligned_rows(g: Tensor, norms: Tensor, uniform: Tensor, isotropic: Tensor, length: float) -> Tensor:
+    """Row i becomes s_i M g_i / |g_i| with a random sign s_i, so that every row has the same length M.
+
+    s_i is 1 with probability (1 + |g_i| / M) / 2. That is unbiased, and has the mean and the variance of `max_norm`,
+    whose normal factor it replaces by one of two values. Rows longer than M are shortened to it. A row of zero norm
+    gets an isotropic vector of norm M.
+
+    Args:
+        g: float (n, d).
+        norms: `row_norms(g)`.
+        uniform: numbers (n,) in [0, 1], one of each row: s_i is 1 where it is below the probability.
+        isotropic: standard normal (z, d), one row for each of the z rows of zero norm.
+        length: M, above 0.
+
+    Returns:
+        (n, d) of the same dtype.
+
+    Reference: the first two moments are those of Li, Sun et al. (arXiv 2102.08504), section 4; the signs are ours.
+    """
+    zero = norms == 0
+    norms = norms.masked_fill(zero, 1.0)
+    factor = torch.where(uniform < 0.5 + norms / (2.0 * length), length, -length) / norms
+    out = (g.double() * factor.unsqueeze(1)).to(g.dtype)
+    if len(isotropic):
+        lengths = row_norms(isotropic).clamp_(min=torch.finfo(torch.float64).tiny).unsqueeze(1)
+        out[zero] = (isotropic * (length / lengths)).to(g.dtype)
     return out

@@ -79,6 +79,29 @@ def shared_noise(second_moment: Tensor, sum_kl: float) -> Tensor:
     return root
 
 
+def bounded_rows(rows: Tensor, second_moment: Tensor, root: Tensor, times: float) -> tuple[Tensor, Tensor]:
+    """Rows whose coordinates along the axes of a noise are at most some times those that it was made for.
+
+    The noise of `shared_noise` leaves ``sum_kl`` of rows of the second moment that it was made for. Other rows may lie
+    where it has next to nothing. Along each axis of the noise, a coordinate is bounded by `times` its root mean square
+    under that moment, so that no row has more than ``times^2 sum_kl``.
+
+    Args:
+        rows: floating (n, d).
+        second_moment: what `shared_noise` was given, float64 (d, d).
+        root: F that it returned, float64 (d, d).
+        times: above 0.
+
+    Returns:
+        The rows, float64 (n, d), and KL(g || -g) + KL(-g || g) of each under the noise, in nats, float64 (n,).
+    """
+    variances = root.square().sum(0)
+    coordinates = rows.double() @ root / variances
+    limits = times * ((root * (second_moment @ root)).sum(0).clamp(min=0.0).sqrt() / variances)
+    bounded = torch.maximum(torch.minimum(coordinates, limits), -limits)
+    return bounded @ root.T, 4.0 * bounded.square().sum(1)
+
+
 def leak_of_sum_kl(sum_kl: float) -> float:
     """AUC between two Gaussians of equal covariance with this sum of KL divergences: Phi(sqrt(sum_kl / 2)).
 

@@ -1,16 +1,18 @@
-"""Isotropic Gaussian noise on the cut gradient, in proportion to the batch's longest row."""
+"""Isotropic Gaussian noise on the cut gradient, in proportion to the longest rows of past batches."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any, Literal
 
 import torch
 from pydantic import Field
 from torch import Tensor
 
 from cutlayer.config import FrozenModel
-from cutlayer.kernels.row_norms import row_norms
+from cutlayer.kernels.row_norms import clip_rows, row_norms
 from cutlayer.protections.base import Asset, Protection, Side
+from cutlayer.protections.past_batches import PastBatches
 from cutlayer.protections.views import ActiveView
 
 
@@ -18,24 +20,32 @@ class IsoNoiseConfig(FrozenModel):
     """Scale of the noise.
 
     Attributes:
-        ratio: expected length of a row's noise over the length of the batch's longest row; 1 to 25 are in the
+        ratio: expected length of a row's noise over M, the length of a batch's longest row; 1 to 25 are in the
             published grids.
+        form: `past`: M is the mean over past batches, and longer rows are shortened to it. `paper`: M is that of the
+            batch itself, and tells how many of its rows are of the rarer class.
     """
 
     ratio: float = Field(gt=0, strict=True, description="1 to 25 are in the published grids")
+    form: Literal["past", "paper"] = "past"
 
 
 class IsoNoise(Protection[IsoNoiseConfig]):
-    """Add N(0, (ratio M)^2 / width) to every entry, M the largest row norm of the batch.
+    """Add N(0, (ratio M)^2 / width) to every entry, M the length of a batch's longest row.
 
-    The noise of a row has an expected squared length of (ratio M)^2, the same for all rows and in all directions. The
-    published code does the same, with M in float32; both leave a batch of zeros as it is.
+    The noise of a row has an expected squared length of (ratio M)^2, the same for all rows and in all directions.
+
+    `form: past`, the default, is ours: M is the mean over a block of past batches (`PastBatches`), rows longer than M
+    are shortened to it, and a party is sent zeros in its first step. The size of a message then says nothing of the
+    batch, beyond what the gradients under the noise add to it. `form: paper` takes M of the batch itself, as the
+    published code, which has it in float32: with a few positives in a batch the size of the message tells how many
+    there are, and over the epochs which (`message_size`). Both leave a batch of zeros as it is.
 
     Reference: Li, Sun et al., Label leakage and protection in two-party split learning (arXiv 2102.08504, ICLR 2022),
     section 5 (the isotropic Gaussian baseline).
 
-    Guarantee: none, empirical. The scale follows the data, and noise is spent on directions that reveal nothing. With a
-    few positives in a batch the size of a message tells how many there are, and over the epochs which (`message_size`).
+    Guarantee: none, empirical. The scale follows the data, noise is spent on directions that reveal nothing, and the
+    mean of a row's gradients over the epochs has less of it (`mean_gradient`).
     """
 
     name = "iso_noise"
@@ -46,24 +56,45 @@ class IsoNoise(Protection[IsoNoiseConfig]):
     published_against = (("gradient", "norm"),)
     rank = 20
     excludes = frozenset({"max_norm", "marvell", "noisy_gradient", "ppdl"})
-    no_guarantee = "the noise is scaled by the batch's own longest gradient, which no clipping bounds"
-    counters = ("batches", "batches_of_zeros")
+    no_guarantee = "the noise is scaled by the longest gradients of batches, and its mean over epochs is less"
+    counters = ("batches", "batches_of_zeros", "batches_withheld", "rows_shortened")
     means = (("mean_signal_to_noise", "norm_shares", "noisy_batches"),)
+
+    def __init__(self, settings: IsoNoiseConfig) -> None:
+        super().__init__(settings)
+        self._past = PastBatches()
 
     def gradient_out(self, g: Tensor, party: str, view: ActiveView) -> Tensor:
         """Add noise to the cut gradient (n, width) of `party`."""
         norms = row_norms(g)
-        longest = float(norms.max()) if len(g) else 0.0
+        length = float(norms.max()) if len(g) else 0.0
         self.count(batches=1)
-        if not longest:
+        if not length:
             self.count(batches_of_zeros=1)
             return g
-        self.count(noisy_batches=1, norm_shares=float(norms.mean()) / longest)
+        if self.settings.form == "past":
+            past = self._past.means(party, view)
+            self._past.add(party, view, norms.max().view(1))
+            if past is None:
+                self.count(batches_withheld=1)
+                return torch.zeros_like(g)
+            length = float(past)
+            self.count(rows_shortened=int((norms > length).sum()))
+            g, norms = clip_rows(g, length), norms.clamp(max=length)
+        self.count(noisy_batches=1, norm_shares=float(norms.mean()) / length)
         normal = self.context.noise.normal(tuple(g.shape), hook="iso_noise", peer=party, step=view.step, content=g)
-        return torch.add(g, normal, alpha=self.settings.ratio * longest / g.shape[1] ** 0.5, out=normal)
+        return torch.add(g, normal, alpha=self.settings.ratio * length / g.shape[1] ** 0.5, out=normal)
 
     def metrics(self) -> Mapping[str, float]:
         """The counters, and the mean row norm over that of its noise."""
         metrics = dict(super().metrics())
         metrics["mean_signal_to_noise"] /= self.settings.ratio
         return metrics
+
+    def state_dict(self) -> dict[str, Any]:
+        """The past batches of every party."""
+        return self._past.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore the state that `state_dict` returned."""
+        self._past.load_state_dict(state)

@@ -14,12 +14,15 @@ from cutlayer.config import FrozenModel
 from cutlayer.kernels.class_statistics import ClassStatistics, Contrast, class_statistics, one_against_rest
 from cutlayer.kernels.marvell import SumKLNoise, minimise_sum_kl, power_for_sum_kl
 from cutlayer.kernels.noise import standard_normal
-from cutlayer.kernels.shared_noise import class_second_moments, leak_of_sum_kl, shared_noise
+from cutlayer.kernels.shared_noise import bounded_rows, class_second_moments, leak_of_sum_kl, shared_noise
 from cutlayer.protections.base import Asset, Protection, Side
+from cutlayer.protections.past_batches import PastBatches
 from cutlayer.protections.views import ActiveView
 
 _RANGE = "a sum_kl of 0.16 to 0.64 is a usual range"
 _GROWTH = 1.5
+_LONGEST = 3.0
+"""Bound on a coordinate of a row, over its root mean square in past batches."""
 
 
 class MarvellConfig(FrozenModel):
@@ -31,8 +34,9 @@ class MarvellConfig(FrozenModel):
             0.556 at 0.04, 0.611 at 0.16, 0.714 at 0.64, 0.910 at 3.6.
         error_lower_bound: L in (0, 0.5), of the mean of a detector's false positive and false negative rates; the
             target is then (2 - 4 L)^2.
-        form: `shared`: one noise for all classes, shaped by the gradients' second moment. `paper`: the published noise
-            of each class, which marks the class.
+        form: `past`: one noise for all classes, shaped by the second moment of past batches' gradients. `shared`: by
+            that of the batch itself, which tells how many of its rows are of the rarer class. `paper`: the published
+            noise of each class, which marks the class.
         s: with `form: paper`, power of the noise over the squared distance of the class means, without a target (the
             paper uses 0.1 to 4, the study of forward leakage 8).
         search: with `form: paper`. `exact`: the smallest power that reaches the target. `geometric`: the published
@@ -43,7 +47,7 @@ class MarvellConfig(FrozenModel):
     error_lower_bound: float | None = Field(
         default=None, gt=0, lt=0.5, strict=True, description="0.3 to 0.4 is sum_kl 0.64 to 0.16"
     )
-    form: Literal["shared", "paper"] = "shared"
+    form: Literal["past", "shared", "paper"] = "past"
     s: float | None = Field(default=None, gt=0, strict=True, description="the paper uses 0.1 to 4")
     search: Literal["exact", "geometric"] = "exact"
 
@@ -55,9 +59,9 @@ class MarvellConfig(FrozenModel):
             raise ValueError(f"exactly one of sum_kl, error_lower_bound and s, got {got}; {_RANGE}")
         if self.s is not None and self.search != "exact":
             raise ValueError("search with sum_kl or error_lower_bound, got it with s; a fixed s searches for nothing")
-        if self.form == "shared" and (self.s is not None or self.search != "exact"):
+        if self.form != "paper" and (self.s is not None or self.search != "exact"):
             got = "s" if self.s is not None else "search"
-            raise ValueError(f"sum_kl or error_lower_bound in the shared form, got {got}; write form: paper with it")
+            raise ValueError(f"sum_kl or error_lower_bound in form: {self.form}, got {got}; write form: paper with it")
         return self
 
     @property
@@ -69,7 +73,7 @@ class MarvellConfig(FrozenModel):
 
     def per_release(self, epochs: int) -> float | None:
         """SumKL to reach in each release of a row, of which there is one in every epoch; `None` with a fixed `s`."""
-        return self.target / epochs if self.target is not None and self.form == "shared" else self.target
+        return self.target / epochs if self.target is not None and self.form != "paper" else self.target
 
 
 @dataclass(frozen=True)
@@ -106,7 +110,8 @@ class _ClassNoise:
 class Marvell(Protection[MarvellConfig]):
     """Add noise that leaves a given sumKL between the classes, at the smallest power.
 
-    `form: shared`, the default, is ours. All rows of a batch get noise of one covariance, the solution of
+    `form: past`, the default, and `form: shared` are ours. All rows of a batch get noise of one covariance, the
+    solution of
 
         minimise tr(Sigma)  subject to  mean over rows of 4 g_i' Sigma^-1 g_i = sum_kl / epochs,
 
@@ -114,7 +119,13 @@ class Marvell(Protection[MarvellConfig]):
     The divergence is that of g_i and -g_i, so it holds against an attacker who knows every gradient but for its sign,
     as one who knows w(e_i) of g_i = (p_i - y_i) w(e_i) does, and noise goes into every direction in which w varies.
     Divergences of a row's releases add up, so the run's is `sum_kl`, to one party; parties that collude add theirs up.
-    An absent class counts with its last second moment; a batch is withheld (zeros) until two classes were seen.
+    A batch is withheld (zeros) until two classes were seen.
+
+    With `past` the mean is that of a block of past batches (`PastBatches`), so that the noise of a batch has the size
+    and the shape of others and says nothing of this one; `mean_sum_kl` of its metrics is what its batches had of the
+    divergence for a release. With `shared` it is that of the batch itself, and an absent class counts with its last
+    second moment: with a few positives the size of a message off its main direction tells how many there are, which is
+    not in the divergence (`message_size`).
 
     `form: paper` is the published mechanism, for each release. With u, v the mean variances per coordinate of the
     negatives' and positives' gradients of the batch, g the squared distance of their means, p the positive share and d
@@ -138,10 +149,9 @@ class Marvell(Protection[MarvellConfig]):
     Reference: Li, Sun et al., Label leakage and protection in two-party split learning (arXiv 2102.08504, ICLR 2022),
     section 4.2 and theorem 2, for the paper's form.
 
-    Guarantee: none, empirical. The shared form's divergence is a mean over the rows of a batch, so single rows may be
-    exposed more; it is that of gradients for a given model, and what later models reveal of a label is not in it.
-    The covariance is that of the batch: with a few positives in it, the size of the whole message tells how many there
-    are, which is not in the divergence either (`message_size`).
+    Guarantee: none, empirical. The divergence is a mean over rows, so single rows may be exposed more, and with `past`
+    those of batches whose gradients are longer than before; it is that of gradients for a given model, and what later
+    models reveal of a label is not in it.
     An attacker who knows p_i besides w(e_i) faces w(e_i) instead of 2 g_i, which is longer where p_i is near y_i. The
     paper's bound on a detector's error, 1/2 - sqrt(sumKL)/4, holds for one row of one batch whose classes are isotropic
     Gaussians.
@@ -170,11 +180,12 @@ class Marvell(Protection[MarvellConfig]):
         super().__init__(settings)
         self._last: dict[str, _ClassNoise] = {}  # of the paper's form
         self._moments: dict[str, Tensor] = {}  # of the shared form: float64 (classes, width, width) by party
+        self._past = PastBatches()  # the same, of past batches
 
     def gradient_out(self, g: Tensor, party: str, view: ActiveView) -> Tensor:
         """Hide the classes in the cut gradient (n, width) of `party`."""
         self.count(batches=1)
-        if self.settings.form == "shared":
+        if self.settings.form != "paper":
             return self._with_shared_noise(g, party, view)
         statistics = class_statistics(g, view.labels, self.classes)
         if len(statistics.present) < 2:
@@ -203,12 +214,15 @@ class Marvell(Protection[MarvellConfig]):
         return notes
 
     def _with_shared_noise(self, g: Tensor, party: str, view: ActiveView) -> Tensor:
-        present = torch.bincount(view.labels, minlength=self.classes) > 0
-        moments = class_second_moments(g, view.labels, self.classes)
-        if party in self._moments:
-            moments = torch.where(present[:, None, None], moments, self._moments[party])
-        self._moments[party] = moments
-        seen = present | moments.flatten(1).any(1)
+        counts = torch.bincount(view.labels, minlength=self.classes)
+        present, own = counts > 0, class_second_moments(g, view.labels, self.classes)
+        past = self.settings.form == "past"
+        if past and not bool(own.any()):
+            self.count(batches_without_difference=1)
+            return g
+        moments, seen = (
+            self._past_moments(own, counts, party, view) if past else self._last_moments(own, present, party)
+        )
         if int(seen.sum()) < 2:
             self.count(one_class_batches_withheld=1)
             return torch.zeros_like(g)
@@ -219,11 +233,28 @@ class Marvell(Protection[MarvellConfig]):
             self.count(batches_without_difference=1)
             return g
         factor = shared_noise(mean, target)
-        power, length = float(factor.square().sum()), float(mean.trace())
-        self.count(solved=1, sum_kl=target, power_over_g=power / length)
+        rows, left = g.double(), target
+        if past:
+            rows, divergences = bounded_rows(g, mean, factor, _LONGEST)
+            left = float((torch.bincount(view.labels, divergences, self.classes) / counts.clamp(min=1)).sum())
+            left /= int(present.sum())
+        self.count(solved=1, sum_kl=left, power_over_g=float(factor.square().sum()) / float(mean.trace()))
         key = self.context.noise.key(hook="marvell shared", peer=party, step=view.step, content=g)
         normal = standard_normal(key, b"shared", tuple(g.shape)).to(g.device)
-        return (g.double() + normal.double() @ factor.T).to(g.dtype)
+        return (rows + normal.double() @ factor.T).to(g.dtype)
+
+    def _past_moments(self, own: Tensor, counts: Tensor, party: str, view: ActiveView) -> tuple[Tensor, Tensor]:
+        """Second moment of each class over past batches, and whether it has one; takes the batch in, for later ones."""
+        moments = self._past.means(party, view)
+        self._past.add(party, view, own, counts.double())
+        moments = torch.zeros_like(own) if moments is None else moments
+        return moments, moments.flatten(1).any(1)
+
+    def _last_moments(self, own: Tensor, present: Tensor, party: str) -> tuple[Tensor, Tensor]:
+        """Second moment of each class in the last batch that had it, this one included, and whether one had."""
+        last = self._moments.get(party, torch.zeros_like(own))
+        moments = self._moments[party] = torch.where(present[:, None, None], own, last)
+        return moments, present | moments.flatten(1).any(1)
 
     def _fit(self, statistics: ClassStatistics) -> _ClassNoise:
         """The noise of every class that has rows."""
@@ -277,10 +308,12 @@ class Marvell(Protection[MarvellConfig]):
         return sent.index_add_(0, rows, isotropic)
 
     def state_dict(self) -> dict[str, Any]:
-        """The last noise of every party, or the last second moments."""
-        return {"last": {party: vars(noise) for party, noise in self._last.items()}, "moments": dict(self._moments)}
+        """The last noise of every party, the last second moments, or those of past batches."""
+        last = {party: vars(noise) for party, noise in self._last.items()}
+        return {"last": last, "moments": dict(self._moments), "past": self._past.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore the state that `state_dict` returned."""
         self._last = {party: _ClassNoise(**noise) for party, noise in state["last"].items()}
         self._moments = dict(state["moments"])
+        self._past.load_state_dict(state["past"])

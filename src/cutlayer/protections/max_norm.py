@@ -2,51 +2,65 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
+import torch
 from torch import Tensor
 
 from cutlayer.config import FrozenModel
-from cutlayer.kernels.max_norm import max_norm
+from cutlayer.kernels.max_norm import aligned_rows, max_norm
 from cutlayer.kernels.row_norms import row_norms
 from cutlayer.protections.base import Asset, Protection, Side
+from cutlayer.protections.past_batches import PastBatches
 from cutlayer.protections.views import ActiveView
+
+_MARGIN = 2.0
+"""Length of all rows over that of a batch's longest. At 1 the longest keep their sign, which exposes the rarer class."""
 
 
 class MaxNormConfig(FrozenModel):
-    """How often noise is drawn.
+    """What is drawn, and how often.
 
     Attributes:
-        form: `once`: one number per row and run. `paper`: another one in every step, whose mean over epochs reveals the
-            label.
+        form: `past`: every row is sent at one length, which comes from past batches, with a random sign. `once`: the
+            published factor, with one normal number per row and run. `paper`: another one in every step, whose mean
+            over epochs reveals the label.
     """
 
-    form: Literal["once", "paper"] = "once"
+    form: Literal["past", "once", "paper"] = "past"
 
 
 class MaxNorm(Protection[MaxNormConfig]):
-    """Stretch every row of the cut gradient at random, so that all have the expected norm of the longest.
+    """Stretch every row of the cut gradient at random, so that all have the length of the longest, or expect it.
 
-    With M the largest row norm of the batch, row i becomes g_i (1 + sigma_i eps_i), sigma_i = sqrt(max(M^2 / |g_i|^2 -
-    1, 0)), one eps_i ~ N(0, 1) per row: unbiased, E|.|^2 = M^2. A row of zero norm gets an isotropic vector of norm M.
-    `mean_norm_share` of its metrics is the mean row norm before, as a share of the batch's largest.
+    `form: past`, the default, is ours: row i becomes s_i M g_i / |g_i|, where the sign s_i is 1 with probability (1 +
+    |g_i| / M) / 2, and M is twice the length of the longest row, in the mean over a block of past batches
+    (`PastBatches`). That is unbiased, and has the mean and variance of the published factor for the same M. All rows of
+    a message have one length, which says nothing of them or of the batch. Longer rows are shortened to M, and a party
+    is sent zeros in its first step. The sign comes from one uniform number per row, a keyed function of the row's number, the same in
+    every epoch, after a resume and for every party, so that neither epochs nor parties that collude have several draws
+    to average. Another run draws anew.
 
-    `form: once`, the default, is ours: eps_i is a keyed function of the row's number, the same in every epoch, after a
-    resume and for every party, so that neither epochs nor parties that collude have several draws to average. Another
-    run draws anew. `form: paper` draws in every step for each party: the mean of a row's gradients over the epochs has
-    the label's sign, and their variance its class.
+    `form: paper`: with M the largest row norm of the batch itself, row i becomes g_i (1 + sigma_i eps_i), sigma_i =
+    sqrt(max(M^2 / |g_i|^2 - 1, 0)), eps_i ~ N(0, 1) for each row, step and party: unbiased, E|.|^2 = M^2. The mean of
+    a row's gradients over the epochs has the label's sign, and their variance its class. `form: once` draws one eps_i
+    per row and run. In both the length of a batch's rows tells how many of them are of the rarer class
+    (`message_size`), and the longer gradients, of that class, are stretched less, and keep sign and length.
+
+    A row of zero norm gets an isotropic vector of norm M. `mean_norm_share` of its metrics is the mean row norm before,
+    as a share of M.
 
     Reference: Li, Sun et al., Label leakage and protection in two-party split learning (arXiv 2102.08504), section 4
-    (heuristic protection).
+    (heuristic protection), for the other two forms.
 
     Guarantee: none, empirical. The direction of a row is kept up to its sign: with several classes that is nearly the
-    label (`axis` of `similarity`). One draw exposes labels by itself: the longer gradients, of the rarer class, are
-    stretched less, and keep sign and length. How sent lengths change between epochs depends on the class too: a reader
-    of some labels gets more (on the demo's job 0.69 without labels and 0.82 with half of them; 0.86 and 0.97 in the
-    paper's form; `python -m benchmarks label_defences`), and so does one of the party's own columns (`co_training`).
-    With a few positives in a batch the length of its rows tells how many there are (`message_size`).
+    label (`axis` of `similarity`). With two, the rarer class, whose gradients are longer, keeps its sign more often than
+    the other one, with `past` in up to three rows of four, where a half says nothing; and directions that depend on the
+    columns expose these. Under `once` a reader of some labels gets more than
+    one of none (on the demo's job 0.82 with half of them and 0.69 without; 0.97 and 0.86 in the paper's form; `python
+    -m benchmarks label_defences`), and so does one of the party's own columns (`co_training`).
     """
 
     name = "max_norm"
@@ -57,8 +71,12 @@ class MaxNorm(Protection[MaxNormConfig]):
     published_against = (("gradient", "norm"),)
     rank = 20
     no_guarantee = "max norm alignment hides the length of a gradient and keeps its direction up to a sign"
-    counters = ("rows", "rows_perturbed", "zero_norm_rows")
+    counters = ("rows", "rows_perturbed", "zero_norm_rows", "rows_shortened", "rows_withheld")
     means = (("mean_norm_share", "norm_shares", "batches"),)
+
+    def __init__(self, settings: MaxNormConfig) -> None:
+        super().__init__(settings)
+        self._past = PastBatches()
 
     def gradient_out(self, g: Tensor, party: str, view: ActiveView) -> Tensor:
         """Align the norms of the cut gradient (n, width) of `party`."""
@@ -68,20 +86,30 @@ class MaxNorm(Protection[MaxNormConfig]):
         self.count(batches=1, rows=len(g), zero_norm_rows=zero)
         if not largest:
             return g
-        if self.settings.form == "once":
-            normal = self._run_noise[view.rows].to(g.device)
-        else:
+        if self.settings.form == "past":
+            past = self._past.means(party, view)
+            self._past.add(party, view, norms.max().view(1))
+            if past is None:
+                self.count(rows_withheld=len(g))
+                return torch.zeros_like(g)
+            largest = _MARGIN * float(past)
+            self.count(rows_shortened=int((norms > largest).sum()))
+        if self.settings.form == "paper":
             normal = self.context.noise.normal((len(g),), hook="max_norm", peer=party, step=view.step, content=g)
+        else:
+            normal = self._run_noise[view.rows].to(g.device)
         isotropic = normal.new_zeros(0, g.shape[1])
         if zero:
             shape = (zero, g.shape[1])
             isotropic = self.context.noise.normal(shape, hook="max_norm zero", peer=party, step=view.step, content=g)
-        self.count(rows_perturbed=int((norms < largest).sum()), norm_shares=float(norms.mean()) / largest)
+        self.count(rows_perturbed=int((norms != largest).sum()), norm_shares=float(norms.mean()) / largest)
+        if self.settings.form == "past":
+            return aligned_rows(g, norms, torch.special.ndtr(normal.double()), isotropic, largest)
         return max_norm(g, norms, normal, isotropic)
 
     def notes(self, epochs: int) -> Sequence[str]:
         """The weakness of the paper's form in a run of several epochs."""
-        if self.settings.form == "once" or epochs == 1:
+        if self.settings.form != "paper" or epochs == 1:
             return ()
         return (f"form: paper draws {epochs:,} times for a row, and the mean of its gradients reveals its label",)
 
@@ -91,3 +119,11 @@ class MaxNorm(Protection[MaxNormConfig]):
         training = self.context.training
         count = int(training.max()) + 1 if len(training) else 0
         return self.context.noise.normal((count,), hook="max_norm once", peer="", step=0, content=training)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The past batches of every party."""
+        return self._past.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore the state that `state_dict` returned."""
+        self._past.load_state_dict(state)

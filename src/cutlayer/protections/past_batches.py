@@ -1,0 +1,118 @@
+"""Means over past batches, so that the scale of what is sent of a batch reveals nothing of the batch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from cutlayer.protections.views import ActiveView
+
+
+@dataclass(frozen=True)
+class _Blocks:
+    """The batches of one party.
+
+    Attributes:
+        epoch: epoch of the party's first batch.
+        step: step of it.
+        number: number of the current block; see `block_number`.
+        totals: weighted sum over the current block's batches so far, float64 (k, ...).
+        weights: sum of their weights, float64 (k,).
+        means: means over the last block with any weight, float64 (k, ...); zeros before.
+    """
+
+    epoch: int
+    step: int
+    number: int
+    totals: Tensor
+    weights: Tensor
+    means: Tensor
+
+    def at(self, view: ActiveView) -> _Blocks:
+        """The blocks at a step: a new block uses the means of the one before it."""
+        number = block_number(view.epoch - self.epoch, view.step - self.step)
+        if number == self.number:
+            return self
+        weights = _spread(self.weights, self.totals)
+        means = torch.where(weights > 0, self.totals / weights.clamp(min=torch.finfo(torch.float64).tiny), self.means)
+        nothing = torch.zeros_like(self.totals), torch.zeros_like(self.weights)
+        return replace(self, number=number, totals=nothing[0], weights=nothing[1], means=means)
+
+
+class PastBatches:
+    """Means of statistics over a block of past batches, for each party.
+
+    A number of the batch itself, as the length of its longest gradient, tells how many of its rows are of the rarer
+    class, and noise that it scales is sent with it. A mean that takes every batch in at once tells it one batch later.
+    So the means change with blocks of steps, and each block uses those over the block before it. Blocks have 1, 1, 2,
+    4, 8, ... steps in a party's first epoch, and from then on an epoch, in which every row takes part. So the means are
+    a few numbers of a run, each of them about a group of rows: of an epoch, or in the first one of a batch, of two, of
+    four and so on.
+    """
+
+    def __init__(self) -> None:
+        self._parties: dict[str, _Blocks] = {}
+
+    def means(self, party: str, view: ActiveView) -> Tensor | None:
+        """Means to use in a step, float64 (k, ...), with zeros for a statistic that had no weight so far.
+
+        `None` where there are none yet, as in the first step of a party.
+        """
+        if party not in self._parties:
+            return None
+        blocks = self._parties[party] = self._parties[party].at(view)
+        return blocks.means if bool(blocks.means.any()) else None
+
+    def add(self, party: str, view: ActiveView, statistics: Tensor, weights: Tensor | None = None) -> None:
+        """Count a batch, for later blocks.
+
+        Args:
+            party: receiver of the batch's gradients.
+            view: view of the step.
+            statistics: float64 (k, ...).
+            weights: weight of each, float64 (k,), >= 0; 1 without them.
+        """
+        weights = statistics.new_ones(len(statistics)) if weights is None else weights
+        totals = statistics * _spread(weights, statistics)
+        if party not in self._parties:
+            blocks = _Blocks(view.epoch, view.step, 0, totals, weights, torch.zeros_like(totals))
+        else:
+            before = self._parties[party].at(view)
+            blocks = replace(before, totals=before.totals + totals, weights=before.weights + weights)
+        self._parties[party] = blocks
+
+    def state_dict(self) -> dict[str, Any]:
+        """State for a resume."""
+        return {party: vars(blocks) for party, blocks in self._parties.items()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore the state that `state_dict` returned."""
+        self._parties = {party: _Blocks(**blocks) for party, blocks in state.items()}
+
+
+def block_number(epoch: int, step: int) -> int:
+    """Number of the block of a step; it changes at steps 1, 2, 4, 8, ... of the first epoch and with every further one.
+
+    Args:
+        epoch: number of the epoch, from 0 for the first one.
+        step: number of the step, from 0 for the first one of that epoch.
+
+    >>> [block_number(0, step) for step in range(9)]
+    [0, 1, 2, 2, 3, 3, 3, 3, 4]
+    >>> block_number(1, 9) == block_number(1, 17) != block_number(2, 18)
+    True
+    """
+    return step.bit_length() if epoch == 0 else _EPOCHS + epoch
+
+
+_EPOCHS = 64
+"""Above the bit length of any step."""
+
+
+def _spread(weights: Tensor, statistics: Tensor) -> Tensor:
+    """Weights (k,) in the shape (k, 1, ...) that multiplies statistics (k, ...)."""
+    return weights.view(-1, *[1] * (statistics.dim() - 1))

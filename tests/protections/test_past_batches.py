@@ -1,0 +1,155 @@
+"""Scales of past batches: means by blocks, sizes of messages that do not count positives, and resumes."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from scipy import stats
+
+from cutlayer.attacks import MessageSize
+from cutlayer.attacks.knowledge import Knowledge
+from cutlayer.attacks.label.history import HistoryView
+from cutlayer.audit.known_labels import strongest
+from cutlayer.channel.followed import FollowedEpoch
+from cutlayer.errors import NotApplicable
+from cutlayer.kernels.message_sizes import message_sizes
+from cutlayer.kernels.row_norms import row_norms
+from cutlayer.protections.past_batches import PastBatches
+from cutlayer.tasks import Task
+from tests.protections.setup import gradients, protection, resume, saved, view
+
+FORMS = [
+    ("iso_noise", {"ratio": 25.0}, "paper"),
+    ("marvell", {"sum_kl": 0.16}, "shared"),
+    ("max_norm", {}, "once"),
+]
+ROWS, BATCH, EPOCHS, SHARE, WIDTH = 2000, 10, 8, 0.05, 6
+
+
+def at(epoch, step, rows=None, labels=None):
+    rows = torch.arange(8) if rows is None else rows
+    return replace(view(labels, n=len(rows)), epoch=epoch, step=step, rows=rows)
+
+
+def test_means_are_those_of_the_block_before():
+    """Against lists: blocks end before the steps 1, 2, 4, 8, ... of the first epoch, and before each further epoch."""
+    steps, per_epoch = 60, 20
+    past, blocks = PastBatches(), [[]]
+    draw = torch.Generator().manual_seed(0)
+    ends = {1, 2, 4, 8, 16, 20, 40}
+    for step in range(steps):
+        if step in ends:
+            blocks.append([])
+        seen = past.means("telco", at(step // per_epoch, step))
+        earlier = [(x, w) for block in blocks[:-1][-1:] for x, w in block]
+        if not earlier:
+            assert seen is None
+        else:
+            total = sum(w[:, None] * x for x, w in earlier)
+            torch.testing.assert_close(seen, total / sum(w for _, w in earlier)[:, None])
+        x, w = torch.rand(2, 3, generator=draw).double(), 1 + torch.rand(2, generator=draw).double()
+        past.add("telco", at(step // per_epoch, step), x, w)
+        blocks[-1].append((x, w))
+    assert past.means("shop", at(2, 59)) is None
+
+
+def test_a_statistic_without_weight_keeps_its_mean_and_a_party_may_begin_late():
+    past = PastBatches()
+    past.add("telco", at(3, 70), torch.tensor([2.0, 5.0]).double(), torch.tensor([1.0, 3.0]).double())
+    assert past.means("telco", at(3, 70)) is None
+    past.add("telco", at(3, 71), torch.tensor([4.0, 9.0]).double(), torch.tensor([1.0, 0.0]).double())
+    assert past.means("telco", at(3, 71)).tolist() == [2.0, 5.0]
+    assert past.means("telco", at(3, 72)).tolist() == [4.0, 5.0]
+    assert past.means("telco", at(4, 90)).tolist() == [4.0, 5.0], "a block without batches changes nothing"
+
+
+def sent_over_epochs(name, options):
+    """What a party is sent of rare positives, whose gradients are longer, and the labels."""
+    draw = torch.Generator().manual_seed(3)
+    labels = (torch.rand(ROWS, generator=draw) < SHARE).long()
+    w = torch.tensor([1.0, -0.6, 0.3, 0.1, 0.0, 0.0]) + 0.3 * torch.randn(ROWS, WIDTH, generator=draw)
+    g = (SHARE - labels)[:, None] * w / BATCH
+    built = protection(name, options, epochs=EPOCHS, batch_size=BATCH, training=torch.arange(ROWS))
+    made = []
+    for epoch in range(EPOCHS):
+        order = torch.randperm(ROWS, generator=draw)
+        steps, sent, sizes = torch.zeros(ROWS, dtype=torch.int64), torch.zeros(ROWS, WIDTH), []
+        for number, rows in enumerate(order.split(BATCH)):
+            step = at(epoch, epoch * (ROWS // BATCH) + number, rows, labels[rows])
+            sent[rows] = built.gradient_out(g[rows], "telco", step)
+            steps[rows] = number
+            sizes.append(message_sizes(sent[rows]))
+        made.append(FollowedEpoch(epoch, torch.arange(ROWS), steps, {}, {"telco": sent}, {"telco": torch.stack(sizes)}))
+    return HistoryView("telco", Task("binary", ("no", "yes")), made), labels.bool()
+
+
+def size_leak(name, options):
+    sent, truth = sent_over_epochs(name, options)
+    try:
+        return strongest(MessageSize()(sent, Knowledge(SHARE)), truth)
+    except NotApplicable:  # all messages have the same size
+        return 0.5
+
+
+@pytest.mark.parametrize(("name", "options", "own"), FORMS)
+def test_sizes_of_messages_count_the_positives_of_a_batch_only_where_its_own_numbers_scale_them(name, options, own):
+    assert size_leak(name, {**options, "form": own}) > 0.7
+    assert size_leak(name, options) < 0.56
+
+
+@pytest.mark.parametrize(("name", "options", "own"), FORMS)
+def test_what_is_added_to_a_batch_is_of_the_scale_of_others_whatever_its_own(name, options, own):
+    """The root mean square length of a row: of what is sent, or of the noise where that is not far longer."""
+    g, labels = gradients(400, 5)
+    rows = torch.arange(400)
+
+    def length(form, scale):
+        built = protection(name, {**options, "form": form}, training=rows)
+        for number in range(4):
+            assert bool(built.gradient_out(g, "telco", at(0, number, rows, labels)).any()) == (
+                number > 0 or form == own
+            )
+        sent = built.gradient_out(scale * g, "telco", at(0, 6, rows, labels))
+        return float(row_norms(sent - scale * g if name == "marvell" else sent).square().mean().sqrt())
+
+    for scale in (0.1, 10.0):
+        assert length("past", scale) == pytest.approx(length("past", 1.0), rel=0.1)
+        assert length(own, scale) == pytest.approx(scale * length(own, 1.0), rel=0.1)
+
+
+def test_isotropic_noise_of_past_batches_has_their_scale_and_no_other():
+    g, _ = gradients(2000, 50)
+    noise = protection("iso_noise", {"ratio": 2.0})
+    for number, scale in enumerate((1.0, 2.0, 4.0)):
+        noise.gradient_out(scale * g, "telco", at(0, number))
+    longest = float(row_norms(g).max())
+    sent = noise.gradient_out(0.5 * g, "telco", at(1, 3))
+    drawn = (sent - 0.5 * g).double().numpy().ravel()
+    law = stats.norm(scale=2.0 * 4.0 * longest / math.sqrt(50))  # the block before is the step at scale 4
+    assert stats.kstest(drawn, law.cdf).pvalue > 1e-4
+    for wrong in (2 / 3, 3 / 2):
+        assert stats.kstest(wrong * drawn, law.cdf).pvalue < 1e-12
+    assert noise.metrics()["batches_withheld"] == 1
+
+
+def test_rows_that_are_longer_than_those_of_past_batches_are_shortened():
+    noise = protection("iso_noise", {"ratio": 1e-6})
+    g = torch.tensor([[3.0, 4.0], [0.0, 1.0]])
+    noise.gradient_out(g, "telco", at(0, 0))
+    sent = noise.gradient_out(2 * g, "telco", at(0, 1))
+    torch.testing.assert_close(sent, torch.tensor([[3.0, 4.0], [0.0, 2.0]]), rtol=1e-4, atol=1e-4)
+    assert noise.metrics()["rows_shortened"] == 1
+
+
+@pytest.mark.parametrize(("name", "options", "own"), FORMS)
+def test_a_resumed_run_continues_with_the_past_batches(name, options, own):
+    g, labels = gradients(100, 6)
+    built, resumed = (protection(name, options) for _ in range(2))
+    for number in range(7):
+        built.gradient_out((1 + number) * g, "telco", at(0, number, torch.arange(100), labels))
+    resume(resumed, saved(built))
+    for number in (7, 8, 9):
+        step = at(int(number == 9), number, torch.arange(100), labels)
+        assert torch.equal(resumed.gradient_out(g, "telco", step), built.gradient_out(g, "telco", step))
+    assert resumed.metrics() == built.metrics()
