@@ -62,7 +62,8 @@ def averaged_noise(seeds: int) -> AveragedNoise:
     parties = []
     for setting, party, columns in over_seeds(SETTINGS, _read, seeds):
         spread = statistics.stdev(columns[1]) if seeds > 1 else 0.0
-        parties.append(AveragedParty(setting, party, *means(columns), spread=round(spread, 4)))
+        before, averaged, embedding, own = means(columns)
+        parties.append(AveragedParty(setting, party, before, averaged, embedding, own, round(spread, 4)))
     return AveragedNoise("averaged_noise", seeds, tuple(parties))
 
 

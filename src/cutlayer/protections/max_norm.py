@@ -17,7 +17,7 @@ from cutlayer.protections.past_batches import PastBatches
 from cutlayer.protections.views import ActiveView
 
 _MARGIN = 2.0
-"""Length of all rows over that of a batch's longest. At 1 the longest keep their sign, which exposes the rarer class."""
+"""Length of all rows over that of a batch's longest. At 1 the longest keep their sign, which exposes their class."""
 
 
 class MaxNormConfig(FrozenModel):
@@ -39,9 +39,9 @@ class MaxNorm(Protection[MaxNormConfig]):
     |g_i| / M) / 2, and M is twice the length of the longest row, in the mean over a block of past batches
     (`PastBatches`). That is unbiased, and has the mean and variance of the published factor for the same M. All rows of
     a message have one length, which says nothing of them or of the batch. Longer rows are shortened to M, and a party
-    is sent zeros in its first step. The sign comes from one uniform number per row, a keyed function of the row's number, the same in
-    every epoch, after a resume and for every party, so that neither epochs nor parties that collude have several draws
-    to average. Another run draws anew.
+    is sent zeros in its first step. The sign comes from one uniform number per row, a keyed function of the row's
+    number, the same in every epoch, after a resume and for every party, so that neither epochs nor parties that collude
+    have several draws to average. Another run draws anew.
 
     `form: paper`: with M the largest row norm of the batch itself, row i becomes g_i (1 + sigma_i eps_i), sigma_i =
     sqrt(max(M^2 / |g_i|^2 - 1, 0)), eps_i ~ N(0, 1) for each row, step and party: unbiased, E|.|^2 = M^2. The mean of
@@ -56,11 +56,11 @@ class MaxNorm(Protection[MaxNormConfig]):
     (heuristic protection), for the other two forms.
 
     Guarantee: none, empirical. The direction of a row is kept up to its sign: with several classes that is nearly the
-    label (`axis` of `similarity`). With two, the rarer class, whose gradients are longer, keeps its sign more often than
-    the other one, with `past` in up to three rows of four, where a half says nothing; and directions that depend on the
-    columns expose these. Under `once` a reader of some labels gets more than
-    one of none (on the demo's job 0.82 with half of them and 0.69 without; 0.97 and 0.86 in the paper's form; `python
-    -m benchmarks label_defences`), and so does one of the party's own columns (`co_training`).
+    label (`axis` of `similarity`). With two, the rarer class, whose gradients are longer, keeps its sign more often
+    than the other one, with `past` in up to three rows of four, where a half says nothing; and directions that depend
+    on the columns expose these. Under `once` a reader of some labels gets more than one of none (on the demo's job 0.82
+    with half of them and 0.69 without; 0.97 and 0.86 in the paper's form; `python -m benchmarks label_defences`), and
+    so does one of the party's own columns (`co_training`).
     """
 
     name = "max_norm"
