@@ -1,4 +1,4 @@
-"""What the default audit reads under `max_norm`, `ppdl`, `discrete_sgd`, `dcor`, `dimip` and two top models, on Adult.
+"""What the default audit reads under defences that have no benchmark of their own, by task, on Adult.
 
 Each setting is a job on the demo's table, 6 epochs, seeds 1, 2, ... for the job. `before` is the strongest attack
 without `co_training` and without the variant `axis` of `similarity`, and `now` the strongest of all.
@@ -7,10 +7,10 @@ without `co_training` and without the variant `axis` of `similarity`, and `now` 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from benchmarks.adult import adult_job, audited
+from benchmarks.adult import adult_job, measured
 from benchmarks.averaged_noise import BATCH
 from benchmarks.party_leaks import Values, leaks_of, means, over_seeds
 from cutlayer.config import Job, validated
@@ -28,17 +28,25 @@ class Setting:
         label: Label that the bank holds.
         task: Kind of task.
         privacy: Protections.
-        top: Section of the top model; the demo's own by default.
+        changes: Keys of the job's sections that differ from the demo's, by section.
+        passive: Protections of the passive parties.
     """
 
     label: str
     task: str
     privacy: Mapping[str, Any]
-    top: Mapping[str, Any] | None = None
+    changes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    passive: Mapping[str, Any] = field(default_factory=dict)
 
 
-def _income(privacy: Mapping[str, Any], top: str | None = None) -> Setting:
-    return Setting("income", "binary", privacy, {"kind": top} if top else None)
+def _income(
+    privacy: Mapping[str, Any], changes: Mapping[str, Mapping[str, Any]] | None = None, **passive: Mapping[str, Any]
+) -> Setting:
+    return Setting("income", "binary", privacy, changes or {}, passive)
+
+
+def _top(kind: str) -> Mapping[str, Mapping[str, Any]]:
+    return {"model": {"top": {"kind": kind}}}
 
 
 def _age(privacy: Mapping[str, Any]) -> Setting:
@@ -54,17 +62,28 @@ _DRAWN: Mapping[str, Any] = {"label_dp": {"eps": 1.0}}
 SETTINGS: Mapping[str, Setting] = {
     "income, max_norm": _income(_MAX_NORM),
     "education, max_norm": _education(_MAX_NORM),
-    "income, max_norm, top model laser": _income(_MAX_NORM, "laser"),
+    "income, max_norm, top model laser": _income(_MAX_NORM, _top("laser")),
     "income, max_norm, paper": _income({"max_norm": {"form": "paper"}}),
     "income, max_norm + discrete_sgd 1": _income({**_MAX_NORM, "discrete_sgd": {"levels": 1}}),
     "income, ppdl 0.75, scale 0.0001": _income({"ppdl": {"theta": 0.75, "scale": 0.0001}}),
     "income, dcor 0.03 whitened + label_dp 1": _income({"dcor": {"alpha": 0.03, "form": "whitened"}, **_DRAWN}),
     "income, dimip 0.3 + label_dp 1": _income({"dimip": {"lam": 0.3}, **_DRAWN}),
-    "income, label_dp 1, top model multi_head": _income(_DRAWN, "multi_head"),
+    "income, label_dp 1, top model multi_head": _income(_DRAWN, _top("multi_head")),
     "age, max_norm": _age(_MAX_NORM),
     "age, discrete_sgd 1": _age({"discrete_sgd": {"levels": 1}}),
     "education, discrete_sgd 1": _education({"discrete_sgd": {"levels": 1}}),
     "education, label_dp 3": _education({"label_dp": {"eps": 3.0}}),
+    "income, max_norm, past": _income({"max_norm": {"form": "past"}}),
+    "education, max_norm, past": _education({"max_norm": {"form": "past"}}),
+    "income, undefended": _income({}),
+    "income, compress bfloat16": _income({}, {"channel": {"compress": "bfloat16"}}),
+    "income, compress int8": _income({}, {"channel": {"compress": "int8"}}),
+    "income, cut_depth 1": _income({}, {"model": {"cut_depth": 1}}),
+    "income, nopeek 1": _income({}, nopeek={"alpha": 1.0}),
+    "income, dp_bottom, eps 4": _income({}, dp_bottom={"clip": 1.0, "epsilon": 4.0, "delta": 1e-5}),
+    "income, party_dropout 0.5": _income({"party_dropout": {"rate": 0.5}}),
+    "income, label_dp 1": _income(_DRAWN),
+    "income, label_dp 1, 2 stages": _income({"label_dp": {"eps": 1.0, "stages": 2, "changed_labels": "redraw"}}),
 }
 
 
@@ -82,6 +101,7 @@ class ReadParty:
         embedding: Leak to the strongest attack on embeddings.
         own_columns: Leak of the party's own columns.
         chance: What the whole catalogue reads of permuted labels.
+        utility: Headline metric of the model on test rows.
     """
 
     setting: str
@@ -93,6 +113,7 @@ class ReadParty:
     embedding: float
     own_columns: float
     chance: float
+    utility: float
 
 
 @dataclass(frozen=True)
@@ -113,7 +134,7 @@ def other_defences(seeds: int) -> OtherDefences:
 def _read(name: str, seed: int) -> Values:
     """By passive party: the values of `ReadParty` in their order."""
     job = job_of(SETTINGS[name], seed)
-    audit = audited(job, f"{name} {seed}")
+    audit, utility = measured(job, f"{name} {seed}")
     read = {}
     for party in job.passives:
         leaks = leaks_of(audit, party)
@@ -126,6 +147,7 @@ def _read(name: str, seed: int) -> Values:
             leaks.embedding,
             leaks.own_columns,
             leaks.chance,
+            utility,
         )
     return read
 
@@ -136,10 +158,11 @@ def job_of(setting: Setting, seed: int) -> Job:
     train = {"seed": seed, "epochs": EPOCHS, "batch_size": BATCH, "keep": "last"}
     audit = {"layers": False}
     job = adult_job(setting.privacy, audit, label=setting.label, task=setting.task, added=added, **train)
-    if setting.top is None:
-        return job
     raw = job.model_dump()
-    raw["model"]["top"] = dict(setting.top)
+    for section, keys in setting.changes.items():
+        raw[section] |= keys
+    for name in job.passives:
+        raw["parties"][name]["privacy"] = dict(setting.passive)
     return validated(Job, raw, "examples/adult.yaml")
 
 
