@@ -40,25 +40,33 @@ class Setting:
     share: float
 
 
-def _forms(name: str, own: str, options: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:
-    """A protection in the form whose scale is the batch's own, and in that of past batches."""
-    return {form: {name: {**options, "form": form}} for form in (own, "past")}
+ISO_NOISE: Mapping[str, Any] = {"ratio": 25.0}
+MARVELL: Mapping[str, Any] = {"sum_kl": 0.16}
 
 
-ISO_NOISE = _forms("iso_noise", "paper", {"ratio": 25.0})
-MARVELL = _forms("marvell", "shared", {"sum_kl": 0.16})
-MAX_NORM = _forms("max_norm", "once", {})
+def _own(name: str, form: str, options: Mapping[str, Any], batch: int, share: float) -> Setting:
+    """A protection whose scale is the batch's own."""
+    return Setting({name: {**options, "form": form}}, batch, share)
+
+
+def _past(name: str, options: Mapping[str, Any], batch: int, share: float) -> Setting:
+    """A protection whose scale is that of past batches."""
+    return _own(name, "past", options, batch, share)
+
+
+# The names are part of the noise keys, and so of the figures.
 SETTINGS: Mapping[str, Setting] = {
-    f"{name}, {form}, {share:.0%}, batch {batch}": Setting(privacy, batch, share)
-    for name, forms, share, batch in (
-        ("max_norm", MAX_NORM, 0.02, 64),
-        ("iso_noise 25", ISO_NOISE, 0.02, 64),
-        ("marvell 0.16", MARVELL, 0.02, 64),
-        ("marvell 0.16", MARVELL, 0.02, 512),
-        ("iso_noise 25", ISO_NOISE, 0.02, 512),
-        ("iso_noise 25", ISO_NOISE, 0.24, 64),
-    )
-    for form, privacy in forms.items()
+    "iso_noise 25, 2 %, batch 64": _own("iso_noise", "paper", ISO_NOISE, 64, 0.02),
+    "marvell 0.16, 2 %, batch 64": _own("marvell", "shared", MARVELL, 64, 0.02),
+    "max_norm, 2 %, batch 64": _own("max_norm", "once", {}, 64, 0.02),
+    "iso_noise 25, 2 %, batch 512": _own("iso_noise", "paper", ISO_NOISE, 512, 0.02),
+    "marvell 0.16, 2 %, batch 512": _own("marvell", "shared", MARVELL, 512, 0.02),
+    "iso_noise 25, 24 %, batch 64": _own("iso_noise", "paper", ISO_NOISE, 64, 0.24),
+    "iso_noise 25, past, 2%, batch 64": _past("iso_noise", ISO_NOISE, 64, 0.02),
+    "max_norm, past, 2%, batch 64": _past("max_norm", {}, 64, 0.02),
+    "marvell 0.16, past, 2%, batch 64": _past("marvell", MARVELL, 64, 0.02),
+    "marvell 0.16, past, 2%, batch 512": _past("marvell", MARVELL, 512, 0.02),
+    "iso_noise 25, past, 2%, batch 512": _past("iso_noise", ISO_NOISE, 512, 0.02),
 }
 
 

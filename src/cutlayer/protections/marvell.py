@@ -122,10 +122,12 @@ class Marvell(Protection[MarvellConfig]):
     A batch is withheld (zeros) until two classes were seen.
 
     With `past` the mean is that of a block of past batches (`PastBatches`), so that the noise of a batch has the size
-    and the shape of others and says nothing of this one; `mean_sum_kl` of its metrics is what its batches had of the
-    divergence for a release. With `shared` it is that of the batch itself, and an absent class counts with its last
-    second moment: with a few positives the size of a message off its main direction tells how many there are, which is
-    not in the divergence (`message_size`).
+    and the shape of others and says nothing of this one. Past gradients may not reach where a row lies, so each of its
+    coordinates along the axes of the noise is bounded by three times its root mean square in the past: no row has more
+    than nine times the divergence for a release, and `mean_sum_kl` of the metrics is what they had in the mean. With
+    `shared` the mean is that of the batch itself, and an absent class counts with its last second moment: with a few
+    positives the size of a message off its main direction tells how many there are, which is not in the divergence
+    (`message_size`).
 
     `form: paper` is the published mechanism, for each release. With u, v the mean variances per coordinate of the
     negatives' and positives' gradients of the batch, g the squared distance of their means, p the positive share and d
@@ -149,9 +151,8 @@ class Marvell(Protection[MarvellConfig]):
     Reference: Li, Sun et al., Label leakage and protection in two-party split learning (arXiv 2102.08504, ICLR 2022),
     section 4.2 and theorem 2, for the paper's form.
 
-    Guarantee: none, empirical. The divergence is a mean over rows, so single rows may be exposed more, and with `past`
-    those of batches whose gradients are longer than before; it is that of gradients for a given model, and what later
-    models reveal of a label is not in it.
+    Guarantee: none, empirical. The divergence is a mean over rows, so single rows may be exposed more; it is that of
+    gradients for a given model, and what later models reveal of a label is not in it.
     An attacker who knows p_i besides w(e_i) faces w(e_i) instead of 2 g_i, which is longer where p_i is near y_i. The
     paper's bound on a detector's error, 1/2 - sqrt(sumKL)/4, holds for one row of one batch whose classes are isotropic
     Gaussians.
