@@ -46,6 +46,25 @@ def test_sizes_that_count_the_positives_read_what_theory_says(batch, epochs, sha
     assert strongest(MessageSize()(view, Knowledge(share)), truth) == pytest.approx(theory, abs=0.03)
 
 
+def test_a_scale_that_one_batch_moves_is_read_from_the_message_after_it():
+    """The number of positives shows in the next message alone, as the size or as a tenth of a running mean of sizes."""
+    view, truth = counted(20_000, 20, 5, 0.1)
+    theory = NormalDist().cdf((5 / (2 * 20 * 0.09)) ** 0.5)
+
+    def later(epoch: FollowedEpoch, rate: float) -> FollowedEpoch:
+        sizes, mean = [], 12.0
+        for size in epoch.sizes[PARTY][:, 0].tolist():
+            sizes.append(mean)
+            mean += rate * (size - mean)
+        return replace(epoch, sizes={PARTY: torch.tensor(sizes).double()[:, None].expand(-1, 2)})
+
+    for rate in (1.0, 0.1):
+        lagging = replace(view, epochs=[later(epoch, rate) for epoch in view.epochs], _results={})
+        scores = MessageSize()(lagging, Knowledge(0.1))
+        assert strongest(scores, truth) > theory - 0.1
+        assert strongest(replace(scores, also={}), truth) < 0.6, "the message itself tells nothing"
+
+
 def test_rows_that_are_not_followed_count_too():
     """A tenth of the rows is followed: their own gradients are noise, and the recorded sizes are of all rows."""
     view, truth = counted(20_000, 20, 5, 0.1, followed=2_000)

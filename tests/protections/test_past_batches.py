@@ -98,6 +98,12 @@ def test_sizes_of_messages_count_the_positives_of_a_batch_only_where_its_own_num
     assert size_leak(name, options) < 0.56
 
 
+def test_a_mean_that_takes_in_every_batch_at_once_is_read_one_message_later(monkeypatch):
+    """The number of a block that changes with each step, which is what a running mean without blocks comes to."""
+    monkeypatch.setattr("cutlayer.protections.past_batches.block_number", lambda epoch, step: step)
+    assert size_leak("iso_noise", {"ratio": 25.0}) > 0.75
+
+
 @pytest.mark.parametrize(("name", "options", "own"), FORMS)
 def test_what_is_added_to_a_batch_is_of_the_scale_of_others_whatever_its_own(name, options, own):
     """The root mean square length of a row: of what is sent, or of the noise where that is not far longer."""

@@ -31,6 +31,9 @@ class MessageSize(HistoryAttack):
     Noise whose covariance follows the batch, as that of `marvell`, tells the same in the directions in which gradients
     vary little: the variant `off` is the size of what is left of a message off its main direction.
 
+    A defence may scale a message by the batches before it. If one batch moves that scale, the message after it tells what
+    its own did not: the variant `change` is the size of the next message over that of this one.
+
     The logarithm of a size is compared with those of the steps around it, within the epoch. The
     known share says which class is the rarer one.
 
@@ -51,10 +54,11 @@ class MessageSize(HistoryAttack):
             NotApplicable: No epoch has messages of different sizes.
         """
         size = len(view.rows)
-        totals, counts = torch.zeros(2, 2, size, dtype=torch.float64)
+        totals, counts = torch.zeros(2, 3, size, dtype=torch.float64)
         for epoch, matrix in view.matrices(Target.GRADIENT):
             present = epoch.steps != NO_STEP
-            for variant, sizes in enumerate(_sizes(epoch, view.party, matrix).T):
+            whole, off = _sizes(epoch, view.party, matrix).T
+            for variant, sizes in enumerate((whole, off, _changes(whole))):
                 if (relative := _relative(sizes)) is not None:
                     scores = torch.where(present, relative[epoch.steps], torch.nan)
                     totals[variant] += scores.nan_to_num(0.0)
@@ -62,8 +66,8 @@ class MessageSize(HistoryAttack):
         seen = (counts > 0).any(dim=0)
         if not bool(seen.any()):
             raise NotApplicable.expected("messages of different sizes", "none")
-        whole, off = totals / counts.clamp_min(1) * (1 if knowledge.share < 0.5 else -1)
-        return run_scores(view, whole, seen, off=off)
+        whole, off, change = totals / counts.clamp_min(1) * (1 if knowledge.share < 0.5 else -1)
+        return run_scores(view, whole, seen, off=off, change=change)
 
 
 def _sizes(epoch: FollowedEpoch, party: str, matrix: Tensor) -> Tensor:
@@ -73,6 +77,12 @@ def _sizes(epoch: FollowedEpoch, party: str, matrix: Tensor) -> Tensor:
     present = epoch.steps != NO_STEP
     rows, steps = matrix[present], epoch.steps[present]
     return torch.stack([message_sizes(rows[steps == step]) for step in range(int(steps.max()) + 1)])
+
+
+def _changes(sizes: Tensor) -> Tensor:
+    """Each size (steps,) under that of the step after it; 0 where one of the two is, and for the last step."""
+    after = torch.cat([sizes[1:], sizes.new_zeros(1)])
+    return torch.where(sizes > 0, after / sizes.clamp_min(torch.finfo(torch.float64).tiny), 0.0)
 
 
 def _relative(sizes: Tensor) -> Tensor | None:
