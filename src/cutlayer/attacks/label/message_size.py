@@ -31,8 +31,8 @@ class MessageSize(HistoryAttack):
     Noise whose covariance follows the batch, as that of `marvell`, tells the same in the directions in which gradients
     vary little: the variant `off` is the size of what is left of a message off its main direction.
 
-    A defence may scale a message by the batches before it. If one batch moves that scale, the message after it tells what
-    its own did not: the variant `change` is the size of the next message over that of this one.
+    A defence may scale a message by the batches before it. If one batch moves that scale, the message after it tells
+    what its own did not: the variant `change` is the size of the next message over that of this one.
 
     The logarithm of a size is compared with those of the steps around it, within the epoch. The
     known share says which class is the rarer one.
