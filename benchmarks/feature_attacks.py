@@ -1,8 +1,7 @@
-"""What the attacks on features recover of embeddings: `inversion`, `exact` and `sdar`, on Adult and Criteo.
+"""What the attacks on features recover of undefended embeddings: `inversion`, `exact` and `sdar`, on Adult and Criteo.
 
-Adult: the three parties of `examples/adult.yaml` without protections, and with some of the passive parties. Criteo: the
-two parties of the studies, all features at the passive one. Training, auxiliary rows and the mean over the columns are
-those of `cutlayer run`.
+Adult: the three parties of `examples/adult.yaml` without protections. Criteo: the two parties of the studies, all
+features at the passive one. Training, auxiliary rows and the mean over the columns are those of `cutlayer run`.
 """
 
 from __future__ import annotations
@@ -27,14 +26,7 @@ from studies.datasets import ADULT_JOB, criteo
 
 ATTACKS = ("inversion", "exact", "sdar")
 DATA = Path(__file__).parents[2] / "shared" / "data"
-SETTINGS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
-    "Adult": ("Adult", {}),
-    "Criteo": ("Criteo", {}),
-    "Adult, nopeek 0.1": ("Adult", {"nopeek": {"alpha": 0.1}}),
-    "Adult, nopeek 1": ("Adult", {"nopeek": {"alpha": 1.0}}),
-    "Adult, dp_bottom, eps 4": ("Adult", {"dp_bottom": {"clip": 1.0, "epsilon": 4.0, "delta": 1e-5}}),
-}
-"""Data set, and protections of the passive parties."""
+DATASETS = ("Adult", "Criteo")
 AUDIT: Mapping[str, Any] = {"layers": False}
 EPOCHS: Mapping[str, int] = {"Adult": 6, "Criteo": 12}
 
@@ -44,7 +36,7 @@ class Recovered:
     """One attack on one party's columns; each value is the mean over the seeds.
 
     Attributes:
-        setting: Name of the setting.
+        dataset: `Adult` or `Criteo`.
         party: Owner of the columns.
         attack: Name of the attack.
         release: Release of the embeddings that it read, where it read the party's columns best.
@@ -56,7 +48,7 @@ class Recovered:
         best_column: R² of the column that is recovered best, by the mean over the seeds.
     """
 
-    setting: str
+    dataset: str
     party: str
     attack: str
     release: str
@@ -69,7 +61,7 @@ class Recovered:
 
 @dataclass(frozen=True)
 class FeatureAttacksResult:
-    """All attacks; `skipped` names settings whose data are not there."""
+    """All attacks; `skipped` names data sets that are not there."""
 
     name: str
     seeds: int
@@ -78,32 +70,30 @@ class FeatureAttacksResult:
 
 
 def feature_attacks(seeds: int) -> FeatureAttacksResult:
-    """Train and attack in each setting with the seeds 1, 2, ..."""
+    """Train and attack each data set with the seeds 1, 2, ..."""
     found: dict[tuple[str, str, str], list[FeatureResult]] = defaultdict(list)
     skipped = []
-    for setting in SETTINGS:
+    for dataset in DATASETS:
         try:
             for seed in range(1, seeds + 1):
-                for (party, attack), result in _attacked(_job(setting, seed)).items():
-                    found[setting, party, attack].append(result)
+                for (party, attack), result in _attacked(_job(dataset, seed)).items():
+                    found[dataset, party, attack].append(result)
         except DataError:
-            skipped.append(setting)
+            skipped.append(dataset)
     attacks = tuple(_summary(*names, results) for names, results in found.items())
     return FeatureAttacksResult("feature_attacks", seeds, attacks, tuple(skipped))
 
 
-def _job(setting: str, seed: int) -> Job:
-    """A job without protections of labels, whose audit attacks features alone."""
-    dataset, privacy = SETTINGS[setting]
+def _job(dataset: str, seed: int) -> Job:
+    """The undefended job, whose audit attacks features alone."""
     job = load_job(ADULT_JOB) if dataset == "Adult" else criteo(DATA, seed, {}, ())
     raw: dict[str, Any] = job.model_dump(mode="json", exclude_none=True)
     for party in raw["parties"].values():
-        passive = party["role"] == "passive"
-        party["privacy"] = dict(privacy) if passive else {}
-        attacks = ATTACKS if passive else ()
+        party["privacy"] = {}
+        attacks = ATTACKS if party["role"] == "passive" else ()
         party["audit"] = {**party.get("audit", {}), "attacks": attacks, **AUDIT}
     raw["train"] |= {"seed": seed, "threads": 1, "epochs": EPOCHS[dataset]}
-    return validated(Job, raw | {"compare": []}, setting)
+    return validated(Job, raw | {"compare": []}, dataset)
 
 
 def _attacked(job: Job) -> dict[tuple[str, str], FeatureResult]:
@@ -120,7 +110,7 @@ def _attacked(job: Job) -> dict[tuple[str, str], FeatureResult]:
     return best
 
 
-def _summary(setting: str, party: str, attack: str, results: list[FeatureResult]) -> Recovered:
+def _summary(dataset: str, party: str, attack: str, results: list[FeatureResult]) -> Recovered:
     values = [result.value or 0.0 for result in results]
     others = [result.other_columns for result in results if result.other_columns is not None]
     columns = defaultdict(list)
@@ -129,7 +119,7 @@ def _summary(setting: str, party: str, attack: str, results: list[FeatureResult]
             columns[column.column].append(column.value or 0.0)
     means = {name: round(statistics.mean(each), 3) for name, each in columns.items()}
     return Recovered(
-        setting,
+        dataset,
         party,
         attack,
         results[0].release,
