@@ -20,7 +20,6 @@ from benchmarks import (
     release_attacks,
 )
 from cutlayer.config import Job, validated
-from cutlayer.results.audit import RunAudit
 from studies.datasets import ADULT_TABLE
 
 
