@@ -155,4 +155,17 @@ def test_a_row_has_one_max_norm_draw_in_every_epoch_for_every_party_and_after_a_
     assert not torch.allclose(eps(protection("max_norm", {"form": "once"}), rows=rows.flip(0)), first, atol=0.1)
     assert not torch.allclose(eps(protection("max_norm", {"form": "paper"}), step=7), first, atol=0.1)
     assert "mean of its gradients" in build("max_norm", {"form": "paper"}, "privacy").notes(6)[0]
-    assert not any(build("max_norm", options, "privacy").notes(6) for options in ({}, {"form": "once"}))
+    assert not build("max_norm", {}, "privacy").notes(6)
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("marvell", {"sum_kl": 0.16, "form": "shared"}),
+        ("max_norm", {"form": "once"}),
+        ("iso_noise", {"ratio": 5.0, "form": "paper"}),
+    ],
+)
+def test_a_form_that_follows_the_batch_says_so_before_the_run(name, options):
+    assert "follows each batch" in build(name, options, "privacy").notes(6)[-1]
+    assert "follows each batch" not in " ".join(build(name, {**options, "form": "past"}, "privacy").notes(6))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import torch
@@ -12,7 +12,7 @@ from torch import Tensor
 from cutlayer.config import FrozenModel
 from cutlayer.kernels.row_norms import clip_rows, row_norms
 from cutlayer.protections.base import Asset, Protection, Side
-from cutlayer.protections.past_batches import PastBatches
+from cutlayer.protections.past_batches import PastBatches, follows_batch
 from cutlayer.protections.views import ActiveView
 
 
@@ -84,6 +84,10 @@ class IsoNoise(Protection[IsoNoiseConfig]):
         self.count(noisy_batches=1, norm_shares=float(norms.mean()) / length)
         normal = self.context.noise.normal(tuple(g.shape), hook="iso_noise", peer=party, step=view.step, content=g)
         return torch.add(g, normal, alpha=self.settings.ratio * length / g.shape[1] ** 0.5, out=normal)
+
+    def notes(self, epochs: int) -> Sequence[str]:
+        """The weakness of the paper's form."""
+        return () if self.settings.form == "past" else (follows_batch(self.settings.form),)
 
     def metrics(self) -> Mapping[str, float]:
         """The counters, and the mean row norm over that of its noise."""

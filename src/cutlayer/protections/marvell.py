@@ -16,7 +16,7 @@ from cutlayer.kernels.marvell import SumKLNoise, minimise_sum_kl, power_for_sum_
 from cutlayer.kernels.noise import standard_normal
 from cutlayer.kernels.shared_noise import bounded_rows, class_second_moments, leak_of_sum_kl, shared_noise
 from cutlayer.protections.base import Asset, Protection, Side
-from cutlayer.protections.past_batches import PastBatches
+from cutlayer.protections.past_batches import PastBatches, follows_batch
 from cutlayer.protections.views import ActiveView
 
 _RANGE = "a sum_kl of 0.16 to 0.64 is a usual range"
@@ -201,7 +201,7 @@ class Marvell(Protection[MarvellConfig]):
         return self._perturbed(g, noise, party, view)
 
     def notes(self, epochs: int) -> Sequence[str]:
-        """Leak of the run's divergence, and the weakness of the paper's form."""
+        """Leak of the run's divergence, and the weaknesses of the other forms."""
         per_release, notes = self.settings.per_release(epochs), list[str]()
         if per_release is not None:
             notes.append(
@@ -212,6 +212,8 @@ class Marvell(Protection[MarvellConfig]):
             notes.append(
                 "the noise of form: paper differs by class and so reveals it; that of the default form does not"
             )
+        if self.settings.form == "shared":
+            notes.append(follows_batch("shared"))
         return notes
 
     def _with_shared_noise(self, g: Tensor, party: str, view: ActiveView) -> Tensor:

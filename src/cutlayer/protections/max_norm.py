@@ -13,7 +13,7 @@ from cutlayer.config import FrozenModel
 from cutlayer.kernels.max_norm import aligned_rows, max_norm
 from cutlayer.kernels.row_norms import row_norms
 from cutlayer.protections.base import Asset, Protection, Side
-from cutlayer.protections.past_batches import PastBatches
+from cutlayer.protections.past_batches import PastBatches, follows_batch
 from cutlayer.protections.views import ActiveView
 
 _MARGIN = 2.0
@@ -108,10 +108,15 @@ class MaxNorm(Protection[MaxNormConfig]):
         return max_norm(g, norms, normal, isotropic)
 
     def notes(self, epochs: int) -> Sequence[str]:
-        """The weakness of the paper's form in a run of several epochs."""
-        if self.settings.form != "paper" or epochs == 1:
-            return ()
-        return (f"form: paper draws {epochs:,} times for a row, and the mean of its gradients reveals its label",)
+        """The weaknesses of the other forms."""
+        notes = list[str]()
+        if self.settings.form == "paper" and epochs > 1:
+            notes.append(
+                f"form: paper draws {epochs:,} times for a row, and the mean of its gradients reveals its label"
+            )
+        if self.settings.form != "past":
+            notes.append(follows_batch(self.settings.form))
+        return notes
 
     @cached_property
     def _run_noise(self) -> Tensor:

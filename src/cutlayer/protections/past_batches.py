@@ -12,6 +12,14 @@ from torch import Tensor
 from cutlayer.protections.views import ActiveView
 
 
+def follows_batch(form: str) -> str:
+    """A sentence for `cutlayer check` on a form whose scale is that of the batch itself."""
+    return (
+        f"form: {form} follows each batch, so that the size of a message tells how many of its rows are of the rarer "
+        "class; that of the default form does not"
+    )
+
+
 @dataclass(frozen=True)
 class _Blocks:
     """The batches of one party.
