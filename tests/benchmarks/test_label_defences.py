@@ -129,7 +129,7 @@ def test_sizes_of_messages_are_read_where_few_rows_are_positive(monkeypatch, aud
     parties = rare_positives.rare_positives(1).parties
     assert [part.party for part in parties] == 2 * ["census_office", "employer"]
     assert all(part.sizes > 0.8 for part in parties[:2])
-    assert all(part.sizes < 0.57 for part in parties[2:])
+    assert all(part.sizes < 0.65 for part in parties[2:])  # the strongest of several scores, of 160 positives
     assert all(part.others > 0.5 and part.chance < 0.6 and part.test_auc > 0.5 for part in parties)
 
 

@@ -22,6 +22,7 @@ VERBS = {
         "--label",
         "--labels",
         "--partner",
+        "--positive",
         "--protect",
         "--split-by",
         "--yes",

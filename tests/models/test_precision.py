@@ -15,8 +15,16 @@ from cutlayer.models.precision import at_precision
 from cutlayer.models.row_independence import check_row_independence
 
 INPUTS = Inputs((4,), 3)
-CODES, NUMBERS = torch.randint(4, (32, 1), dtype=torch.int32), torch.randn(32, 3)
+_DRAW = torch.Generator().manual_seed(1)
+CODES = torch.randint(4, (32, 1), dtype=torch.int32, generator=_DRAW)
+NUMBERS = torch.randn(32, 3, generator=_DRAW)
 MLP = {"kind": "mlp", "hidden": [16, 8]}
+
+
+@pytest.fixture(autouse=True)
+def seeded() -> None:
+    """Weights are drawn from the global random state."""
+    torch.manual_seed(1)
 
 
 class Mixing(BottomModel):
