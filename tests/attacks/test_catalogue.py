@@ -209,8 +209,8 @@ def test_auto_takes_what_fits_the_task():
     assert names_of(resolve("auto", "regression").histories) == expected
     assert names_of(resolve("quick", "regression").histories) == ["few_labels", "mean_gradient", "regression_labels"]
     assert left_out("quick", "regression") == ("strong_probe",)
-    whole_run = ["directions", "joint_spectral", "mixture", "off_norm", "mean_length", "message_size", "bilinear"]
-    whole_run += ["aligned_match"]
+    whole_run = ["directions", "joint_spectral", "mixture", "off_norm", "mean_length", "message_size", "sign_changes"]
+    whole_run += ["bilinear", "aligned_match"]
     known = ["feature_prior", "co_training", "few_labels", "mean_gradient", "similarity"]
     assert names_of(resolve("auto", "binary").histories) == whole_run + known
     assert names_of(resolve("auto", "multiclass").histories) == ["few_labels", "mean_gradient", "similarity"]

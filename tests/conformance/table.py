@@ -201,6 +201,8 @@ HISTORIES = {
     "off_norm": HistoryCase({GRADIENT: 0.7}, mapped=0.65),
     "mean_length": HistoryCase({GRADIENT: 0.9}, mapped=0.9, kept=0.02),
     "message_size": HistoryCase({GRADIENT: 0.95}, mapped=0.95, crowded=True),
+    # Lengths and directions tell the classes apart only partly here; it is written against one length for all rows.
+    "sign_changes": HistoryCase({GRADIENT: 0.7}, mapped=0.7),
     "bilinear": HistoryCase({GRADIENT: 0.95}),
     # Its dummy top model reads and writes along the same directions, which the maps of both messages pull apart.
     "aligned_match": HistoryCase({GRADIENT: 0.95}, mapped=0.75),

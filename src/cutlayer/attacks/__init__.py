@@ -39,6 +39,7 @@ from cutlayer.attacks.label.norm import Norm
 from cutlayer.attacks.label.off_norm import OffNorm
 from cutlayer.attacks.label.probe import Probe
 from cutlayer.attacks.label.regression_labels import RegressionLabels
+from cutlayer.attacks.label.sign_changes import SignChanges
 from cutlayer.attacks.label.similarity import Similarity
 from cutlayer.attacks.label.spectral import Spectral
 from cutlayer.attacks.label.strong_probe import StrongProbe
@@ -81,6 +82,7 @@ __all__ = [
     "RegressionLabels",
     "Resolved",
     "Sdar",
+    "SignChanges",
     "Similarity",
     "Spectral",
     "StrongProbe",
@@ -102,6 +104,7 @@ _ATTACKS: tuple[type[Attack[Any, Any]], ...] = (
     OffNorm,
     MeanLength,
     MessageSize,
+    SignChanges,
     Bilinear,
     AlignedMatch,
     Exploit,

@@ -35,6 +35,7 @@ from cutlayer.training.trained import Run
 FALSE_POSITIVE_RATE = 0.01
 READ_WHOLE = 0.99
 """Leak from which on a costly attack adds next to nothing to what an audit says of a message."""
+_SHARES = frozenset({Need.CLASS_SHARES, Need.POSITIVE_SHARE})
 PERMUTATIONS = 50
 """Permutations of the labels that the optimism of the catalogue is measured on."""
 
@@ -173,7 +174,10 @@ class _PartyAudit:
         enough = _enough(run.job.parties[run.job.active].audit)
         for attack in sorted(attacks, key=lambda attack: attack.costly):
             for target in filter(crossed.__getitem__, attack.reads):
-                highest = max((leak.leak for leak in (*before, *self.leaks) if leak.message == target), default=0.5)
+                others = [leak for leak in (*before, *self.leaks) if leak.message == target]
+                highest = max(
+                    (leak.leak for leak in others if _says_as_much(leak, attack, len(view.rows))), default=0.5
+                )
                 if attack.costly and highest > enough:
                     why = f"another attack reads a leak of {highest:.3f}"
                     self.unneeded.append(_not_run(who, target, attack, why))
@@ -214,7 +218,7 @@ class _PartyAudit:
         about = {**about, "knowledge": sorted(attack.needs)}
         leak = _result(tried[0], measured, truth, about, view.epochs, run.job.train.seed)
         self.leaks.append(leak)
-        if run.task.kind == "binary" and not attack.needs - {Need.CLASS_SHARES, Need.POSITIVE_SHARE}:
+        if run.task.kind == "binary" and not attack.needs - _SHARES:
             chosen = variant_of(tried[0], leak.variant)
             upright = chosen.values if (leak.batch_auc or 0.5) >= 0.5 else -chosen.values
             self.inferring[len(self.leaks) - 1] = replace(chosen, values=upright)
@@ -282,6 +286,11 @@ def permuted_leak(scored: Iterable[Scores], truth: Tensor, seed: int) -> float:
 
 def _not_run(who: Mapping[str, Any], target: str, attack: HistoryAttack, reason: str) -> SkippedAttack:
     return SkippedAttack(**who, message=str(target), attack=attack.name, reason=reason)
+
+
+def _says_as_much(leak: LeakResult, attack: HistoryAttack, rows: int) -> bool:
+    """Whether a leak is of half of the rows at least, and of an attacker without labels where the attack's has none."""
+    return 2 * leak.rows >= rows and (bool(attack.needs - _SHARES) or {*leak.knowledge} <= _SHARES)
 
 
 def _enough(config: AuditConfig) -> float:

@@ -44,18 +44,18 @@ def max_norm(g: Tensor, norms: Tensor, normal: Tensor, isotropic: Tensor) -> Ten
     return out
 
 
-def aligned_rows(g: Tensor, norms: Tensor, uniform: Tensor, isotropic: Tensor, length: float) -> Tensor:
+def aligned_rows(g: Tensor, norms: Tensor, uniform: Tensor, others: Tensor, length: float) -> Tensor:
     """Row i becomes s_i M g_i / |g_i| with a random sign s_i, so that every row has the same length M.
 
     s_i is 1 with probability (1 + |g_i| / M) / 2. That is unbiased, and has the mean and the variance of `max_norm`,
     whose normal factor it replaces by one of two values. Rows longer than M are shortened to it. A row of zero norm
-    gets an isotropic vector of norm M.
+    gets the direction of its row of `others`, and norm M.
 
     Args:
         g: float (n, d).
         norms: `row_norms(g)`.
         uniform: numbers (n,) in [0, 1], one of each row: s_i is 1 where it is below the probability.
-        isotropic: standard normal (z, d), one row for each of the z rows of zero norm.
+        others: directions (z, d), of any length above 0, one row for each of the z rows of zero norm.
         length: M, above 0.
 
     Returns:
@@ -67,7 +67,7 @@ def aligned_rows(g: Tensor, norms: Tensor, uniform: Tensor, isotropic: Tensor, l
     norms = norms.masked_fill(zero, 1.0)
     factor = torch.where(uniform < 0.5 + norms / (2.0 * length), length, -length) / norms
     out = (g.double() * factor.unsqueeze(1)).to(g.dtype)
-    if len(isotropic):
-        lengths = row_norms(isotropic).clamp_(min=torch.finfo(torch.float64).tiny).unsqueeze(1)
-        out[zero] = (isotropic * (length / lengths)).to(g.dtype)
+    if len(others):
+        lengths = row_norms(others).clamp_(min=torch.finfo(torch.float64).tiny).unsqueeze(1)
+        out[zero] = (others * (length / lengths)).to(g.dtype)
     return out
