@@ -50,8 +50,8 @@ class MaxNorm(Protection[MaxNormConfig]):
     (`message_size`), and the longer gradients, of that class, are stretched less, and keep sign and length.
 
     A row of zero norm gets a vector of norm M: under `past` a random mixture of the other rows' lines, and an isotropic
-    one under the other forms, which tells it from rows that have a gradient. `mean_norm_share` of its metrics is the mean row norm before,
-    as a share of M.
+    one under the other forms, which tells it from rows that have a gradient. `mean_norm_share` of its metrics is the
+    mean row norm before, as a share of M.
 
     Reference: Li, Sun et al., Label leakage and protection in two-party split learning (arXiv 2102.08504), section 4
     (heuristic protection), for the other two forms.
@@ -59,9 +59,9 @@ class MaxNorm(Protection[MaxNormConfig]):
     Guarantee: none, empirical. The direction of a row is kept up to its sign: with several classes that is nearly the
     label (`axis` of `similarity`). With two, the rarer class, whose gradients are longer, keeps its sign more often
     than the other one, with `past` in up to three rows of four, where a half says nothing; and directions that depend
-    on the columns expose these. With few positives `sign_changes` reads 0.93 of `past`. Under `once` a reader of some labels gets more than one of none (on the demo's job 0.82
-    with half of them and 0.69 without; 0.97 and 0.86 in the paper's form; `python -m benchmarks label_defences`), and
-    so does one of the party's own columns (`co_training`).
+    on the columns expose these. With few positives `sign_changes` reads 0.93 of `past`. Under `once` a reader of some
+    labels gets more than one of none (on the demo's job 0.82 with half of them and 0.69 without; 0.97 and 0.86 in the
+    paper's form; `python -m benchmarks label_defences`), and so does one of the party's own columns (`co_training`).
     """
 
     name = "max_norm"
