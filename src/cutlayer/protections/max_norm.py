@@ -41,7 +41,8 @@ class MaxNorm(Protection[MaxNormConfig]):
     a message have one length, which says nothing of them or of the batch. Longer rows are shortened to M, and a party
     is sent zeros in its first step. The sign comes from one uniform number per row, a keyed function of the row's
     number, the same in every epoch, after a resume and for every party, so that neither epochs nor parties that collude
-    have several draws to average. Another run draws anew.
+    have several draws to average. It changes all the same where |g_i| does, and so names long gradients
+    (`sign_changes`). Another run draws anew.
 
     `form: paper`: with M the largest row norm of the batch itself, row i becomes g_i (1 + sigma_i eps_i), sigma_i =
     sqrt(max(M^2 / |g_i|^2 - 1, 0)), eps_i ~ N(0, 1) for each row, step and party: unbiased, E|.|^2 = M^2. The mean of
