@@ -174,11 +174,9 @@ class _PartyAudit:
         enough = _enough(run.job.parties[run.job.active].audit)
         for attack in sorted(attacks, key=lambda attack: attack.costly):
             for target in filter(crossed.__getitem__, attack.reads):
-                others = [leak for leak in (*before, *self.leaks) if leak.message == target]
-                highest = max(
-                    (leak.leak for leak in others if _says_as_much(leak, attack, len(view.rows))), default=0.5
-                )
-                if attack.costly and highest > enough:
+                others = (leak for leak in (*before, *self.leaks) if leak.message == target)
+                as_much = (leak.leak for leak in others if _says_as_much(leak, attack, len(view.rows)))
+                if attack.costly and (highest := max(as_much, default=0.5)) > enough:
                     why = f"another attack reads a leak of {highest:.3f}"
                     self.unneeded.append(_not_run(who, target, attack, why))
                     continue

@@ -19,6 +19,7 @@ from cutlayer.data.columns import is_text
 from cutlayer.data.profile import ColumnProfile, label_profile
 from cutlayer.data.sources import SOURCES, Source, open_source
 from cutlayer.data.sources.csv import unusual_delimiter
+from cutlayer.data.sources.csv_layout import uncompressed_name
 from cutlayer.errors import ConfigError, DataError
 
 Protected = Literal["labels", "columns", "both", "nothing"]
@@ -92,7 +93,7 @@ def find_tables(folder: Path) -> tuple[TableSummary, ...]:
         DataError: There are fewer than two.
     """
     endings = tuple(ending for kind in ("csv", "parquet") for ending in SOURCES[kind].endings)
-    files = sorted(path for path in folder.iterdir() if path.is_file() and _plain(path).endswith(endings))
+    files = sorted(path for path in folder.iterdir() if path.is_file() and uncompressed_name(path).endswith(endings))
     tables = tuple(read_table(path) for path in files)
     if len(tables) < 2:
         got = ", ".join(table.path.name for table in tables) or "none"
@@ -297,9 +298,3 @@ def _private(job: FirstJob, folder: Path) -> Iterator[dict[str, Any]]:
 def _relative(path: Path, folder: Path) -> str:
     path, folder = path.resolve(), folder.resolve()
     return str(path.relative_to(folder)) if path.is_relative_to(folder) else str(path)
-
-
-def _plain(path: Path) -> str:
-    """A file's name without the ending of a compression, in lower case."""
-    name = path.name.lower()
-    return name.removesuffix(".gz").removesuffix(".bz2")

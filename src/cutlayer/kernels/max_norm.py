@@ -39,8 +39,7 @@ def max_norm(g: Tensor, norms: Tensor, normal: Tensor, isotropic: Tensor) -> Ten
         # A saturated loss leaves rows near 1e-40, whose factor only float64 can hold; their product fits again.
         out[beyond] = (g[beyond].double() * factor[beyond]).to(g.dtype)
     if len(isotropic):
-        lengths = row_norms(isotropic).clamp_(min=torch.finfo(torch.float64).tiny).unsqueeze(1)
-        out[zero] = (isotropic * (largest / lengths)).to(g.dtype)
+        out[zero] = _of_length(isotropic, largest).to(g.dtype)
     return out
 
 
@@ -68,6 +67,10 @@ def aligned_rows(g: Tensor, norms: Tensor, uniform: Tensor, others: Tensor, leng
     factor = torch.where(uniform < 0.5 + norms / (2.0 * length), length, -length) / norms
     out = (g.double() * factor.unsqueeze(1)).to(g.dtype)
     if len(others):
-        lengths = row_norms(others).clamp_(min=torch.finfo(torch.float64).tiny).unsqueeze(1)
-        out[zero] = (others * (length / lengths)).to(g.dtype)
+        out[zero] = _of_length(others, length).to(g.dtype)
     return out
+
+
+def _of_length(directions: Tensor, length: Tensor | float) -> Tensor:
+    """The directions (z, d), each scaled to a length."""
+    return directions * (length / row_norms(directions).clamp_(min=torch.finfo(torch.float64).tiny).unsqueeze(1))

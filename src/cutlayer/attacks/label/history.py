@@ -72,6 +72,15 @@ class HistoryView:
         return replace(self, target=target)
 
     @property
+    def sent_gradients(self) -> list[tuple[FollowedEpoch, Tensor]]:
+        """The epochs in which any gradient was not zero, with their gradients (n, d) as they were sent."""
+
+        def compute() -> list[tuple[FollowedEpoch, Tensor]]:
+            return [(epoch, matrix) for epoch, matrix in self.matrices(Target.GRADIENT) if bool(matrix.any())]
+
+        return self.once("sent_gradients", compute)
+
+    @property
     def gradients(self) -> Gradients:
         """The gradients of the epochs in which any was not zero.
 
@@ -80,10 +89,9 @@ class HistoryView:
         """
 
         def compute() -> Gradients:
-            sent = [(epoch, matrix) for epoch, matrix in self.matrices(Target.GRADIENT) if bool(matrix.any())]
-            if not sent:
+            if not self.sent_gradients:
                 raise NotApplicable.expected("cut gradients that are not all zero", "none")
-            return Gradients.of(sent)
+            return Gradients.of(self.sent_gradients)
 
         return self.once("gradients", compute)
 

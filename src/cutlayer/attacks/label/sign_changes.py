@@ -48,9 +48,8 @@ class SignChanges(HistoryAttack):
             NotApplicable: No message has a row that is not zero.
         """
         present, seen = view.gradients.present, view.gradients.seen
-        sent = [(epoch, matrix) for epoch, matrix in view.matrices(Target.GRADIENT) if bool(matrix.any())]
         radius, along = torch.zeros(2, *present.shape, dtype=torch.float64)
-        for number, (epoch, matrix) in enumerate(sent):
+        for number, (epoch, matrix) in enumerate(view.sent_gradients):
             before = None
             for part in rows_by_steps(epoch.steps, present[:, number], BLOCK):
                 radius[part, number], along[part, number], before = _read(matrix[part], before)
@@ -65,8 +64,8 @@ class SignChanges(HistoryAttack):
         score = score if knowledge.share < 0.5 else -score
         also = {"changes": changes}
         if view.columns is not None:
-            prior = cross_fitted(view.columns, _standardised(score), seen)
-            also["columns"] = _standardised(score) + _standardised(prior)
+            own = _standardised(score)
+            also["columns"] = own + _standardised(cross_fitted(view.columns, own, seen))
         return run_scores(view, score, seen, **also)
 
 

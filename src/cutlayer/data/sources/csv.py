@@ -13,7 +13,13 @@ from pyarrow import csv
 from cutlayer.config import TableConfig
 from cutlayer.data.faults import fault
 from cutlayer.data.sources.base import FileSource
-from cutlayer.data.sources.csv_layout import default_delimiter, detected_delimiter, encoding_fault, ragged_line
+from cutlayer.data.sources.csv_layout import (
+    default_delimiter,
+    detected_delimiter,
+    encoding_fault,
+    ragged_line,
+    uncompressed_name,
+)
 from cutlayer.errors import DataError
 
 EXACT = 2.0**53
@@ -145,7 +151,7 @@ def typed(text: pa.ChunkedArray) -> pa.ChunkedArray:
 
 def unusual_delimiter(path: Path) -> str | None:
     """The delimiter that a job has to state; `None` for that of the file's ending, and for other formats."""
-    if not path.name.lower().removesuffix(".gz").removesuffix(".bz2").endswith(CsvSource.endings):
+    if not uncompressed_name(path).endswith(CsvSource.endings):
         return None
     try:
         detected = detected_delimiter(path)

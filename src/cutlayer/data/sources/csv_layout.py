@@ -22,6 +22,11 @@ _BLOCK = 2**20
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
+def uncompressed_name(path: Path) -> str:
+    """A file's name without the ending of a compression, in lower case."""
+    return path.name.lower().removesuffix(".gz").removesuffix(".bz2")
+
+
 def default_delimiter(path: Path) -> str:
     """The delimiter that a file of this name has unless its owner states another."""
     return "\t" if ".tsv" in path.suffixes else ","
