@@ -274,7 +274,7 @@ def test_a_check_of_one_half_lists_what_each_column_is_taken_for(place, monkeypa
     (place.folder / "telco.yaml").write_text("table: telco.csv\nid: id\n")
     monkeypatch.setattr(preflight, "MAX_COLUMNS", 1)
     result = place.call("check", place.file, "--as", "telco", "--local", "telco.yaml", "--json")
-    columns = [(check["name"], check["found"]) for check in result.document()["checks"] if "column" in check["name"]]
+    columns = [(check["name"], check["result"]) for check in result.document()["checks"] if "column" in check["name"]]
     assert [name for name, _ in columns] == ["column usage", "columns"]
     assert columns[0][1].startswith("double, taken for a number, ")
     assert columns[1][1].startswith("1 more")

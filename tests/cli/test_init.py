@@ -42,7 +42,7 @@ def test_every_answer_passes_check(place, folder, protect, apart):
         assert result.code == 0, result
         document = result.document()
         assert document["ready"]
-        stated = " ".join(check["found"] for check in document["checks"] if check["name"] == "guarantee")
+        stated = " ".join(check["result"] for check in document["checks"] if check["name"] == "guarantee")
         assert ("the labels of the training rows of bank, towards telco: epsilon" in stated) == (
             name == "bank" and protect in ("labels", "both")
         )
@@ -158,7 +158,7 @@ def test_a_half_without_a_guarantee_says_who_may_learn_what(place, folder):
         result = place.call("check", folder / "job.yaml", "--as", name, "--local", private, "--json").document()
         assert result["ready"]
         guarantee = next(check for check in reversed(result["checks"]) if check["name"] == "guarantee")
-        assert (guarantee["caution"], guarantee["found"]) == (True, f"none: {phrase}")
+        assert (guarantee["caution"], guarantee["result"]) == (True, f"none: {phrase}")
 
 
 def test_a_half_shows_what_is_odd_about_its_columns(place, folder):

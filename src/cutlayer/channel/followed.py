@@ -196,7 +196,7 @@ def write_own_embeddings(folder: Path, epoch: int, embeddings: Tensor) -> None:
         embeddings: float32 (n, width), in the order of the followed rows.
     """
     make_folder(folder)
-    write_tensors(folder / f"kept-{epoch:04d}.safetensors", {"embedding": embeddings}, {"epoch": str(epoch)})
+    write_tensors(folder / f"own-{epoch:04d}.safetensors", {"embedding": embeddings}, {"epoch": str(epoch)})
 
 
 def read_own_embeddings(folder: Path) -> dict[int, Tensor]:
@@ -205,7 +205,7 @@ def read_own_embeddings(folder: Path) -> dict[int, Tensor]:
     Raises:
         DataError: A file is damaged.
     """
-    return dict(_read(folder, "kept", lambda epoch, tensors: (epoch, tensors["embedding"])))
+    return dict(_read(folder, "own", lambda epoch, tensors: (epoch, tensors["embedding"])))
 
 
 def _read(folder: Path, kind: str, record: Callable[[int, Mapping[str, Tensor]], T]) -> Iterator[T]:

@@ -117,7 +117,7 @@ def show_checks(checks: Sequence[Check], *, as_json: bool) -> int:
     else:
         console = Console()
         for check in checks:
-            mark, text = ("[red]fix[/]", check.problem) if check.problem else ("[green]ok[/] ", check.found)
+            mark, text = ("[red]fix[/]", check.problem) if check.problem else ("[green]ok[/] ", check.result)
             if check.caution:
                 mark = "[yellow]warning[/]"
             console.print(mark, f"{check.name}:", plain(text), highlight=False, soft_wrap=True)

@@ -33,13 +33,13 @@ class Check:
 
     Attributes:
         name: What was checked.
-        found: What was found.
+        result: What was seen.
         problem: What is wrong and how to fix it; empty if all is well.
-        caution: Whether `found` is something that the party may not have meant; it stops nothing.
+        caution: Whether `result` is something that the party may not have meant; it stops nothing.
     """
 
     name: str
-    found: str = ""
+    result: str = ""
     problem: str = ""
     caution: bool = False
 

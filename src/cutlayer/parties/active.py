@@ -277,7 +277,7 @@ class ActiveParty:
             task=self.task,
             split=self.split,
             step_losses=tuple(self.stopping.step_losses),
-            kept_epoch=self.stopping.best_epoch if keeps_best else epochs - 1,
+            selected_epoch=self.stopping.best_epoch if keeps_best else epochs - 1,
             epochs=epochs,
             stopped_early=epochs < self.job.train.max_epochs,
             part=part,

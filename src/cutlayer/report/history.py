@@ -18,7 +18,7 @@ EPOCHS = 100
 
 def shown_epochs(report: Report) -> tuple[EpochResult, ...]:
     """About `EPOCHS` epochs of each run: evenly spaced, with the first, last, best and worst among them."""
-    wanted = {(leak.run, leak.epoch) for leak in report.leaks} | {(RunKind.THIS_RUN, report.run.kept_epoch)}
+    wanted = {(leak.run, leak.epoch) for leak in report.leaks} | {(RunKind.THIS_RUN, report.run.selected_epoch)}
     selected: list[EpochResult] = []
     for run in runs_of(report):
         own = sorted((epoch for epoch in report.history if epoch.run == run), key=lambda epoch: epoch.epoch)

@@ -25,7 +25,7 @@ def measure(job: Job, folder: Path, options: Options, leak: LeakKind, progress: 
     ran = execute(job, folder, options, progress)
     summary, audit = ran.summary, ran.audit.runs[RunKind.THIS_RUN]
     metric, row = summary.utility.metric, summary.utility.rows[0]
-    chosen = next(line for line in ran.history() if line["epoch"] == summary.run.kept_epoch - 1)
+    chosen = next(line for line in ran.history() if line["epoch"] == summary.run.selected_epoch - 1)
     utility, test = chosen["metrics"][metric], row.metrics[metric]
     if math.isnan(utility) or test is None:
         raise DataError(f"{metric} is not defined on the held-out rows; hold out more rows")

@@ -27,12 +27,12 @@ class Reference:
     Attributes:
         metrics: Metrics on the held-out rows, by name.
         logits: Logits of the held-out rows, (n, outputs).
-        kept_epoch: Epoch whose weights the model ended with, counted from 0.
+        selected_epoch: Epoch whose weights the model ended with, counted from 0.
     """
 
     metrics: Mapping[str, float]
     logits: Tensor
-    kept_epoch: int
+    selected_epoch: int
 
 
 def train_reference(

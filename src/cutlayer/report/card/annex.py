@@ -43,8 +43,8 @@ def annex_markdown(card: PrivacyCard) -> str:
         f"# Privacy annex of {escaped(card.name)}\n",
         f"Run {escaped(card.run)}, {escaped(date(card.created))}.\n",
     )
-    figures = [f"{escaped(card.figures)}\n"] * bool(card.figures)
-    top = [title, f"**{escaped(card.statement)}**\n", *figures, run]
+    verdict = [f"{escaped(card.verdict)}\n"] * bool(card.verdict)
+    top = [title, f"**{escaped(card.statement)}**\n", *verdict, run]
     return "\n".join([*top, *map(section_markdown, annex_sections(card))])
 
 

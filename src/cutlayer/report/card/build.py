@@ -55,7 +55,7 @@ def build_card(path: Path) -> PrivacyCard:
         created=report.run.created,
         cutlayer=report.run.cutlayer,
         statement=f"{headline(report)}.",
-        figures=f"{verdict(report)}.",
+        verdict=f"{verdict(report)}.",
         protected=facts.protected,
         learns=learns_of(evidence, report.task.kind, label_free_parties(report)),
         columns=columns,

@@ -21,7 +21,7 @@ def utility(report: Report) -> Section:
     key, (size, rows) = report.utility.metric, report.data.reported
     models = report.utility.rows
     values = [Value(model.name, model.metrics.get(key), model.low, model.high, _is_own(model)) for model in models]
-    epoch = f"the {'best' if report.run.kept == 'best' else 'last'} epoch, epoch\u00a0{report.run.kept_epoch}"
+    epoch = f"the {'best' if report.run.selected == 'best' else 'last'} epoch, epoch\u00a0{report.run.selected_epoch}"
     direction = "higher" if report.utility.higher_is_better else "lower"
     lead = f"{name_of(key)} on {count(size)} {rows}; {direction} is better. The models are those of {epoch}."
     blocks: list[Block] = [Paragraph(lead, "lead"), *bar_charts(report, {"": values}), _table(report)]
