@@ -30,11 +30,11 @@ class AdaptiveAuditStudy(Study):
         "Adult: `examples/adult.yaml` (three parties, 39,074 training rows, batch 512, 6 epochs) with other "
         "protections; judged on the census office. Criteo: 137,139 rows, all features at the publisher, preset `small` "
         "(batch 8192, Adam 1e-3, the best of 12 epochs on validation rows); with batch 1024, 15 epochs at Adam 1e-4, "
-        "ten times the steps. `paper` marks the published form of a defence; without it `marvell` is `form: shared` "
-        "and `max_norm` is `form: once`, which were the defaults, and not today's `form: past`, whose scale is that of "
-        "past batches. Default of credit: FATE's guest and host, 30,000 rows; Bank: 45,211 rows "
-        "at a bank and a call centre; both with the default network and schedule (batch 256, 10 epochs). `label_free`: "
-        "every passive party releases a sketch of its columns once, 128 numbers wide on Criteo and 32 elsewhere. "
+        "ten times the steps. `paper` marks the published form of a defence, `shared` and `once` the repairs that were "
+        "the defaults, `past` the default since, whose scale is that of past batches. Default of credit: FATE's guest "
+        "and host, 30,000 rows; Bank: 45,211 rows at a bank and a call centre; both with the default network and "
+        "schedule (batch 256, 10 epochs). `label_free`: every passive party releases a sketch of its columns once, 128 "
+        "numbers wide on Criteo and 32 elsewhere. "
         "Attacks: those of `audit.attacks: auto`, each on all of its messages, 8,192 followed rows."
     )
 
