@@ -16,8 +16,8 @@ from cutlayer.attacks.label.base import Scores
 from cutlayer.attacks.label.history import HistoryView
 from cutlayer.audit.departed import departed_auc
 from cutlayer.audit.history import audit_history, own_columns
-from cutlayer.audit.permuted import permuted_leak
 from cutlayer.audit.known_labels import strongest
+from cutlayer.audit.permuted import permuted_leak
 from cutlayer.channel import Kind
 from cutlayer.channel.followed import FollowedEpoch, read_followed, read_own_embeddings
 from cutlayer.config import Job, validated
