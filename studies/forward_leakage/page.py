@@ -13,6 +13,7 @@ from studies.forward_leakage.claims import (
     HIDDEN,
     LEARNED,
     MORE_STEPS,
+    NORM,
     PAPER_COST,
     PAPER_PAIRS,
     Forms,
@@ -47,6 +48,7 @@ def forward_page(results: Results, forms: Forms) -> Page:
             Section("", (ClaimsTable(ForwardClaims(results, forms).all()),)),
             Section("Leak against utility (figures 3 to 7)", (_tradeoff_chart(results, forms), _LEAKS)),
             *(_group(results, group) for group in ("Criteo", MORE_STEPS, "Criteo, 1 top layer", *PAPER_PAIRS)),
+            *_gradients(results),
             _layers(results, forms),
             _forms(results, forms),
             _costs(results, forms),
@@ -69,6 +71,15 @@ def _hid(results: Results, condition: Condition) -> str:
     own = results.all(condition)
     hid = [result for result in own if (CUT(result) or 1.0) < HIDDEN and result.metric > LEARNED]
     return f"{len(hid)} of {len(own)}"
+
+
+def _gradients(results: Results) -> list[Section]:
+    """Both attacks on the gradients, of the trainings in which both were run."""
+    own = results.conditions("Criteo", [UNDEFENDED, *family(results, "marvell s", "label_dp eps")])
+    rows = {name: condition for name, condition in own.items() if results.mean(condition, NORM)}
+    columns = {"test AUC": metric, "norm attack": NORM, "spectral attack": GRADIENT}
+    head = "Gradients under their own defences (figure 6)"
+    return [Section(head, (table("defence", rows, results.columns(columns)),))] if rows else []
 
 
 def _layers(results: Results, forms: Forms) -> Section:

@@ -14,6 +14,8 @@ from studies.results import UNDEFENDED, Results
 from studies.trials import Study, Trial
 
 ATTACKS = ("spectral",)
+NORM_ATTACKS = (*ATTACKS, "norm")
+"""Attacks of figure 6, on the gradients of the defences that are for gradients."""
 ALPHAS = (0.002, 0.005, 0.01, 0.02, 0.03, 0.05)
 COST_ALPHAS = (0.003, 0.005, 0.02, 0.03, 0.04)
 PAIRED_ALPHAS = (0.005, 0.03)
@@ -75,7 +77,8 @@ class ForwardLeakageStudy(Study):
         """Figures 2 to 7 and tables 1 to 5; the seeds outermost, so that an early stop leaves whole comparisons."""
         for seed in range(1, seeds + 1):
             for setting, privacy in _criteo_settings().items():
-                yield Trial("Criteo", setting, seed, criteo(data, seed, privacy, ATTACKS))
+                attacks = NORM_ATTACKS if setting in gradient_defences() else ATTACKS
+                yield Trial("Criteo", setting, seed, criteo(data, seed, privacy, attacks))
             for setting, privacy in {UNDEFENDED: {}, **dcor_settings(COST_ALPHAS, BEST)}.items():
                 job = with_linear_top(criteo(data, seed, privacy, ATTACKS))
                 yield Trial("Criteo, 1 top layer", setting, seed, job)
@@ -130,19 +133,25 @@ def _steps_settings() -> dict[str, Privacy]:
     return {UNDEFENDED: {}, **dcor_settings(STEPS_ALPHAS, BEST), **paper}
 
 
-def _criteo_settings() -> dict[str, Privacy]:
+def gradient_defences() -> dict[str, Privacy]:
+    """Nothing, and the defences that protect the gradients, by strength."""
     marvell: dict[str, Privacy] = {f"marvell s {s:g}": {"marvell": {"s": s, "form": "paper"}} for s in SCALES}
     label_dp = {f"label_dp eps {eps:g}": {"label_dp": {"eps": eps, "correction": "none"}} for eps in EPS}
+    return {UNDEFENDED: {}, **marvell, **label_dp}
+
+
+def _criteo_settings() -> dict[str, Privacy]:
+    gradients = gradient_defences()
     forms = {name: privacy for form in FORMS for name, privacy in dcor_settings((ALPHA,), form).items()}
     best, paper = dcor_settings(ALPHAS, BEST), dcor_settings(PAIRED_ALPHAS, {})
     combined = {
         f"{name} + {defence}": {**term, **privacy}
-        for defence, privacy in {**marvell, **label_dp}.items()
+        for defence, privacy in gradients.items()
         if defence in ("marvell s 8", "label_dp eps 2")
         for name, term in dcor_settings(PAIRED_ALPHAS, BEST).items()
     }
     cost = dcor_settings(COST_ALPHAS, BEST)
-    return {UNDEFENDED: {}, **marvell, **label_dp, **best, **paper, **forms, **combined, **cost}
+    return {**gradients, **best, **paper, **forms, **combined, **cost}
 
 
 def _forms() -> Forms:

@@ -97,6 +97,10 @@ class CompletedModels:
             **embedding_size(view.embeddings),
         }
 
+    def frozen_of_both(self) -> dict[str, Any]:
+        """As `frozen_alone`, with the active attack beside it."""
+        return {**self.frozen_alone(), **self._malicious((FEW,))}
+
     def few_alone(self) -> dict[str, Any]:
         """As `frozen_alone`, with the accuracy after the departure, and with the plain attacker beside the same head.
 
@@ -116,7 +120,7 @@ class CompletedModels:
     def _references(self) -> dict[str, float | None]:
         return {row.name: row.metrics["accuracy"] for row in self.summary.utility.rows}
 
-    def _malicious(self) -> dict[str, Any]:
+    def _malicious(self, labels: Sequence[str] = (FEW, ALL)) -> dict[str, Any]:
         """Train the same job with the malicious optimiser at the passive party, and complete that model."""
         job, folder = self.trial.job, RunFolder.create(self.folder.path / "malicious", resume=False)
         tables = {name: open_table(job, name, self.trial.tables) for name in job.parties}
@@ -125,7 +129,7 @@ class CompletedModels:
         data, wraps = self.folder.path / "data", {PASSIVE: attack.optimizer_hook()}
         trained = train_together(job, folder, tables, keys, Observer(), data=data, origin=self.folder, wraps=wraps)
         return {
-            "malicious": self._values(attack, self.departed.view(folder), {FEW: FROZEN, ALL: FROZEN}),
+            "malicious": self._values(attack, self.departed.view(folder), dict.fromkeys(labels, FROZEN)),
             "malicious_accuracy": trained.active.metrics["accuracy"],
         }
 

@@ -120,6 +120,7 @@ class CompletionClaims:
     def _of(self, group: str) -> list[Claim]:
         return [
             *self._attacks(group),
+            *self._active_by_sgd(group),
             *(self._chance(group, run) for run in RUNS),
             self._other_defences(group),
             self._floor(group),
@@ -133,8 +134,6 @@ class CompletionClaims:
         few = results.difference(undefended, undefended, completed("honest", FEW), completed("scratch", FEW))
         behind = results.difference(undefended, undefended, completed("scratch", ALL), completed("honest", MORE))
         linear = results.difference(undefended, undefended, measured("probe"), completed("honest", ALL))
-        frozen = completed("malicious", FEW), completed("honest", FEW, "frozen")
-        active = results.difference(undefended, undefended, *frozen)
         pair = (completed("honest", MORE), completed("scratch", ALL))
         return [
             Claim(
@@ -156,13 +155,22 @@ class CompletionClaims:
                 f"{formatted(linear)} below",
                 below(linear, 0.02),
             ),
-            Claim(
-                f"{group}: undefended, the active attack gains more than the passive one, extractor frozen, few labels",
-                "yes (Fu et al.)",
-                f"{formatted(active)} more",
-                above(active, 0.0),
-            ),
+            self._active(undefended),
         ]
+
+    def _active(self, condition: Condition) -> Claim:
+        pair = completed("malicious", FEW), completed("honest", FEW, "frozen")
+        more = self.results.difference(condition, condition, *pair)
+        text = (
+            f"{condition[0]}: {condition[1]}, the active attack gains more than the passive one, extractor frozen, few "
+            "labels"
+        )
+        return Claim(text, "yes (Fu et al.)", f"{formatted(more)} more", above(more, 0.0))
+
+    def _active_by_sgd(self, group: str) -> list[Claim]:
+        """The same by the paper's optimiser, where trainings by it had the active attack."""
+        own = (group, by_sgd(UNDEFENDED))
+        return [self._active(own)] if self.results.mean(own, completed("malicious", FEW)) else []
 
     def _chance(self, group: str, run: str) -> Claim:
         conditions = [(group, dimip_setting(lam)) for lam in LAMS]

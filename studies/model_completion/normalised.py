@@ -1,4 +1,4 @@
-"""Batch and group normalisation below the cut: their trainings, the claims about them, and their sections."""
+"""Batch, group and no normalisation below the cut: their trainings, the claims about them, and their sections."""
 
 from __future__ import annotations
 
@@ -37,12 +37,23 @@ GROUP_NORM = replace(
     bottom={"kind": "resnet18", "channels": 16, "norm": "group"},
 )
 """The same where each row is normalised by itself: what differs from it is due to the batch, not to the size."""
-NETWORKS = (BATCH_NORM, GROUP_NORM)
+NO_NORM = replace(
+    BATCH_NORM,
+    group="MNIST halves, no normalisation",
+    bottom={"kind": "resnet18", "channels": 16, "norm": "none"},
+)
+"""The same with nothing that bounds the maps: what differs from both is due to normalisation, not to the network."""
+NETWORKS = (BATCH_NORM, GROUP_NORM, NO_NORM)
 LAMS = (0.1, 0.5)
 """A weight that hides most on MNIST without normalisation, and one of the paper's."""
 CHANCE = 0.1
 _RUNAWAY = 2.0
 """Times the undefended norm from which on a norm counts as having run away."""
+_COMPARED = {
+    GROUP_NORM.group: (BATCH_NORM.group, GROUP_NORM.group),
+    NO_NORM.group: (NO_NORM.group, BATCH_NORM.group),
+}
+"""Networks that are compared, by the section that has the claims: the one that may reveal more first."""
 _COLUMNS = {
     "model": metric,
     "after the departure": measured("after"),
@@ -59,6 +70,11 @@ _TEXT = (
     "*Supervised*: by the best of those without unlabelled rows; *not standardised*: by the same with heads on the "
     "columns as they are, which are the paper's. The active attack was not run here."
 )
+_TEXTS = {
+    BATCH_NORM.group: _TEXT,
+    GROUP_NORM.group: "The same network with group normalisation, on the same rows.",
+    NO_NORM.group: "The same network without normalisation, with biases in its place, on the same rows.",
+}
 
 
 def settings() -> dict[str, Mapping[str, Any]]:
@@ -80,19 +96,20 @@ def _section(results: Results, group: str) -> Section:
         {**columns, "lost (paired)": lost, "gain kept": lambda own: _share(results, own)},
     )
     ends = f"The active party alone: {formatted(results.mean((group, UNDEFENDED), alone))}."
-    text = _TEXT if group == BATCH_NORM.group else "The same network with group normalisation, on the same rows."
-    compared = _compared(results) if group == GROUP_NORM.group else []
-    return Section(group, (text, ClaimsTable((*_claims(results, group), *compared)), ends, rows))
+    compared = _compared(results, group)
+    return Section(group, (_TEXTS[group], ClaimsTable((*_claims(results, group), *compared)), ends, rows))
 
 
-def _compared(results: Results) -> list[Claim]:
-    """Whether the batch matters to a completion attack."""
+def _compared(results: Results, group: str) -> list[Claim]:
+    """Whether a completion attack gets more from one network than from another."""
+    if group not in _COMPARED:
+        return []
+    more, less = _COMPARED[group]
     claims = []
     for setting in settings():
-        conditions = [(halves.group, setting) for halves in NETWORKS]
-        more = results.difference(conditions[0], conditions[1], completed("honest", FEW, "frozen"))
-        text = f"{setting}: completion gets more from batch norm than from group norm"
-        claims.append(Claim(text, "–", f"{formatted(more)} more", above(more, 0.0)))
+        gain = results.difference((more, setting), (less, setting), completed("honest", FEW, "frozen"))
+        text = f"{setting}: completion gets more from {_short(more)} than from {_short(less)}"
+        claims.append(Claim(text, "–", f"{formatted(gain)} more", above(gain, 0.0)))
     return claims
 
 

@@ -158,7 +158,8 @@ class _Group:
         base = by_sgd(UNDEFENDED)
         if base not in self.results.settings(self.group):
             return []
-        columns = {"model": metric, "lost (paired)": None, "passive, few, frozen": ATTACK, **SIZE}
+        attacks = {"passive, few, frozen": ATTACK, "active, few, frozen": COLUMNS["active, few, frozen"]}
+        columns = {"model": metric, "lost (paired)": None, **attacks, **SIZE}
         reached = formatted(self.results.mean((self.group, base), alone))
         rows = self._settings(list(map(by_sgd, with_sgd())), columns, base)
         return [Section("By SGD", (f"The active party alone, by SGD: {reached}.", rows), level=3)]

@@ -41,10 +41,13 @@ FULL = (
 ATTACKS = (
     "The attacker has 40 labels in all, at least 4 of each class (400 in all of CIFAR-100), or those of all training "
     "rows. The active attack has a training of its own, with the malicious optimiser at the passive party. Controls "
-    "and the active party alone are trained once a seed. ppdl: scale 1e-4, tau 1e-3, gamma 1e-3; dcor: floor 0.05."
+    "and the active party alone are trained once a seed. ppdl: scale 1e-4 unless stated, tau 1e-3, gamma 1e-3; dcor: "
+    "floor 0.05."
 )
 DCOR_FLOOR = 0.05
 """Floor of the form of the term that trains on a small data set."""
+DISCRETE_NOISE = 1e-3
+"""Scale of the Laplace noise that is added to discrete gradients, as in the paper: the middle of its grid for noise."""
 
 
 class ModelCompletionStudy(Study):
@@ -94,6 +97,8 @@ class ModelCompletionStudy(Study):
         models = CompletedModels(trial, folder)
         if trial.group in [halves.group for halves in NETWORKS]:
             return models.few_alone()
+        if trial.setting in map(by_sgd, with_sgd()):
+            return models.frozen_of_both()
         if trial.setting not in _settings():
             return models.frozen_alone()
         return models.measured(controls=trial.setting == UNDEFENDED)
@@ -133,11 +138,21 @@ def _normalised(seed: int, halves: ImageHalves, tables: Mapping[str, Any]) -> It
 
 
 def _gradient_defences() -> dict[str, Mapping[str, Any]]:
-    ppdl = {"scale": 1e-4, "tau": 1e-3}
+    thetas, noise = (0.01, 0.001, 0.0), {"noisy_gradient": {"scale": DISCRETE_NOISE}}
+    scales = [(theta, scale) for scale in (1e-3, 1e-2) for theta in thetas[:2]]  # without an entry none is noisy
     return {
         **{f"noisy_gradient {scale:g}": {"noisy_gradient": {"scale": scale}} for scale in (1e-4, 1e-3, 1e-2)},
         **{f"gradient_compression keep {k:g}": {"gradient_compression": {"keep": k}} for k in (0.1, 0.05, 0.01)},
-        **{f"ppdl theta {theta:g}": {"ppdl": {"theta": theta, **ppdl}} for theta in (0.01, 0.001, 0.0)},
+        **{f"ppdl theta {theta:g}": _ppdl(theta, 1e-4) for theta in thetas},
+        **{f"ppdl theta {theta:g}, scale {scale:g}": _ppdl(theta, scale) for theta, scale in scales},
         **{f"discrete_sgd levels {n}": {"discrete_sgd": {"levels": n}} for n in (2, 1)},
+        **{
+            f"discrete_sgd levels {n}, noise {DISCRETE_NOISE:g}": {"discrete_sgd": {"levels": n}, **noise}
+            for n in (2, 1)
+        },
         **{f"dcor alpha {a:g}": {"dcor": {"alpha": a, "floor": DCOR_FLOOR}} for a in (0.03, 0.1, 0.3)},
     }
+
+
+def _ppdl(theta: float, scale: float) -> Mapping[str, Any]:
+    return {"ppdl": {"theta": theta, "scale": scale, "tau": 1e-3}}

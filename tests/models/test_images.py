@@ -79,10 +79,14 @@ def test_an_image_kind_embeds_halves_of_every_usual_size(kind: str, shape: tuple
     assert model.eval()(*batch(0, shape)).shape == (0, model.width)
 
 
-@pytest.mark.parametrize("kind", ["batch", "group"])
+@pytest.mark.parametrize("kind", ["batch", "group", "none"])
 def test_resnet18_is_its_layers_written_out(kind: str) -> None:
     model = model_of("resnet18", width=5, norm=kind)
     for module in model.modules():
+        if kind == "none" and isinstance(module, torch.nn.Conv2d):
+            assert module.bias is not None
+            assert not module.bias.any()
+            torch.nn.init.uniform_(module.bias, -0.5, 0.5)
         if isinstance(module, torch.nn.BatchNorm2d | torch.nn.GroupNorm):
             torch.nn.init.uniform_(module.weight, 0.5, 1.5)
             torch.nn.init.uniform_(module.bias, -0.5, 0.5)
@@ -90,7 +94,9 @@ def test_resnet18_is_its_layers_written_out(kind: str) -> None:
     x = batch(6)[1].double().reshape(6, 3, 32, 16)
 
     def norm(maps: Tensor, name: str) -> Tensor:
-        weight, bias = (state[f"{name}.{part}"].reshape(1, -1, 1, 1) for part in ("weight", "bias"))
+        if kind == "none":
+            return maps + state[f"{name}.convolution.bias"].reshape(1, -1, 1, 1)
+        weight, bias = (state[f"{name}.norm.{part}"].reshape(1, -1, 1, 1) for part in ("weight", "bias"))
         groups, over = maps, (0, 2, 3)
         if kind == "group":  # with 4 to 32 channels, two in each group
             groups, over = maps.unflatten(1, (-1, 2)), (2, 3, 4)
@@ -104,7 +110,7 @@ def test_resnet18_is_its_layers_written_out(kind: str) -> None:
         patches = functional.unfold(maps, side, padding=side // 2, stride=stride)
         height, width = (math.ceil(size / stride) for size in maps.shape[2:])
         product = (weight.flatten(1) @ patches).reshape(len(maps), len(weight), height, width)
-        return norm(product, f"{name}.norm")
+        return norm(product, name)
 
     x = convolved(x, "stem", 1).clamp(min=0)
     for index in range(8):

@@ -157,6 +157,14 @@ def test_only_cheap_strengths_are_asked_whether_they_protect() -> None:
     assert verdict(forward({"marvell s 16": (0.71, 0.5)}), "No strength") == FAILS
 
 
+def test_the_gradients_are_judged_by_both_attacks_where_both_were_run() -> None:
+    claims = forward({"marvell s 1": (0.72, 0.8), "marvell s 16": (0.68, 0.6), "label_dp eps 4": (0.72, 0.6)})
+    assert verdict(claims, "From `marvell s 1`", "norm attack") == HOLDS
+    assert verdict(claims, "From `marvell s 1`", "spectral attack") == HOLDS
+    assert verdict(claims, "From `label_dp eps 4`", "norm attack") == FAILS
+    assert not [claim for claim in forward({}) if claim.paper == "figure 6"]
+
+
 def test_tables_2_to_5_are_judged_by_leak_and_by_loss() -> None:
     for group in PAPER_PAIRS:
         results = runs_of(group, {"undefended": (0.72, 0.76), "dcor alpha 0.03, best": (0.70, 0.52)})

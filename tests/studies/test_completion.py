@@ -38,7 +38,7 @@ from studies.model_completion.claims import (
     ended_after,
     with_sgd,
 )
-from studies.model_completion.normalised import BATCH_NORM, GROUP_NORM
+from studies.model_completion.normalised import BATCH_NORM, GROUP_NORM, NO_NORM
 from studies.model_completion.study import ModelCompletionStudy
 from studies.results import UNDEFENDED, Results, TrialResult
 from studies.trials import Trial, run_trial, study_key
@@ -186,6 +186,25 @@ def test_a_training_that_ended_early_is_completed_on_its_frozen_extractor_alone(
 
 
 @pytest.mark.usefixtures("hasty")
+def test_by_sgd_both_attacks_complete_the_frozen_extractor(tiny: Trial, tmp_path: Path) -> None:
+    named = replace(tiny, setting=by_sgd(UNDEFENDED))
+    measured = run_trial(ModelCompletionStudy(), named, tmp_path / "work", Progress())["measured"]
+    assert set(measured) == {"references", "honest", "norm", "spread", "malicious", "malicious_accuracy"}
+    assert set(measured["honest"]) == set(measured["malicious"]) == {FEW}
+    assert measured["malicious"] != measured["honest"]
+
+
+def test_the_active_attack_by_sgd_is_judged_where_it_was_run() -> None:
+    settings = as_in_the_paper()
+    texts = {claim.text: claim.verdict for claim in CompletionClaims(Results(made_up(settings)), [GROUP]).all()}
+    (own,) = [text for text in texts if "by SGD, the active attack" in text]
+    assert texts[own] == Verdict.HOLDS
+    settings[by_sgd(UNDEFENDED)].pop("malicious")
+    claims = CompletionClaims(Results(made_up(settings)), [GROUP]).all()
+    assert {claim.text for claim in claims} == set(texts) - {own}
+
+
+@pytest.mark.usefixtures("hasty")
 def test_with_batch_normalisation_the_plain_attacker_is_measured_beside_the_standardised_one(
     tiny: Trial, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -216,6 +235,10 @@ def test_the_page_judges_batch_normalisation_by_its_own_trainings(tmp_path: Path
     compared = [line for line in whole.splitlines() if "from batch norm than from group norm" in line]
     assert len(compared) == len(values)
     assert all("| 0.000 ± 0.000 more |" in line for line in compared)
+    without = [replace(result, group=NO_NORM.group) for result in made_up(values)]
+    last = page_of(ModelCompletionStudy(), [*normalised, *without], tmp_path / "without")
+    compared = [line for line in last.splitlines() if "from no normalisation than from batch norm" in line]
+    assert len(compared) == len(values)
     alone_there = page_of(ModelCompletionStudy(), made_up(as_in_the_paper()), tmp_path / "one")
     assert BATCH_NORM.group not in alone_there
 

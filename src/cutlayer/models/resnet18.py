@@ -15,6 +15,8 @@ from cutlayer.models.image import ImageBottom
 _BLOCKS = 2
 _STRIDES = (1, 2, 2, 2)
 _GROUPS = 32
+Norm = Literal["batch", "group", "none"]
+"""What follows each convolution."""
 
 
 class ResNet18BottomConfig(FrozenModel):
@@ -24,14 +26,14 @@ class ResNet18BottomConfig(FrozenModel):
         channels: Number of channels of the first stage; each further stage has twice those of the stage before.
         width: Number of columns of the embedding; by default the embedding is the mean of each channel of the last
             stage, 8 times `channels` columns.
-        norm: `batch` as in the paper, or `group`, which embeds every row on its own, as the protections `dp_embedding`
-            and `dp_bottom` need it.
+        norm: `batch` as in the paper, `group`, or `none`; the last two embed every row on its own, as the protections
+            `dp_embedding` and `dp_bottom` need it.
     """
 
     kind: Literal["resnet18"] = "resnet18"
     channels: int = Field(default=64, ge=1, le=1024)
     width: Width | None = None
-    norm: Literal["batch", "group"] = "batch"
+    norm: Norm = "batch"
 
 
 class ResNet18Bottom(ImageBottom):
@@ -41,7 +43,8 @@ class ResNet18Bottom(ImageBottom):
     11,168,832 parameters of the usual CIFAR ResNet-18 for colour images. The image must have 9 x 9 pixels, so that
     even a batch of one row has a variance to normalise by. Batch normalisation makes the embedding of a training row
     depend on the other rows of its batch; group normalisation takes mean and variance of a row's own maps, over 32
-    groups of channels, or as many as leave two channels or more in each.
+    groups of channels, or as many as leave two channels or more in each. Without normalisation the convolutions have
+    biases, which start at 0; nothing bounds the embedding then.
 
     Reference: He, Zhang, Ren, Sun 2016, Deep residual learning for image recognition (arXiv 1512.03385), table 1,
     column "18-layer", and section 4.2 for the stem; where a block changes the shape its shortcut is a projection
@@ -51,14 +54,13 @@ class ResNet18Bottom(ImageBottom):
     def __init__(self, config: ResNet18BottomConfig, inputs: Inputs) -> None:
         super().__init__(config, inputs, smallest=(9, 9))
         first = config.channels
-        group = config.norm == "group"
-        self.stem = ConvNorm(self.image[0], first, 3, 1, group=group)
+        self.stem = ConvNorm(self.image[0], first, 3, 1, norm=config.norm)
         blocks: list[nn.Module] = []
         channels_in = first
         for stage, stride in enumerate(_STRIDES):
             channels = first * 2**stage
             for block in range(_BLOCKS):
-                blocks.append(Residual(channels_in, channels, stride if block == 0 else 1, group=group))
+                blocks.append(Residual(channels_in, channels, stride if block == 0 else 1, norm=config.norm))
                 channels_in = channels
         self.blocks = nn.Sequential(*blocks)
         self.pool = nn.AdaptiveAvgPool2d(1)
@@ -76,32 +78,41 @@ class ResNet18Bottom(ImageBottom):
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+                if module.bias is not None:
+                    nn.init.zeros_(module.bias)
 
 
 class ConvNorm(Block):
-    """A convolution without bias that keeps the size up to its stride, and batch or group normalisation."""
+    """A convolution that keeps the size up to its stride, and what normalises its maps; the bias is that one's."""
 
-    def __init__(self, channels_in: int, channels_out: int, side: int, stride: int, *, group: bool) -> None:
+    def __init__(self, channels_in: int, channels_out: int, side: int, stride: int, *, norm: Norm) -> None:
         super().__init__()
-        self.convolution = nn.Conv2d(channels_in, channels_out, side, stride, padding=side // 2, bias=False)
-        groups = math.gcd(_GROUPS, max(channels_out // 2, 1))
-        self.norm = nn.GroupNorm(groups, channels_out) if group else nn.BatchNorm2d(channels_out)
+        bias = norm == "none"
+        self.convolution = nn.Conv2d(channels_in, channels_out, side, stride, padding=side // 2, bias=bias)
+        self.norm = _normalisation(norm, channels_out)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Normalised maps (n, channels_out, h / stride, w / stride)."""
+        """Maps (n, channels_out, h / stride, w / stride), normalised unless `norm` is `none`."""
         result: Tensor = self.norm(self.convolution(x))
         return result
+
+
+def _normalisation(norm: Norm, channels: int) -> nn.Module:
+    if norm == "batch":
+        return nn.BatchNorm2d(channels)
+    groups = math.gcd(_GROUPS, max(channels // 2, 1))
+    return nn.GroupNorm(groups, channels) if norm == "group" else nn.Identity()
 
 
 class Residual(Block):
     """Two convolutions of 3 x 3 with a shortcut, one layer to readers of layer outputs."""
 
-    def __init__(self, channels_in: int, channels_out: int, stride: int, *, group: bool) -> None:
+    def __init__(self, channels_in: int, channels_out: int, stride: int, *, norm: Norm) -> None:
         super().__init__()
-        self.first = ConvNorm(channels_in, channels_out, 3, stride, group=group)
-        self.second = ConvNorm(channels_out, channels_out, 3, 1, group=group)
+        self.first = ConvNorm(channels_in, channels_out, 3, stride, norm=norm)
+        self.second = ConvNorm(channels_out, channels_out, 3, 1, norm=norm)
         same = stride == 1 and channels_in == channels_out
-        self.shortcut = nn.Identity() if same else ConvNorm(channels_in, channels_out, 1, stride, group=group)
+        self.shortcut = nn.Identity() if same else ConvNorm(channels_in, channels_out, 1, stride, norm=norm)
 
     def forward(self, x: Tensor) -> Tensor:
         """Maps (n, channels_in, h, w) to (n, channels_out, h / stride, w / stride)."""
