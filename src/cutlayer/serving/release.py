@@ -125,9 +125,10 @@ class Serving:
             )
         made, planned = self.made, self.plan.serving
         if made >= planned:
+            stated = "1 was planned, and the ledger states its cost" if planned == 1 else None
+            stated = stated or f"{planned} were planned, and the ledger states the cost of those"
             raise BudgetExceeded(
-                f"{self.party}: prediction {made + 1} was asked for, but {planned} were planned, and the ledger states "
-                "the cost of those; nothing was released; train with more"
+                f"{self.party}: prediction {made + 1} was asked for, but {stated}; nothing was released; train with more"
             )
 
     @contextmanager
