@@ -67,8 +67,8 @@ def _groups(job: Job, folder: RunFolder, party: str, column: str) -> Iterator[Su
 def shown_groups(counts: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
     """Which groups of a column are shown, bool (n,), by their numbers of rows (n,).
 
-    The metrics of all rows are in the report, so that those of the groups which are not shown follow for all of these
-    together. So if these have fewer than `MIN_ROWS` rows together, the smallest of the other groups is not shown either.
+    The metrics of all rows are in the report, so that those of all groups which are not shown follow for them together.
+    So if these have fewer than `MIN_ROWS` rows together, the smallest of the other groups is not shown either.
     """
     shown = counts >= MIN_ROWS
     while shown.any() and 0 < counts[~shown].sum() < MIN_ROWS:
