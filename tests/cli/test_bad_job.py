@@ -35,6 +35,17 @@ MISSPELT = [
     ({"model.botom": {}}, "model.botom: unknown key; did you mean 'bottom'?"),
     ({"model.bottom": {"kind": "mlp", "hiden": [4]}}, "model.bottom (bank).hiden: unknown key; did you mean 'hidden'?"),
     ({"model.top": {"kind": "mpl"}}, "model.top.kind: unknown kind 'mpl'; did you mean 'mlp'?"),
+    ({"model.top": {"kind": ["mlp"]}}, "model.top.kind: unknown kind ['mlp']; "),
+    ({"model.bottom": {"kind": {"mlp": None}}}, "model.bottom (bank).kind: unknown kind {'mlp': None}; "),
+    (
+        {"model.bottom": {"bank": "linear", "telco": "linear"}},
+        "expected keys and values at model.bottom.bank, got 'linear'; write {kind: linear}",
+    ),
+    (
+        {"model.bottom": {"bank": {"kind": "mlp"}, "telco": None}},
+        "expected keys and values at model.bottom.telco, got None; write {kind: mlp}",
+    ),
+    ({"model": {"cut_depth": 1, "bottom": {"kind": "mlp", "hidden": [[8], [4]]}}}, "cut_depth below the 2 layers"),
     ({"train.epoch": 1}, "train.epoch: unknown key; did you mean 'epochs'?"),
     ({"train.optimizer": {"lrr": 1}}, "train.optimizer.lrr: unknown key; did you mean 'lr'?"),
     ({"train.split": {"tset": 0.1}}, "train.split.tset: unknown key; did you mean 'test'?"),

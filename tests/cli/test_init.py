@@ -171,6 +171,22 @@ def test_a_half_shows_what_is_odd_about_its_columns(place, folder):
     assert "warning column since: dates as text" in " ".join(result.out.split())
 
 
+def test_a_file_that_takes_no_part_stops_nothing_once_the_tables_are_named(place, folder):
+    (folder / "notes.csv").write_text("id,text,text\n1,a,b\n")
+    refused = place.call("init", folder, "--yes")
+    assert refused.code == 2
+    assert "notes.csv: expected every column name once" in refused.error
+    assert refused.error.rstrip().endswith("if it takes no part, name those that do with --labels and --partner")
+    result = place.call("init", folder, "--labels", "bank.csv", "--partner", "telco.csv", "--yes")
+    assert result.code == 0
+    assert load_job(folder / "job.yaml").passives == ("telco",)
+
+
+def test_a_mistyped_name_is_named_although_all_tables_are_read(place, folder):
+    result = place.call("init", folder, "--labels", "bank.csv", "--partner", "telko.csv", "--yes")
+    assert (result.code, "did you mean 'telco.csv'?" in result.error) == (2, True)
+
+
 def test_nothing_is_overwritten(place, folder):
     assert place.call("init", folder, "--yes").code == 0
     before = (folder / "job.yaml").read_text()

@@ -25,7 +25,7 @@ from cutlayer.report import Report, render_html
 from cutlayer.report.build import build
 from cutlayer.report.card import PrivacyCard, annex_html, annex_markdown, build_card
 from cutlayer.report.card.facts import Facts
-from cutlayer.report.card.subgroups import subgroups_of
+from cutlayer.report.card.subgroups import shown_groups, subgroups_of
 from cutlayer.report.evidence import evidence_of, learns_of
 from cutlayer.report.grading import rebuilding
 from cutlayer.report.headline import headline
@@ -294,6 +294,44 @@ def test_metrics_of_one_group_of_all_rows_are_those_of_the_run(
     assert row is not None
     assert group.metrics["auc"] == pytest.approx(row.metrics["auc"])
     assert group.metrics["log_loss"] == pytest.approx(row.metrics["log_loss"])
+
+
+@pytest.mark.parametrize(
+    ("counts", "shown"),
+    [
+        ([40, 30], [True, True]),
+        ([40, 1], [False, False]),
+        ([40, 30, 1], [True, False, False]),
+        ([40, 10, 10], [True, False, False]),
+        ([40, 10, 9], [False, False, False]),
+        ([1, 2], [False, False]),
+        ([25, 60, 3, 25], [False, True, False, True]),
+        ([], []),
+    ],
+)
+def test_groups_that_would_give_a_small_one_away_are_not_shown(counts: list[int], shown: list[bool]) -> None:
+    assert shown_groups(np.array(counts, dtype=np.int64)).tolist() == shown
+
+
+def test_the_row_of_a_group_of_one_does_not_follow_from_the_others(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cutlayer.report.card.subgroups.MIN_ROWS", 5)
+    monkeypatch.setattr("cutlayer.report.card.subgroups._values", lambda *_: np.array(["a"] * 14 + ["b"]))
+    folder = RunFolder.open(run)
+    job, row = load_job(run / "job.yaml"), folder.summary.utility.row(RunKind.THIS_RUN)
+    assert row is not None
+    total = row.metrics["log_loss"]
+    assert total is not None
+    # Were group a shown, the loss of the single row of b would be that of all rows less that of a.
+    monkeypatch.setattr("cutlayer.report.card.subgroups.shown_groups", lambda counts: counts >= 5)
+    shown, hidden = subgroups_of(job, folder)
+    assert shown.metrics["log_loss"] is not None
+    given_away = 15 * total - 14 * shown.metrics["log_loss"]
+    monkeypatch.setattr("cutlayer.report.card.subgroups.shown_groups", lambda counts: counts > 0)
+    _, itself = subgroups_of(job, folder)
+    assert given_away == pytest.approx(itself.metrics["log_loss"])
+    monkeypatch.setattr("cutlayer.report.card.subgroups.shown_groups", shown_groups)
+    assert [(group.rows, group.metrics) for group in subgroups_of(job, folder)] == [(None, {})] * 2
+    assert hidden.rows is None
 
 
 def test_a_passive_party_s_subgroup_is_refused_between_organisations(run: Path, tmp_path: Path) -> None:

@@ -62,7 +62,7 @@ def init(
     if not folder.is_dir():
         got = f"{folder}, which is a file" if folder.exists() else f"{folder}, which does not exist"
         raise ConfigError.expected("a folder with tables", got, "make it, and put the tables in it")
-    tables = find_tables(folder)
+    tables = find_tables(folder, [owner, *partner] if owner and partner else [])
     asking = not (yes or json) and sys.stdin.isatty()
     job = _answered(tables, owner, partner or [], label, id or [], protect, apart, asking=asking)
     profile = label_of(job)

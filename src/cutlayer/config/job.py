@@ -118,6 +118,10 @@ class Job(FrozenModel):
             unknown = [name for name in self.model.bottom if name not in self.parties]
             if missing or unknown:
                 raise ValueError(_bottoms(missing, unknown) + (did_you_mean(unknown[0], missing) if unknown else ""))
+            for name, section in self.model.bottom.items():
+                if not isinstance(section, Mapping):
+                    got, form = f"{section!r:.40}", section if isinstance(section, str) and section else "mlp"
+                    raise ValueError(f"keys and values at model.bottom.{name}, got {got}; write {{kind: {form}}}")
         if len(set(self.identities.values())) < len(self.parties):
             raise ValueError("a different identity for each party, got one for several")
         return self

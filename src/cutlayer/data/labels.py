@@ -217,4 +217,5 @@ def _row(index: int, rows: npt.NDArray[np.int64] | None) -> str:
 
 
 def _some(classes: tuple[str, ...]) -> str:
-    return ", ".join(classes[:3]) + (", ..." if len(classes) > 3 else "")
+    shown = [repr(name) if "," in name else name for name in classes[:3]]
+    return ", ".join(shown) + (", ..." if len(classes) > 3 else "")

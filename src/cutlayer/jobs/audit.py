@@ -7,9 +7,10 @@ from functools import cache, partial
 
 from cutlayer.attacks import REGISTRY, FeatureAttack, HistoryAttack, left_out, resolve
 from cutlayer.audit.auditor import Auditor
+from cutlayer.audit.checks import Context
 from cutlayer.audit.completion import audit_completions
 from cutlayer.audit.features import audit_features
-from cutlayer.audit.findings import Context, findings_of
+from cutlayer.audit.findings import findings_of
 from cutlayer.audit.gates import gates_of
 from cutlayer.audit.history import audit_history, own_columns
 from cutlayer.audit.own_columns import OwnColumns
@@ -63,7 +64,15 @@ def conclude_audit(
         left_out=left_out(job.parties[job.active].audit.catalogue, job.task),
         sample=sample_of(job, summary.data.train),
     )
-    findings = findings_of(Context(job.active, summary.utility, summary.protections, audit))
+    context = Context(
+        job.active,
+        summary.utility,
+        summary.protections,
+        audit,
+        label_free=frozenset(name for name in job.passives if job.train.is_label_free(name)),
+        idle_epochs=tuple(line["epoch"] + 1 for line in folder.history() if not line.get("learned", True)),
+    )
+    findings = findings_of(context)
     gates = gates_of(job.parties[job.active].audit.fail_above.limits, own, audit.left_out)
     return audit.model_copy(update={"findings": findings, "gates": gates})
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -86,15 +86,24 @@ class FirstJob:
     positive: str | None = None
 
 
-def find_tables(folder: Path) -> tuple[TableSummary, ...]:
-    """The tables of a folder that can be read, by name.
+def find_tables(folder: Path, named: Collection[str] = ()) -> tuple[TableSummary, ...]:
+    """The tables of a folder, by name.
+
+    Args:
+        folder: The folder.
+        named: Names of the files that take part; all files are read without any, and if one of them is not there.
 
     Raises:
-        DataError: There are fewer than two.
+        DataError: There are fewer than two, or one cannot be read.
     """
     endings = tuple(ending for kind in ("csv", "parquet") for ending in SOURCES[kind].endings)
     files = sorted(path for path in folder.iterdir() if path.is_file() and uncompressed_name(path).endswith(endings))
-    tables = tuple(read_table(path) for path in files)
+    if len({*named}) > 1 and {*named} <= {path.name for path in files}:
+        files = [path for path in files if path.name in named]
+    try:
+        tables = tuple(read_table(path) for path in files)
+    except DataError as failure:
+        raise DataError(f"{failure}; if it takes no part, name those that do with --labels and --partner") from None
     if len(tables) < 2:
         got = ", ".join(table.path.name for table in tables) or "none"
         raise DataError.expected(

@@ -60,6 +60,9 @@ class ActiveStep:
         transcript: Record of the sampled steps.
         sampling: Chooses them.
         follower: Record of the followed rows, if anything is recorded.
+
+    Attributes:
+        has_gradient: Whether a gradient of this epoch was not zero; the caller resets it.
     """
 
     def __init__(
@@ -75,6 +78,7 @@ class ActiveStep:
         self.job, self.local, self.setup, self.passives = job, local, setup, passives
         self.state = setup.state
         self.transcript, self.sampling, self.follower = transcript, sampling, follower
+        self.has_gradient = False
         self.lanes: ActiveLanes | None = None
         self._threads: GroupThreads | None = None
         if not setup.whole and local.team is None and setup.staged is None:
@@ -134,6 +138,7 @@ class ActiveStep:
             losses, pieces = yield from self._train_in_turn(epoch, step, count, rows, taps)
         else:
             losses, pieces = yield from self._train_at_once(self._threads, epoch, step, count, rows)
+        self.has_gradient = self.has_gradient or reaches_a_weight(self.setup.top)
         self.setup.optimizer.step()
         if self._is_recorded(step):
             seen, gradients, layers = (joined_by_name(pieces_of) for pieces_of in zip(*pieces, strict=True))
@@ -148,6 +153,7 @@ class ActiveStep:
         self.state.charge()
         lanes.team.lead(order)
         crossed = yield from lanes.step(order, self.lead)
+        self.has_gradient = self.has_gradient or reaches_a_weight(self.setup.top)
         for name in self.passives.ports:
             whole, others = counted(order, lanes.team, self.passives.row_bytes(self.setup.widths[name]))
             self.passives.usage.count(Kind.EMBEDDING, whole)
@@ -256,6 +262,8 @@ class ActiveStep:
         chain = self.state.chain
         embeddings = {name: view.embeddings[name] for name in self.passives.gradient_ports}
         task = {name: e.grad if e.grad is not None else torch.zeros_like(e) for name, e in embeddings.items()}
+        # In warm-up epochs embeddings may be zeros, so that no weight of the top model has a gradient, but they have.
+        self.has_gradient = self.has_gradient or any(bool(gradient.any()) for gradient in task.values())
         view = replace(view, embeddings=embeddings, task_gradients=task)
         summed = chain.cut_gradients(view)
         self.state.sent["cut_gradient"] += 1
@@ -280,3 +288,12 @@ class ActiveStep:
         if self.local.records(self.sampling, step):
             first = {name: output[:LAYER_ROWS] for name, output in layers.items()}
             self.transcript.add(Step(epoch, step, rows, seen, gradients, first))
+
+
+def reaches_a_weight(top: nn.Module) -> bool:
+    """Whether a gradient of the last backward pass reached a weight of a model; biases alone do not count.
+
+    With hidden units that are inactive for all rows, as those of a rectifier can be, the last bias is all that learns.
+    """
+    weights = [parameter for parameter in top.parameters() if parameter.dim() > 1] or [*top.parameters()]
+    return any(weight.grad is not None and bool(weight.grad.any()) for weight in weights)

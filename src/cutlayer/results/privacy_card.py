@@ -90,8 +90,8 @@ class SubgroupUtility(FrozenModel):
         party: Owner of the column.
         column: Name of the column.
         group: Value of the column.
-        rows: Number of held-out rows; `None` where they are fewer than 20.
-        metrics: Metrics by name; empty where the group has too few rows, or one class only.
+        rows: Number of held-out rows; `None` where they are fewer than 20, or would give away those of such groups.
+        metrics: Metrics by name; empty where the number of rows is not shown, or the rows are of one class only.
     """
 
     party: str

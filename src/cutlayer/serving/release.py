@@ -125,9 +125,11 @@ class Serving:
             )
         made, planned = self.made, self.plan.serving
         if made >= planned:
+            plan = f"{planned} were planned, and the ledger states the cost of those"
+            if planned == 1:
+                plan = "1 was planned, and the ledger states its cost"
             raise BudgetExceeded(
-                f"{self.party}: prediction {made + 1} was asked for, but {planned} were planned, and the ledger states "
-                "the cost of those; nothing was released; train with more"
+                f"{self.party}: prediction {made + 1} was asked for, but {plan}; nothing was released; train with more"
             )
 
     @contextmanager

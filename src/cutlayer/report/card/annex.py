@@ -121,14 +121,14 @@ def _bounds(each: Evidence) -> tuple[str, ...]:
 def _subgroups(card: PrivacyCard) -> Table:
     names = list(dict.fromkeys(name for group in card.subgroups for name in group.metrics))
     return table(
-        "Held-out metrics by value of a column; a group of fewer than 20 rows has none",
+        "Held-out metrics by value of a column; none of fewer than 20 rows, and none that would give those away",
         card.subgroups,
         ("Group", lambda group: Cell(f"{group.column}: {group.group}", (f"column of {group.party}",))),
-        (number("Rows"), lambda group: "too few" if group.rows is None else count(group.rows)),
+        (number("Rows"), lambda group: "not shown" if group.rows is None else count(group.rows)),
         *(
             (
                 number(name_of(name)),
-                lambda group, name=name: metric(group.metrics.get(name)) if group.metrics else "too few",
+                lambda group, name=name: metric(group.metrics.get(name)) if group.metrics else "not shown",
             )
             for name in names
         ),
