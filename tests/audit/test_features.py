@@ -76,6 +76,7 @@ def test_every_attack_reads_this_run_and_its_undefended_twin(whole: tuple[Job, R
         inverted = [part.release for part in own if part.attack == "inversion"]
         assert inverted[0] == "epoch 2, the last recorded"
         assert re.fullmatch(r"mean of 1\.[1-9] releases", inverted[1])
+        assert inverted[2:] == ["epoch 1, the first recorded"]
         assert f"{TELCO}_1" in {part.column for part in own if part.attack == "attribute"}
         assert [part.rows for part in own if part.attack in ("membership", "lira")] == [62, 62]  # 31 test rows
     value = {part.run: part.value for part in parts if part.attack == "inversion" and "last" in part.release}

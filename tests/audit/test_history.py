@@ -225,7 +225,7 @@ def test_a_costly_attack_runs_where_no_other_reads_the_message_whole(
 ) -> None:
     """Under a defence of gradients such an attack may read far more than the others; elsewhere it adds nothing."""
     run = Run(make_job(passives=2, audit={"depth": "quick"}, epochs=3), finished)
-    costly = {"aligned_match", "bilinear", "co_training", "mean_gradient", "sign_changes"}
+    costly = {"aligned_match", "bilinear", "co_training", "drawn_labels", "mean_gradient", "sign_changes"}
     auto = resolve("auto", "binary").histories
     assert {attack.name for attack in auto if attack.costly} == costly
     attacks = [attack for attack in auto if attack.name in {"off_norm", *costly}]
