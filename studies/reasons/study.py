@@ -27,13 +27,15 @@ class ReasonsStudy(Study):
         "rows: it equals the AUC on the same rows. Train `dcor` for many steps and with three layers above the cut: on "
         "Avazu twelve times the steps take away what a weight of 0.03 costs, and at 0.1, which hides the labels from "
         "the paper's attack, one layer loses 0.17 of test AUC, where three lose 0.16 less. Expect Marvell's noise to "
-        "cost more than its report says where rows are few; more optimiser steps are no remedy that three seeds show."
+        "cost more than its report says where rows are few; more optimiser steps are no remedy that three seeds show. "
+        "Do not count on an attacker who leaves columns as they are: standardising them hardly helps to complete a "
+        "model, with `dimip` or without."
     )
     settings = (
         "Each section takes trainings of another study and changes one thing, which may be the reason. Data, networks "
         "and schedules are otherwise those of the study that it names. With more steps: Avazu at batch "
         f"{STEPS_BATCH}, {STEPS_EPOCHS} epochs and Adam 1e-4, some 1,670 steps in place of 132. The numbers of seeds "
-        "were fixed before the trainings; of the controls planned then, those that were not run are listed at the end."
+        "were fixed before the trainings. The end lists what other studies tested, and what none did."
     )
 
     def trials(self, data: Path, seeds: int) -> Iterator[Trial]:
