@@ -187,10 +187,10 @@ class Task:
                 "r2": float(metrics.r2_score(truth, predicted)) if len(truth) > 1 else float("nan"),
                 "mae": float(metrics.mean_absolute_error(truth, predicted)),
             }
-        own = predicted[np.arange(len(truth)), truth]
+        chosen = predicted[np.arange(len(truth)), truth]
         return {
             "auc": self._auc(truth, predicted),
-            "log_loss": float(-np.log(np.clip(own, EPSILON, 1 - EPSILON)).mean()),
+            "log_loss": float(-np.log(np.clip(chosen, EPSILON, 1 - EPSILON)).mean()),
             "accuracy": float((truth == predicted.argmax(axis=1)).mean()),
         }
 

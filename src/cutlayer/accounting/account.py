@@ -231,19 +231,19 @@ class Account:
 
     def _over_budget(self, budget: BudgetConfig, cost: float) -> str:
         count = self.planned + self.carried
-        often = f" for {count} releases of a row" if self._noisy else ""
+        releases = f" for {count} releases of a row" if self._noisy else ""
         remedy = "take more noise or fewer epochs, or raise the budget"
         drawn = max((event.draws for event in self._events if isinstance(event, RandomizedResponse)), default=1)
         if drawn > 1:
-            often = f" for {drawn} draws of a label, {drawn - 1} of them by runs that did not end"
+            releases = f" for {drawn} draws of a label, {drawn - 1} of them by runs that did not end"
             remedy = f"resume one of those (--out FOLDER --resume), or {remedy}"
         if self.carried:
-            often += f", {self.carried} of them by runs of this job that did not end"
+            releases += f", {self.carried} of them by runs of this job that did not end"
             resumed = " or ".join(self._unfinished)
             remedy = f"resume {resumed} (--out FOLDER --resume), whose releases are then not made again, or {remedy}"
         return (
             f"{self.party}: expected a run of epsilon {budget.epsilon:g} at most, as its budget says, got "
-            f"{cost:.4g} at delta {budget.delta:g}{often}; {remedy}"
+            f"{cost:.4g} at delta {budget.delta:g}{releases}; {remedy}"
         )
 
     def _check_plan(self, occasion: Occasion) -> None:

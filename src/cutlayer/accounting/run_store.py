@@ -209,18 +209,18 @@ class RunStore:
     def _checked(self, database: sqlite3.Connection) -> list[RunLine]:
         """All lines, after a check of the chain and of the line that the file next to it names."""
         known, lines = self._known_head(), []
-        previous = reached = ""
-        for number, (given, entry, digest) in enumerate(
+        previous = head_hash = ""
+        for number, (stored_number, entry, digest) in enumerate(
             database.execute("SELECT * FROM runs ORDER BY number"), start=1
         ):
-            if given != number or digest != _chained(previous, number, entry):
+            if stored_number != number or digest != _chained(previous, number, entry):
                 raise CheckpointError(f"{self.path} is damaged at line {number:,}; {_RESTORE}")
             previous = digest
             if number == known.get("number"):
-                reached = digest
+                head_hash = digest
             lines.append(_read(entry, self.path))
         # A process that died right after its line has not noted that line, but an earlier one, or that there is none.
-        if (not known and lines) or reached != known.get("hash", ""):
+        if (not known and lines) or head_hash != known.get("hash", ""):
             wanted = f"{known['number']:,} lines or more in {self.path}" if known else f"{self.head}"
             raise CheckpointError.expected(f"{wanted}, as was written down next to it", "an older copy", _RESTORE)
         return lines
@@ -254,8 +254,8 @@ class RunStore:
         if not len(stored):
             return False
         for start, end in chunks_of(len(words)):
-            own = words[start:end]
-            if (stored[np.minimum(np.searchsorted(stored, own), len(stored) - 1)] == own).any():
+            piece = words[start:end]
+            if (stored[np.minimum(np.searchsorted(stored, piece), len(stored) - 1)] == piece).any():
                 return True
         return False
 

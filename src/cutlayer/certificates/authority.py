@@ -86,13 +86,13 @@ class Authority:
             record = {"federation": federation, "invited": {}, "issued": [], "revoked": [], "lists": 0}
             write_whole(folder / "issued.json", json.dumps(record, indent=1) + "\n")
             write_whole(folder / "ca.pem", pem_of(certificate), PUBLIC)
-        made = cls(folder)
-        with made._changed():
-            made._write_list()
-            own = ec.generate_private_key(ec.SECP256R1())
-            write_key(folder / f"{party}.key", own)
-            made._issue(party, own.public_key(), CERTIFICATE_DAYS, folder / f"{party}.pem")
-        return made
+        authority = cls(folder)
+        with authority._changed():
+            authority._write_list()
+            party_key = ec.generate_private_key(ec.SECP256R1())
+            write_key(folder / f"{party}.key", party_key)
+            authority._issue(party, party_key.public_key(), CERTIFICATE_DAYS, folder / f"{party}.pem")
+        return authority
 
     @property
     def fingerprint(self) -> str:

@@ -186,7 +186,7 @@ class ServerLinks(Links):
         )
         reader.start()
         with self._reading:  # calls that come and go must not add up
-            self._readers = [*(each for each in self._readers if each.is_alive()), reader]
+            self._readers = [*(thread for thread in self._readers if thread.is_alive()), reader]
         yield from stream.outgoing(call)
 
     def _pump(self, stream: Stream, requests: Iterator[Arrival], call: Attachment) -> None:

@@ -261,9 +261,9 @@ def _files(folder: Path) -> list[Path]:
 
 def _absent(files: list[Path], folder: Path) -> list[str]:
     """Names of the files that must have been there: up to the last one, and those in the head."""
-    there = {path.name for path in files}
+    present = {path.name for path in files}
     wanted = {f"{number:06}.jsonl" for number in range(1, int(files[-1].stem) + 1)} | set(_read_head(folder))
-    return sorted(wanted - there)
+    return sorted(wanted - present)
 
 
 def _read_head(folder: Path) -> dict[str, list[Any]]:

@@ -143,11 +143,11 @@ class Job(FrozenModel):
         That is a passive party that releases once or has a `fit`, whose model gradients reach at most in warm-up,
         and `dp_bottom`, which refuses dropout.
         """
-        section, own = self.model.bottom_of(party), self.parties[party]
+        section, config = self.model.bottom_of(party), self.parties[party]
         if not isinstance(section, Mapping) or section.get("kind") != "auto":
             return section
-        untrained = own.role == "passive" and (self.train.releases_once(party) or own.fit is not None)
-        return {**section, "kind": "mlp"} if untrained or "dp_bottom" in own.protections else section
+        untrained = config.role == "passive" and (self.train.releases_once(party) or config.fit is not None)
+        return {**section, "kind": "mlp"} if untrained or "dp_bottom" in config.protections else section
 
     @property
     def identities(self) -> dict[str, str]:

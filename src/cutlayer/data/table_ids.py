@@ -80,14 +80,14 @@ class TableIds:
     """
 
     def __init__(
-        self, table: TableRows, names: Sequence[str], rule: IdConfig | None, where: str, counted: Sequence[str]
+        self, table: TableRows, names: Sequence[str], rule: IdConfig | None, where: str, any_columns: Sequence[str]
     ) -> None:
         self._table, self._names, self._rule, self._where = table, names, rule, where
         self.kind: IdKind = "row"
         if rule is not None and names:
             self._identify(rule)
         else:
-            rows = sum(chunk.num_rows for chunk in table.batches(counted))
+            rows = sum(chunk.num_rows for chunk in table.batches(any_columns))
             self.digests = row_digests(pa.array(np.arange(rows)), where)
 
     def texts(self) -> pa.ChunkedArray:

@@ -37,12 +37,12 @@ def _arranged(columns: Iterable[pa.ChunkedArray], rows: npt.NDArray[np.int64]) -
     with tempfile.TemporaryDirectory(prefix="cutlayer-rows-") as scratch:
         arranged = Arranged(len(rows), Path(scratch), row_arrays.LARGE_BYTES)
         for column in columns:
-            own = positions[first : first + len(column)]
+            piece_positions = positions[first : first + len(column)]
             first += len(column)
-            wanted = own >= 0
-            if wanted.any():
-                piece = column.slice(0, len(own)).filter(pa.array(wanted))
-                arranged.add(pa.table({"values": piece}), own[wanted])
+            selected = piece_positions >= 0
+            if selected.any():
+                piece = column.slice(0, len(piece_positions)).filter(pa.array(selected))
+                arranged.add(pa.table({"values": piece}), piece_positions[selected])
         arranged.close()
         return _mapped(arranged.chunks())
 

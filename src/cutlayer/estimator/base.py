@@ -129,10 +129,10 @@ class VerticalEstimator(BaseEstimator):  # type: ignore[misc]
         """
         with value_errors(lambda text: arguments_named(text, self.active or next(iter(self.columns or ()), ""))):
             check_order({**self._tables(X), "y": y, "sample_weight": sample_weight})
-            given, labels = self._inputs(X, y)
+            inputs, labels = self._inputs(X, y)
             weights = weights_of(sample_weight, labels, self.class_weight)
-            job = job_of(self, given, self._active(given), self._kind(labels), weighted=weights is not None)
-            tables = read(given, [name for name in job.parties if name != job.active or given[name] is not None])
+            job = job_of(self, inputs, self._active(inputs), self._kind(labels), weighted=weights is not None)
+            tables = read(inputs, [name for name in job.parties if name != job.active or inputs[name] is not None])
             check_rows(tables, len(labels))
             tables[job.active] = with_labels(tables.get(job.active), labels, weights)
             key, (out, scratch) = checked_key(self.key), self._out()

@@ -245,9 +245,9 @@ def files_of(job: FirstJob, folder: Path) -> dict[str, dict[str, Any]]:
         shared.setdefault("train", {})["split"] = split
     if job.apart:
         shared["parties"][names[0]]["address"] = f"{names[0]}.example:7070"
-        return {"job.yaml": shared, **{f"{name}.yaml": own for name, own in private.items()}}
-    for name, own in private.items():
-        shared["parties"][name] |= own
+        return {"job.yaml": shared, **{f"{name}.yaml": section for name, section in private.items()}}
+    for name, section in private.items():
+        shared["parties"][name] |= section
     own_features = set(job.owner.columns) - {job.ids[job.owner.path.name], job.label, job.split_by}
     shared["compare"] = ["undefended", "alone"] if own_features else ["undefended"]
     return {"job.yaml": shared}
@@ -278,21 +278,21 @@ def _private(job: FirstJob, folder: Path) -> Iterator[dict[str, Any]]:
                 raise ConfigError.expected(f"a column {name!r} in {table.path.name}", ", ".join(table.columns))
         file = _relative(table.path, folder)
         stated = file if table.delimiter is None else {"path": file, "delimiter": table.delimiter}
-        own: dict[str, Any] = {"table": stated, "id": key}
+        section: dict[str, Any] = {"table": stated, "id": key}
         if table is job.owner:
-            own["label"] = job.label
+            section["label"] = job.label
             if job.positive is not None:
-                own["positive"] = job.positive
+                section["positive"] = job.positive
             if not set(table.columns) - {key, job.label, job.split_by}:
-                own["features"] = {"include": "none"}
+                section["features"] = {"include": "none"}
             if job.protect in ("labels", "both"):
-                own["privacy"] = {"label_free": None}
+                section["privacy"] = {"label_free": None}
         else:
             if job.protect in ("labels", "both"):
-                own |= {"features": {"numbers": {"quantiles": 10}}, "fit": {"kind": "sketch"}}
+                section |= {"features": {"numbers": {"quantiles": 10}}, "fit": {"kind": "sketch"}}
             if job.protect in ("columns", "both"):
-                own["privacy"] = {"dp_embedding": {"clip": 1.0, "epsilon": 8.0, "delta": 1e-5}}
-        yield own
+                section["privacy"] = {"dp_embedding": {"clip": 1.0, "epsilon": 8.0, "delta": 1e-5}}
+        yield section
 
 
 def _relative(path: Path, folder: Path) -> str:

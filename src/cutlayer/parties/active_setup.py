@@ -157,8 +157,8 @@ class ActiveSetup:
             return {}
         return {self._local.name: self.state.modules["bottom"](*map(self._local.placed, self.store.gather(rows)))}
 
-    def ordered(self, own: Mapping[str, Tensor], view: ActiveView) -> dict[str, Tensor]:
+    def ordered(self, active_embedding: Mapping[str, Tensor], view: ActiveView) -> dict[str, Tensor]:
         """All embeddings, including this party's own, in the job's order of parties."""
-        seen = {**self.state.chain.embeddings_in(view.embeddings, view), **own}
+        seen = {**self.state.chain.embeddings_in(view.embeddings, view), **active_embedding}
         self.state.sent["embeddings_in"] += 1
         return {name: seen[name] for name in self.widths}

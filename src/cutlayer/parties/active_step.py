@@ -21,7 +21,7 @@ from cutlayer.parties.active_setup import ActiveSetup
 from cutlayer.parties.group_threads import GroupThreads, Learned
 from cutlayer.parties.groups import groups_of, joined, joined_by_name, parts_of
 from cutlayer.parties.lanes import ActiveLanes
-from cutlayer.parties.leading import ActiveLead, SharedLabels, counted, needs_of, share_start
+from cutlayer.parties.leading import ActiveLead, SharedLabels, needs_of, share_start, step_bytes
 from cutlayer.parties.local import Local
 from cutlayer.parties.numbers import check_loss, check_own
 from cutlayer.parties.passives import Passives
@@ -149,7 +149,7 @@ class ActiveStep:
         lanes.team.lead(order)
         crossed = yield from lanes.step(order, self.lead)
         for name in self.passives.ports:
-            whole, others = counted(order, lanes.team, self.passives.row_bytes(self.setup.widths[name]))
+            whole, others = step_bytes(order, lanes.team, self.passives.row_bytes(self.setup.widths[name]))
             self.passives.usage.count(Kind.EMBEDDING, whole)
             self.passives.usage.count(Kind.GRADIENT, whole)
             self.passives.usage.count_elsewhere(name, Kind.EMBEDDING, received=others)
@@ -213,7 +213,7 @@ class ActiveStep:
             parts: Rows of each message that arrives and leaves.
         """
         rows, digests = joined(parts), [rows_digest(part) for part in parts]
-        own = self.setup.own_embedding(rows)  # while the embeddings of the others are on their way
+        active_embedding = self.setup.own_embedding(rows)  # while the embeddings of the others are on their way
         received = []
         for part, digest in zip(parts, digests, strict=True):
             received.append((yield from self.passives.receive(Kind.EMBEDDING, epoch, step, part, digest)))
@@ -224,7 +224,7 @@ class ActiveStep:
         }
         labels = self.local.placed(self.setup.labels[rows])
         view = ActiveView(Mode.TRAIN, epoch, count, rows, labels, embeddings, parts=len(parts))
-        return Batch(step, view, self.setup.ordered(own, view), digests)
+        return Batch(step, view, self.setup.ordered(active_embedding, view), digests)
 
     def _loss(self, batch: Batch) -> Tensor:
         """The loss of a group, on which the models train."""

@@ -85,14 +85,14 @@ class FurtherWorker:
             may_leave=self.job.passives,
             precision=self.job.train.precision,
         )
-        held = nn.ModuleDict(modules)
+        modules_by_name = nn.ModuleDict(modules)
         return ActiveLanes(
             self.ports,
-            ActiveModel(held, self.name, tuple(all_widths)),
+            ActiveModel(modules_by_name, self.name, tuple(all_widths)),
             store,
             widths,
             labels,
-            **self._common(held, tensors, plain),
+            **self._common(modules_by_name, tensors, plain),
         )
 
     def _follow_lanes(

@@ -72,7 +72,7 @@ class GroupThreads:
 
     def embed(self, bottom: BottomModel, columns: Sequence[BatchColumns]) -> list[Future[Tensor]]:
         """Begin the forward passes of the micro-batches of a step; each gives float32 (n, width)."""
-        return [self._pool.submit(bottom, *each) for each in columns]
+        return [self._pool.submit(bottom, *group) for group in columns]
 
     def learn(self, embedding: Tensor, gradient: Tensor) -> None:
         """Begin the backward pass of a micro-batch.

@@ -69,7 +69,7 @@ class PassiveLead:
         self._workers, self._embed, self._inputs = workers, embed, inputs
 
     def protect(self, order: Order, embedding: Tensor) -> Tensor:
-        """See `PassiveProtections.protect`."""
+        """What leaves in place of the embedding (n, width)."""
         self._leaf = embedding.requires_grad_()
         view = PassiveView(
             Mode.TRAIN,
@@ -86,7 +86,7 @@ class PassiveLead:
         return released.detach()
 
     def learn(self, order: Order, gradient: Tensor) -> Tensor:
-        """See `PassiveProtections.learn`."""
+        """The gradient at the embedding, from the one (n, width) that came back and the protections' own terms."""
         extra = self.state.chain.local_loss(replace(self._view, gradient=gradient))
         outputs = [tensor for tensor in (self._view.embedding, extra) if tensor is not None]
         self.state.sent["local_loss"] += 1
@@ -122,7 +122,7 @@ class ActiveLead:
         self._shown: tuple[Wholes, Wholes] | None = None
 
     def show(self, order: Order, embeddings: Wholes) -> Wholes:
-        """See `ActiveProtections.show`."""
+        """What the top model sees in place of the embeddings."""
         leaves = {name: e.detach().requires_grad_() for name, e in embeddings.items()}
         shown = dict(self.state.chain.embeddings_in(leaves, self._view(order, leaves)))
         self.state.sent["embeddings_in"] += 1
@@ -130,7 +130,7 @@ class ActiveLead:
         return {name: e.detach() for name, e in shown.items()}
 
     def protect(self, order: Order, embeddings: Wholes, gradients: Wholes) -> Wholes:
-        """See `ActiveProtections.protect`.
+        """What leaves in place of the gradients at what the top model saw.
 
         Raises:
             Diverged: a gradient is not finite, or a row is too long; nothing is sent then.
@@ -189,7 +189,7 @@ class SharedLabels:
         return Labels(tensors["labels"], task, tensors.get("weights"))
 
 
-def counted(order: Order, team: Team, row: int) -> tuple[int, int]:
+def step_bytes(order: Order, team: Team, row: int) -> tuple[int, int]:
     """Bytes of a step's messages of one kind: on all lanes, and on those of other workers.
 
     Args:
@@ -197,5 +197,5 @@ def counted(order: Order, team: Team, row: int) -> tuple[int, int]:
         team: This worker, which leads, and the others.
         row: Bytes of a row as it crosses.
     """
-    whole = len(order.rows) * row
-    return whole, whole - len(team.part(order.rows)) * row
+    nbytes = len(order.rows) * row
+    return nbytes, nbytes - len(team.part(order.rows)) * row

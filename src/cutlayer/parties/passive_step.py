@@ -127,16 +127,16 @@ class PassiveStep:
         self, epoch: int, step: int, count: int, rows: Tensor, next_rows: Tensor | None
     ) -> Generator[Port, Message, None]:
         number, whole = self.job.train.micro_batches, self.setup.whole
-        groups, codes, numbers = (groups_of(each, number, whole=whole) for each in (rows, *self._ahead.take(rows)))
+        groups, codes, numbers = (groups_of(part, number, whole=whole) for part in (rows, *self._ahead.take(rows)))
         columns = list(zip(codes, numbers, strict=True))
         computed: Sequence[Future[Tensor] | None] = [None] * len(groups)
         # Taps on the layers collect what any thread computes, so that a step with taps is computed in one.
         if self._threads is not None and not self.local.records_layers(self.sampling, step):
             computed = self._threads.embed(self.setup.bottom, columns)
         sent = []
-        for group, own, embedded in zip(groups, columns, computed, strict=True):
+        for group, group_columns, embedded in zip(groups, columns, computed, strict=True):
             parts = parts_of(group, number, whole=whole)
-            sent.append((parts, *self._send_group(epoch, step, count, parts, own, embedded)))
+            sent.append((parts, *self._send_group(epoch, step, count, parts, group_columns, embedded)))
         self._ahead.read(next_rows)  # while the active party computes
         self._begin_update()
         gradients = []
@@ -183,8 +183,8 @@ class PassiveStep:
         )
         released = self.state.chain.embedding_out(embedding, view)
         crossed = [
-            self.port.send(Kind.EMBEDDING, epoch=epoch, step=step, rows=rows_digest(part), tensors={"embedding": each})
-            for part, each in zip(parts, micro_batches(released, number), strict=True)
+            self.port.send(Kind.EMBEDDING, epoch=epoch, step=step, rows=rows_digest(part), tensors={"embedding": chunk})
+            for part, chunk in zip(parts, micro_batches(released, number), strict=True)
         ]
         sent = joined([message.tensors["embedding"] for message in crossed])
         return embedding, replace(view, embedding=released), sent, layers

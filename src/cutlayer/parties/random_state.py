@@ -100,12 +100,12 @@ def isolated(steps: Generator[Port, Message, R], key: bytes, device: torch.devic
         key: Starting key of the party, 32 bytes.
         device: Device that the party trains on.
     """
-    own = RandomState.of_key(key, device)
+    state = RandomState.of_key(key, device)
     message: Message | None = None
     lost: PeerLost | None = None
     while True:
         outer = RandomState.current(device)
-        own.restore(device)
+        state.restore(device)
         try:
             if lost is not None:
                 port = steps.throw(lost)
@@ -115,7 +115,7 @@ def isolated(steps: Generator[Port, Message, R], key: bytes, device: torch.devic
             result: R = finished.value
             return result
         finally:
-            own = RandomState.current(device)
+            state = RandomState.current(device)
             outer.restore(device)
         lost = None
         try:

@@ -158,20 +158,20 @@ def ask(side: Side, ports: Mapping[str, Port], absent: Sequence[str] = ()) -> Ge
     yield from agree_order_active(side.job, ports, side.table.digests[aligned.positions])
     yield from _compare_trainings(side, [*ports.values()], 0, widths)
     count = len(aligned.positions)
-    own = None if side.model.bottom is None else embedding_of(side.model.bottom, side.store(aligned.positions))
+    embed = None if side.model.bottom is None else embedding_of(side.model.bottom, side.store(aligned.positions))
     logits = []
     for number, rows in enumerate(evaluation_batches(torch.arange(count), EVALUATION_ROWS)):
         digest = rows_digest(rows)
         for port in ports.values():
             port.send(Kind.REQUEST, step=number, rows=digest, fields={"part": PART, "batch": number})
-        made = {name: torch.zeros(1, width).expand(len(rows), -1) for name, width in widths.items()}
+        embeddings = {name: torch.zeros(1, width).expand(len(rows), -1) for name, width in widths.items()}
         for name, port in ports.items():
             message = yield from receive(port, Kind.EVALUATION, -1, number, digest)
-            made[name] = checked_embedding(message, len(rows), widths[name], side.limits.embedding_norm)
+            embeddings[name] = checked_embedding(message, len(rows), widths[name], side.limits.embedding_norm)
         with torch.no_grad():
-            if own is not None:
-                made[side.name] = own(rows)
-            logits.append(top.answer(made, made.keys() - set(absent)) if absent else top(made))
+            if embed is not None:
+                embeddings[side.name] = embed(rows)
+            logits.append(top.answer(embeddings, embeddings.keys() - set(absent)) if absent else top(embeddings))
     for port in ports.values():
         port.send(Kind.CLOSE, fields={"reason": DONE})
     for port in ports.values():

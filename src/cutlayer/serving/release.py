@@ -94,9 +94,9 @@ class Serving:
             isinstance(protection.event(self.plan), GaussianRelease) for protection in self.chain.protections
         )
         record, state = ModelRecord.read(record_path(folder, party)), checkpoint_of(job, folder, party)
-        own = folder.path / "checkpoint" / party
+        party_folder = folder.path / "checkpoint" / party
         identity = {"party": party, "job": job.digest(), "rows": state[1]["rows"], "folder": str(folder.path.resolve())}
-        self._log = ReleaseLog(log_of_run(own), identity) if self.counted else ReleaseLog()
+        self._log = ReleaseLog(log_of_run(party_folder), identity) if self.counted else ReleaseLog()
         key = run_noise_key(folder, party, supplied) if self.chain.protections else bytes(KEY_BYTES)
         context = context_of(job, party, {party: width}, record.training_rows(job, folder), key, key)
         self.chain.setup(context, self._log)

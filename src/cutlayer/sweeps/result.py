@@ -137,8 +137,8 @@ class SweepResult:
         """The content of `sweep.json`."""
         fields = asdict(self)
         del fields["names"]
-        own = {"front": list(self.front), "knee": self.knee, "uncounted": UNCOUNTED}
-        return {"cutlayer": __version__, **fields, **own, "vary": list(self.vary), "trials": list(fields["trials"])}
+        more = {"front": list(self.front), "knee": self.knee, "uncounted": UNCOUNTED}
+        return {"cutlayer": __version__, **fields, **more, "vary": list(self.vary), "trials": list(fields["trials"])}
 
     def write(self, path: Path) -> None:
         """Write `sweep.json` whole or not at all."""

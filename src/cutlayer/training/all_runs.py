@@ -109,7 +109,7 @@ class AllRuns:
         """
         self.charge()
         planned = self._planned()
-        entries = tuple(_more(entry, releases, steps) for entry in planned.entries)
+        entries = tuple(_extended(entry, releases, steps) for entry in planned.entries)
         if self._digests is not None:
             self._add(self._digests, planned, Ledger(entries), beyond_plan=True)
 
@@ -139,7 +139,9 @@ class AllRuns:
         self.store.add(line, words, self.marker, check, beyond_plan=beyond_plan)
 
 
-def all_runs_of(job: Job, name: str, chain: Chain, folder: Path, own: Path, secret: bytes, noise_key: bytes) -> AllRuns:
+def all_runs_of(
+    job: Job, name: str, chain: Chain, folder: Path, party_folder: Path, secret: bytes, noise_key: bytes
+) -> AllRuns:
     """The charge of one run of a party.
 
     Args:
@@ -147,12 +149,12 @@ def all_runs_of(job: Job, name: str, chain: Chain, folder: Path, own: Path, secr
         name: Name of the party.
         chain: Its protections.
         folder: Folder of its secret, which holds the ledger.
-        own: Its folder in the run folder.
+        party_folder: Its folder in the run folder.
         secret: Its long-lived secret.
         noise_key: Key of this run's noise, which names the run.
     """
     run = derive(noise_key, b"ledger of all runs", size=8).hex()
-    return AllRuns(job, name, chain, RunStore(folder / NAME), own / MARKER, run, new_source(secret))
+    return AllRuns(job, name, chain, RunStore(folder / NAME), party_folder / MARKER, run, new_source(secret))
 
 
 def of_party(name: str, lines: Iterable[RunLine]) -> list[RunLine]:
@@ -275,7 +277,9 @@ def forecast_all_runs(job: Job, name: str, folder: Path, table: PartyTable, posi
     entries = planned_entries(job, name, chain)
     if any(isinstance(entry.event, RandomizedResponse) for entry in entries):
         labels = encode_labels(table.column(job.parties[name].label or "", positions), job.task)
-        settings = next((each.settings for each in chain.protections if isinstance(each, LabelDP)), None)
+        settings = next(
+            (protection.settings for protection in chain.protections if isinstance(protection, LabelDP)), None
+        )
         draws = _coming_draws(settings, job.parties[name].label or "", labels, table, digests, path, secret)
         entries = tuple(_drawn(_of_classes(entry, len(labels.classes)), draws) for entry in entries)
     ledger = Ledger(entries)
@@ -316,7 +320,7 @@ def _of_classes(entry: Entry, classes: int) -> Entry:
     return replace(entry, event=replace(event, classes=max(2, classes)))
 
 
-def _more(entry: Entry, releases: int, steps: int) -> Entry:
+def _extended(entry: Entry, releases: int, steps: int) -> Entry:
     event = entry.event
     if isinstance(event, GaussianRelease):
         return replace(entry, event=replace(event, releases=replace(event.releases, beyond=releases)))

@@ -83,8 +83,8 @@ def _bins(predicted: Floats, observed: Floats | npt.NDArray[np.bool_]) -> tuple[
         sizes += np.bincount(groups[start:end], minlength=BINS)
 
     def mean(values: npt.NDArray[Any], group: int) -> float:
-        own = chosen(rows, np.float64, lambda part: values[part][groups[part] == group])
-        return float(own.mean())
+        members = chosen(rows, np.float64, lambda part: values[part][groups[part] == group])
+        return float(members.mean())
 
     return tuple(
         CalibrationBin(predicted=mean(predicted, group), observed=mean(observed, group), rows=sizes[group])

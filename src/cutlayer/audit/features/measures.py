@@ -157,9 +157,9 @@ def measure_inferences(
 
 def measure_membership(scores: Scores, member: Tensor, about: Mapping[str, Any], seed: int) -> FeatureResult:
     """AUC, accuracy, and the true positive rate at 1 % false positives, of membership scores."""
-    own = replace(scores, rows=torch.arange(len(member)))
-    leak = leak_of(own, member)
-    low, high = leak_interval(own, member, seed)
+    numbered = replace(scores, rows=torch.arange(len(member)))
+    leak = leak_of(numbered, member)
+    low, high = leak_interval(numbered, member, seed)
     share = float(member.double().mean())
     return FeatureResult(
         **about,

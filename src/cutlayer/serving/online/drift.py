@@ -185,10 +185,10 @@ class ColumnDrift:
 
 def shown(references: Sequence[Reference]) -> list[Mapping[str, object]]:
     """Drift for the page, the greatest first; what has too few rows last."""
-    ordered = sorted(references, key=lambda each: -1.0 if each.psi is None else each.psi, reverse=True)
+    ordered = sorted(references, key=lambda column: -1.0 if column.psi is None else column.psi, reverse=True)
     return [
-        {"of": each.name, "psi": each.psi, "ks": each.ks, "ks_limit": each.ks_limit, "rows": each.rows}
-        for each in ordered
+        {"of": column.name, "psi": column.psi, "ks": column.ks, "ks_limit": column.ks_limit, "rows": column.rows}
+        for column in ordered
     ]
 
 

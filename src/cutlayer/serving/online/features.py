@@ -63,8 +63,8 @@ class _Buckets:
         same = alike & (self._second.take(index, mode="clip") == second)
         if not same.all():
             positions[~same] = ABSENT
-            for asked in np.flatnonzero(alike & ~same):
-                positions[asked] = self._among_equals(int(index[asked]), first[asked], second[asked])
+            for query in np.flatnonzero(alike & ~same):
+                positions[query] = self._among_equals(int(index[query]), first[query], second[query])
         return positions
 
     def _among_equals(self, index: int, first: np.uint64, second: np.uint64) -> int:

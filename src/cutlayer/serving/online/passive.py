@@ -174,15 +174,15 @@ class PassiveService:
             self.trail.record(sent)
         return encode(sent, LIMITS)
 
-    def _answer(self, asked: Message) -> Message:
-        if (asked.sender, asked.receiver, asked.run) != (self.active, self.party, self.tag):
-            raise ProtocolError.expected(f"a message from {self.active} of version {self.tag}", asked.run[:40])
-        if asked.kind is Kind.PROBE:
-            return self._message(Kind.ALIVE, asked.sequence)
-        if asked.kind is not Kind.LOOKUP:
-            raise ProtocolError.expected("a lookup or a probe", asked.kind)
+    def _answer(self, request: Message) -> Message:
+        if (request.sender, request.receiver, request.run) != (self.active, self.party, self.tag):
+            raise ProtocolError.expected(f"a message from {self.active} of version {self.tag}", request.run[:40])
+        if request.kind is Kind.PROBE:
+            return self._message(Kind.ALIVE, request.sequence)
+        if request.kind is not Kind.LOOKUP:
+            raise ProtocolError.expected("a lookup or a probe", request.kind)
         began = time.perf_counter()
-        ids = checked_ids(asked.tensors["ids"], MAX_ROWS)
+        ids = checked_ids(request.tensors["ids"], MAX_ROWS)
         try:
             released = self.releases.release(ids)
         except (OSError, DataError, Diverged) as fault:
@@ -196,7 +196,7 @@ class PassiveService:
         self.answered.lookups += 1
         self.answered.seconds += time.perf_counter() - began
         tensors = {"embedding": released.embedding.contiguous(), "status": torch.from_numpy(released.status)}
-        return self._message(Kind.LOOKED_UP, asked.sequence, tensors)
+        return self._message(Kind.LOOKED_UP, request.sequence, tensors)
 
     def _record(self, ids: Any, released: Released) -> None:
         """Write the audit line before the answer leaves."""
