@@ -205,7 +205,7 @@ class Task:
         return float(metrics.roc_auc_score(truth, predicted, multi_class="ovr"))
 
     def _evaluate_many(self, truth: npt.NDArray[Any], predicted: npt.NDArray[np.float64]) -> Mapping[str, float]:
-        """The same, of more rows than fit into memory."""
+        """As `evaluate`, of more rows than fit into memory."""
         if self.kind == "regression":
             r2, mae = r2_and_mae(truth, predicted)
             return {"r2": r2, "mae": mae}

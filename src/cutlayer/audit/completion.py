@@ -51,7 +51,7 @@ class DepartedParty:
         return self._view(Run(self.job, folder, origin=self.run.folder).bottom(self.party), trained=True)
 
     def untrained(self) -> DepartedView:
-        """The same party with its initial bottom model."""
+        """View of the party with its initial bottom model, for the training from scratch."""
         with drawn_under(starting_keys(self.run.folder.path, [self.party])[self.party]):
             section, inputs = self.job.bottom_of(self.party), self.run.inputs(self.party)
             bottom = build_bottom(section, inputs, precision=self.job.train.precision)

@@ -140,8 +140,8 @@ class _CrossFit:
 
     Args:
         model: A scikit-learn estimator, or `_Logistic`.
-        x: Its inputs, (n, columns).
-        actual: What it predicts, (n,).
+        x: Inputs of the model, (n, columns).
+        actual: Targets of the model, (n,).
         fold: Fold of each row, int64 (n,).
         classes: Number of classes; 0 for regression.
     """

@@ -256,7 +256,7 @@ class Stream:
                 return False
             self._call = None
             self._outbox.wake()
-            if self._vacant:  # nothing crossed: the link is as new
+            if self._vacant:  # nothing crossed: the link is unused
                 self.opened.clear()
                 return True
             if not final and self.reconnect > 0:

@@ -125,7 +125,7 @@ class TrailFile:
 
     Attributes:
         name: Name of the file.
-        about: Its first line.
+        about: First line of the file.
         sent: Number of messages and of bytes of numbers, by receiver and kind.
         first: Time of the first line.
         last: Time of the last line.

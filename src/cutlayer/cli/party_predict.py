@@ -161,11 +161,11 @@ def _follow(side: Side, serving: Serving, job: Job, how: LinkOptions, *, as_json
             {
                 "party": side.name,
                 "rows": rows,
-                "predictions": serving.made if serving.counted else None,
+                "predictions": serving.predictions_made if serving.counted else None,
                 "planned": planned,
             }
         )
         return
-    prediction = f"; prediction {serving.made} of {planned} planned" if serving.counted else ""
+    prediction = f"; prediction {serving.predictions_made} of {planned} planned" if serving.counted else ""
     text = f"{side.name}: released {rows:,} rows to {job.active}{prediction}"
     Console().print(text, highlight=False, markup=False, soft_wrap=True)

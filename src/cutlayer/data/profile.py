@@ -82,7 +82,7 @@ def column_profiles(
 
     Args:
         party: Name of the party.
-        table: Its rows, with these columns.
+        table: The party's rows, with these columns.
         features: Columns that are features, their names written out.
         label: Name of the label column; `None` at a passive party.
         where: Name of the table, for error messages.
@@ -108,7 +108,7 @@ def label_profile(
     Args:
         party: Name of the active party.
         name: Name of the column.
-        column: Its values.
+        column: Values of the column.
         task: Kind of the labels.
         where: Name of the table, for error messages.
         positive: The label that the job calls positive; `None` where it names none.

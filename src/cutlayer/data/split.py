@@ -79,7 +79,7 @@ def split_rows(n: int, split: SplitConfig, seed: int) -> Split:
     held_out = test + validation
     parts = order[held_out:], order[test:held_out], order[:test]
     for part in parts:
-        part.sort()  # in its place, since a large order lies in a file
+        part.sort()  # in place, since a large order is mapped from a file
     return Split(*parts)
 
 

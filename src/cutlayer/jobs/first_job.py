@@ -37,11 +37,11 @@ class TableSummary:
     """A table that was found.
 
     Attributes:
-        path: Its file.
-        columns: Names of its columns.
-        rows: Number of its rows.
+        path: Path of the file.
+        columns: Names of the columns.
+        rows: Number of rows.
         distinct: Number of different values of each column.
-        folded: The same after trimming and lower-casing, for columns of text.
+        folded: Number of different values of each column of text after trimming and lower-casing.
         delimiter: Delimiter of a CSV file, where it is not the one that its ending stands for.
     """
 

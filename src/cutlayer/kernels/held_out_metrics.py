@@ -25,7 +25,7 @@ class Ranking:
 
     Attributes:
         positives: Number of positive rows with this score or a larger one, int64 (groups,).
-        negatives: The same of negative rows.
+        negatives: Number of negative rows with this score or a larger one, int64 (groups,).
     """
 
     positives: Counts

@@ -81,7 +81,7 @@ class Agreement:
 
 
 def agreement(local: Path, kit: Path, name: str, submitted: Path, site: str) -> Agreement:
-    """What a site has agreed to, if the submitted job is that.
+    """The job that a site has agreed to, if the submitted one is the same.
 
     Args:
         local: Folder `local` of the site.

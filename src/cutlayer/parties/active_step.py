@@ -25,7 +25,7 @@ from cutlayer.parties.leading import ActiveLead, SharedLabels, needs_of, share_s
 from cutlayer.parties.local import Local
 from cutlayer.parties.numbers import check_loss, check_own
 from cutlayer.parties.passives import Passives
-from cutlayer.parties.team import Order
+from cutlayer.parties.team import StepOrder
 from cutlayer.protections.views import ActiveView, Mode
 
 Crossed = tuple[Mapping[str, Tensor], Mapping[str, Tensor], Mapping[str, Tensor]]
@@ -112,13 +112,13 @@ class ActiveStep:
         if self._threads is not None:
             self._threads.close()
 
-    def take(self, epoch: int, step: int, count: int, rows: Tensor) -> Generator[Port, Message, float]:
+    def take(self, epoch: int, step: int, global_step: int, rows: Tensor) -> Generator[Port, Message, float]:
         """Train on a batch.
 
         Args:
             epoch: Number of the epoch.
             step: Number of the step within the epoch.
-            count: Number of the step in the whole run.
+            global_step: Number of the step in the whole run.
             rows: Row numbers of the batch, int64 (n,).
 
         Returns:
@@ -126,14 +126,14 @@ class ActiveStep:
         """
         self.passives.presence.now = (epoch, step)
         if self.lanes is not None:
-            return (yield from self._team_step(self.lanes, epoch, step, count, rows))
+            return (yield from self._team_step(self.lanes, epoch, step, global_step, rows))
         self.setup.optimizer.zero_grad()
         # Taps on the layers collect what any thread computes, so that a step with taps is computed in one.
         taps = self.state.modules if self.local.records_layers(self.sampling, step) else None
         if self._threads is None or taps is not None:
-            losses, pieces = yield from self._train_in_turn(epoch, step, count, rows, taps)
+            losses, pieces = yield from self._train_in_turn(epoch, step, global_step, rows, taps)
         else:
-            losses, pieces = yield from self._train_at_once(self._threads, epoch, step, count, rows)
+            losses, pieces = yield from self._train_at_once(self._threads, epoch, step, global_step, rows)
         self.setup.optimizer.step()
         if self._is_recorded(step):
             seen, gradients, layers = (joined_by_name(pieces_of) for pieces_of in zip(*pieces, strict=True))
@@ -141,10 +141,10 @@ class ActiveStep:
         return sum(losses)
 
     def _team_step(
-        self, lanes: ActiveLanes, epoch: int, step: int, count: int, rows: Tensor
+        self, lanes: ActiveLanes, epoch: int, step: int, global_step: int, rows: Tensor
     ) -> Generator[Port, Message, float]:
         """A step that all workers of this party take together; returns its loss."""
-        order = Order(epoch, step, count, rows, self._is_recorded(step))
+        order = StepOrder(epoch, step, global_step, rows, self._is_recorded(step))
         self.state.charge()
         lanes.team.lead(order)
         crossed = yield from lanes.step(order, self.lead)
@@ -158,14 +158,14 @@ class ActiveStep:
         return crossed.loss
 
     def _train_in_turn(
-        self, epoch: int, step: int, count: int, rows: Tensor, taps: nn.Module | None
+        self, epoch: int, step: int, global_step: int, rows: Tensor, taps: nn.Module | None
     ) -> Generator[Port, Message, tuple[list[float], list[Crossed]]]:
         """Forward and backward passes of the groups of a step, one after another; the outputs of layers of `taps`."""
         losses: list[float] = []
         pieces: list[Crossed] = []
         for parts, share in self._groups(rows):
             with tapped(taps, LAYER_ROWS) as layers:
-                batch = yield from self._receive(epoch, step, count, parts)
+                batch = yield from self._receive(epoch, step, global_step, parts)
                 loss = self._loss(batch)
             losses.append(self._checked(loss.item(), batch) * share)
             (loss if share == 1 else loss * share).backward()  # type: ignore[no-untyped-call]
@@ -173,7 +173,7 @@ class ActiveStep:
         return losses, pieces
 
     def _train_at_once(
-        self, threads: GroupThreads, epoch: int, step: int, count: int, rows: Tensor
+        self, threads: GroupThreads, epoch: int, step: int, global_step: int, rows: Tensor
     ) -> Generator[Port, Message, tuple[list[float], list[Crossed]]]:
         """The same, several groups at a time. Gradients are returned in the order of the groups."""
         losses: list[float] = []
@@ -187,7 +187,7 @@ class ActiveStep:
 
         threads.begin()
         for parts, share in self._groups(rows):
-            batch = yield from self._receive(epoch, step, count, parts)
+            batch = yield from self._receive(epoch, step, global_step, parts)
             leaves = [embedding for embedding in batch.view.embeddings.values() if embedding.requires_grad]
             waiting.append((batch, share, threads.learn_from(partial(self._loss, batch), share, leaves)))
             if len(waiting) == threads.at_once:
@@ -203,13 +203,15 @@ class ActiveStep:
         for group in groups_of(rows, parts, whole=whole):
             yield parts_of(group, parts, whole=whole), len(group) / len(rows)
 
-    def _receive(self, epoch: int, step: int, count: int, parts: Sequence[Tensor]) -> Generator[Port, Message, Batch]:
+    def _receive(
+        self, epoch: int, step: int, global_step: int, parts: Sequence[Tensor]
+    ) -> Generator[Port, Message, Batch]:
         """The embeddings and labels of a group.
 
         Args:
             epoch: Number of the epoch.
             step: Number of the step within the epoch.
-            count: Number of the step in the whole run.
+            global_step: Number of the step in the whole run.
             parts: Rows of each message that arrives and leaves.
         """
         rows, digests = joined(parts), [rows_digest(part) for part in parts]
@@ -223,7 +225,7 @@ class ActiveStep:
             for name, e in joined_by_name(received).items()
         }
         labels = self.local.placed(self.setup.labels[rows])
-        view = ActiveView(Mode.TRAIN, epoch, count, rows, labels, embeddings, parts=len(parts))
+        view = ActiveView(Mode.TRAIN, epoch, global_step, rows, labels, embeddings, parts=len(parts))
         return Batch(step, view, self.setup.ordered(active_embedding, view), digests)
 
     def _loss(self, batch: Batch) -> Tensor:

@@ -21,7 +21,7 @@ from cutlayer.models import BottomModel
 from cutlayer.parties.active_model import ActiveModel, Labels
 from cutlayer.parties.messages import checked_embedding, receive
 from cutlayer.parties.numbers import check_loss, check_own, check_received
-from cutlayer.parties.team import Order, Team, together
+from cutlayer.parties.team import StepOrder, Team, together
 
 if TYPE_CHECKING:
     from cutlayer.parties.leading import ActiveLead, PassiveLead
@@ -50,7 +50,7 @@ class Crossed:
     Attributes:
         loss: Mean loss of the batch; 0 at a passive party.
         embeddings: By passive party, as they crossed; empty where they were not gathered.
-        gradients: The same of the gradients.
+        gradients: Gradients by passive party, as they crossed; empty where they were not gathered.
     """
 
     loss: float
@@ -78,7 +78,7 @@ class Lanes:
         self,
         port: Port,
         kind: Kind,
-        order: Order,
+        order: StepOrder,
         part: Tensor,
         whole: Tensor | None,
         leave: Callable[[Kind, str, Tensor], None] | None,
@@ -115,7 +115,7 @@ class Lanes:
             self.team.scatter(whole, part)
         return part
 
-    def rows_to_compute(self, order: Order) -> Tensor:
+    def rows_to_compute(self, order: StepOrder) -> Tensor:
         """This worker's part of the rows, or one row to compute with weight 0."""
         rows = self.team.part(order.rows)
         return rows if len(rows) else order.rows[:1]
@@ -136,7 +136,7 @@ class PassiveLanes(Lanes):
         self.port, self.store = port, store
         self.model = self.team.parallel(bottom)
 
-    def step(self, order: Order, protections: PassiveLead | None = None) -> Generator[Port, Message, Crossed]:
+    def step(self, order: StepOrder, protections: PassiveLead | None = None) -> Generator[Port, Message, Crossed]:
         """Embed this worker's part, send it, and train on the gradient that comes back.
 
         Args:
@@ -166,7 +166,7 @@ class PassiveLanes(Lanes):
         self._update(output, gradient)
         return Crossed(0.0, embeddings, gradients)
 
-    def _gradient(self, order: Order, embedding: Tensor) -> Generator[Port, Message, Tensor]:
+    def _gradient(self, order: StepOrder, embedding: Tensor) -> Generator[Port, Message, Tensor]:
         digest = rows_digest(self.team.part(order.rows))
         answer = yield from receive(self.port, Kind.GRADIENT, order.epoch, order.step, digest)
         gradient = answer.tensors["gradient"]
@@ -175,7 +175,7 @@ class PassiveLanes(Lanes):
         check_received(answer, self.limits.gradient_norm, "limits.gradient_norm")
         return gradient
 
-    def _recorded(self, order: Order, part: Tensor) -> Wholes:
+    def _recorded(self, order: StepOrder, part: Tensor) -> Wholes:
         """The whole of some parts at the leader, if the step is recorded."""
         whole = self.team.gather(part, len(order.rows)) if order.record else None
         return {} if whole is None else {self.name: whole}
@@ -216,7 +216,7 @@ class ActiveLanes(Lanes):
         self.ports, self.store, self.widths, self.labels = ports, store, widths, labels
         self.model = self.team.parallel(model)
 
-    def step(self, order: Order, protections: ActiveLead | None = None) -> Generator[Port, Message, Crossed]:
+    def step(self, order: StepOrder, protections: ActiveLead | None = None) -> Generator[Port, Message, Crossed]:
         """Compute the loss of this worker's part from the embeddings that arrive, and send the gradients back.
 
         Args:
@@ -248,7 +248,7 @@ class ActiveLanes(Lanes):
         crossed = self._gathered(order, sent) if order.record else {}
         return Crossed(loss, wholes, crossed)
 
-    def _receive(self, order: Order) -> Generator[Port, Message, Wholes]:
+    def _receive(self, order: StepOrder) -> Generator[Port, Message, Wholes]:
         """The embeddings of this worker's part, by passive party."""
         rows = self.team.part(order.rows)
         received = {name: torch.zeros(0, self.widths[name]) for name in self.ports}
@@ -259,12 +259,12 @@ class ActiveLanes(Lanes):
                 received[name] = checked_embedding(message, len(rows), self.widths[name], self.limits.embedding_norm)
         return received
 
-    def _gathered(self, order: Order, parts: Wholes) -> Wholes:
+    def _gathered(self, order: StepOrder, parts: Wholes) -> Wholes:
         """The whole of the parts, by passive party, at the leader."""
         gathered = {name: self.team.gather(part, len(order.rows)) for name, part in parts.items()}
         return {name: whole for name, whole in gathered.items() if whole is not None}
 
-    def _backward(self, order: Order, seen: Wholes) -> tuple[float, Wholes]:
+    def _backward(self, order: StepOrder, seen: Wholes) -> tuple[float, Wholes]:
         """The batch's loss, and the gradients at this worker's embeddings."""
         rows = self.rows_to_compute(order)
         count = len(self.team.part(order.rows))

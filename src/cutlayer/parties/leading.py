@@ -15,7 +15,7 @@ from cutlayer.parties.lanes import Needs, Wholes
 from cutlayer.parties.local import Local
 from cutlayer.parties.numbers import check_own
 from cutlayer.parties.state import PartyState
-from cutlayer.parties.team import Order, Team
+from cutlayer.parties.team import StepOrder, Team
 from cutlayer.protections.views import ActiveView, Mode, PassiveView
 from cutlayer.tasks import Task
 
@@ -68,13 +68,13 @@ class PassiveLead:
         self.state, self.leave = state, state.leave
         self._workers, self._embed, self._inputs = workers, embed, inputs
 
-    def protect(self, order: Order, embedding: Tensor) -> Tensor:
+    def protect(self, order: StepOrder, embedding: Tensor) -> Tensor:
         """What leaves in place of the embedding (n, width)."""
         self._leaf = embedding.requires_grad_()
         view = PassiveView(
             Mode.TRAIN,
             order.epoch,
-            order.count,
+            order.global_step,
             order.rows,
             self._embed,
             inputs=self._inputs,
@@ -85,7 +85,7 @@ class PassiveLead:
         self._view = replace(view, embedding=released)
         return released.detach()
 
-    def learn(self, order: Order, gradient: Tensor) -> Tensor:
+    def learn(self, order: StepOrder, gradient: Tensor) -> Tensor:
         """The gradient at the embedding, from the one (n, width) that came back and the protections' own terms."""
         extra = self.state.chain.local_loss(replace(self._view, gradient=gradient))
         outputs = [tensor for tensor in (self._view.embedding, extra) if tensor is not None]
@@ -121,7 +121,7 @@ class ActiveLead:
         self._name, self._limit = name, limit
         self._shown: tuple[Wholes, Wholes] | None = None
 
-    def show(self, order: Order, embeddings: Wholes) -> Wholes:
+    def show(self, order: StepOrder, embeddings: Wholes) -> Wholes:
         """What the top model sees in place of the embeddings."""
         leaves = {name: e.detach().requires_grad_() for name, e in embeddings.items()}
         shown = dict(self.state.chain.embeddings_in(leaves, self._view(order, leaves)))
@@ -129,7 +129,7 @@ class ActiveLead:
         self._shown = leaves, shown
         return {name: e.detach() for name, e in shown.items()}
 
-    def protect(self, order: Order, embeddings: Wholes, gradients: Wholes) -> Wholes:
+    def protect(self, order: StepOrder, embeddings: Wholes, gradients: Wholes) -> Wholes:
         """What leaves in place of the gradients at what the top model saw.
 
         Raises:
@@ -150,9 +150,11 @@ class ActiveLead:
             check_own(gradient, self._limit, self._name, what)
         return protected
 
-    def _view(self, order: Order, embeddings: Wholes) -> ActiveView:
+    def _view(self, order: StepOrder, embeddings: Wholes) -> ActiveView:
         labels = self._labels[order.rows]
-        return ActiveView(Mode.TRAIN, order.epoch, order.count, order.rows, labels, embeddings, parts=self._workers)
+        return ActiveView(
+            Mode.TRAIN, order.epoch, order.global_step, order.rows, labels, embeddings, parts=self._workers
+        )
 
 
 @dataclass(frozen=True)
@@ -189,7 +191,7 @@ class SharedLabels:
         return Labels(tensors["labels"], task, tensors.get("weights"))
 
 
-def step_bytes(order: Order, team: Team, row: int) -> tuple[int, int]:
+def step_bytes(order: StepOrder, team: Team, row: int) -> tuple[int, int]:
     """Bytes of a step's messages of one kind: on all lanes, and on those of other workers.
 
     Args:

@@ -54,8 +54,9 @@ class RandomState(NamedTuple):
     """States of the tensor library's generators.
 
     Attributes:
-        cpu: Of the CPU, from which initial weights, orders and fits are drawn.
-        gpu: Of a party's GPU, from which its models draw masks, such as those of dropout; `None` without one.
+        cpu: State of the CPU's generator, from which initial weights, orders and fits are drawn.
+        gpu: State of the generator of a party's GPU, from which its models draw masks, such as those of dropout; `None`
+            without a GPU.
     """
 
     cpu: Tensor

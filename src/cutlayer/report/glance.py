@@ -26,8 +26,8 @@ class Glance:
     """One run at a glance.
 
     Attributes:
-        name: Its label.
-        note: Its protections, or what it is.
+        name: Label of the run.
+        note: Protections of the run, or what kind of run it is.
         utility: Headline metric on the reported rows.
         leak: Worst leak of the labels; `None` where no message was attacked.
         features: Largest R² of a reconstruction of columns; `None` where none was tried.

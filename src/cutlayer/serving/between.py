@@ -41,10 +41,10 @@ class Side:
     """A party's own side of a prediction.
 
     Attributes:
-        job: Job of its run, with the private part that it was trained with.
-        model: Its part of the model.
-        table: Its new rows.
-        limits: Bounds on the numbers that it sends and accepts.
+        job: Job of the run, with the private part that the party was trained with.
+        model: The party's part of the model.
+        table: The party's new rows.
+        limits: Bounds on the numbers that the party sends and accepts.
         alignment: How the rows are aligned.
     """
 
@@ -113,7 +113,7 @@ def answer(side: Side, serving: Serving, port: Port) -> Generator[Port, Message,
 
     Args:
         side: The party's own side.
-        serving: Its releases.
+        serving: Releases of the party.
         port: Port to the active party.
 
     Raises:
@@ -187,7 +187,7 @@ def write_answered(side: Side, answered: Answered, out: Path) -> int:
 
     Args:
         side: The active party's own side.
-        answered: What it has after the prediction.
+        answered: Ids and logits of the predicted rows, and who contributed.
         out: Path of the Parquet or CSV file, by its ending.
     """
     check_scores_path(out)

@@ -95,7 +95,9 @@ def predict(job: Job, folder: RunFolder, out: Path, request: Request) -> Predict
             _write(models, rows, counted, writer)
             if not writer.rows:
                 raise AlignmentError.expected("rows that all parties have", "none", "or predict without some of them")
-        predictions = {name: (party.made, party.plan.serving) for name, party in serving.items() if party.counted}
+        predictions = {
+            name: (party.predictions_made, party.plan.serving) for name, party in serving.items() if party.counted
+        }
         lacking = {name: count for name, count in rows.lacking.items() if count}
         return Predicted(out, writer.rows, writer.counts, absent, lacking, predictions)
 
@@ -195,7 +197,7 @@ def _embeddings(models: Models, name: str, window: Window, first: int, predictio
 
 
 def answer_rows(models: Models, embeddings: Mapping[str, Tensor], present: Mapping[str, np.ndarray]) -> Tensor:
-    """Logits (n, outputs) where each row has parties of its own that are absent.
+    """Logits (n, outputs) of rows that differ in the parties that are absent.
 
     Args:
         models: Trained models of all parties.

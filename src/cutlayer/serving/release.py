@@ -103,7 +103,7 @@ class Serving:
         self.chain.load_state_dict(chain_state(state))
 
     @property
-    def made(self) -> int:
+    def predictions_made(self) -> int:
         """Predictions so far."""
         return sum(occasion.reason == Mode.SERVE.value for occasion in self._log.tally.highest)
 
@@ -123,11 +123,11 @@ class Serving:
                 f"train with serving at {self.party} (`predictions` of an estimator), or ask for the unprotected "
                 "prediction, which shows what never left the party",
             )
-        made, planned = self.made, self.plan.serving
-        if made >= planned:
+        planned = self.plan.serving
+        if self.predictions_made >= planned:
             raise BudgetExceeded(
-                f"{self.party}: prediction {made + 1} was asked for, but {planned} were planned, and the ledger states "
-                "the cost of those; nothing was released; train with more"
+                f"{self.party}: prediction {self.predictions_made + 1} was asked for, but {planned} were planned, and "
+                "the ledger states the cost of those; nothing was released; train with more"
             )
 
     @contextmanager
@@ -141,7 +141,7 @@ class Serving:
         with self._alone():
             self.check()
             try:
-                yield Prediction(self.chain, self.job.active, self.made)
+                yield Prediction(self.chain, self.job.active, self.predictions_made)
             finally:
                 # The log of a finished run ends with the record of its end, or a later run takes it for unfinished.
                 self.chain.close_account()

@@ -136,7 +136,7 @@ def _audit_labels(job: Job, folder: RunFolder, party: str, sample: Served) -> Ru
 
 
 def too_few(truth: Tensor) -> str:
-    """Why these labels are too few to measure a leak on, of which chance alone would make 1; empty if they are not."""
+    """Why these labels are too few to measure a leak, which chance alone could make 1; empty if they are enough."""
     wanted = f"expected {MIN_ROWS} served rows or more with a known label"
     if truth.is_floating_point():
         return "" if len(truth) >= MIN_ROWS else f"{wanted}, got {len(truth)}; serve more rows first"

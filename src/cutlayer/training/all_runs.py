@@ -47,8 +47,8 @@ class AllRuns:
     Attributes:
         job: Job with the party's private part.
         name: Name of the party.
-        chain: Its protections.
-        store: Its ledger of all runs.
+        chain: Protections of the party.
+        store: The party's ledger of all runs.
         marker: File of the run folder that names the run's line.
         run: Name of the run, the same after a resume.
         source: Digest of the party's secret.
@@ -147,10 +147,10 @@ def all_runs_of(
     Args:
         job: Job with the party's private part.
         name: Name of the party.
-        chain: Its protections.
-        folder: Folder of its secret, which holds the ledger.
-        party_folder: Its folder in the run folder.
-        secret: Its long-lived secret.
+        chain: Protections of the party.
+        folder: Folder of the party's secret, which holds the ledger.
+        party_folder: The party's folder in the run folder.
+        secret: Long-lived secret of the party.
         noise_key: Key of this run's noise, which names the run.
     """
     run = derive(noise_key, b"ledger of all runs", size=8).hex()
@@ -280,7 +280,7 @@ def forecast_all_runs(job: Job, name: str, folder: Path, table: PartyTable, posi
         settings = next(
             (protection.settings for protection in chain.protections if isinstance(protection, LabelDP)), None
         )
-        draws = _coming_draws(settings, job.parties[name].label or "", labels, table, digests, path, secret)
+        draws = _next_draws(settings, job.parties[name].label or "", labels, table, digests, path, secret)
         entries = tuple(_drawn(_of_classes(entry, len(labels.classes)), draws) for entry in entries)
     ledger = Ledger(entries)
     source = new_source(secret) if secret else ""
@@ -291,7 +291,7 @@ def forecast_all_runs(job: Job, name: str, folder: Path, table: PartyTable, posi
         yield from sum_of([*earlier, line]).totals
 
 
-def _coming_draws(
+def _next_draws(
     settings: LabelDPConfig | None,
     column: str,
     labels: Labels,

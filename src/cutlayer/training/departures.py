@@ -42,8 +42,8 @@ def with_references(
 
     Args:
         departures: this run's result.
-        undefended: that of the undefended baseline.
-        references: retrained and fine-tuned models among others.
+        undefended: result of the undefended baseline, if it was trained.
+        references: held-out metrics of all references; the retrained and fine-tuned ones are used.
         metric: name of the headline metric.
     """
     values: dict[tuple[RunKind, Names], float | None] = {}

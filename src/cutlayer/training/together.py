@@ -57,7 +57,7 @@ class Trained:
         passives: What each passive party knows at the end, by name; empty where they run in processes of their own, and
             without those that were lost.
         traffic: Bytes sent and received by every party, over all starts of the run.
-        kinds: The same by kind of message.
+        kinds: Bytes sent and received by every party, by kind of message.
         rows_own: Number of rows of each party's own table, by name.
         seconds: Wall time of all starts of the run.
         devices: What each party in this process trained on, by name.

@@ -34,7 +34,7 @@ class Caller:
     """A caller with its counts.
 
     Attributes:
-        config: Its section of the private file.
+        config: The caller's section of the private file.
         rows: Number of rows of all answers so far, over all restarts.
         clock: Time in seconds, of which only differences count.
     """

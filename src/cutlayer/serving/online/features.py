@@ -33,7 +33,7 @@ class _Buckets:
 
     Args:
         first: First 64 bits of each key, uint64 (n,).
-        second: The others, uint64 (n,).
+        second: Last 64 bits of each key, uint64 (n,).
     """
 
     def __init__(self, first: Words, second: Words) -> None:
@@ -51,7 +51,7 @@ class _Buckets:
 
         Args:
             first: First 64 bits of the keys asked for, uint64 (m,).
-            second: The others, uint64 (m,).
+            second: Last 64 bits of the keys asked for, uint64 (m,).
         """
         index = self._starts.take((first >> self._shift).view(np.int64), mode="clip")
         left = np.flatnonzero(self._first.take(index, mode="clip") < first)
@@ -103,7 +103,7 @@ class NumberIndex:
 
     Args:
         numbers: The ids, int64 (n,), all different.
-        digests: Their digests, uint8 (n, 16).
+        digests: Digests of the ids, uint8 (n, 16).
     """
 
     def __init__(self, numbers: npt.NDArray[np.int64], digests: Digests) -> None:

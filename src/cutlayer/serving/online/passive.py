@@ -103,7 +103,7 @@ class PassiveService:
                 reason = str(lost)
             except grpc.aio.AioRpcError as lost:
                 self._check_end(lost.code(), lost.details() or "")
-                reason = self._why(lost.code())
+                reason = self._reason(lost.code())
             if reason:  # a warning once for each outage and reason, not at every attempt
                 level = logging.INFO if reason in self._outages else logging.WARNING
                 problem = f"no stream to {self.active} at {self.address}"
@@ -157,7 +157,7 @@ class PassiveService:
             code = await call.code()
             self._check_end(code, await call.details())
             if code is grpc.StatusCode.FAILED_PRECONDITION:
-                raise PeerLost(self._why(code))
+                raise PeerLost(self._reason(code))
         finally:
             call.cancel()
 
@@ -223,7 +223,7 @@ class PassiveService:
     def _message(self, kind: Kind, number: int, tensors: Any = None, fields: Any = None) -> Message:
         return message(kind, self.party, self.active, self.tag, number, tensors, fields)
 
-    def _why(self, code: grpc.StatusCode) -> str:
+    def _reason(self, code: grpc.StatusCode) -> str:
         """Why there is no stream, in words where the part's operator can do something about it."""
         if code is grpc.StatusCode.FAILED_PRECONDITION:
             return f"it has no run loaded that part {self.tag} belongs to"

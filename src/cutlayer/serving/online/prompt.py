@@ -59,7 +59,7 @@ class JoinedWrites:
 
     Args:
         transport: The transport of a connection; everything but writing and closing is left to it.
-        loop: Its event loop.
+        loop: Event loop of the connection.
     """
 
     def __init__(self, transport: Any, loop: asyncio.AbstractEventLoop) -> None:

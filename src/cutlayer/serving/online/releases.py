@@ -68,7 +68,7 @@ class OnlineReleases:
 
     Args:
         trained: The party's part of the run.
-        features: Its columns by id.
+        features: The party's columns by id.
         max_ids: Maximum number of different ids that are answered, unknown ones included; `None` for no such limit.
         supplied: Key that replaced the keys of the run, 32 bytes; `None` where the party has its own.
         passes: Number of passes that have begun; one more than before begins another.

@@ -35,7 +35,7 @@ class Subset:
     """Parties that contributed to an answer.
 
     Attributes:
-        contributed: Their names, in the job's order.
+        contributed: Names of the parties, in the job's order.
         utility: The run's held-out metrics with just these; `None` where they were not measured.
     """
 

@@ -58,7 +58,7 @@ class PredictionService:
             Refused: with the HTTP status and the reason.
         """
         began = time.perf_counter()
-        batcher = self.versions.current  # once: what is switched meanwhile does not concern this request
+        batcher = self.versions.current  # read once: a switch of versions meanwhile does not affect this request
         model = batcher.model
         request = parsed(PredictRequest, body)
         if len(request.ids) > self.config.http.max_rows:

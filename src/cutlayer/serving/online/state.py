@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from cutlayer.serving.online.answering import Batcher
-from cutlayer.serving.online.drift import shown
+from cutlayer.serving.online.drift import drift_rows
 from cutlayer.serving.online.peer import Peer
 from cutlayer.serving.online.peers import Peers
 from cutlayer.serving.online.served_model import ServedModel
@@ -29,7 +29,7 @@ def state_of(versions: Versions, peers: Peers) -> dict[str, Any]:
         "versions": [_version(batcher, peers) for batcher in versions.loaded],
         "parties": [_party(model, name, peers) for name in model.parties],
         "required": sorted(model.required),
-        "drift": shown(model.drift.references()),
+        "drift": drift_rows(model.drift.references()),
         "deadline_ms": versions.config.deadline_ms,
         "expected": {
             "contributed": list(subset.contributed),

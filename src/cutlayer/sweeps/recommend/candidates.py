@@ -57,11 +57,11 @@ class Candidate:
     """One way to protect the labels.
 
     Attributes:
-        name: Its name in tables.
-        changes: What it writes into the job file, in order.
+        name: Name in tables.
+        changes: Keys and values to write into the job file, in order.
         epsilon: Largest total epsilon of a label towards a passive party; `None` where no theorem holds for one.
         statements: The ledger's totals for the labels, in words.
-        checked: Its job, with the whole audit.
+        checked: Job of the candidate, with the whole audit.
     """
 
     name: str

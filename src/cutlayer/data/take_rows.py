@@ -16,7 +16,7 @@ from cutlayer import row_arrays
 from cutlayer.data.large import Arranged, joined, positions_among
 
 
-def taken(columns: Iterable[pa.ChunkedArray], rows: npt.NDArray[np.int64]) -> pa.ChunkedArray:
+def take_rows(columns: Iterable[pa.ChunkedArray], rows: npt.NDArray[np.int64]) -> pa.ChunkedArray:
     """Some rows of a column that comes in batches, (m,), in the order of `rows`, which are distinct.
 
     Many rows are put into order on disk, and the column is mapped from a file without a name.
