@@ -144,9 +144,8 @@ class ServerLinks(Links):
             reasons = "".join(
                 f"; {peer} was refused: {self.greeted[peer]}" for peer in absent if self.greeted.get(peer)
             )
-            raise PeerLost(
-                f"lost {names}: did not connect to {self._public_address or self.address} within {patience:g} s{reasons}"
-            )
+            address = self._public_address or self.address
+            raise PeerLost(f"lost {names}: did not connect to {address} within {patience:g} s{reasons}")
 
     def _address_to_show(self) -> str:
         """Where the peers find this party, and where it listens if that is another address."""
