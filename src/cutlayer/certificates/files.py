@@ -158,7 +158,7 @@ def check_own(loaded: Loaded, now: datetime | None = None) -> None:
     """Check a party's own certificate as its peers will.
 
     Raises:
-        TrustError: it is expired, not yet valid, revoked, signed by nobody known, or has no identity.
+        TrustError: it is expired, not yet valid, revoked, signed by an unknown authority, or has no identity.
     """
     identity_of(loaded.certificate)
     reason = out_of_date(loaded.certificate, now) or ("revoked" if loaded.is_revoked(loaded.certificate) else "")

@@ -234,7 +234,7 @@ class ServerLinks(Links):
         return isinstance(link, bytes) and bool(link) and link == self._links.get(name)
 
     def _named(self, context: Any, name: str | None, wanted: str | None) -> str:
-        """Name of the caller: by its certificate, or by its word where links are not authenticated."""
+        """Name of the caller: by its certificate, or as it states where links are not authenticated."""
         if self._security is not None:
             try:
                 name = self._security.caller(context)

@@ -333,7 +333,7 @@ class Stream:
 
 
 def _succeeded(arrivals: Iterable[Arrival]) -> bool:
-    """Whether the active party ended a call without an error; of its own side of a call nobody can tell."""
+    """Whether the active party ended a call without an error; for this party's own side of a call that is not known."""
     return isinstance(arrivals, grpc.Call) and arrivals.code() is grpc.StatusCode.OK
 
 

@@ -32,7 +32,7 @@ class Trail:
 
     Args:
         folder: Folder of the trail.
-        about: What the first line says besides the time: `party`, `job`, `ledger` and so on, as plain values.
+        about: Entries of the first line besides the time: `party`, `job`, `ledger` and so on, as plain values.
     """
 
     def __init__(self, folder: Path, about: Mapping[str, Any]) -> None:
@@ -121,7 +121,7 @@ class Line:
 
 @dataclass(frozen=True)
 class TrailFile:
-    """What a file of a trail says.
+    """The content of a file of a trail.
 
     Attributes:
         name: Name of the file.

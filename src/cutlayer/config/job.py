@@ -87,7 +87,7 @@ class Job(FrozenModel):
             place), `alone` (the active party's own columns), `undefended`, `each` (each protection alone),
             `uncompressed`, `retrained` (without each single passive party), `finetuned` (the top model trained further
             after a departure), `boosting` (gradient boosting on all columns in one place).
-        alternatives: The job with other protections, trained and audited beside it: by name, and then by party.
+        alternatives: The job with other protections, trained and audited as well: by name, and then by party.
     """
 
     name: str = "job"

@@ -188,7 +188,7 @@ def _type_name(stored: pa.DataType) -> str:
 
 
 def _of_text(present: pa.ChunkedArray) -> Iterator[str]:
-    """Notes on a text column that nobody said is a category."""
+    """Notes on a text column that no setting names as a category."""
     distinct = pc.unique(present).to_pylist()
     words = [value for value in distinct if not _is_number(value)]
     amounts = [value for value in words if _AMOUNT.fullmatch(value) is not None]

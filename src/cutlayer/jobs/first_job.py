@@ -256,7 +256,7 @@ def files_of(job: FirstJob, folder: Path) -> dict[str, dict[str, Any]]:
 def _split(job: FirstJob, *, labels_protected: bool) -> dict[str, Any]:
     """Settings of the split: by a column if one is named, else stratified unless the labels are protected.
 
-    A stratified split shows a little of the labels: nothing beside gradients, but it would void a guarantee.
+    A stratified split reveals a little of the labels: far less than gradients do, but it would void a guarantee.
 
     Raises:
         ConfigError: The owner's table has no such column.

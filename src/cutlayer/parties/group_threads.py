@@ -89,7 +89,7 @@ class GroupThreads:
         Args:
             objective: Returns the loss of the micro-batch.
             share: Factor of the loss, above 0 and at most 1.
-            leaves: Tensors beside the parameters that get their gradient, as `grad`.
+            leaves: Tensors besides the parameters that get their gradient, as `grad`.
         """
         self._learning.append(self._pool.submit(self._passes, objective, share, leaves))
         return self._learning[-1]

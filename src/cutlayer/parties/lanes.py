@@ -26,8 +26,8 @@ from cutlayer.parties.team import StepOrder, Team, together
 if TYPE_CHECKING:
     from cutlayer.parties.leading import ActiveLead, PassiveLead
 
-Wholes = dict[str, Tensor]
-"""Tensors of the whole batch, (n, width), by passive party."""
+BatchTensors = dict[str, Tensor]
+"""Tensors (n, width) by passive party, of the whole batch or of a worker's part."""
 
 
 @dataclass(frozen=True)
@@ -54,8 +54,8 @@ class Crossed:
     """
 
     loss: float
-    embeddings: Wholes
-    gradients: Wholes
+    embeddings: BatchTensors
+    gradients: BatchTensors
 
 
 class Lanes:
@@ -175,8 +175,8 @@ class PassiveLanes(Lanes):
         check_received(answer, self.limits.gradient_norm, "limits.gradient_norm")
         return gradient
 
-    def _recorded(self, order: StepOrder, part: Tensor) -> Wholes:
-        """The whole of some parts at the leader, if the step is recorded."""
+    def _recorded(self, order: StepOrder, part: Tensor) -> BatchTensors:
+        """The parts of all workers in one tensor at the leader, if the step is recorded."""
         whole = self.team.gather(part, len(order.rows)) if order.record else None
         return {} if whole is None else {self.name: whole}
 
@@ -224,17 +224,17 @@ class ActiveLanes(Lanes):
             protections: Protections of the party; at the leader alone.
         """
         received = yield from self._receive(order)
-        wholes = self._gathered(order, received) if self.needs.out or order.record else {}
+        embeddings = self._gathered(order, received) if self.needs.out or order.record else {}
         seen, shown = received, None
         if self.needs.shown:
-            shown = protections.show(order, wholes) if protections is not None else None
+            shown = protections.show(order, embeddings) if protections is not None else None
             seen = {name: self.team.scatter(None if shown is None else shown[name], e) for name, e in received.items()}
         loss, gradients = self._backward(order, seen)
-        protected: Wholes = {}
+        protected: BatchTensors = {}
         if self.needs.out:
             whole_gradients = self._gathered(order, gradients)
             if protections is not None:
-                protected = protections.protect(order, wholes, whole_gradients)
+                protected = protections.protect(order, embeddings, whole_gradients)
         for name, gradient in gradients.items() if not self.needs.out else ():
             what = f"cut gradient for {name} in epoch {order.epoch}, step {order.step}"
             check_own(gradient, self.limits.gradient_norm, self.name, what)
@@ -246,9 +246,9 @@ class ActiveLanes(Lanes):
         if self.optimizer is not None:
             self.optimizer.step()
         crossed = self._gathered(order, sent) if order.record else {}
-        return Crossed(loss, wholes, crossed)
+        return Crossed(loss, embeddings, crossed)
 
-    def _receive(self, order: StepOrder) -> Generator[Port, Message, Wholes]:
+    def _receive(self, order: StepOrder) -> Generator[Port, Message, BatchTensors]:
         """The embeddings of this worker's part, by passive party."""
         rows = self.team.part(order.rows)
         received = {name: torch.zeros(0, self.widths[name]) for name in self.ports}
@@ -259,12 +259,12 @@ class ActiveLanes(Lanes):
                 received[name] = checked_embedding(message, len(rows), self.widths[name], self.limits.embedding_norm)
         return received
 
-    def _gathered(self, order: StepOrder, parts: Wholes) -> Wholes:
-        """The whole of the parts, by passive party, at the leader."""
+    def _gathered(self, order: StepOrder, parts: BatchTensors) -> BatchTensors:
+        """The parts of all workers in one tensor, by passive party, at the leader."""
         gathered = {name: self.team.gather(part, len(order.rows)) for name, part in parts.items()}
         return {name: whole for name, whole in gathered.items() if whole is not None}
 
-    def _backward(self, order: StepOrder, seen: Wholes) -> tuple[float, Wholes]:
+    def _backward(self, order: StepOrder, seen: BatchTensors) -> tuple[float, BatchTensors]:
         """The batch's loss, and the gradients at this worker's embeddings."""
         rows = self.rows_to_compute(order)
         count = len(self.team.part(order.rows))

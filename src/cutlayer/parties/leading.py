@@ -11,7 +11,7 @@ from torch import Tensor
 
 from cutlayer.kernels.noise import derive
 from cutlayer.parties.active_model import Labels
-from cutlayer.parties.lanes import Needs, Wholes
+from cutlayer.parties.lanes import BatchTensors, Needs
 from cutlayer.parties.local import Local
 from cutlayer.parties.numbers import check_own
 from cutlayer.parties.state import PartyState
@@ -112,16 +112,16 @@ class ActiveLead:
         state: PartyState,
         workers: int,
         labels: Tensor,
-        protected: Callable[[ActiveView], Wholes],
+        protected: Callable[[ActiveView], BatchTensors],
         name: str,
         limit: float,
     ) -> None:
         self.state, self.leave = state, state.leave
         self._workers, self._labels, self._protected = workers, labels, protected
         self._name, self._limit = name, limit
-        self._shown: tuple[Wholes, Wholes] | None = None
+        self._shown: tuple[BatchTensors, BatchTensors] | None = None
 
-    def show(self, order: StepOrder, embeddings: Wholes) -> Wholes:
+    def show(self, order: StepOrder, embeddings: BatchTensors) -> BatchTensors:
         """What the top model sees in place of the embeddings."""
         leaves = {name: e.detach().requires_grad_() for name, e in embeddings.items()}
         shown = dict(self.state.chain.embeddings_in(leaves, self._view(order, leaves)))
@@ -129,7 +129,7 @@ class ActiveLead:
         self._shown = leaves, shown
         return {name: e.detach() for name, e in shown.items()}
 
-    def protect(self, order: StepOrder, embeddings: Wholes, gradients: Wholes) -> Wholes:
+    def protect(self, order: StepOrder, embeddings: BatchTensors, gradients: BatchTensors) -> BatchTensors:
         """What leaves in place of the gradients at what the top model saw.
 
         Raises:
@@ -150,7 +150,7 @@ class ActiveLead:
             check_own(gradient, self._limit, self._name, what)
         return protected
 
-    def _view(self, order: StepOrder, embeddings: Wholes) -> ActiveView:
+    def _view(self, order: StepOrder, embeddings: BatchTensors) -> ActiveView:
         labels = self._labels[order.rows]
         return ActiveView(
             Mode.TRAIN, order.epoch, order.global_step, order.rows, labels, embeddings, parts=self._workers

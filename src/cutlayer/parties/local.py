@@ -124,8 +124,8 @@ class Local:
         """The log of this run's releases, by the run's noise key.
 
         Logs of one job share a folder, whose name reveals the job only to a reader with the secret. It does not depend
-        on the common rows: which rows those are, and in which order, is a peer's word, and a false one must not hide
-        what earlier runs released.
+        on the common rows: which rows those are, and in which order, is stated by a peer, and a false statement must
+        not hide what earlier runs released.
 
         Args:
             job: Job that is run.
@@ -144,7 +144,7 @@ class Local:
 
         Row numbers name other rows in another table, so that there the labels themselves become part of it: drawn alike
         in two tables, the known labels of one would reveal the draws of the other. They are those of the whole table:
-        which rows are common is a peer's word, and another answer must not draw every label anew.
+        which rows are common is stated by a peer, and another answer must not draw every label again.
 
         Args:
             digests: Digests of the ids of the common rows, in their order.

@@ -65,7 +65,7 @@ class Team:
         return self.rank == LEADER
 
     def parts(self, batch: Tensor) -> tuple[Tensor, ...]:
-        """The part of each worker of what a batch has of each row, (n, ...); the last may be empty."""
+        """The part of each worker of a tensor (n, ...) with an entry for each row of a batch; the last may be empty."""
         parts = micro_batches(batch, self.size)
         return parts + (batch[:0],) * (self.size - len(parts))
 
@@ -74,7 +74,7 @@ class Team:
         return self.parts(batch)[self.rank]
 
     def gather(self, part: Tensor, rows: int) -> Tensor | None:
-        """The whole of what each worker has a part of, at the leader; `None` elsewhere.
+        """The parts of all workers in one tensor, at the leader; `None` elsewhere.
 
         Args:
             part: This worker's part, float32 (m, width).
@@ -94,7 +94,7 @@ class Team:
             return whole
 
     def scatter(self, whole: Tensor | None, like: Tensor) -> Tensor:
-        """This worker's part of a whole that the leader has.
+        """This worker's part of a tensor that the leader has.
 
         Args:
             whole: At the leader float32 (n, width); `None` elsewhere.

@@ -170,7 +170,7 @@ def learns_of(evidence: Iterable[Evidence], task: str, label_free: Collection[st
 
 
 def _label_sentence(result: Evidence, task: str, *, is_label_free: bool) -> str:
-    """What an attacker reads of labels, beside what it would know without any message."""
+    """What an attacker infers about labels, and what it would know without any message."""
     leak = result.value or 0.5
     what, over = _COMPARED[task]
     accuracy = f"tells {what} in {share(leak, 1)} of the cases{over}"

@@ -184,7 +184,7 @@ class LegendEntry(NamedTuple):
 
 @dataclass(frozen=True)
 class Panels:
-    """Small charts beside each other, in groups with a title each, and one legend for all."""
+    """Small charts next to each other, in groups with a title each, and one legend for all."""
 
     groups: tuple[tuple[str, Sequence[Panel]], ...]
     legend: tuple[LegendEntry, ...]
@@ -202,7 +202,7 @@ class Picture(NamedTuple):
 
 @dataclass(frozen=True)
 class Pictures:
-    """Images beside their reconstructions."""
+    """Images with their reconstructions."""
 
     title: str
     pictures: tuple[Picture, ...]

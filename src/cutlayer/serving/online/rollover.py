@@ -18,7 +18,7 @@ from cutlayer.serving.online.versions import Versions
 
 R = TypeVar("R", bound=FrozenModel)
 _GRACE = 5.0
-"""Seconds, beside two deadlines, until the streams of an unloaded version end: more than a request takes."""
+"""Seconds, in addition to two deadlines, until the streams of an unloaded version end: more than a request takes."""
 
 
 class LoadRequest(FrozenModel):
