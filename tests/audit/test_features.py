@@ -116,18 +116,18 @@ def test_shadow_rows_are_neither_attacked_nor_held_out_for_it(whole: tuple[Job, 
     _, training = read_truth(folder.transcript(ACTIVE))
     assert torch.equal(torch.isin(room.attacked, training), room.member)
     assert int(room.member.sum()) * 2 == len(room.attacked)
-    assert not torch.isin(room.own, room.attacked).any()
+    assert not torch.isin(room.shadow_rows, room.attacked).any()
     view, again = room.view(TELCO), room.view(TELCO)
     assert torch.equal(view.embeddings, again.embeddings)
     assert view.logits is not None
     shadows = room.shadows(TELCO)
     assert shadows.training_rows == len(training)
-    shadow = shadows.train(room.own[:100], 0)(room.attacked)
+    shadow = shadows.train(room.shadow_rows[:100], 0)(room.attacked)
     assert shadow.embeddings.shape == view.embeddings.shape
     assert not torch.equal(shadow.logits, view.logits)
-    other = shadows.train(room.own[1:101], 0)(room.attacked)
+    other = shadows.train(room.shadow_rows[1:101], 0)(room.attacked)
     assert not torch.equal(shadow.logits, other.logits)
-    assert torch.equal(shadows.train(room.own[:100], 0)(room.attacked).logits, shadow.logits)
+    assert torch.equal(shadows.train(room.shadow_rows[:100], 0)(room.attacked).logits, shadow.logits)
     plain = ShadowRoom(Run(job_of({}), folder)).view(TELCO)
     assert (view.embeddings - plain.embeddings).std() == pytest.approx(1.0, rel=0.25)  # 0.5 times 2C, beside the clip
 

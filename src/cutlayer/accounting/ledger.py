@@ -190,10 +190,10 @@ def _unprotected(entries: Sequence[Entry], runs: int) -> Iterator[Entry]:
         receivers = dict.fromkeys(name for entry in mine for name in entry.towards)
         for run in range(runs):
             covered = {name for entry in mine if entry.run == run for name in entry.towards}
-            bare = tuple(name for name in receivers if name not in covered)
-            if bare:
+            uncovered = tuple(name for name in receivers if name not in covered)
+            if uncovered:
                 event = NoFormalGuarantee(f"nothing protects the {asset} in one of the runs")
-                yield Entry("none", party, asset, bare, event, run=run)
+                yield Entry("none", party, asset, uncovered, event, run=run)
 
 
 def _total(towards: tuple[str, ...], entries: Sequence[Entry]) -> Total:

@@ -266,20 +266,20 @@ class ReleaseLog:
         self._size += len(line.encode()) + 1
 
 
-def log_of_run(own: Path) -> Path:
+def log_of_run(party_folder: Path) -> Path:
     """The path of the release log that a run has written.
 
     Args:
-        own: the party's folder in the run folder, which holds the log or its path.
+        party_folder: the party's folder in the run folder, which holds the log or its path.
 
     Raises:
         CheckpointError: there is no log, or the file that holds its path is damaged.
     """
-    marker = own / MARKER
-    logs = [_log_named(marker)] if marker.exists() else sorted((own / "releases").glob("*/*.jsonl"))
+    marker = party_folder / MARKER
+    logs = [_log_named(marker)] if marker.exists() else sorted((party_folder / "releases").glob("*/*.jsonl"))
     if len(logs) != 1 or not logs[0].is_file():  # a run folder may come from somebody else, and name a device
         got = ", ".join(map(str, logs)) or "none"
-        raise CheckpointError.expected(f"the release log of the run in {own}", got, _RESTORE)
+        raise CheckpointError.expected(f"the release log of the run in {party_folder}", got, _RESTORE)
     return logs[0]
 
 

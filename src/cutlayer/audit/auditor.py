@@ -206,8 +206,8 @@ class Auditor:
                             attack,
                             LabelView(party, self.task, links, target),
                         )
-        for party, own in steps.items():
-            layered = [step for step in own if step.layers]
+        for party, party_steps in steps.items():
+            layered = [step for step in party_steps if step.layers]
             for index, layer in enumerate(layered[0].layers if layered else ()):
                 view = LabelView(party, self.task, layered, Target.LAYER, layer)
                 for attack in self.attacks:

@@ -51,7 +51,7 @@ class DepartedParty:
         return self._view(Run(self.job, folder, origin=self.run.folder).bottom(self.party), trained=True)
 
     def untrained(self) -> DepartedView:
-        """The same party with its initial bottom model."""
+        """View of the party with its initial bottom model, for the training from scratch."""
         with drawn_under(starting_keys(self.run.folder.path, [self.party])[self.party]):
             section, inputs = self.job.bottom_of(self.party), self.run.inputs(self.party)
             bottom = build_bottom(section, inputs, precision=self.job.train.precision)
@@ -160,11 +160,13 @@ def auxiliary_labels(truth: Tensor, training: Tensor, classes: int, seed: int) -
     Returns:
         Both kinds of knowledge; the second alone where few would be all.
     """
-    each = max(AUXILIARY_PER_CLASS, -(-AUXILIARY // classes))
+    per_class = max(AUXILIARY_PER_CLASS, -(-AUXILIARY // classes))
     draw = np.random.default_rng([seed, Stream.COMPLETION_LABELS])
     codes = truth[training].long()
     few = {
-        int(row): code for code in range(classes) for row in draw.permutation(training[codes == code].numpy())[:each]
+        int(row): code
+        for code in range(classes)
+        for row in draw.permutation(training[codes == code].numpy())[:per_class]
     }
-    everything = Knowledge(known=dict(zip(training.tolist(), codes.tolist(), strict=True)))
-    return (Knowledge(known=few), everything) if len(few) < len(training) else (everything,)
+    all_labels = Knowledge(known=dict(zip(training.tolist(), codes.tolist(), strict=True)))
+    return (Knowledge(known=few), all_labels) if len(few) < len(training) else (all_labels,)

@@ -16,9 +16,9 @@ from cutlayer.training.trained import Run
 def departed_auc(run: Run, party: str, scores: Scores) -> float | None:
     """AUC on held-out rows of a linear model that a party trains alone, on the labels that an attack inferred.
 
-    The rows with the highest scores are taken for positives, as many as their share says. No label is known; only the
-    direction of the scores is granted, which is one bit. The model reads the party's own columns, so it goes on
-    predicting for rows that were never aligned, after the party has left.
+    The rows with the highest scores are taken for positives, as many as the share of positives gives. No label is
+    known; only the direction of the scores is granted, which is one bit. The model reads the party's own columns, so it
+    goes on predicting for rows that were never aligned, after the party has left.
 
     Args:
         run: The run, with the party's columns and the truth of its held-out rows.

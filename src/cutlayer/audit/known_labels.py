@@ -58,7 +58,7 @@ def label_curve(run: Run, truth: Tensor, view: HistoryView, attack: HistoryAttac
     """
     points = []
     for count in (count for count in COUNTS if count <= len(view.rows) // 2):
-        leaks, own = [], []
+        leaks, baselines = [], []
         for draw in range(DRAWS):
             knowledge = _with_labels(run, truth, view.rows, count, draw)
             try:
@@ -66,9 +66,10 @@ def label_curve(run: Run, truth: Tensor, view: HistoryView, attack: HistoryAttac
             except NotApplicable:
                 continue
             leaks.append(strongest(scores, truth))
-            own.append(view.once(("own columns", count, draw), partial(_own_leak, view, knowledge, truth)))
+            baselines.append(view.once(("own columns", count, draw), partial(_own_leak, view, knowledge, truth)))
         if leaks:
-            columns = float(np.mean([leak for leak in own if leak is not None])) if None not in own else None
+            measured = [leak for leak in baselines if leak is not None]
+            columns = float(np.mean(measured)) if len(measured) == len(baselines) else None
             spread = float(np.std(leaks, ddof=1)) if len(leaks) > 1 else None
             points.append(CurvePoint(labels=count, leak=float(np.mean(leaks)), deviation=spread, own_columns=columns))
     return LabelCurve(party=view.party, message=str(view.target), attack=attack.name, points=tuple(points))

@@ -113,7 +113,7 @@ def predict_from_columns(
         return first
     boosted.fit(*range(1, FOLDS))
     second = OwnColumns(boosted.auc(rows, truth), "boosted trees")
-    return max(first, second, key=lambda own: np.nan_to_num(own.auc))
+    return max(first, second, key=lambda result: np.nan_to_num(result.auc))
 
 
 class _Logistic:
@@ -140,8 +140,8 @@ class _CrossFit:
 
     Args:
         model: A scikit-learn estimator, or `_Logistic`.
-        x: Its inputs, (n, columns).
-        actual: What it predicts, (n,).
+        x: Inputs of the model, (n, columns).
+        actual: Targets of the model, (n,).
         fold: Fold of each row, int64 (n,).
         classes: Number of classes; 0 for regression.
     """
@@ -152,8 +152,8 @@ class _CrossFit:
 
     def fit(self, *folds: int) -> None:
         """Score the rows of these folds."""
-        for own in folds:
-            others = self.fold != own
+        for fold in folds:
+            others = self.fold != fold
             if others.all() or len(np.unique(self.actual[others])) < 2:
                 continue  # nothing to predict, or nothing to fit
             self.model.fit(self.x[others], self.actual[others])
@@ -164,19 +164,19 @@ class _CrossFit:
 
     def auc(self, rows: Tensor, truth: Tensor, fold: int | None = None) -> float:
         """AUC of the scores, of one fold or of all; `rows` are the row numbers, int64 (n,)."""
-        own = torch.from_numpy(np.full(len(self.fold), True) if fold is None else self.fold == fold)
-        values = torch.from_numpy(self.scores if self.classes > 2 else self.scores[:, -1])[own]
-        return leak_of(Scores(rows[own], values, torch.zeros(len(values), dtype=torch.int64)), truth).pooled_auc
+        mask = torch.from_numpy(np.full(len(self.fold), True) if fold is None else self.fold == fold)
+        values = torch.from_numpy(self.scores if self.classes > 2 else self.scores[:, -1])[mask]
+        return leak_of(Scores(rows[mask], values, torch.zeros(len(values), dtype=torch.int64)), truth).pooled_auc
 
 
 def _behind(boosted: _CrossFit, linear: _CrossFit, rows: Tensor, truth: Tensor) -> bool:
     """Whether the trees are clearly worse in the first fold."""
-    lost, enough = linear.auc(rows, truth, 0) - boosted.auc(rows, truth, 0), CLEARLY
+    lost, limit = linear.auc(rows, truth, 0) - boosted.auc(rows, truth, 0), CLEARLY
     if linear.classes == 2:
-        own = linear.fold == 0
-        error = auc_difference(linear.scores[own, 1], boosted.scores[own, 1], truth[rows].numpy()[own] == 1)[1]
-        enough = min(CLEARLY, ERRORS * error)
-    return lost > enough
+        mask = linear.fold == 0
+        error = auc_difference(linear.scores[mask, 1], boosted.scores[mask, 1], truth[rows].numpy()[mask] == 1)[1]
+        limit = min(CLEARLY, ERRORS * error)
+    return lost > limit
 
 
 def _trees(

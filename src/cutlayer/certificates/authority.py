@@ -28,7 +28,7 @@ from cutlayer.durable import locked, make_folder, write_whole
 from cutlayer.errors import TrustError
 
 AUTHORITY_DAYS, CERTIFICATE_DAYS, LIST_DAYS = 3650, 365, 3650
-_AGO = timedelta(minutes=5)
+_CLOCK_SKEW = timedelta(minutes=5)
 """A certificate is valid from a little before it was made: clocks differ."""
 PRIVATE, PUBLIC = 0o600, 0o644
 
@@ -86,13 +86,13 @@ class Authority:
             record = {"federation": federation, "invited": {}, "issued": [], "revoked": [], "lists": 0}
             write_whole(folder / "issued.json", json.dumps(record, indent=1) + "\n")
             write_whole(folder / "ca.pem", pem_of(certificate), PUBLIC)
-        made = cls(folder)
-        with made._changed():
-            made._write_list()
-            own = ec.generate_private_key(ec.SECP256R1())
-            write_key(folder / f"{party}.key", own)
-            made._issue(party, own.public_key(), CERTIFICATE_DAYS, folder / f"{party}.pem")
-        return made
+        authority = cls(folder)
+        with authority._changed():
+            authority._write_list()
+            party_key = ec.generate_private_key(ec.SECP256R1())
+            write_key(folder / f"{party}.key", party_key)
+            authority._issue(party, party_key.public_key(), CERTIFICATE_DAYS, folder / f"{party}.pem")
+        return authority
 
     @property
     def fingerprint(self) -> str:
@@ -326,7 +326,7 @@ def _builder(
     subject: x509.Name, issuer: x509.Name, key: CertificatePublicKeyTypes, now: datetime
 ) -> x509.CertificateBuilder:
     builder = x509.CertificateBuilder().subject_name(subject).issuer_name(issuer).public_key(key)
-    return builder.serial_number(x509.random_serial_number()).not_valid_before(now - _AGO)
+    return builder.serial_number(x509.random_serial_number()).not_valid_before(now - _CLOCK_SKEW)
 
 
 def _usage(**wanted: bool) -> x509.KeyUsage:

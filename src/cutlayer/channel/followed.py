@@ -123,9 +123,9 @@ class Follower:
     def _followed(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Indices of the followed rows in a batch, and among the followed rows, int64 (m,) each."""
         candidates = self._maybe[rows & (_SLOTS - 1)].nonzero().flatten()
-        own = rows[candidates]
-        slots = torch.searchsorted(self.rows, own).clamp_max(len(self.rows) - 1)
-        same = self.rows[slots] == own
+        candidate_rows = rows[candidates]
+        slots = torch.searchsorted(self.rows, candidate_rows).clamp_max(len(self.rows) - 1)
+        same = self.rows[slots] == candidate_rows
         return candidates[same], slots[same]
 
     def close(self, epoch: int) -> bool:

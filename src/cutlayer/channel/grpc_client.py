@@ -91,7 +91,7 @@ class ClientLink(Links):
         connection, security = self._connection, self._security
         if security is None or connection is None or self._stream.reconnect <= 0 or connection.certificate is None:
             return
-        renewed = security.credentials.current() is not connection.own
+        renewed = security.credentials.current() is not connection.loaded
         try:
             security.check_still_valid(connection.certificate)
         except TrustError:
@@ -227,19 +227,19 @@ class ClientLink(Links):
 
     def _reconnected(self, why: str) -> bool:
         """Replace a broken connection; if that fails the stream has ended."""
-        wanted, self._redialling = self._redialling, False
-        if not wanted:
+        planned, self._redialling = self._redialling, False
+        if not planned:
             self._notify(f"the connection to {self._peer} broke ({why}); connecting again")
         limit = self._stream.reconnect
         try:
-            fresh = self._dialled(time.monotonic() + limit, f"{why}; it does not answer again", limit)
+            connection = self._dialled(time.monotonic() + limit, f"{why}; it does not answer again", limit)
         except CutlayerError as failure:
             self._stream.end(str(failure).removeprefix(f"lost {self._peer}: "))
             return False
-        self._connection = fresh
+        self._connection = connection
         if self._closing.is_set():
-            fresh.close()
-        if not wanted:
+            connection.close()
+        if not planned:
             self._notify(f"connected to {self._peer} again; nothing was lost")
         return True
 

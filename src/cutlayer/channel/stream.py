@@ -256,7 +256,7 @@ class Stream:
                 return False
             self._call = None
             self._outbox.wake()
-            if self._vacant:  # nothing crossed: the link is as new
+            if self._vacant:  # nothing crossed: the link is unused
                 self.opened.clear()
                 return True
             if not final and self.reconnect > 0:
@@ -333,7 +333,7 @@ class Stream:
 
 
 def _succeeded(arrivals: Iterable[Arrival]) -> bool:
-    """Whether the active party ended a call without an error; of its own side of a call nobody can tell."""
+    """Whether the active party ended a call without an error; for this party's own side of a call that is not known."""
     return isinstance(arrivals, grpc.Call) and arrivals.code() is grpc.StatusCode.OK
 
 

@@ -167,7 +167,7 @@ def write_epoch(folder: Path, epoch: int, steps: list[Step]) -> None:
 
 
 def unsynced_epoch(folder: Path, epoch: int, steps: list[Step]) -> UnsyncedFile:
-    """The same without a wait for the disk: its caller finishes the file."""
+    """As `write_epoch`, without a wait for the disk: the caller finishes the file."""
     make_folder(folder)
     header = {"epoch": str(epoch), "steps": json.dumps([step.step for step in steps])}
     return unsynced_tensors(folder / f"epoch-{epoch:04d}.safetensors", _named(steps), header)

@@ -61,14 +61,14 @@ def party_predict(
     from cutlayer.training.keys import read_key
     from cutlayer.training.process import run_threads
 
-    given, private, links = organisation(
+    checked_job, private, links = organisation(
         job, name, local, plaintext=plaintext, timeout=timeout, deadline=deadline, reconnect=reconnect
     )
     folder = RunFolder.open(run or local.parent / "runs" / f"{job.stem}-{name}")
-    trained = _trained_job(folder, given)
+    trained = _trained_job(folder, checked_job)
     if links.security is None:
-        check_loopback(address_of(given))
-    _check_options(given, name, folder, out, absent or ())
+        check_loopback(address_of(checked_job))
+    _check_options(checked_job, name, folder, out, absent or ())
     supplied = read_key(key) if key else None
     with (
         allowed_models(*private.allow_models, *allow_model or ()),
@@ -76,12 +76,12 @@ def party_predict(
     ):
         side = Side.open(trained, folder, name, _table(private, data), private.limits)
         if name == trained.active and out is not None:
-            _lead(side, given, links, out, absent or (), as_json=json)
+            _lead(side, checked_job, links, out, absent or (), as_json=json)
         else:
-            _follow(side, Serving(trained, folder, name, side.width, supplied), given, links, as_json=json)
+            _follow(side, Serving(trained, folder, name, side.width, supplied), checked_job, links, as_json=json)
 
 
-def _trained_job(folder: RunFolder, given: Job) -> Job:
+def _trained_job(folder: RunFolder, job: Job) -> Job:
     """The job of the run, whose shared part the job file must still have; protections are those of the training.
 
     Raises:
@@ -90,7 +90,7 @@ def _trained_job(folder: RunFolder, given: Job) -> Job:
     from cutlayer.config.load import load_job
 
     trained = load_job(folder.path / "job.yaml")
-    if trained.digest() != given.digest():
+    if trained.digest() != job.digest():
         wanted = f"the job that {folder.path} was trained with"
         raise ConfigError.expected(wanted, "another one", "the shared part of the job must be equal")
     return trained
@@ -161,11 +161,11 @@ def _follow(side: Side, serving: Serving, job: Job, how: LinkOptions, *, as_json
             {
                 "party": side.name,
                 "rows": rows,
-                "predictions": serving.made if serving.counted else None,
+                "predictions": serving.predictions_made if serving.counted else None,
                 "planned": planned,
             }
         )
         return
-    counted = f"; prediction {serving.made} of {planned} planned" if serving.counted else ""
-    text = f"{side.name}: released {rows:,} rows to {job.active}{counted}"
+    prediction = f"; prediction {serving.predictions_made} of {planned} planned" if serving.counted else ""
+    text = f"{side.name}: released {rows:,} rows to {job.active}{prediction}"
     Console().print(text, highlight=False, markup=False, soft_wrap=True)

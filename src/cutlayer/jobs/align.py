@@ -78,8 +78,8 @@ def align_party(job: Job, name: str, out: Path, purpose: Purpose, progress: Prog
     unfinished = out.with_name(f"{out.name}.progress")
     alignment = Alignment(job.alignment, purpose, folder=unfinished, progress=progress.aligned)
     with _linked(job, name, how) as (links, patience):
-        own = _active if name == job.active else _passive
-        result = driven(own(job, name, table, links.ports, alignment), links, patience)
+        protocol = _active if name == job.active else _passive
+        result = driven(protocol(job, name, table, links.ports, alignment), links, patience)
     written = None
     if result.positions is not None:
         written = out

@@ -37,11 +37,11 @@ class TableSummary:
     """A table that was found.
 
     Attributes:
-        path: Its file.
-        columns: Names of its columns.
-        rows: Number of its rows.
+        path: Path of the file.
+        columns: Names of the columns.
+        rows: Number of rows.
         distinct: Number of different values of each column.
-        folded: The same after trimming and lower-casing, for columns of text.
+        folded: Number of different values of each column of text after trimming and lower-casing.
         delimiter: Delimiter of a CSV file, where it is not the one that its ending stands for.
     """
 
@@ -254,9 +254,9 @@ def files_of(job: FirstJob, folder: Path) -> dict[str, dict[str, Any]]:
         shared.setdefault("train", {})["split"] = split
     if job.apart:
         shared["parties"][names[0]]["address"] = f"{names[0]}.example:7070"
-        return {"job.yaml": shared, **{f"{name}.yaml": own for name, own in private.items()}}
-    for name, own in private.items():
-        shared["parties"][name] |= own
+        return {"job.yaml": shared, **{f"{name}.yaml": section for name, section in private.items()}}
+    for name, section in private.items():
+        shared["parties"][name] |= section
     own_features = set(job.owner.columns) - {job.ids[job.owner.path.name], job.label, job.split_by}
     shared["compare"] = ["undefended", "alone"] if own_features else ["undefended"]
     return {"job.yaml": shared}
@@ -265,7 +265,7 @@ def files_of(job: FirstJob, folder: Path) -> dict[str, dict[str, Any]]:
 def _split(job: FirstJob, *, labels_protected: bool) -> dict[str, Any]:
     """Settings of the split: by a column if one is named, else stratified unless the labels are protected.
 
-    A stratified split shows a little of the labels: nothing beside gradients, but it would void a guarantee.
+    A stratified split reveals a little of the labels: far less than gradients do, but it would void a guarantee.
 
     Raises:
         ConfigError: The owner's table has no such column.
@@ -287,21 +287,21 @@ def _private(job: FirstJob, folder: Path) -> Iterator[dict[str, Any]]:
                 raise ConfigError.expected(f"a column {name!r} in {table.path.name}", ", ".join(table.columns))
         file = _relative(table.path, folder)
         stated = file if table.delimiter is None else {"path": file, "delimiter": table.delimiter}
-        own: dict[str, Any] = {"table": stated, "id": key}
+        section: dict[str, Any] = {"table": stated, "id": key}
         if table is job.owner:
-            own["label"] = job.label
+            section["label"] = job.label
             if job.positive is not None:
-                own["positive"] = job.positive
+                section["positive"] = job.positive
             if not set(table.columns) - {key, job.label, job.split_by}:
-                own["features"] = {"include": "none"}
+                section["features"] = {"include": "none"}
             if job.protect in ("labels", "both"):
-                own["privacy"] = {"label_free": None}
+                section["privacy"] = {"label_free": None}
         else:
             if job.protect in ("labels", "both"):
-                own |= {"features": {"numbers": {"quantiles": 10}}, "fit": {"kind": "sketch"}}
+                section |= {"features": {"numbers": {"quantiles": 10}}, "fit": {"kind": "sketch"}}
             if job.protect in ("columns", "both"):
-                own["privacy"] = {"dp_embedding": {"clip": 1.0, "epsilon": 8.0, "delta": 1e-5}}
-        yield own
+                section["privacy"] = {"dp_embedding": {"clip": 1.0, "epsilon": 8.0, "delta": 1e-5}}
+        yield section
 
 
 def _relative(path: Path, folder: Path) -> str:

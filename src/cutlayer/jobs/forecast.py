@@ -100,7 +100,7 @@ class Forecast(FrozenModel):
         warnings: What is accepted and perhaps not meant, each after the name of what it is about.
         columns: What each column of the tables here was taken for.
         totals: Total cost of each party in privacy, if its protections have one.
-        all_runs: The same with all earlier runs on the same rows, of each party that has any.
+        all_runs: Total cost in privacy with all earlier runs on the same rows, of each party that has earlier runs.
         imports: Classes of users that building the models imports, as `package.module:Class`, by path in the job.
     """
 

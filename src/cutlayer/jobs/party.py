@@ -148,8 +148,8 @@ def _lead(
     progress: Progress,
     threads: int,
 ) -> None:
-    own = RunId(RunKind.THIS_RUN)
-    progress.stage(own.label)
+    this_run = RunId(RunKind.THIS_RUN)
+    progress.stage(this_run.label)
     watcher = Watcher(job, folder, progress)
     recorder = Recorder(folder, local.name, watcher)
     with open_server(job, how) as links:
@@ -169,9 +169,9 @@ def _lead(
         seconds=party.usage.seconds,
         devices={local.name: described(local.device)},
     )
-    summary = describe(job, own, folder, trained, watcher.auditor, threads, options)
+    summary = describe(job, this_run, folder, trained, watcher.auditor, threads, options)
     truth, _ = read_truth(folder.transcript(local.name))
-    conclude(job, folder, {own.label: summary}, [chance_reference(trained, truth)])
+    conclude(job, folder, {this_run.label: summary}, [chance_reference(trained, truth)])
 
 
 def _follow(job: Job, local: Local, folder: RunFolder, how: LinkOptions) -> None:

@@ -130,10 +130,10 @@ def _certificate(security: Security | None) -> str:
     if security is None:
         return "none, links without TLS on this machine alone"
     loaded = security.credentials.current()
-    own = loaded.certificate
+    certificate = loaded.certificate
     authorities = ", ".join(map(fingerprint, loaded.authorities))
-    until = f"valid until {own.not_valid_after_utc:%Y-%m-%d}"
-    return f"{identity_of(own)}, {until}; authority {authorities}"
+    until = f"valid until {certificate.not_valid_after_utc:%Y-%m-%d}"
+    return f"{identity_of(certificate)}, {until}; authority {authorities}"
 
 
 def _address(job: Job, links: LinkOptions) -> str:

@@ -113,8 +113,8 @@ def _at_or_above(scores: Array, thresholds: Array) -> tuple[npt.NDArray[np.int64
     return len(scores) - np.searchsorted(np.sort(scores), thresholds), len(scores)
 
 
-def _scores(given: Tensor) -> Array:
-    scores: Array = given.detach().double().numpy()
+def _scores(values: Tensor) -> Array:
+    scores: Array = values.detach().double().numpy()
     if scores.ndim != 1 or len(scores) < 2 or not np.isfinite(scores).all():
         raise DataError.expected("2 finite scores or more of each neighbour, (n,)", f"shape {scores.shape}")
     return scores

@@ -25,7 +25,7 @@ class LogisticModel:
 
     Attributes:
         classes: Codes of the classes that it was fitted on, ascending, int64 (k,).
-        weights: Of each input, float64 (d, 1) for two classes, (d, k) for more.
+        weights: Coefficients of each input, float64 (d, 1) for two classes, (d, k) for more.
         intercepts: float64 (1,) or (k,).
     """
 

@@ -52,15 +52,15 @@ def check_row_independence(bottom: BottomModel, inputs: Inputs, needed_by: str, 
     """
     draw = torch.Generator().manual_seed(_SEED)
     batch, later = _rows(inputs, _ROWS, draw), _rows(inputs, _LATER_ROWS, draw)
-    many = _rows(inputs, _MANY_ROWS, draw)
+    large_batch = _rows(inputs, _MANY_ROWS, draw)
     with torch.random.fork_rng(devices=[]):
-        fresh = _copied(bottom, needed_by)
-        for model, steps in ((fresh, 0), (_moved(fresh, draw), _STEPS_BEFORE)):
+        original = _copied(bottom, needed_by)
+        for model, steps in ((original, 0), (_moved(original, draw), _STEPS_BEFORE)):
             for training, changes in ((True, _ROWS), (False, 1)):
                 trial = _Trial(model.train(training), steps, later, needed_by, repeatable)
                 trial.check(batch, changes, draw)
                 if steps:
-                    trial.check(many, 1, draw)
+                    trial.check(large_batch, 1, draw)
 
 
 class _Trial:

@@ -146,7 +146,7 @@ class Tunnel:
         near.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", TAKEN_WITHIN, 0))
         with self._changing:
             known = self._pipes.get((site, connection))
-            full = sum(each == site for each, _ in self._pipes) >= MAX_CONNECTIONS
+            full = sum(pipe_site == site for pipe_site, _ in self._pipes) >= MAX_CONNECTIONS
             if self._closed or full or known is not None:
                 near.close()
                 return known

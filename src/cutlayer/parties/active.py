@@ -245,7 +245,7 @@ class ActiveParty:
         # Before the peers are asked: they store two epochs, and a failure here must not remove the older.
         check_weights(snapshot[0], self.local.name, epoch)
         for name, port in self.presence.ports.items():
-            # Whether the epoch is the best depends on labels, so it is said only to a party that will go back to it. A
+            # Whether the epoch is the best depends on labels, so it is sent only to a party that will restore it. A
             # bottom model that no longer changes is always the best.
             fixed = name in self.passives.released and epoch >= self.job.train.warmup_epochs
             fields = {"stop": self.stopping.stop, "best": best or fixed or not self.job.keeps_best}

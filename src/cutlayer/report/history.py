@@ -21,12 +21,12 @@ def shown_epochs(report: Report) -> tuple[EpochResult, ...]:
     wanted = {(leak.run, leak.epoch) for leak in report.leaks} | {(RunKind.THIS_RUN, report.run.selected_epoch)}
     selected: list[EpochResult] = []
     for run in runs_of(report):
-        own = sorted((epoch for epoch in report.history if epoch.run == run), key=lambda epoch: epoch.epoch)
-        stride = max(1, -(-len(own) // EPOCHS))
-        last = len(own) - 1
+        epochs = sorted((epoch for epoch in report.history if epoch.run == run), key=lambda epoch: epoch.epoch)
+        stride = max(1, -(-len(epochs) // EPOCHS))
+        last = len(epochs) - 1
         selected += [
             epoch
-            for index, epoch in enumerate(own)
+            for index, epoch in enumerate(epochs)
             if index % stride == 0 or index == last or (run, epoch.epoch) in wanted
         ]
     return tuple(selected)

@@ -62,14 +62,14 @@ class Matrix:
     def worst(self, run: str, party: str = "", message: str = "") -> LeakResult | None:
         """`worst_of` the cells of a run; of one party's messages of one kind where these are given."""
         wanted = {run, party or None, message or None}
-        own = [leak for leak in self.cells.values() if wanted - {None} <= {leak.run, leak.party, leak.message}]
-        return worst_of(own)
+        leaks = [leak for leak in self.cells.values() if wanted - {None} <= {leak.run, leak.party, leak.message}]
+        return worst_of(leaks)
 
     @property
     def excesses(self) -> list[float]:
         """Each leak of this run minus what the columns of its attacker reveal, where that was measured."""
-        own = [leak for leak in self.cells.values() if leak.run == RunKind.THIS_RUN]
-        known = [(leak.leak, self.own_columns(leak)) for leak in own]
+        leaks = [leak for leak in self.cells.values() if leak.run == RunKind.THIS_RUN]
+        known = [(leak.leak, self.own_columns(leak)) for leak in leaks]
         return [leak - columns for leak, columns in known if columns is not None]
 
     def own_columns(self, leak: LeakResult) -> float | None:

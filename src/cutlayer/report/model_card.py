@@ -173,13 +173,13 @@ def _ledger(folder: RunFolder, party: str, summary: Summary | None) -> Iterator[
         entries: Any = folder.read_json("ledger.json")["entries"]
     except (RunFolderError, KeyError, TypeError):
         return
-    own = [entry for entry in entries if entry.get("party") == party]
-    if not own:
+    party_entries = [entry for entry in entries if entry.get("party") == party]
+    if not party_entries:
         yield f"{escaped(party)} had no protection: nothing bounds what its messages reveal."
-    yield from (f"- {escaped(str(entry['protection']))}: {escaped(str(entry['statement']))}" for entry in own)
+    yield from (f"- {escaped(str(entry['protection']))}: {escaped(str(entry['statement']))}" for entry in party_entries)
     # The folder of a passive party has no summary; a key of the run's own is in it.
     supplied = not noise_key_path(folder.path, party).exists() if summary is None else summary.run.reproducible_noise
-    if own and supplied:
+    if party_entries and supplied:
         yield f"- {REPRODUCIBLE}"
 
 
@@ -188,14 +188,12 @@ def _alone(summary: Summary | None, audit: Audit | PassiveAudit | None, party: s
         yield "It gives embeddings. It predicts nothing without the top model, or labels to train a head with:"
         yield ""
         completions = audit.completions if isinstance(audit, Audit) else ()
-        own = [result for result in completions if (result.party, result.run) == (party, RunKind.THIS_RUN)]
-        for result in own:
-            ours, scratch = best(result.variants), best(result.scratch)
-            reached = (
-                f"{metric(ours.value if ours else None)}, from scratch {metric(scratch.value if scratch else None)}"
-            )
-            yield f"- {result.attack} with {result.labels:,} labels reaches {reached}"
-        if not own:
+        party_results = [result for result in completions if (result.party, result.run) == (party, RunKind.THIS_RUN)]
+        for result in party_results:
+            completed, scratch = best(result.variants), best(result.scratch)
+            values = [metric(value.value if value else None) for value in (completed, scratch)]
+            yield f"- {result.attack} with {result.labels:,} labels reaches {values[0]}, from scratch {values[1]}"
+        if not party_results:
             yield "- what it reaches then was not measured (attacks `model_completion`, `active_model_completion`)"
         return
     rows = summary.departures.rows if summary is not None else ()

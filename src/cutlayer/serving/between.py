@@ -41,10 +41,10 @@ class Side:
     """A party's own side of a prediction.
 
     Attributes:
-        job: Job of its run, with the private part that it was trained with.
-        model: Its part of the model.
-        table: Its new rows.
-        limits: Bounds on the numbers that it sends and accepts.
+        job: Job of the run, with the private part that the party was trained with.
+        model: The party's part of the model.
+        table: The party's new rows.
+        limits: Bounds on the numbers that the party sends and accepts.
         alignment: How the rows are aligned.
     """
 
@@ -113,7 +113,7 @@ def answer(side: Side, serving: Serving, port: Port) -> Generator[Port, Message,
 
     Args:
         side: The party's own side.
-        serving: Its releases.
+        serving: Releases of the party.
         port: Port to the active party.
 
     Raises:
@@ -158,20 +158,20 @@ def ask(side: Side, ports: Mapping[str, Port], absent: Sequence[str] = ()) -> Ge
     yield from agree_order_active(side.job, ports, side.table.digests[aligned.positions])
     yield from _compare_trainings(side, [*ports.values()], 0, widths)
     count = len(aligned.positions)
-    own = None if side.model.bottom is None else embedding_of(side.model.bottom, side.store(aligned.positions))
+    embed = None if side.model.bottom is None else embedding_of(side.model.bottom, side.store(aligned.positions))
     logits = []
     for number, rows in enumerate(evaluation_batches(torch.arange(count), EVALUATION_ROWS)):
         digest = rows_digest(rows)
         for port in ports.values():
             port.send(Kind.REQUEST, step=number, rows=digest, fields={"part": PART, "batch": number})
-        made = {name: torch.zeros(1, width).expand(len(rows), -1) for name, width in widths.items()}
+        embeddings = {name: torch.zeros(1, width).expand(len(rows), -1) for name, width in widths.items()}
         for name, port in ports.items():
             message = yield from receive(port, Kind.EVALUATION, -1, number, digest)
-            made[name] = checked_embedding(message, len(rows), widths[name], side.limits.embedding_norm)
+            embeddings[name] = checked_embedding(message, len(rows), widths[name], side.limits.embedding_norm)
         with torch.no_grad():
-            if own is not None:
-                made[side.name] = own(rows)
-            logits.append(top.answer(made, made.keys() - set(absent)) if absent else top(made))
+            if embed is not None:
+                embeddings[side.name] = embed(rows)
+            logits.append(top.answer(embeddings, embeddings.keys() - set(absent)) if absent else top(embeddings))
     for port in ports.values():
         port.send(Kind.CLOSE, fields={"reason": DONE})
     for port in ports.values():
@@ -187,7 +187,7 @@ def write_answered(side: Side, answered: Answered, out: Path) -> int:
 
     Args:
         side: The active party's own side.
-        answered: What it has after the prediction.
+        answered: Ids and logits of the predicted rows, and who contributed.
         out: Path of the Parquet or CSV file, by its ending.
     """
     check_scores_path(out)

@@ -241,9 +241,9 @@ def _built_top(stated: TopArchitecture | None, precision: Precision) -> TopModel
 
 def _restore(module: nn.Module, name: str, weights: Mapping[str, Tensor], folder: Path) -> None:
     prefix = f"{name}."
-    own = {key.removeprefix(prefix): value for key, value in weights.items() if key.startswith(prefix)}
+    module_weights = {key.removeprefix(prefix): value for key, value in weights.items() if key.startswith(prefix)}
     try:
-        module.load_state_dict(own)
+        module.load_state_dict(module_weights)
     except RuntimeError as mismatch:
         got = str(mismatch).splitlines()[-1].strip()
         raise RunFolderError.expected(f"weights of the {name} model in {folder}", got, "export it again") from None

@@ -95,9 +95,11 @@ def predict(job: Job, folder: RunFolder, out: Path, request: Request) -> Predict
             _write(models, rows, counted, writer)
             if not writer.rows:
                 raise AlignmentError.expected("rows that all parties have", "none", "or predict without some of them")
-        made = {name: (party.made, party.plan.serving) for name, party in serving.items() if party.counted}
+        predictions = {
+            name: (party.predictions_made, party.plan.serving) for name, party in serving.items() if party.counted
+        }
         lacking = {name: count for name, count in rows.lacking.items() if count}
-        return Predicted(out, writer.rows, writer.counts, absent, lacking, made)
+        return Predicted(out, writer.rows, writer.counts, absent, lacking, predictions)
 
 
 @dataclass(frozen=True)
@@ -134,20 +136,20 @@ def _tables(
         ConfigError: a table of an unknown or absent party.
         DataError: a party has features, and no table.
     """
-    given = request.tables
-    for name in given:
+    tables = request.tables
+    for name in tables:
         if name not in job.parties:
             raise ConfigError(f"no party is called {name!r}{near_miss(name, [*job.parties])}")
         if name in absent:
             raise ConfigError.expected(f"no table of {name}, which is absent", "one", "leave one of the two out")
-    missing = [name for name in needed if name not in given]
+    missing = [name for name in needed if name not in tables]
     if missing:
         remedy = "" if missing == [job.active] else "or name who is absent"
         raise DataError.expected(f"a table of {', '.join(needed)}", f"none of {', '.join(missing)}", remedy)
     names = sorted(
-        (name for name in given if name in needed or name == job.active), key=lambda name: name != job.active
+        (name for name in tables if name in needed or name == job.active), key=lambda name: name != job.active
     )
-    return {name: NewRows(name, given[name], job.parties[name].id, models.encoders.get(name)) for name in names}
+    return {name: NewRows(name, tables[name], job.parties[name].id, models.encoders.get(name)) for name in names}
 
 
 def _test_rows(job: Job, folder: RunFolder, needed: Sequence[str]) -> _Rows:
@@ -161,8 +163,8 @@ def _test_rows(job: Job, folder: RunFolder, needed: Sequence[str]) -> _Rows:
         first = 0
         for rows in torch.split(chosen, MAX_WINDOW):
             present = {name: np.ones(len(rows), dtype=bool) for name in needed}
-            taken = {name: store.take(rows) for name, store in stores.items()}
-            yield Window(ids.slice(first, len(rows)).combine_chunks(), taken, present)
+            columns = {name: store.take(rows) for name, store in stores.items()}
+            yield Window(ids.slice(first, len(rows)).combine_chunks(), columns, present)
             first += len(rows)
 
     return _Rows(ids.type, needed, {}, windows())
@@ -171,9 +173,9 @@ def _test_rows(job: Job, folder: RunFolder, needed: Sequence[str]) -> _Rows:
 def _write(models: Models, rows: _Rows, counted: Mapping[str, Prediction], writer: ScoreWriter) -> None:
     first = 0
     for window in rows.windows:
-        made = {name: _embeddings(models, name, window, first, counted.get(name)) for name in models.bottoms}
+        embeddings = {name: _embeddings(models, name, window, first, counted.get(name)) for name in models.bottoms}
         present = {name: window.present.get(name, np.zeros(len(window), dtype=bool)) for name in models.bottoms}
-        logits = answered(models, made, present)
+        logits = answer_rows(models, embeddings, present)
         writer.write(window.ids, scores_of(models.task, logits), present)
         first += len(window)
 
@@ -181,9 +183,9 @@ def _write(models: Models, rows: _Rows, counted: Mapping[str, Prediction], write
 def _embeddings(models: Models, name: str, window: Window, first: int, prediction: Prediction | None) -> Tensor:
     """Embeddings (n, width) of a window at the active party; zeros for rows that the party does not have."""
     bottom = models.bottoms[name]
-    made = torch.zeros(1, bottom.width).expand(len(window), -1)
+    embedding = torch.zeros(1, bottom.width).expand(len(window), -1)
     if name not in window.stores:
-        return made
+        return embedding
     embed, present = embedding_of(bottom, window.stores[name], first), torch.from_numpy(window.present[name])
     rows = torch.nonzero(present)[:, 0] + first
     with torch.no_grad():
@@ -191,11 +193,11 @@ def _embeddings(models: Models, name: str, window: Window, first: int, predictio
             released = prediction.release(embed, rows)
         else:
             released = torch.cat([embed(batch) for batch in evaluation_batches(rows, EVALUATION_ROWS)])
-    return released if bool(present.all()) else made.clone().index_copy_(0, rows - first, released)
+    return released if bool(present.all()) else embedding.clone().index_copy_(0, rows - first, released)
 
 
-def answered(models: Models, embeddings: Mapping[str, Tensor], present: Mapping[str, np.ndarray]) -> Tensor:
-    """Logits (n, outputs) where each row has parties of its own that are absent.
+def answer_rows(models: Models, embeddings: Mapping[str, Tensor], present: Mapping[str, np.ndarray]) -> Tensor:
+    """Logits (n, outputs) of rows that differ in the parties that are absent.
 
     Args:
         models: Trained models of all parties.
@@ -203,13 +205,13 @@ def answered(models: Models, embeddings: Mapping[str, Tensor], present: Mapping[
         present: Which rows each of these parties contributes to, bool (n,).
     """
     names = [*embeddings]
-    there = np.column_stack([present[name] for name in names])
+    contributing = np.column_stack([present[name] for name in names])
     logits: Tensor | None = None
-    for pattern, indices in patterns(there) if len(there) else ():
+    for pattern, indices in patterns(contributing) if len(contributing) else ():
         absent = [name for name, contributes in zip(names, pattern.tolist(), strict=True) if not contributes]
         for batch in evaluation_batches(torch.from_numpy(indices), EVALUATION_ROWS):
-            part = models.answer({name: made[batch] for name, made in embeddings.items()}, absent)
-            logits = part.new_empty(len(there), part.shape[1]) if logits is None else logits
+            part = models.answer({name: embedding[batch] for name, embedding in embeddings.items()}, absent)
+            logits = part.new_empty(len(contributing), part.shape[1]) if logits is None else logits
             logits[batch] = part
     if logits is None:
         raise DataError.expected("a row to predict", "none")

@@ -94,16 +94,16 @@ class Serving:
             isinstance(protection.event(self.plan), GaussianRelease) for protection in self.chain.protections
         )
         record, state = ModelRecord.read(record_path(folder, party)), checkpoint_of(job, folder, party)
-        own = folder.path / "checkpoint" / party
+        party_folder = folder.path / "checkpoint" / party
         identity = {"party": party, "job": job.digest(), "rows": state[1]["rows"], "folder": str(folder.path.resolve())}
-        self._log = ReleaseLog(log_of_run(own), identity) if self.counted else ReleaseLog()
+        self._log = ReleaseLog(log_of_run(party_folder), identity) if self.counted else ReleaseLog()
         key = run_noise_key(folder, party, supplied) if self.chain.protections else bytes(KEY_BYTES)
         context = context_of(job, party, {party: width}, record.training_rows(job, folder), key, key)
         self.chain.setup(context, self._log)
         self.chain.load_state_dict(chain_state(state))
 
     @property
-    def made(self) -> int:
+    def predictions_made(self) -> int:
         """Predictions so far."""
         return sum(occasion.reason == Mode.SERVE.value for occasion in self._log.tally.highest)
 
@@ -123,7 +123,7 @@ class Serving:
                 f"train with serving at {self.party} (`predictions` of an estimator), or ask for the unprotected "
                 "prediction, which shows what never left the party",
             )
-        made, planned = self.made, self.plan.serving
+        made, planned = self.predictions_made, self.plan.serving
         if made >= planned:
             plan = f"{planned} were planned, and the ledger states the cost of those"
             if planned == 1:
@@ -143,7 +143,7 @@ class Serving:
         with self._alone():
             self.check()
             try:
-                yield Prediction(self.chain, self.job.active, self.made)
+                yield Prediction(self.chain, self.job.active, self.predictions_made)
             finally:
                 # The log of a finished run ends with the record of its end, or a later run takes it for unfinished.
                 self.chain.close_account()

@@ -27,7 +27,7 @@ def interval(task: Task, logits: Tensor, labels: Tensor, seed: int) -> tuple[flo
     Args:
         task: The task.
         logits: Logits of the held-out rows, float32 (n, outputs).
-        labels: Their labels, (n,).
+        labels: Labels of the held-out rows, (n,).
         seed: Seed of the resampling.
     """
     if len(labels) < 2:

@@ -57,8 +57,8 @@ def audit_features(
         """Shadows of a run are trained under the protections of that run, and serve all parties."""
         if classes is None:
             raise NotApplicable(NEEDS_ONE_PROCESS.format(job.active))
-        own = load_job(runs[name].path / "job.yaml")
-        return ShadowRoom(Run(own, runs[name], origin=folder, classes=classes))
+        run_job = load_job(runs[name].path / "job.yaml")
+        return ShadowRoom(Run(run_job, runs[name], origin=folder, classes=classes))
 
     # The undefended baseline of a run that releases once releases in every step.
     trained = {name: load_job(run.path / "job.yaml").train for name, run in runs.items()}
@@ -83,8 +83,8 @@ def audit_features(
                 with audit.skipping(party, [attack]):
                     for case in _granted(attack.needs, cases):
                         results = measure(attack(case.view, case.knowledge, seed), case, about, seed)
-                        own = name == RunKind.THIS_RUN and attack.needs == {Need.AUXILIARY_FEATURES}
-                        audit.results.extend(other_columns.compared(results, attack, case) if own else results)
+                        is_compared = name == RunKind.THIS_RUN and attack.needs == {Need.AUXILIARY_FEATURES}
+                        audit.results.extend(other_columns.compared(results, attack, case) if is_compared else results)
     return audit
 
 

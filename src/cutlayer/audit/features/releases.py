@@ -54,9 +54,9 @@ def released(job: Job, folder: RunFolder, party: str) -> list[Release]:
     _, rows, embeddings = last_release
     total, count = torch.zeros(embeddings.shape, dtype=torch.float64), torch.zeros(len(rows))
     for _, recorded in read_epochs(path):
-        own, sent = _joined(recorded, party)
-        index = torch.searchsorted(rows, own).clamp_max(len(rows) - 1)
-        same = rows[index] == own
+        recorded_rows, sent = _joined(recorded, party)
+        index = torch.searchsorted(rows, recorded_rows).clamp_max(len(rows) - 1)
+        same = rows[index] == recorded_rows
         total.index_add_(0, index[same], sent[same].double())
         count.index_add_(0, index[same], torch.ones(int(same.sum())))
     releases = [last_release]

@@ -72,7 +72,7 @@ class ShadowRoom:
         self.attacked = torch.from_numpy(np.concatenate(chosen))
         self.member = torch.arange(len(self.attacked)) < count
         rest = np.setdiff1d(np.arange(len(self.labels)), np.concatenate([*chosen, held_out]))
-        self.own = torch.from_numpy(np.sort(draw.permutation(rest)[:SHADOW_ROWS]))
+        self.shadow_rows = torch.from_numpy(np.sort(draw.permutation(rest)[:SHADOW_ROWS]))
 
     @property
     def epochs(self) -> int:
@@ -93,7 +93,7 @@ class ShadowRoom:
         top = self._final.joint.top.requires_grad_(False)
 
         def logits(simulated: Tensor, indices: Tensor) -> Tensor:
-            rest = {name: own[indices] for name, own in embeddings.items() if name != party}
+            rest = {name: embedding[indices] for name, embedding in embeddings.items() if name != party}
             result: Tensor = top({name: rest.get(name, simulated) for name in embeddings})
             return result
 
@@ -127,7 +127,7 @@ class ShadowRoom:
             shadow = self._shadows[key]
             return lambda rows: self._view(shadow, rows, party)
 
-        return Shadows(self.task, self.own, train, len(self.run.training))
+        return Shadows(self.task, self.shadow_rows, train, len(self.run.training))
 
     def _shadow(self, inside: Tensor, number: int) -> DefendedModel:
         """Train one shadow on some rows, by the job's schedule."""

@@ -102,5 +102,5 @@ def _values(job: Job, folder: RunFolder, party: str, column: str) -> npt.NDArray
     if (rows == ABSENT).any():
         got = f"{int((rows == ABSENT).sum())} of {len(rows)} without a row"
         raise ConfigError.expected(f"the table of {party} that was trained on, for report.subgroups", got)
-    taken = table.values(column).take(pa.array(rows)).to_pylist()
-    return np.array([MISSING if value is None else str(value)[:80] for value in taken])
+    values = table.values(column).take(pa.array(rows)).to_pylist()
+    return np.array([MISSING if value is None else str(value)[:80] for value in values])

@@ -52,14 +52,14 @@ def _table(report: Report) -> Table:
         (number("This run is", page_only=True), lambda model: _against(model, report)),
         *further,
         (Column("What it is", "text", page_only=True), lambda model: model.note),
-        own=_is_own,
+        highlight=_is_own,
         layout="stack",
     )
 
 
 def _value(report: Report) -> float | None:
-    own = next(filter(_is_own, report.utility.rows), None)
-    return own.metrics.get(report.utility.metric) if own else None
+    this_run = next(filter(_is_own, report.utility.rows), None)
+    return this_run.metrics.get(report.utility.metric) if this_run else None
 
 
 def _against(model: ModelUtility, report: Report) -> str:

@@ -88,11 +88,11 @@ async def answer(
         blame: Whether a late answer counts against its party.
     """
     ids = np.concatenate([question.ids for question in questions]) if len(questions) > 1 else questions[0].ids
-    asked = [asyncio.ensure_future(_look_up(model, peers, name, ids, deadline, blame)) for name in model.passives]
+    pending = [asyncio.ensure_future(_look_up(model, peers, name, ids, deadline, blame)) for name in model.passives]
     # The questions leave before this party computes its own part.
     await asyncio.sleep(0)
-    own, status = _own_part(model, questions)
-    lookups = dict(zip(model.passives, await asyncio.gather(*asked), strict=True))
+    active_embedding, status = _own_part(model, questions)
+    lookups = dict(zip(model.passives, await asyncio.gather(*pending), strict=True))
     columns = [status if name == model.active else lookups[name].status for name in model.parties]
     statuses = np.stack(columns, axis=1)
     present = effective = statuses == Status.PRESENT
@@ -100,7 +100,7 @@ async def answer(
     if not whole:
         effective = model.effective(present)
         statuses = np.where(present & ~effective, np.uint8(Status.DROPPED), statuses)
-    embeddings = {name: own if name == model.active else lookups[name].embedding for name in model.parties}
+    embeddings = {name: active_embedding if name == model.active else lookups[name].embedding for name in model.parties}
     predicted = model.answer(embeddings, effective).numpy()
     scores = as_columns(model.task, predicted)
     model.drift.add_scores(scores if whole else scores[effective.all(axis=1)])
@@ -160,7 +160,7 @@ def _own_part(model: ServedModel, questions: Sequence[Question]) -> tuple[Tensor
     rows = np.concatenate([question.rows for question in questions])
     if model.active not in model.parties:
         return torch.zeros(len(rows), 0), np.zeros(len(rows), dtype=np.uint8)
-    codes, numbers = model.own(rows)
+    codes, numbers = model.own_columns(rows)
     known, start = rows != ABSENT, 0
     for question in questions:
         end = start + len(question)

@@ -64,7 +64,7 @@ class Reference:
         self._shares, self._trained_below = (
             c / len(values) for c in (self._counted(ascending), self._below(ascending))
         )
-        self._enough = len(values) >= MIN_REFERENCE
+        self._is_large = len(values) >= MIN_REFERENCE
         self._served, self._served_below = np.zeros(self._size, dtype=np.int64), np.zeros(len(self._points))
         self._trained_rows = len(values)
 
@@ -90,7 +90,7 @@ class Reference:
     @property
     def psi(self) -> float | None:
         """The statistic; `None` before enough rows were served, or where too few were in the training."""
-        if self.rows < MIN_ROWS or not self._enough:
+        if self.rows < MIN_ROWS or not self._is_large:
             return None
         served, trained = np.maximum(self._served / self.rows, _FLOOR), np.maximum(self._shares, _FLOOR)
         return float(((served - trained) * np.log(served / trained)).sum())
@@ -183,12 +183,12 @@ class ColumnDrift:
             reference.add(values)
 
 
-def shown(references: Sequence[Reference]) -> list[Mapping[str, object]]:
+def drift_rows(references: Sequence[Reference]) -> list[Mapping[str, object]]:
     """Drift for the page, the greatest first; what has too few rows last."""
-    ordered = sorted(references, key=lambda each: -1.0 if each.psi is None else each.psi, reverse=True)
+    ordered = sorted(references, key=lambda column: -1.0 if column.psi is None else column.psi, reverse=True)
     return [
-        {"of": each.name, "psi": each.psi, "ks": each.ks, "ks_limit": each.ks_limit, "rows": each.rows}
-        for each in ordered
+        {"of": column.name, "psi": column.psi, "ks": column.ks, "ks_limit": column.ks_limit, "rows": column.rows}
+        for column in ordered
     ]
 
 

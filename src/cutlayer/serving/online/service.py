@@ -58,7 +58,7 @@ class PredictionService:
             Refused: with the HTTP status and the reason.
         """
         began = time.perf_counter()
-        batcher = self.versions.current  # once: what is switched meanwhile does not concern this request
+        batcher = self.versions.current  # read once: a switch of versions meanwhile does not affect this request
         model = batcher.model
         request = parsed(PredictRequest, body)
         if len(request.ids) > self.config.http.max_rows:
@@ -88,8 +88,8 @@ class PredictionService:
             return Question(caller, *known)
         try:
             ids = digests_of(request.ids, model.id_rule)
-            given = checked_columns(request)
-            columns = None if given is None else model.encoded(given)
+            request_columns = checked_columns(request)
+            columns = None if request_columns is None else model.encoded(request_columns)
         except DataError as fault:
             raise Refused(422, str(fault)[:1000]) from None
         question = Question(caller, ids, model.find(ids), columns)

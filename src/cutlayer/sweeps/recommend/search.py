@@ -190,24 +190,26 @@ def _single(result: SweepResult) -> dict[str, Measured]:
     """Each candidate of a rung, on the rows that the search chooses by."""
     metrics = {str(trial.values["protection"]): metrics for trial, metrics in result.complete}
     baseline = metrics.get(UNDEFENDED)
-    return {name: _measured(own, baseline, _UTILITY) for name, own in metrics.items()}
+    return {name: _measured(value, baseline, _UTILITY) for name, value in metrics.items()}
 
 
-def _measured(own: TrialMetrics, baseline: TrialMetrics | None, rows: str) -> Measured:
-    utility = float(getattr(own, rows))
+def _measured(metrics: TrialMetrics, baseline: TrialMetrics | None, rows: str) -> Measured:
+    utility = float(getattr(metrics, rows))
     undefended = utility if baseline is None else float(getattr(baseline, rows))
-    return Measured(utility, undefended - utility, own.leak, own.excess, own.columns, own.where)
+    return Measured(utility, undefended - utility, metrics.leak, metrics.excess, metrics.columns, metrics.where)
 
 
-def _check(name: str, seeds: tuple[int, ...], own: SweepResult, undefended: SweepResult, limits: Limits) -> Checked:
+def _check(
+    name: str, seeds: tuple[int, ...], defended: SweepResult, undefended: SweepResult, limits: Limits
+) -> Checked:
     baselines = {trial.values["train.seed"]: metrics for trial, metrics in undefended.complete}
     pairs = [
         _measured(metrics, baselines[trial.values["train.seed"]], _TEST)
-        for trial, metrics in own.complete
+        for trial, metrics in defended.complete
         if trial.values["train.seed"] in baselines
     ]
     if len(pairs) < 2:
-        failed = (*own.failed, *undefended.failed)
+        failed = (*defended.failed, *undefended.failed)
         raise ConfigError(f"{name} cannot be checked with fresh seeds: {failed[0].reason if failed else 'no result'}")
     leaks, losses = [limits.leak(pair) for pair in pairs], [pair.loss for pair in pairs]
     mean = Measured(_mean([pair.utility for pair in pairs]), _mean(losses), _mean(leaks), _mean(leaks), None, "")
