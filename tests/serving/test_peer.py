@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, closing, suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -242,6 +243,27 @@ def test_what_leaves_each_party_is_in_its_trail(plain: Path, tmp_path: Path) -> 
         (path,) = (tmp_path / name).glob("*.jsonl")
         kinds[name] = [line.entry["kind"] for line in read_lines(path) if "kind" in line.entry]
     assert kinds == {ACTIVE: ["lookup"], "telco": ["offer", "looked_up"]}
+
+
+def test_what_reaches_nobody_has_not_left(plain: Path, tmp_path: Path) -> None:
+    """A line a second for as long as an outage lasts, of offers that nobody received, was in the trail."""
+    with closing(socket.socket()) as nobody:
+        nobody.bind(("127.0.0.1", 0))  # and does not listen
+
+        async def check() -> None:
+            async with passive(plain, "telco", f"127.0.0.1:{nobody.getsockname()[1]}") as service:
+                service.trail = Trail(tmp_path / "telco", {"party": "telco"})
+                task = asyncio.create_task(service.run())
+                deadline = time.monotonic() + PATIENCE
+                while service._outages != {"UNAVAILABLE"}:
+                    assert time.monotonic() < deadline
+                    await asyncio.sleep(0.01)
+                await asyncio.sleep(0.5)
+                task.cancel()
+                service.trail.close()
+
+        asyncio.run(check())
+    assert not [*tmp_path.glob("telco/*.jsonl")]
 
 
 def test_a_message_that_breaks_the_protocol_ends_the_stream_and_not_the_passive_party(plain: Path) -> None:

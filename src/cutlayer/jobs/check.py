@@ -21,6 +21,9 @@ from cutlayer.results.run import RunKind
 from cutlayer.training.comparisons import alternative_job, compared_jobs
 from cutlayer.training.run_ledger import chain_of
 
+HIDING_LENGTHS = frozenset({"iso_noise", "marvell", "max_norm"})
+"""Protections under which the length of a gradient says hardly anything of its row (tests/parties/test_weights.py)."""
+
 
 def check_job(job: Job, only: str | None = None) -> None:
     """Validate models, protections, attacks and privacy budgets of a job.
@@ -328,6 +331,13 @@ def notes_of(job: Job) -> tuple[str, ...]:
         notes.append(
             f"alignment: plain shows {job.active} a digest of every id of the other parties, and with it all ids that "
             "can be guessed; write alignment: psi for parties in processes of their own"
+        )
+    owner = job.parties[job.active]
+    if owner.weight is not None and _sends_gradients(job) and not HIDING_LENGTHS & {*owner.protections}:
+        hiding = ", ".join(sorted(HIDING_LENGTHS))
+        notes.append(
+            f"{job.active}.weight: a row's weight multiplies its cut gradient, so that passive parties can read the "
+            f"column {owner.weight!r} by the length; train.release: once sends none, and {hiding} hide it"
         )
     for name in job.parties:
         chain = chain_of(job, name)

@@ -19,7 +19,9 @@ def headline(report: Report) -> str:
     matrix = matrix_of(report)
     worst, before = matrix.worst(RunKind.THIS_RUN), matrix.worst(RunKind.UNDEFENDED)
     if worst is None:
-        return "No attack was run, so this report says nothing about what leaks"
+        if not report.features:
+            return "No attack was run, so this report says nothing about what leaks"
+        return f"No attack on labels was run, so this report says nothing about what leaks of them{_features(report)}"
     now = _now(report, matrix, worst)
     sentence = f"the partners {now}"
     if before is not None:

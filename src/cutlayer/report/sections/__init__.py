@@ -56,7 +56,7 @@ def verdict(report: Report) -> str:
     matrix = matrix_of(report)
     worst, baseline = matrix.worst(RunKind.THIS_RUN), matrix.worst(RunKind.UNDEFENDED)
     if worst is None:
-        return "No leak was measured in this run"
+        return "No leak of labels was measured in this run"
     label_free = {*worst.parties} <= {*label_free_parties(report)}
     how = "compute from their" if worst.together else "computes from its"
     needed = condition(worst.knowledge)

@@ -24,7 +24,7 @@ from cutlayer.channel.trail import Trail
 from cutlayer.errors import DataError, Diverged, PeerLost, ProtocolError
 from cutlayer.serving.online.audit_log import AuditLog, ids_digest
 from cutlayer.serving.online.features import checked_ids
-from cutlayer.serving.online.link import ACCEPTED, KEEPALIVE, LIMITS, METHOD, SERVICE, message, until_invalid
+from cutlayer.serving.online.link import ACCEPTED, KEEPALIVE, LIMITS, METHOD, SERVICE, connect, message, until_invalid
 from cutlayer.serving.online.releases import OnlineReleases, Released
 from cutlayer.serving.online.sample import ServedSample
 from cutlayer.serving.online.status import Status
@@ -137,7 +137,11 @@ class PassiveService:
             await until_invalid(self.security, certificate)
 
     async def _converse(self, channel: Any, watch: asyncio.Task[None]) -> None:
-        """Offer the part, and answer until the stream ends or the other certificate no longer holds."""
+        """Offer the part, and answer until the stream ends or the other certificate no longer holds.
+
+        Not before there is a connection: the trail has what left, and an offer that reaches nobody does not leave.
+        """
+        await connect(channel)
         metadata = ((FROM, self.party.encode()), (TO, self.active.encode()), (WIRE, str(WIRE_VERSION)))
         call = channel.stream_stream(f"/{SERVICE}/{METHOD}")(metadata=metadata)
         watch.add_done_callback(lambda _: call.cancel())

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from scipy import stats
 
 from cutlayer.config import Job
+from cutlayer.durable import make_folder
 from cutlayer.errors import ConfigError, RunFolderError
 from cutlayer.jobs.execute import Progress
 from cutlayer.jobs.forecast import forecast
@@ -81,7 +82,7 @@ def recommend(request: Request, keys: Keys, progress: Progress) -> Recommendatio
     if names == [UNDEFENDED]:
         raise ConfigError(f"no protection fits the job and the guarantee: {by_reason(candidates.left_out)}")
     forecast(candidates.job({"protection": UNDEFENDED}))
-    request.out.mkdir(parents=True, exist_ok=True)
+    make_folder(request.out)
     return _Search(request, candidates, keys, progress).run(names)
 
 
@@ -155,7 +156,7 @@ class _Search:
         space = space_of([Choices(path, values) for path, values in varied.items()], base.train.seed)
         folder = f"{stage}-{hashlib.blake2b(repr(space.varied).encode(), digest_size=4).hexdigest()}"
         plan = Plan(self.request.file, space.varied, self.request.out / folder, storage=self.storage)
-        plan.out.mkdir(exist_ok=True)
+        make_folder(plan.out)
         identity = {**identity_of(base, space, LeakKind.ALL), "--epochs": str(epochs)}
         study = open_study(self.storage, f"cutlayer recommend: {base.name}: {folder}", identity)
         shared = SharedTrials(study, space, space.points or 0)
