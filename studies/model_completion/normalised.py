@@ -51,7 +51,7 @@ _RUNAWAY = 2.0
 """Times the undefended norm from which on a norm counts as having run away."""
 _COMPARED = {
     GROUP_NORM.group: (BATCH_NORM.group, GROUP_NORM.group),
-    NO_NORM.group: (NO_NORM.group, BATCH_NORM.group),
+    NO_NORM.group: (BATCH_NORM.group, NO_NORM.group),
 }
 """Networks that are compared, by the section that has the claims: the one that may reveal more first."""
 _COLUMNS = {
@@ -73,7 +73,8 @@ _TEXT = (
 _TEXTS = {
     BATCH_NORM.group: _TEXT,
     GROUP_NORM.group: "The same network with group normalisation, on the same rows.",
-    NO_NORM.group: "The same network without normalisation, with biases in its place, on the same rows.",
+    NO_NORM.group: "The same network without normalisation, with biases in its place, on the same rows. It learns less "
+    "in these steps, which leaves a completion less to read.",
 }
 
 

@@ -93,8 +93,9 @@ _ELSEWHERE = Table(
         (
             "DIMIP hides and keeps what the party adds",
             "no normalisation below the cut, so that norms run away",
-            "[model completion](model-completion.md), batch and group norm",
-            "another one: norms stay bounded, and the completed model far above chance, after 110 steps",
+            "[model completion](model-completion.md), batch, group and no norm",
+            "another one: after 110 steps norms have not run away without normalisation either, and a completion gets "
+            "more with it than without",
         ),
         (
             "completion with 40 labels of each class on MNIST ends near training on all labels",

@@ -237,7 +237,7 @@ def test_the_page_judges_batch_normalisation_by_its_own_trainings(tmp_path: Path
     assert all("| 0.000 ± 0.000 more |" in line for line in compared)
     without = [replace(result, group=NO_NORM.group) for result in made_up(values)]
     last = page_of(ModelCompletionStudy(), [*normalised, *without], tmp_path / "without")
-    compared = [line for line in last.splitlines() if "from no normalisation than from batch norm" in line]
+    compared = [line for line in last.splitlines() if "from batch norm than from no normalisation" in line]
     assert len(compared) == len(values)
     alone_there = page_of(ModelCompletionStudy(), made_up(as_in_the_paper()), tmp_path / "one")
     assert BATCH_NORM.group not in alone_there
