@@ -120,9 +120,9 @@ class RunStore:
             self._check_never_made()
             return []
         with self._open() as database:
-            return _latest(self._checked(database))
+            return _latest(self._checked_lines(database))
 
-    def before(self, words: Words) -> list[RunLine]:
+    def sharing_rows(self, words: Words) -> list[RunLine]:
         """The latest lines of the runs, of all parties, that share a row with some rows.
 
         Args:
@@ -173,7 +173,7 @@ class RunStore:
             self._check_never_made()
         with self._open() as database:
             database.execute("BEGIN IMMEDIATE")
-            lines = self._checked(database)
+            lines = self._checked_lines(database)
             if not self.head.exists():
                 write_whole(self.head, seal(_last_line(database)))
             self._check_marker(marker, database)
@@ -206,7 +206,7 @@ class RunStore:
             for start, end in chunks_of(len(words)):
                 stored.write(words[start:end].astype("<u8").tobytes())
 
-    def _checked(self, database: sqlite3.Connection) -> list[RunLine]:
+    def _checked_lines(self, database: sqlite3.Connection) -> list[RunLine]:
         """All lines, after a check of the chain and of the line that the file next to it names."""
         known, lines = self._known_head(), []
         previous = head_hash = ""

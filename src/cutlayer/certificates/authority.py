@@ -87,7 +87,7 @@ class Authority:
             write_whole(folder / "issued.json", json.dumps(record, indent=1) + "\n")
             write_whole(folder / "ca.pem", pem_of(certificate), PUBLIC)
         authority = cls(folder)
-        with authority._changed():
+        with authority._locked_record():
             authority._write_list()
             party_key = ec.generate_private_key(ec.SECP256R1())
             write_key(folder / f"{party}.key", party_key)
@@ -107,7 +107,7 @@ class Authority:
 
     def invite(self, party: str) -> None:
         """Allow a party to have a request signed."""
-        with self._changed():
+        with self._locked_record():
             self._record["invited"].setdefault(party, datetime.now(UTC).isoformat(timespec="seconds"))
 
     def sign(self, request: x509.CertificateSigningRequest, days: int, out: Path | None = None) -> Path:
@@ -125,8 +125,8 @@ class Authority:
             TrustError: the request is damaged, or of a party that was not invited, or that has a valid certificate of
                 another key.
         """
-        party = self._requested(request)
-        with self._changed():
+        party = self._requesting_party(request)
+        with self._locked_record():
             if party not in self._record["invited"]:
                 invited = ", ".join(self._record["invited"]) or "nobody"
                 raise TrustError.expected(f"a request of an invited party ({invited})", party, "see keys invite")
@@ -155,7 +155,7 @@ class Authority:
             got = "a revoked one" if entries else "none"
             raise TrustError.expected(f"a certificate of {party} to renew", got, "sign a request of that party instead")
         key = x509.load_pem_x509_certificate(entries[-1]["pem"].encode()).public_key()
-        with self._changed():
+        with self._locked_record():
             self._issue(party, key, days, out)
 
     def revoke(self, which: str) -> list[str]:
@@ -170,7 +170,7 @@ class Authority:
         Raises:
             TrustError: there is none.
         """
-        with self._changed():
+        with self._locked_record():
             entries = self._valid(which) or [e for e in self.certificates if e["serial"] == which and not e["revoked"]]
             if not entries:
                 raise TrustError.expected("a party with a valid certificate, or the serial number of one", which)
@@ -185,7 +185,7 @@ class Authority:
         now = datetime.now(UTC).isoformat(timespec="seconds")
         return [e for e in self.certificates if e["party"] == party and not e["revoked"] and e["until"] > now]
 
-    def _requested(self, request: x509.CertificateSigningRequest) -> str:
+    def _requesting_party(self, request: x509.CertificateSigningRequest) -> str:
         if not request.is_signature_valid:
             raise TrustError("the request is damaged: its signature does not match its key")
         if not isinstance(request.public_key(), ec.EllipticCurvePublicKey):
@@ -241,8 +241,8 @@ class Authority:
         write_whole(self.folder / "crl.pem", signed.public_bytes(serialization.Encoding.PEM), PUBLIC)
 
     @contextmanager
-    def _changed(self) -> Iterator[None]:
-        """Change the record while no other process does."""
+    def _locked_record(self) -> Iterator[None]:
+        """Lock the record against other processes, read it again, and save it at the end."""
         with locked(self.folder / "keys.lock", "cutlayer keys", wait=True):
             self._record = json.loads((self.folder / "issued.json").read_bytes())
             yield

@@ -200,7 +200,7 @@ class ServerLinks(Links):
         wire = caller.get(WIRE)
         if wire != str(WIRE_VERSION):
             self._refuse(context, "FAILED_PRECONDITION", f"expected wire format {WIRE_VERSION}, got {wire!r:.20}")
-        name = self._named(context, text_of(caller.get(FROM)), text_of(caller.get(TO)))
+        name = self._caller_name(context, text_of(caller.get(FROM)), text_of(caller.get(TO)))
         if self._greet_only:
             context.abort(grpc.StatusCode.UNAVAILABLE, f"{self._me} runs its preflight and opens no link")
         stream, run = self._streams[name], text_of(caller.get(RUN)) or ""
@@ -233,7 +233,7 @@ class ServerLinks(Links):
         """
         return isinstance(link, bytes) and bool(link) and link == self._links.get(name)
 
-    def _named(self, context: Any, name: str | None, wanted: str | None) -> str:
+    def _caller_name(self, context: Any, name: str | None, wanted: str | None) -> str:
         """Name of the caller: by its certificate, or as it states where links are not authenticated."""
         if self._security is not None:
             try:
@@ -252,7 +252,7 @@ class ServerLinks(Links):
             theirs, wire, more = decoded(request[: MAX_BYTES + 1])
         except ProtocolError as damage:
             self._refuse(context, "FAILED_PRECONDITION", str(damage))
-        name = self._named(context, more.get("sender"), more.get("receiver"))
+        name = self._caller_name(context, more.get("sender"), more.get("receiver"))
         problem = self._contract.problem(theirs, (WIRE_VERSION, wire), name)
         if problem:
             self._log(f"{name} at {_address_of(context)} cannot join: {problem}")

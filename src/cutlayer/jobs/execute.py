@@ -87,7 +87,7 @@ def execute(job: Job, out: Path, options: Options, progress: Progress) -> RunFol
     check_job(job)
     tables = {name: open_table(job, name, options.tables) for name in job.parties}
     with (
-        RunFolder.begun(out, job, resume=options.resume) as folder,
+        RunFolder.new_or_resumed(out, job, resume=options.resume) as folder,
         run_threads(job.train.threads, job.train.batch_size) as threads,
     ):
         try:

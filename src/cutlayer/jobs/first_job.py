@@ -119,7 +119,7 @@ def read_table(path: Path) -> TableSummary:
         DataError: It cannot be read.
     """
     delimiter = unusual_delimiter(path)
-    source = _opened(path, delimiter)
+    source = _open_source(path, delimiter)
     table = source.read(source.names)
     distinct = {name: int(pc.count_distinct(table.column(name)).as_py()) for name in source.names}
     texts = [name for name in source.names if is_text(table.column(name).type)]
@@ -132,7 +132,7 @@ def _distinct_folded(column: pa.ChunkedArray) -> int:
     return int(pc.count_distinct(alike).as_py())
 
 
-def _opened(path: Path, delimiter: str | None) -> Source:
+def _open_source(path: Path, delimiter: str | None) -> Source:
     config = validated(TableConfig, {"path": path, "delimiter": delimiter}, "table")
     return open_source(config, path.name, path.name)
 
@@ -140,7 +140,7 @@ def _opened(path: Path, delimiter: str | None) -> Source:
 def label_of(job: FirstJob) -> ColumnProfile:
     """What the label column is taken for: its classes, and what is odd about them."""
     table = job.owner
-    column = _opened(table.path, table.delimiter).read([job.label]).column(job.label)
+    column = _open_source(table.path, table.delimiter).read([job.label]).column(job.label)
     return label_profile(table.party, job.label, column, task_of(job), table.path.name)
 
 
@@ -156,7 +156,7 @@ def id_columns(tables: Sequence[TableSummary], named: Sequence[str] = ()) -> dic
         DataError: Nothing is named, and there is no column of one name whose values are all different.
     """
     if named:
-        return {table.path.name: _named(table, named) for table in tables}
+        return {table.path.name: _first_named(table, named) for table in tables}
     same = [name for name in tables[0].columns if all(name in table.columns for table in tables)]
     for alike in (str, _letters):  # the same name, then the same letters: Customer No and customer_no
         identifying = [
@@ -185,7 +185,7 @@ def _letters(name: str) -> str:
     return re.sub(r"[\W_]+", "", name).lower()
 
 
-def _named(table: TableSummary, named: Sequence[str]) -> str:
+def _first_named(table: TableSummary, named: Sequence[str]) -> str:
     for name in named:
         if name in table.columns:
             return name

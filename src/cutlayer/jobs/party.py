@@ -78,7 +78,7 @@ def _run_first(
     table = open_table(job, name, options.tables)
     processes = len(job.parties) * workers_here()
     with (
-        RunFolder.begun(out, job, resume=options.resume) as folder,
+        RunFolder.new_or_resumed(out, job, resume=options.resume) as folder,
         run_threads(job.train.threads, job.train.batch_size, processes=processes) as threads,
     ):
         while True:

@@ -87,12 +87,12 @@ def predict(job: Job, folder: RunFolder, out: Path, request: Request) -> Predict
     check_other_file(folder, out)
     models = Models.load(job, folder)
     absent = models.absent(request.absent)
-    with _opened(job, folder, models, absent, out.parent, request) as rows:
+    with _open_rows(job, folder, models, absent, out.parent, request) as rows:
         passives = [name for name in rows.features if name in job.passives]
         serving = servings(job, folder, {name: models.widths[name] for name in passives}, request.key)
-        with ExitStack() as held, score_file(out, models.task, rows.ids, [*models.encoders]) as writer:
-            counted = {name: held.enter_context(party.prediction()) for name, party in serving.items()}
-            _write(models, rows, counted, writer)
+        with ExitStack() as stack, score_file(out, models.task, rows.ids, [*models.encoders]) as writer:
+            open_predictions = {name: stack.enter_context(party.prediction()) for name, party in serving.items()}
+            _write(models, rows, open_predictions, writer)
             if not writer.rows:
                 raise AlignmentError.expected("rows that all parties have", "none", "or predict without some of them")
         predictions = {
@@ -113,7 +113,7 @@ class _Rows:
 
 
 @contextmanager
-def _opened(
+def _open_rows(
     job: Job, folder: RunFolder, models: Models, absent: Sequence[str], scratch: Path, request: Request
 ) -> Iterator[_Rows]:
     needed = [name for name in models.encoders if name not in absent]
@@ -170,10 +170,12 @@ def _test_rows(job: Job, folder: RunFolder, needed: Sequence[str]) -> _Rows:
     return _Rows(ids.type, needed, {}, windows())
 
 
-def _write(models: Models, rows: _Rows, counted: Mapping[str, Prediction], writer: ScoreWriter) -> None:
+def _write(models: Models, rows: _Rows, open_predictions: Mapping[str, Prediction], writer: ScoreWriter) -> None:
     first = 0
     for window in rows.windows:
-        embeddings = {name: _embeddings(models, name, window, first, counted.get(name)) for name in models.bottoms}
+        embeddings = {
+            name: _embeddings(models, name, window, first, open_predictions.get(name)) for name in models.bottoms
+        }
         present = {name: window.present.get(name, np.zeros(len(window), dtype=bool)) for name in models.bottoms}
         logits = answer_rows(models, embeddings, present)
         writer.write(window.ids, scores_of(models.task, logits), present)

@@ -269,7 +269,7 @@ def forecast_all_runs(job: Job, name: str, folder: Path, table: PartyTable, posi
     digests = gathered(table.digests, positions)
     words, chain = row_words(digests), chain_of(job, name)
     path = job.parties[name].secret or folder / f"{name}.key"
-    sharing = RunStore(path.parent / NAME).before(words)
+    sharing = RunStore(path.parent / NAME).sharing_rows(words)
     earlier = of_party(name, sharing)
     if not sharing:
         return

@@ -61,7 +61,7 @@ class RunFolder:
 
     @classmethod
     @contextmanager
-    def begun(cls, path: Path, job: Job, *, resume: bool) -> Iterator[RunFolder]:
+    def new_or_resumed(cls, path: Path, job: Job, *, resume: bool) -> Iterator[RunFolder]:
         """Create the folder of a job or open it to resume, lock it, and write the job into it.
 
         If the run fails before an epoch was saved and before a release that costs privacy, the folder is removed. After

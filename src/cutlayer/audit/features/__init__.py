@@ -141,7 +141,7 @@ def shadow_cases(job: Job, party: str, room: Callable[[], ShadowRoom]) -> list[C
     Raises:
         NotApplicable: The other parties ran elsewhere, or a party released once.
     """
-    shadows = _opened(job, room)
+    shadows = _open_room(job, room)
     return [Case(REPLAYED, shadows.view(party), Knowledge(shadow_rows=shadows.shadows(party)), shadows.member)]
 
 
@@ -151,7 +151,7 @@ def simulator_cases(job: Job, party: str, room: Callable[[], ShadowRoom]) -> lis
     Raises:
         NotApplicable: The other parties ran elsewhere, or a party released once.
     """
-    shadows = _opened(job, room)
+    shadows = _open_room(job, room)
     view, store = shadows.view(party), shadows.stores[party]
     indices = auxiliary_indices(len(view.rows), job.train.seed)
     known = Auxiliary(store.columns, indices, *store.gather(view.rows[indices]))
@@ -159,7 +159,7 @@ def simulator_cases(job: Job, party: str, room: Callable[[], ShadowRoom]) -> lis
     return [Case(REPLAYED, view, knowledge, store.gather(view.rows[known.unknown(len(view.rows))]))]
 
 
-def _opened(job: Job, room: Callable[[], ShadowRoom]) -> ShadowRoom:
+def _open_room(job: Job, room: Callable[[], ShadowRoom]) -> ShadowRoom:
     shadows = room()
     for other in job.passives:
         if job.train.releases_once(other):

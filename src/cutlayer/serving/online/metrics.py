@@ -118,7 +118,7 @@ class PassiveMetrics:
 
 
 @contextmanager
-def shown_metrics(address: str | None, metrics: PassiveMetrics) -> Iterator[str]:
+def serve_metrics(address: str | None, metrics: PassiveMetrics) -> Iterator[str]:
     """Show a passive party's metrics on the loopback; yields the address, or nothing where none is configured.
 
     Raises:
