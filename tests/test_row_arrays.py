@@ -79,7 +79,7 @@ def test_few_rows_stay_in_memory() -> None:
     rows = GrowingRows()
     for part in (np.arange(3), np.arange(2)):
         rows.add(part)
-    assert not is_mapped(rows.joined())
+    assert not is_mapped(rows.to_array())
     assert not is_mapped(row_array((10, 16), np.uint8))
 
 

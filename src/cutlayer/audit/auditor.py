@@ -218,32 +218,34 @@ class Auditor:
         """Exactly what the attack needs: the class shares of the training rows, and labels of rows drawn at random."""
         known: dict[int, int] = {}
         if Need.KNOWN_POSITIVE in needs:
-            known |= self._one_positive(steps, self._draw(epoch))
+            known |= self._one_positive(steps, self._generator(epoch))
         if Need.HINTS in needs:
-            known |= self._hints(steps, self._draw(epoch))
+            known |= self._hints(steps, self._generator(epoch))
         if Need.KNOWN_LABELS in needs:
-            known |= self._labels(torch.cat([step.rows_of(target) for step in steps]), self._draw(epoch))
+            known |= self._labels(torch.cat([step.rows_of(target) for step in steps]), self._generator(epoch))
         return knowledge_of(self.shares, self.task, known)
 
-    def _draw(self, epoch: int) -> np.random.Generator:
+    def _generator(self, epoch: int) -> np.random.Generator:
         return np.random.default_rng([self.seed, epoch])
 
-    def _one_positive(self, steps: Sequence[Step], draw: np.random.Generator) -> dict[int, int]:
+    def _one_positive(self, steps: Sequence[Step], generator: np.random.Generator) -> dict[int, int]:
         """One positive row of each step that has any."""
         groups = (step.rows[self.truth[step.rows]] for step in steps)
-        return {int(rows[int(draw.integers(len(rows)))]): 1 for rows in groups if len(rows)}
+        return {int(rows[int(generator.integers(len(rows)))]): 1 for rows in groups if len(rows)}
 
-    def _hints(self, steps: Sequence[Step], draw: np.random.Generator) -> dict[int, int]:
+    def _hints(self, steps: Sequence[Step], generator: np.random.Generator) -> dict[int, int]:
         """`HINTS` positive rows of each step, at most half of them (rounded up)."""
         groups = (step.rows[self.truth[step.rows]].numpy() for step in steps)
-        return {int(row): 1 for rows in groups for row in draw.permutation(rows)[: min(HINTS, (len(rows) + 1) // 2)]}
+        return {
+            int(row): 1 for rows in groups for row in generator.permutation(rows)[: min(HINTS, (len(rows) + 1) // 2)]
+        }
 
-    def _labels(self, rows: Tensor, draw: np.random.Generator) -> dict[int, int]:
+    def _labels(self, rows: Tensor, generator: np.random.Generator) -> dict[int, int]:
         """`KNOWN_PER_CLASS` of the rows of each class, at most half of them."""
         codes = self.truth[rows].long()
         groups = [(code, rows[codes == code].numpy()) for code in range(len(self.shares))]
         return {
             int(row): code
             for code, members in groups
-            for row in draw.permutation(members)[: min(KNOWN_PER_CLASS, len(members) // 2)]
+            for row in generator.permutation(members)[: min(KNOWN_PER_CLASS, len(members) // 2)]
         }

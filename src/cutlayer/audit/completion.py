@@ -161,12 +161,12 @@ def auxiliary_labels(truth: Tensor, training: Tensor, classes: int, seed: int) -
         Both kinds of knowledge; the second alone where few would be all.
     """
     per_class = max(AUXILIARY_PER_CLASS, -(-AUXILIARY // classes))
-    draw = np.random.default_rng([seed, Stream.COMPLETION_LABELS])
+    generator = np.random.default_rng([seed, Stream.COMPLETION_LABELS])
     codes = truth[training].long()
     few = {
         int(row): code
         for code in range(classes)
-        for row in draw.permutation(training[codes == code].numpy())[:per_class]
+        for row in generator.permutation(training[codes == code].numpy())[:per_class]
     }
     all_labels = Knowledge(known=dict(zip(training.tolist(), codes.tolist(), strict=True)))
     return (Knowledge(known=few), all_labels) if len(few) < len(training) else (all_labels,)

@@ -33,8 +33,8 @@ def departed_auc(run: Run, party: str, scores: Scores) -> float | None:
     """
     positives, reported = round(run.class_shares[1] * len(scores.rows)), run.reported
     if len(reported) > MAX_ROWS:
-        draw = np.random.default_rng([run.job.train.seed, Stream.OWN_COLUMNS, len(reported)])
-        reported = reported[torch.from_numpy(np.sort(draw.choice(len(reported), MAX_ROWS, replace=False)))]
+        generator = np.random.default_rng([run.job.train.seed, Stream.OWN_COLUMNS, len(reported)])
+        reported = reported[torch.from_numpy(np.sort(generator.choice(len(reported), MAX_ROWS, replace=False)))]
     truth = run.actual[reported]
     if party not in run.stores or not 0 < positives < len(scores.rows) or truth.all() or not truth.any():
         return None

@@ -110,8 +110,8 @@ def knowledge_of(shares: tuple[float, ...], task: Task, known: Mapping[int, floa
 
 def _with_labels(run: Run, truth: Tensor, rows: Tensor, count: int, draw: int) -> Knowledge:
     """Knowledge of so many rows' labels: one of each class first, from the rarest, then any; values are any."""
-    chance = np.random.default_rng([run.job.train.seed, Stream.KNOWN_LABELS, count, draw])
-    order = chance.permutation(len(rows))
+    generator = np.random.default_rng([run.job.train.seed, Stream.KNOWN_LABELS, count, draw])
+    order = generator.permutation(len(rows))
     real = truth.is_floating_point()
     labels = (truth[rows].double() if real else truth[rows].long()).numpy()[order]
     first = [] if real else _one_of_each(labels)

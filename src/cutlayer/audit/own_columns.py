@@ -94,9 +94,9 @@ def predict_from_columns(
         seed: Seed of the draw of rows and folds.
         trees: Whether to fit the trees, which take most of the time.
     """
-    draw = np.random.default_rng([seed, Stream.OWN_COLUMNS])
-    rows = training[torch.from_numpy(np.sort(draw.permutation(len(training))[:MAX_ROWS]))]
-    fold = draw.integers(FOLDS, size=len(rows))
+    generator = np.random.default_rng([seed, Stream.OWN_COLUMNS])
+    rows = training[torch.from_numpy(np.sort(generator.permutation(len(training))[:MAX_ROWS]))]
+    fold = generator.integers(FOLDS, size=len(rows))
     actual = truth[rows].long() if classes else truth[rows].double()
 
     model = _Logistic() if classes else Ridge(RIDGE)

@@ -35,11 +35,11 @@ def permuted_leak(scored: Iterable[Scores], truth: Tensor, seed: int) -> float:
     if not inferring:
         return math.nan
     rows = torch.unique(torch.cat([scores.rows for scores in inferring]))
-    draw = np.random.default_rng([seed, Stream.PERMUTED_LABELS])
+    generator = np.random.default_rng([seed, Stream.PERMUTED_LABELS])
     several = inferring[0].values.dim() == 2
     codes = truth[rows].numpy() if several else np.unique(truth[rows].numpy(), return_inverse=True)[1]
     # One order of the labels for all scores: those of related attacks are wrong about the same rows.
-    orders = np.stack([draw.permutation(codes) for _ in range(PERMUTATIONS)], axis=1)
+    orders = np.stack([generator.permutation(codes) for _ in range(PERMUTATIONS)], axis=1)
     largest = np.full(PERMUTATIONS, math.nan)
     for scores in inferring:
         permuted = orders[torch.searchsorted(rows, scores.rows).numpy()]

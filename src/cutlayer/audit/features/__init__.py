@@ -169,5 +169,5 @@ def _open_room(job: Job, room: Callable[[], ShadowRoom]) -> ShadowRoom:
 
 def auxiliary_indices(rows: int, seed: int) -> Tensor:
     """Indices of the auxiliary rows among `rows`, drawn at random, ascending: 1,000, or half if that is fewer."""
-    draw = np.random.default_rng([seed, Stream.AUXILIARY_ROWS])
-    return torch.from_numpy(np.sort(draw.permutation(rows)[: min(AUXILIARY_ROWS, rows // 2)]))
+    generator = np.random.default_rng([seed, Stream.AUXILIARY_ROWS])
+    return torch.from_numpy(np.sort(generator.permutation(rows)[: min(AUXILIARY_ROWS, rows // 2)]))

@@ -178,11 +178,11 @@ def measure_membership(scores: Scores, member: Tensor, about: Mapping[str, Any],
 
 def _r2_interval(errors: Tensor, spread: Tensor) -> tuple[float, float]:
     """Bootstrap 95 % interval of the mean R² over columns; rows are redrawn, the mean of each column stays."""
-    draw = np.random.default_rng(0)
+    generator = np.random.default_rng(0)
     n = len(errors)
     ratios = []
     for _ in range(REPEATS // _REPEATS_AT_A_TIME):
-        counts = torch.from_numpy(draw.multinomial(n, np.full(n, 1 / n), size=_REPEATS_AT_A_TIME)).double()
+        counts = torch.from_numpy(generator.multinomial(n, np.full(n, 1 / n), size=_REPEATS_AT_A_TIME)).double()
         ratios.append((1 - (counts @ errors) / (counts @ spread).clamp_min(1e-300)).mean(dim=1))
     low, high = torch.cat(ratios).quantile(torch.tensor([0.025, 0.975], dtype=torch.float64)).tolist()
     return low, high

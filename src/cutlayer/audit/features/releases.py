@@ -74,8 +74,8 @@ def _only_release(job: Job, folder: RunFolder, party: str) -> Release:
     if not loaded:
         raise NotApplicable(UNRECORDED.format(party))
     embeddings = loaded[0]["released"]
-    draw = np.random.default_rng([job.train.seed, Stream.RELEASED_ROWS])
-    chosen = torch.from_numpy(np.sort(draw.permutation(len(embeddings))[: job.parties[party].audit.rows]))
+    generator = np.random.default_rng([job.train.seed, Stream.RELEASED_ROWS])
+    chosen = torch.from_numpy(np.sort(generator.permutation(len(embeddings))[: job.parties[party].audit.rows]))
     return Release("the only release", chosen, embeddings[chosen].flatten(1))
 
 

@@ -65,14 +65,14 @@ class ShadowRoom:
 
     def _choose(self, training: Tensor) -> None:
         """Choose as many training as held-out rows to attack; all other rows, up to a bound, are the attacker's own."""
-        draw = np.random.default_rng([self.job.train.seed, Stream.SHADOW_ROWS])
+        generator = np.random.default_rng([self.job.train.seed, Stream.SHADOW_ROWS])
         held_out = self.run.reported.numpy()
         count = min(len(held_out), len(training) // 2, MAX_ATTACKED)
-        chosen = draw.permutation(training.numpy())[:count], draw.permutation(held_out)[:count]
+        chosen = generator.permutation(training.numpy())[:count], generator.permutation(held_out)[:count]
         self.attacked = torch.from_numpy(np.concatenate(chosen))
         self.member = torch.arange(len(self.attacked)) < count
         rest = np.setdiff1d(np.arange(len(self.labels)), np.concatenate([*chosen, held_out]))
-        self.shadow_rows = torch.from_numpy(np.sort(draw.permutation(rest)[:SHADOW_ROWS]))
+        self.shadow_rows = torch.from_numpy(np.sort(generator.permutation(rest)[:SHADOW_ROWS]))
 
     @property
     def epochs(self) -> int:
