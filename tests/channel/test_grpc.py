@@ -149,7 +149,7 @@ def test_silence_is_a_lost_peer():
 def test_waiting_is_repeated_with_the_address_that_the_peers_use(monkeypatch):
     monkeypatch.setattr("cutlayer.channel.grpc_server.REMINDER", 0.05)
     lines = []
-    with serve(HERE, "bank", ["telco"], "run", reached="bank.example:7070", notify=lines.append) as bank:
+    with serve(HERE, "bank", ["telco"], "run", public_address="bank.example:7070", notify=lines.append) as bank:
         bank.greeted["telco"] = "another job"
         with pytest.raises(PeerLost, match=r"lost telco: did not connect to bank\.example:7070 within 0\.3 s"):
             bank.wait_for_peers(timeout=0.3)
