@@ -201,12 +201,12 @@ class ReleaseLog:
     def _check_identity(self, header: Mapping[str, Any]) -> None:
         """Raise unless the log is of this job, these rows and this noise; a log without identity accepts any."""
         stated = {name: value for name, value in header.items() if name not in ("version", "folder")}
-        mine = {name: value for name, value in self.identity.items() if name != "folder"}
-        if mine and stated != mine:
-            if stated | {"rows": ""} == mine | {"rows": ""}:
+        expected = {name: value for name, value in self.identity.items() if name != "folder"}
+        if expected and stated != expected:
+            if stated | {"rows": ""} == expected | {"rows": ""}:
                 wanted = f"the common rows that the releases in {self.path} are of, in every party's table"
                 raise CheckpointError.expected(wanted, "other common rows", "restore them, or start a new run")
-            differing = ", ".join(sorted(name for name in stated | mine if stated.get(name) != mine.get(name)))
+            differing = ", ".join(sorted(name for name in stated | expected if stated.get(name) != expected.get(name)))
             raise CheckpointError.expected(
                 f"{self.path} of this job, rows and protections",
                 f"one of another {differing}",

@@ -153,14 +153,14 @@ class _CrossFit:
     def fit(self, *folds: int) -> None:
         """Score the rows of these folds."""
         for fold in folds:
-            others = self.fold != fold
-            if others.all() or len(np.unique(self.actual[others])) < 2:
+            train = self.fold != fold
+            if train.all() or len(np.unique(self.actual[train])) < 2:
                 continue  # nothing to predict, or nothing to fit
-            self.model.fit(self.x[others], self.actual[others])
+            self.model.fit(self.x[train], self.actual[train])
             if self.classes:
-                self.scores[np.ix_(~others, self.model.classes_)] = self.model.predict_proba(self.x[~others])
+                self.scores[np.ix_(~train, self.model.classes_)] = self.model.predict_proba(self.x[~train])
             else:
-                self.scores[~others, 0] = self.model.predict(self.x[~others])
+                self.scores[~train, 0] = self.model.predict(self.x[~train])
 
     def auc(self, rows: Tensor, truth: Tensor, fold: int | None = None) -> float:
         """AUC of the scores, of one fold or of all; `rows` are the row numbers, int64 (n,)."""

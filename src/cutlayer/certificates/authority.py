@@ -134,11 +134,11 @@ class Authority:
             if any(entry["revoked"] and entry["key"] == key for entry in self.certificates):
                 remedy = f"remove {party}.key there, and request again"
                 raise TrustError.expected(f"a new key of {party}", "one whose certificate was revoked", remedy)
-            others = [entry for entry in self._valid(party) if entry["key"] != key]
-            if others:
+            other_keys = [entry for entry in self._valid(party) if entry["key"] != key]
+            if other_keys:
                 remedy = f"if {party} lost it, run keys revoke {party} first"
                 raise TrustError.expected(
-                    f"no valid certificate of another key of {party}", others[0]["serial"], remedy
+                    f"no valid certificate of another key of {party}", other_keys[0]["serial"], remedy
                 )
             path = out or Path(f"{party}.pem")
             self._issue(party, request.public_key(), days, path)

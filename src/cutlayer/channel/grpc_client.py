@@ -171,14 +171,14 @@ class ClientLink(Links):
             answer = dict(connection.call.initial_metadata() or ())
         finally:
             hurry.cancel()
-        run, theirs = text_of(answer.get(RUN)), count_of(answer.get(NEXT))
+        run, peer_received = text_of(answer.get(RUN)), count_of(answer.get(NEXT))
         if not run:
             raise self._dialler.refusal(connection.call)
         if self.run and run != self.run:
             raise ProtocolError.expected(f"run {self.run} at {self._peer}", "another", "it was started anew; resume")
-        attachment = self._stream.attach(theirs)
+        attachment = self._stream.attach(peer_received)
         if attachment is None:
-            raise ProtocolError(f"{self._peer} cannot continue the link after {theirs} messages")
+            raise ProtocolError(f"{self._peer} cannot continue the link after {peer_received} messages")
         self.run = run
         connection.start(self._stream, attachment)
 

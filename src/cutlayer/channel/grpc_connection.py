@@ -99,8 +99,8 @@ class Dialler:
             answer = channel.unary_unary(f"/{SERVICE}/{GREET}")(greeting, timeout=timeout)
         except grpc.RpcError as error:
             raise self._failure(error) from None
-        theirs, wire, more = decoded(answer)
-        problem = self._transport.contract.problem(theirs, (WIRE_VERSION, wire), self._peer)
+        peer_contract, wire, more = decoded(answer)
+        problem = self._transport.contract.problem(peer_contract, (WIRE_VERSION, wire), self._peer)
         if problem or more.get("problem"):
             raise Unsuited(problem or f"{self._peer} says: {printable(more['problem'])}")
 

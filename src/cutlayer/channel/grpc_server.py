@@ -249,11 +249,11 @@ class ServerLinks(Links):
     def _greet(self, request: bytes, context: Any) -> bytes:
         """Answer with this party's side of the contract, and with why the caller cannot join."""
         try:
-            theirs, wire, more = decoded(request[: MAX_BYTES + 1])
+            peer_contract, wire, more = decoded(request[: MAX_BYTES + 1])
         except ProtocolError as damage:
             self._refuse(context, "FAILED_PRECONDITION", str(damage))
         name = self._caller_name(context, more.get("sender"), more.get("receiver"))
-        problem = self._contract.problem(theirs, (WIRE_VERSION, wire), name)
+        problem = self._contract.problem(peer_contract, (WIRE_VERSION, wire), name)
         if problem:
             self._log(f"{name} at {_address_of(context)} cannot join: {problem}")
         self.greeted[name] = problem

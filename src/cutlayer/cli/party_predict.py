@@ -124,7 +124,9 @@ def _table(private: PrivateFile, data: Path | None) -> TableConfig:
     return private.table
 
 
-def _lead(side: Side, job: Job, how: LinkOptions, out: Path, names: list[str] | tuple[()], *, as_json: bool) -> None:
+def _lead(
+    side: Side, job: Job, link_options: LinkOptions, out: Path, names: list[str] | tuple[()], *, as_json: bool
+) -> None:
     from cutlayer.jobs.links import open_server
     from cutlayer.parties.linked import driven
     from cutlayer.serving.between import ask, write_answered
@@ -133,9 +135,9 @@ def _lead(side: Side, job: Job, how: LinkOptions, out: Path, names: list[str] | 
     absent = checked_absent(names, [*side.model.record.widths], side.name)
     peers = [name for name in job.passives if name not in absent]
     if peers:
-        with open_server(job, how, peers=peers) as links:
+        with open_server(job, link_options, peers=peers) as links:
             links.wait_for_peers()
-            done = driven(ask(side, links.ports, absent), links, how.deadline)
+            done = driven(ask(side, links.ports, absent), links, link_options.deadline)
     else:
         raise ConfigError.expected("a passive party that is not absent", "none", "use cutlayer predict")
     rows = write_answered(side, done, out)
@@ -146,15 +148,15 @@ def _lead(side: Side, job: Job, how: LinkOptions, out: Path, names: list[str] | 
     Console().print(text, highlight=False, markup=False, soft_wrap=True)
 
 
-def _follow(side: Side, serving: Serving, job: Job, how: LinkOptions, *, as_json: bool) -> None:
+def _follow(side: Side, serving: Serving, job: Job, link_options: LinkOptions, *, as_json: bool) -> None:
     from cutlayer.jobs.links import make_client
     from cutlayer.parties.linked import driven
     from cutlayer.serving.between import answer
 
     serving.check()  # before the active party waits for an alignment
-    with make_client(job, side.name, how) as link:
-        link.open(how.timeout)
-        rows = driven(answer(side, serving, link.port), link, how.deadline)
+    with make_client(job, side.name, link_options) as link:
+        link.open(link_options.timeout)
+        rows = driven(answer(side, serving, link.port), link, link_options.deadline)
     planned = serving.plan.serving if serving.counted else None
     if as_json:
         emit(

@@ -210,15 +210,15 @@ def guess(tables: Sequence[TableSummary], ids: Mapping[str, str]) -> tuple[Table
 
 
 def _label(table: TableSummary, key: str) -> str | None:
-    others = [name for name in table.columns if name != key]
-    named = [name for name in others if LABEL_NAMES.search(name) and table.distinct[name] >= 2]
+    other_columns = [name for name in table.columns if name != key]
+    named = [name for name in other_columns if LABEL_NAMES.search(name) and table.distinct[name] >= 2]
     return named[0] if named else None
 
 
 def candidates(table: TableSummary, key: str) -> list[str]:
     """Columns that may be the label: likely names first, then those of few values."""
-    others = [name for name in table.columns if name != key and table.distinct[name] >= 2]
-    return sorted(others, key=lambda name: (not LABEL_NAMES.search(name), table.distinct[name]))
+    other_columns = [name for name in table.columns if name != key and table.distinct[name] >= 2]
+    return sorted(other_columns, key=lambda name: (not LABEL_NAMES.search(name), table.distinct[name]))
 
 
 def task_of(job: FirstJob) -> TaskKind:

@@ -143,7 +143,7 @@ def _lead(
     job: Job,
     local: Local,
     folder: RunFolder,
-    how: LinkOptions,
+    link_options: LinkOptions,
     options: Options,
     progress: Progress,
     threads: int,
@@ -152,12 +152,12 @@ def _lead(
     progress.stage(this_run.label)
     watcher = Watcher(job, folder, progress)
     recorder = Recorder(folder, local.name, watcher)
-    with open_server(job, how) as links:
+    with open_server(job, link_options) as links:
         # Before the party is made, so that a missing peer is named at once and not at the first message due from it.
         links.wait_for_peers()
         party = ActiveParty(job, local, links.ports, recorder)
         with _waiting_for(job, local.name), repeatable_kernels([local.device]):
-            outcome = driven(isolated(party.run(), local.starting_key, local.device), links, how.deadline)
+            outcome = driven(isolated(party.run(), local.starting_key, local.device), links, link_options.deadline)
     recorder.finished()
     record_active(folder, party)
     trained = Trained(
@@ -174,13 +174,13 @@ def _lead(
     conclude(job, folder, {this_run.label: summary}, [chance_reference(trained, truth)])
 
 
-def _follow(job: Job, local: Local, folder: RunFolder, how: LinkOptions) -> None:
-    with make_client(job, local.name, how) as link:
-        link.open(how.timeout)
+def _follow(job: Job, local: Local, folder: RunFolder, link_options: LinkOptions) -> None:
+    with make_client(job, local.name, link_options) as link:
+        link.open(link_options.timeout)
         party = PassiveParty(job, local, link.port)
         with _waiting_for(job, local.name), repeatable_kernels([local.device]):
             outcome: PassiveOutcome = driven(
-                isolated(party.run(), local.starting_key, local.device), link, how.deadline + GRACE
+                isolated(party.run(), local.starting_key, local.device), link, link_options.deadline + GRACE
             )
     record_passive(folder, party)
     folder.write_json("outcome.json", {"party": local.name, "device": described(local.device), **asdict(outcome)})

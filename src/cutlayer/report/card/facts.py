@@ -214,7 +214,7 @@ class Facts:
         ]
 
     @property
-    def who(self) -> str:
+    def tester(self) -> str:
         """Who tested, and when."""
         run = self.report.run
         return (
@@ -222,7 +222,7 @@ class Facts:
         )
 
     @property
-    def how(self) -> str:
+    def attacks_run(self) -> str:
         """Attacks that were run, and those that were not."""
         names = ", ".join(dict.fromkeys(result.attack for result in self.evidence))
         left = times(len(self.report.limits) + len(self.report.left_out), "attack")
@@ -239,14 +239,14 @@ class Facts:
         return "; ".join(sentences) or "not tested in this run"
 
     @property
-    def worst(self) -> str:
+    def strongest_attacks(self) -> str:
         """The strongest attack of every threat."""
         strongest = [result for result in self.evidence if result.strongest]
         sentences = [f"{result.threat} by {result.attacker}: {_metric_value(result)}" for result in strongest]
         return "; ".join(sentences) or "no attack was run"
 
     @property
-    def ratio(self) -> str:
+    def rows_to_parameters(self) -> str:
         """Training rows over parameters, by party."""
         rows = self.report.data.train
         parts = [

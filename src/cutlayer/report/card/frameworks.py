@@ -96,14 +96,14 @@ def _edpb(facts: Facts) -> Iterator[tuple[str, _Group]]:
     yield (
         "Tests of resistance: which, by whom, when, how, how far, result",
         {
-            "By whom and when": _measured(facts.who),
-            "How and how far": _measured(facts.how),
+            "By whom and when": _measured(facts.tester),
+            "How and how far": _measured(facts.attacks_run),
             "Inference of labels": _measured(facts.result("label inference")),
             "Inference of attributes": _measured(facts.result("attribute inference")),
             "Reconstruction and inversion": _measured(facts.result("reconstruction")),
             "Membership": _measured(facts.result("membership")),
             "Exfiltration of the model": _measured(facts.result("model completion")),
-            "Rows to parameters": _computed(facts.ratio),
+            "Rows to parameters": _computed(facts.rows_to_parameters),
             "Extraction of personal data from the model insignificant?": None,
             "Extraction by queries to the model insignificant?": None,
         },
@@ -132,7 +132,7 @@ def _iso(facts: Facts) -> Iterator[tuple[str, _Group]]:
         "Identifiability",
         {
             "Maximum or average risk": _configured("maximum: the strongest attack counts, not the mean of all"),
-            "Adversarial testing": _measured(facts.how),
+            "Adversarial testing": _measured(facts.attacks_run),
             "Mitigation": _configured(facts.measures),
             "Re-evaluation": None,
         },
@@ -163,7 +163,7 @@ def _cnil(facts: Facts) -> Iterator[tuple[str, _Group]]:
     yield (
         "Risks: sources, impacts, severity, likelihood",
         {
-            "Illegitimate access": _measured(facts.worst),
+            "Illegitimate access": _measured(facts.strongest_attacks),
             "Unwanted change": None,
             "Loss": None,
             "Severity and likelihood": None,
