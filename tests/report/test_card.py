@@ -24,7 +24,7 @@ from cutlayer.jobs.party import run_party
 from cutlayer.report import Report, render_html
 from cutlayer.report.build import build
 from cutlayer.report.card import PrivacyCard, annex_html, annex_markdown, build_card
-from cutlayer.report.card.facts import Facts
+from cutlayer.report.card.facts import CardFacts
 from cutlayer.report.card.subgroups import shown_groups, subgroups_of
 from cutlayer.report.evidence import evidence_of, learns_of
 from cutlayer.report.grading import rebuilding
@@ -122,11 +122,11 @@ def test_a_run_without_protections_is_its_own_undefended_run(card: PrivacyCard) 
 @pytest.mark.parametrize("event", [LabelFree(), NoFormalGuarantee("the run stops early")])
 def test_a_release_without_labels_is_a_measure_though_it_changes_no_message(event: Event) -> None:
     report = Report.model_validate(binary()).model_copy(update={"protections": (), "ledger": Ledger(())})
-    bare = Facts(report, (), (), ())
+    bare = CardFacts(report, (), (), ())
     assert not bare.protected
     assert (bare.mechanisms, bare.measures[:4]) == ("no protection", "none")
     entry = Entry("label_free", "bank", "labels", ("telco",), event)
-    facts = Facts(report.model_copy(update={"ledger": Ledger((entry,))}), (), (), ())
+    facts = CardFacts(report.model_copy(update={"ledger": Ledger((entry,))}), (), (), ())
     assert facts.protected
     for text in (facts.mechanisms, facts.measures):
         assert text.startswith("bank: label_free (protects labels) towards telco")
@@ -137,7 +137,7 @@ def test_how_gaussian_noise_is_drawn_is_stated_where_there_is_some(event: Event,
     report = Report.model_validate(binary())
     entry = Entry("label_dp", "bank", "labels", ("telco",), event)
     report = report.model_copy(update={"ledger": Ledger(entries=(entry,))})
-    facts = Facts(report, (), (), ())
+    facts = CardFacts(report, (), (), ())
     assert ("lattice" in facts.channels) is drawn
 
 
@@ -147,7 +147,7 @@ def test_a_supplied_key_is_beside_every_epsilon() -> None:
     for supplied in (True, False):
         run = report.run.model_copy(update={"reproducible_noise": supplied})
         known = report.model_copy(update={"run": run, "ledger": ledger})
-        assert ("not private" in Facts(known, (), (), ()).epsilon) is supplied
+        assert ("not private" in CardFacts(known, (), (), ()).epsilon) is supplied
         console = Console(file=io.StringIO(), width=200)
         print_story(known, console)
         assert ("not private" in console.file.getvalue()) is supplied  # type: ignore[attr-defined]
@@ -157,7 +157,7 @@ def test_what_nothing_protects_is_named_beside_what_a_protection_covers_without_
     report = Report.model_validate(binary())
     first, *others = [party.name for party in report.parties if party.role == "passive"]
     entry = Entry("nopeek", first, "features", ("bank",), NoFormalGuarantee("a penalty"))
-    facts = Facts(report.model_copy(update={"ledger": Ledger(entries=(entry,))}), (), (), ())
+    facts = CardFacts(report.model_copy(update={"ledger": Ledger(entries=(entry,))}), (), (), ())
     assert f"features of {first} towards bank: a penalty" in facts.unprotected
     assert f"features of {', '.join(others)} towards bank: the ledger has no entry" in facts.unprotected
     assert f"labels of bank towards {', '.join([first, *others])}: the ledger has no entry" in facts.unprotected
@@ -175,7 +175,7 @@ def test_a_party_that_releases_once_is_sent_gradients_in_warm_up_epochs(
 ) -> None:
     report = Report.model_validate(binary())
     parties = [party.model_copy(update={"released_once": True, "traffic": traffic}) for party in report.parties]
-    assert words in Facts(report.model_copy(update={"parties": parties}), (), (), ()).trust
+    assert words in CardFacts(report.model_copy(update={"parties": parties}), (), (), ()).trust
 
 
 @pytest.mark.parametrize(

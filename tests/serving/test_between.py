@@ -24,7 +24,7 @@ from cutlayer.parties.alignment import Alignment, Purpose
 from cutlayer.parties.drive import drive_together
 from cutlayer.parties.linked import driven
 from cutlayer.serving import Serving
-from cutlayer.serving.between import PART, Answered, Side, answer, ask, write_answered
+from cutlayer.serving.between import PART, PredictedRows, PredictionSide, answer, ask, write_answered
 from cutlayer.serving.predict import Request, predict
 from cutlayer.training.folder import RunFolder
 from tests.serving.runs import KEY, NOISY, tables, trained
@@ -53,8 +53,10 @@ def new_rows() -> dict[str, pa.Table]:
     return {**given, "telco": telco, "shop": given["shop"].filter(pa.array(np.array(given["shop"]["id"]) < 290))}
 
 
-def side(run: Trained, name: str, table: pa.Table, method: str = "plain", limits: LimitsConfig | None = None) -> Side:
-    opened = Side.open(*run, name, table, limits or LimitsConfig())
+def side(
+    run: Trained, name: str, table: pa.Table, method: str = "plain", limits: LimitsConfig | None = None
+) -> PredictionSide:
+    opened = PredictionSide.open(*run, name, table, limits or LimitsConfig())
     return replace(opened, alignment=Alignment(method, Purpose.PREDICT, processes=1))
 
 
@@ -64,7 +66,7 @@ def serving(run: Trained, name: str) -> Serving:
 
 def together(
     run: Trained, given: Mapping[str, pa.Table], absent: Sequence[str] = (), method: str = "plain"
-) -> tuple[Answered, dict[str, Any]]:
+) -> tuple[PredictedRows, dict[str, Any]]:
     """All sides in this thread."""
     present = [name for name in PASSIVES if name not in absent]
     ends = {name: link("bank", name, "r") for name in present}

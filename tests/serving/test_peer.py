@@ -25,7 +25,7 @@ from cutlayer.config import PrivateFile, validated
 from cutlayer.errors import PeerLost
 from cutlayer.serving.online.breaker import MAX_MISSES
 from cutlayer.serving.online.link import METHOD, SERVICE, message
-from cutlayer.serving.online.passive import Answered, PassiveService
+from cutlayer.serving.online.passive import LookupCounts, PassiveService
 from cutlayer.serving.online.process import active_service, listens_at
 from tests.serving.world import ACTIVE, PATIENCE, World, offline, passive, private, probabilities, world
 
@@ -298,7 +298,7 @@ def test_an_outage_and_its_end_are_reported_once(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     service = object.__new__(PassiveService)
-    service.party, service.active, service.address, service.answered = "telco", "bank", "127.0.0.1:1", Answered()
+    service.party, service.active, service.address, service.answered = "telco", "bank", "127.0.0.1:1", LookupCounts()
     service._outages = set()
     outcomes = ["lost", "lost", "connected", "lost", "lost", "end"]
 

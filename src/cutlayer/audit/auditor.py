@@ -58,7 +58,7 @@ class AttackTarget:
 
 
 @dataclass
-class Series:
+class LeakSeries:
     """Leak of one attack on one target over the epochs, with the scores of its worst epoch.
 
     Attributes:
@@ -104,7 +104,7 @@ class Auditor:
         self.task, self.attacks, self.active, self.seed = task, attacks, active, seed
         self.truth = where_equal(truth, 1) if task.kind == "binary" else truth
         self.shares = class_shares(rows_of(self.truth, training), task)
-        self.series: dict[AttackTarget, Series] = {}
+        self.series: dict[AttackTarget, LeakSeries] = {}
         self.skipped: dict[AttackTarget, str] = {}
 
     def take(self, epoch: int, steps: Mapping[str, Sequence[Step]]) -> dict[str, float]:
@@ -127,7 +127,7 @@ class Auditor:
                 self.skipped[key] = str(reason)
                 continue
             leak = leak_of(scores, self.truth)
-            series = self.series.setdefault(key, Series())
+            series = self.series.setdefault(key, LeakSeries())
             series.add(epoch, leak, scores)
             series.recorded[epoch] = sum(len(step.rows_of(key.target)) for step in view.steps)
             if key.target is not Target.LAYER:

@@ -17,7 +17,7 @@ from cutlayer.attacks.completion.base import CHUNK, Completion, CompletionAttack
 from cutlayer.attacks.knowledge import AUXILIARY, AUXILIARY_PER_CLASS, Knowledge
 from cutlayer.audit.attack_audit import AttackAudit
 from cutlayer.config import Job
-from cutlayer.data.streams import Stream
+from cutlayer.data.streams import RandomStream
 from cutlayer.models import BottomModel, build_bottom
 from cutlayer.parties.random_state import drawn_under
 from cutlayer.results.completion import CompletionResult, VariantValue
@@ -161,7 +161,7 @@ def auxiliary_labels(truth: Tensor, training: Tensor, classes: int, seed: int) -
         Both kinds of knowledge; the second alone where few would be all.
     """
     per_class = max(AUXILIARY_PER_CLASS, -(-AUXILIARY // classes))
-    generator = np.random.default_rng([seed, Stream.COMPLETION_LABELS])
+    generator = np.random.default_rng([seed, RandomStream.COMPLETION_LABELS])
     codes = truth[training].long()
     few = {
         int(row): code

@@ -7,7 +7,7 @@ import torch
 
 from cutlayer.attacks.label.base import Scores
 from cutlayer.audit.own_columns import MAX_ROUNDS, MAX_ROWS, STRENGTH, sparse_columns
-from cutlayer.data.streams import Stream
+from cutlayer.data.streams import RandomStream
 from cutlayer.kernels.logistic import fit_logistic
 from cutlayer.kernels.roc import roc_auc
 from cutlayer.training.trained import Run
@@ -33,7 +33,7 @@ def departed_auc(run: Run, party: str, scores: Scores) -> float | None:
     """
     positives, reported = round(run.class_shares[1] * len(scores.rows)), run.reported
     if len(reported) > MAX_ROWS:
-        generator = np.random.default_rng([run.job.train.seed, Stream.OWN_COLUMNS, len(reported)])
+        generator = np.random.default_rng([run.job.train.seed, RandomStream.OWN_COLUMNS, len(reported)])
         reported = reported[torch.from_numpy(np.sort(generator.choice(len(reported), MAX_ROWS, replace=False)))]
     truth = run.actual[reported]
     if party not in run.stores or not 0 < positives < len(scores.rows) or truth.all() or not truth.any():

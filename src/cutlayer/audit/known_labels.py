@@ -15,7 +15,7 @@ from cutlayer.attacks.label.base import Scores
 from cutlayer.attacks.label.few_labels import fit_and_read
 from cutlayer.attacks.label.history import HistoryAttack, HistoryView, run_scores
 from cutlayer.audit.leak import Leak, leak_of
-from cutlayer.data.streams import Stream
+from cutlayer.data.streams import RandomStream
 from cutlayer.errors import NotApplicable
 from cutlayer.results.leaks import CurvePoint, LabelCurve
 from cutlayer.tasks import Task
@@ -110,7 +110,7 @@ def knowledge_of(shares: tuple[float, ...], task: Task, known: Mapping[int, floa
 
 def _with_labels(run: Run, truth: Tensor, rows: Tensor, count: int, draw: int) -> Knowledge:
     """Knowledge of so many rows' labels: one of each class first, from the rarest, then any; values are any."""
-    generator = np.random.default_rng([run.job.train.seed, Stream.KNOWN_LABELS, count, draw])
+    generator = np.random.default_rng([run.job.train.seed, RandomStream.KNOWN_LABELS, count, draw])
     order = generator.permutation(len(rows))
     real = truth.is_floating_point()
     labels = (truth[rows].double() if real else truth[rows].long()).numpy()[order]

@@ -17,7 +17,7 @@ from torch import Tensor
 from cutlayer.attacks.label.base import Scores
 from cutlayer.audit.leak import leak_of
 from cutlayer.data.store import Store
-from cutlayer.data.streams import Stream
+from cutlayer.data.streams import RandomStream
 from cutlayer.kernels.logistic import LogisticModel, Matrix, fit_logistic
 from cutlayer.kernels.roc import auc_difference
 
@@ -94,7 +94,7 @@ def predict_from_columns(
         seed: Seed of the draw of rows and folds.
         trees: Whether to fit the trees, which take most of the time.
     """
-    generator = np.random.default_rng([seed, Stream.OWN_COLUMNS])
+    generator = np.random.default_rng([seed, RandomStream.OWN_COLUMNS])
     rows = training[torch.from_numpy(np.sort(generator.permutation(len(training))[:MAX_ROWS]))]
     fold = generator.integers(FOLDS, size=len(rows))
     actual = truth[rows].long() if classes else truth[rows].double()

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from cutlayer.attacks.label.base import Scores
-from cutlayer.data.streams import Stream
+from cutlayer.data.streams import RandomStream
 from cutlayer.kernels.concordance import permuted_concordances
 from cutlayer.kernels.roc import permuted_macro_aucs
 
@@ -35,7 +35,7 @@ def permuted_leak(scored: Iterable[Scores], truth: Tensor, seed: int) -> float:
     if not inferring:
         return math.nan
     rows = torch.unique(torch.cat([scores.rows for scores in inferring]))
-    generator = np.random.default_rng([seed, Stream.PERMUTED_LABELS])
+    generator = np.random.default_rng([seed, RandomStream.PERMUTED_LABELS])
     several = inferring[0].values.dim() == 2
     codes = truth[rows].numpy() if several else np.unique(truth[rows].numpy(), return_inverse=True)[1]
     # One order of the labels for all scores: those of related attacks are wrong about the same rows.

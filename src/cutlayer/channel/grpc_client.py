@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
 from cutlayer.channel.address import check_loopback
-from cutlayer.channel.codec import DEFAULT_LIMITS, WIRE_VERSION, Limits
+from cutlayer.channel.codec import DEFAULT_LIMITS, WIRE_VERSION, FrameLimits
 from cutlayer.channel.grpc_connection import Connection, Dialler, Unsuited, refused
 from cutlayer.channel.grpc_link import (
     CLOSING,
@@ -48,7 +48,13 @@ class ClientLink(Links):
     """
 
     def __init__(
-        self, address: str, me: str, peer: str, limits: Limits = DEFAULT_LIMITS, timeout: float = 60.0, **options: Any
+        self,
+        address: str,
+        me: str,
+        peer: str,
+        limits: FrameLimits = DEFAULT_LIMITS,
+        timeout: float = 60.0,
+        **options: Any,
     ) -> None:
         transport = Transport(**options)
         if transport.security is None:
@@ -248,7 +254,7 @@ def connect(
     address: str,
     me: str,
     peer: str,
-    limits: Limits = DEFAULT_LIMITS,
+    limits: FrameLimits = DEFAULT_LIMITS,
     timeout: float = 60.0,
     **options: Any,
 ) -> ClientLink:

@@ -15,7 +15,7 @@ import grpc
 from cryptography import x509
 
 from cutlayer.channel.address import check_loopback, split_address
-from cutlayer.channel.codec import DEFAULT_LIMITS, WIRE_VERSION, Limits
+from cutlayer.channel.codec import DEFAULT_LIMITS, WIRE_VERSION, FrameLimits
 from cutlayer.channel.contract import MAX_BYTES, decoded
 from cutlayer.channel.grpc_link import (
     CLOSING,
@@ -59,7 +59,7 @@ class ServerLinks(Links):
         me: str,
         peers: Collection[str],
         run: str,
-        limits: Limits,
+        limits: FrameLimits,
         timeout: float,
         transport: Transport,
         *,
@@ -301,7 +301,7 @@ def serve(
     me: str,
     peers: Collection[str],
     run: str,
-    limits: Limits = DEFAULT_LIMITS,
+    limits: FrameLimits = DEFAULT_LIMITS,
     timeout: float = 60.0,
     *,
     greet_only: bool = False,

@@ -12,7 +12,7 @@ from functools import partial
 import grpc
 
 from cutlayer.channel.chunks import END, Assembler, split_frame
-from cutlayer.channel.codec import Limits, decode, encode_parts
+from cutlayer.channel.codec import FrameLimits, decode, encode_parts
 from cutlayer.channel.frames import ACK_BYTES, ACK_FRAMES, FramesEnded, Inbox, Outbox, Replaced
 from cutlayer.channel.message import Message
 from cutlayer.channel.port import Port
@@ -87,7 +87,7 @@ class Stream:
     def __init__(
         self,
         peer: str,
-        limits: Limits,
+        limits: FrameLimits,
         timeout: float,
         *,
         reconnect: float = 0.0,

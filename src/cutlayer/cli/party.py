@@ -38,7 +38,7 @@ from cutlayer.cli.run import (
 from cutlayer.report.rounding import plain
 
 if TYPE_CHECKING:
-    from cutlayer.jobs.preflight import Check
+    from cutlayer.jobs.preflight import PreflightCheck
 
 Out = Annotated[
     Path | None,
@@ -109,7 +109,7 @@ def party(
     show_outcome(ran, as_json=json, trail=setup.links.trail)
 
 
-def show_checks(checks: Sequence[Check], *, as_json: bool) -> int:
+def show_checks(checks: Sequence[PreflightCheck], *, as_json: bool) -> int:
     """Show the checks of a preflight; returns the exit code."""
     ready = all(not check.problem for check in checks)
     if as_json:

@@ -17,7 +17,7 @@ from cutlayer.errors import ConfigError
 if TYPE_CHECKING:
     from cutlayer.config import Job, PrivateFile, TableConfig
     from cutlayer.jobs.links import LinkOptions
-    from cutlayer.serving.between import Side
+    from cutlayer.serving.between import PredictionSide
     from cutlayer.serving.release import Serving
     from cutlayer.training.folder import RunFolder
 
@@ -55,7 +55,7 @@ def party_predict(
     from cutlayer.channel.address import check_loopback
     from cutlayer.jobs.links import address_of
     from cutlayer.models import allowed_models
-    from cutlayer.serving.between import Side
+    from cutlayer.serving.between import PredictionSide
     from cutlayer.serving.release import Serving
     from cutlayer.training.folder import RunFolder
     from cutlayer.training.keys import read_key
@@ -74,7 +74,7 @@ def party_predict(
         allowed_models(*private.allow_models, *allow_model or ()),
         run_threads(trained.train.threads, 1, processes=len(trained.parties)),
     ):
-        side = Side.open(trained, folder, name, _table(private, data), private.limits)
+        side = PredictionSide.open(trained, folder, name, _table(private, data), private.limits)
         if name == trained.active and out is not None:
             _lead(side, checked_job, links, out, absent or (), as_json=json)
         else:
@@ -125,7 +125,7 @@ def _table(private: PrivateFile, data: Path | None) -> TableConfig:
 
 
 def _lead(
-    side: Side, job: Job, link_options: LinkOptions, out: Path, names: list[str] | tuple[()], *, as_json: bool
+    side: PredictionSide, job: Job, link_options: LinkOptions, out: Path, names: list[str] | tuple[()], *, as_json: bool
 ) -> None:
     from cutlayer.jobs.links import open_server
     from cutlayer.parties.linked import driven
@@ -148,7 +148,7 @@ def _lead(
     Console().print(text, highlight=False, markup=False, soft_wrap=True)
 
 
-def _follow(side: Side, serving: Serving, job: Job, link_options: LinkOptions, *, as_json: bool) -> None:
+def _follow(side: PredictionSide, serving: Serving, job: Job, link_options: LinkOptions, *, as_json: bool) -> None:
     from cutlayer.jobs.links import make_client
     from cutlayer.parties.linked import driven
     from cutlayer.serving.between import answer

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from cutlayer.config import SplitConfig
 from cutlayer.data.shuffling import permutation
-from cutlayer.data.streams import Stream
+from cutlayer.data.streams import RandomStream
 from cutlayer.errors import DataError
 from cutlayer.row_arrays import chosen, chunks_of, computed, row_array
 
@@ -75,7 +75,7 @@ def split_rows(n: int, split: SplitConfig, seed: int) -> Split:
     (7, 1, 2)
     """
     test, validation = _sizes(n, split)
-    order = permutation(n, seed, Stream.SPLIT)
+    order = permutation(n, seed, RandomStream.SPLIT)
     held_out = test + validation
     parts = order[held_out:], order[test:held_out], order[:test]
     for part in parts:

@@ -28,7 +28,7 @@ _PUBLIC = 0o644
 
 
 @dataclass(frozen=True)
-class Exported:
+class ExportedJob:
     """A job folder that was written.
 
     Attributes:
@@ -46,7 +46,7 @@ class Exported:
 
 def export_job(
     job: Job, out: Path, sites: Mapping[str, str] | None = None, *, route: Route = Route.AUTO, resume: str = ""
-) -> Exported:
+) -> ExportedJob:
     """Write a job folder for NVFlare 2.9 or newer.
 
     Args:
@@ -89,7 +89,7 @@ def export_job(
     for path, text in files.items():
         make_folder((out / path).parent)
         write_whole(out / path, text, _PUBLIC)
-    return Exported(name, tuple(files), site_of, _left_out(job))
+    return ExportedJob(name, tuple(files), site_of, _left_out(job))
 
 
 def public_job(job: Job, sites: Mapping[str, str]) -> Job:

@@ -25,7 +25,7 @@ FOLDER, PRIVATE, KEY, RUNS = "cutlayer", "party.yaml", "noise.key", "runs"
 
 
 @dataclass(frozen=True)
-class Agreement:
+class AgreedJob:
     """A job that a site takes part in.
 
     Attributes:
@@ -80,7 +80,7 @@ class Agreement:
         return ["party", str(self.folder / SHARED_JOB), *words, "--json", *(["--resume"] if resume else [])]
 
 
-def agreement(local: Path, kit: Path, name: str, submitted: Path, site: str) -> Agreement:
+def agreement(local: Path, kit: Path, name: str, submitted: Path, site: str) -> AgreedJob:
     """The job that a site has agreed to, if the submitted one is the same.
 
     Args:
@@ -106,7 +106,7 @@ def agreement(local: Path, kit: Path, name: str, submitted: Path, site: str) -> 
     party = next((name for name, stated in agreed.identities.items() if stated == f"{COMMON_NAME}{site}"), None)
     if party is None:
         raise ConfigError.expected(f"a party with identity {COMMON_NAME}{site} in the job", "none")
-    return Agreement(folder, agreed, party, kit)
+    return AgreedJob(folder, agreed, party, kit)
 
 
 def _differences(agreed: Job, submitted: Job) -> str:

@@ -16,7 +16,7 @@ from cutlayer.channel.followed import Follower
 from cutlayer.channel.transcript import LAYER_ROWS, Sampling, Step, Transcript
 from cutlayer.config import Job
 from cutlayer.models import tapped
-from cutlayer.parties.active_model import ActiveModel, Labels
+from cutlayer.parties.active_model import ActiveModel, TrainingLabels
 from cutlayer.parties.active_setup import ActiveSetup
 from cutlayer.parties.group_threads import GroupThreads, Learned
 from cutlayer.parties.groups import groups_of, joined, joined_by_name, parts_of
@@ -89,7 +89,7 @@ class ActiveStep:
         team, local, state = self.local.team, self.local, self.state
         if team is None:
             return
-        needs, labels = needs_of(local), Labels(self.setup.labels, self.setup.training_task, self.setup.weights)
+        needs, labels = needs_of(local), TrainingLabels(self.setup.labels, self.setup.training_task, self.setup.weights)
         shared = SharedLabels.of(labels)
         plain = {**shared.plain, "widths": self.setup.widths, "features": self.setup.store is not None}
         share_start(team, local, state, needs, shared.tensors, **plain)

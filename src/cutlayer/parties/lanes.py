@@ -18,7 +18,7 @@ from cutlayer.config import LimitsConfig
 from cutlayer.data.store import Store
 from cutlayer.errors import ProtocolError
 from cutlayer.models import BottomModel
-from cutlayer.parties.active_model import ActiveModel, Labels
+from cutlayer.parties.active_model import ActiveModel, TrainingLabels
 from cutlayer.parties.messages import checked_embedding, receive
 from cutlayer.parties.numbers import check_loss, check_own, check_received
 from cutlayer.parties.team import StepOrder, Team, together
@@ -209,7 +209,7 @@ class ActiveLanes(Lanes):
         model: ActiveModel,
         store: Store | None,
         widths: Mapping[str, int],
-        labels: Labels,
+        labels: TrainingLabels,
         **more: Any,
     ) -> None:
         super().__init__(**more)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from cutlayer.kernels.noise import derive
-from cutlayer.parties.active_model import Labels
+from cutlayer.parties.active_model import TrainingLabels
 from cutlayer.parties.lanes import BatchTensors, Needs
 from cutlayer.parties.local import Local
 from cutlayer.parties.numbers import check_own
@@ -165,7 +165,7 @@ class SharedLabels:
     plain: dict[str, Any]
 
     @classmethod
-    def of(cls, labels: Labels) -> SharedLabels:
+    def of(cls, labels: TrainingLabels) -> SharedLabels:
         """What `labels` restores."""
         task = labels.task
         optional = {
@@ -177,7 +177,7 @@ class SharedLabels:
         plain = {"kind": task.kind, "classes": list(task.classes), "center": task.center, "scale": task.scale}
         return cls({"labels": labels.values, **tensors}, {"task": plain})
 
-    def labels(self) -> Labels:
+    def labels(self) -> TrainingLabels:
         """The labels and the task."""
         plain, tensors = self.plain["task"], self.tensors
         task = Task(
@@ -188,7 +188,7 @@ class SharedLabels:
             tensors.get("transition"),
             tensors.get("class_weights"),
         )
-        return Labels(tensors["labels"], task, tensors.get("weights"))
+        return TrainingLabels(tensors["labels"], task, tensors.get("weights"))
 
 
 def step_bytes(order: StepOrder, team: Team, row: int) -> tuple[int, int]:

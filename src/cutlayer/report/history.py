@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from cutlayer.report import charts
 from cutlayer.report.charts import Series
-from cutlayer.report.matrix import Target, matrix_of, runs_of
+from cutlayer.report.matrix import LeakTarget, matrix_of, runs_of
 from cutlayer.report.section import LegendEntry
 from cutlayer.results.report import Report
 from cutlayer.results.run import EpochResult, RunKind
@@ -52,14 +52,14 @@ def legend(report: Report, drawn: Iterable[str]) -> tuple[LegendEntry, ...]:
     return tuple(entry for run, entry in entries if run in names)
 
 
-def targets_of(report: Report) -> tuple[Target, ...]:
+def targets_of(report: Report) -> tuple[LeakTarget, ...]:
     """The targets of the matrix, then those that only the history has."""
     targets = dict.fromkeys(matrix_of(report).targets)
     # A key of another form names no target; its values are in the document alone.
     keys = {key for epoch in report.history for key in epoch.leak if key.count("/") >= 2}
     for key in sorted(keys - {target.key for target in targets}):
         party, message, attack = key.rsplit("/", 2)
-        targets[Target(party, message, attack)] = None
+        targets[LeakTarget(party, message, attack)] = None
     return tuple(targets)
 
 

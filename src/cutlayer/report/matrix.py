@@ -13,7 +13,7 @@ STEPS = (0.05, 0.1, 0.2, 0.3, 0.4)
 
 
 @dataclass(frozen=True, order=True)
-class Target:
+class LeakTarget:
     """A target and an attack.
 
     Attributes:
@@ -51,11 +51,11 @@ class Matrix:
     """
 
     runs: Mapping[str, str]
-    targets: tuple[Target, ...]
-    cells: Mapping[tuple[str, Target], LeakResult]
+    targets: tuple[LeakTarget, ...]
+    cells: Mapping[tuple[str, LeakTarget], LeakResult]
     baselines: Mapping[str, Baseline]
 
-    def cell(self, run: str, target: Target) -> LeakResult | None:
+    def cell(self, run: str, target: LeakTarget) -> LeakResult | None:
         """The leak of one run at one target."""
         return self.cells.get((run, target))
 
@@ -87,7 +87,7 @@ def matrix_of(report: Report) -> Matrix:
     parties = [party.name for party in report.parties]
     attacks = list(dict.fromkeys(leak.attack for leak in report.leaks))
 
-    def order(target: Target) -> tuple[int, bool, int]:
+    def order(target: LeakTarget) -> tuple[int, bool, int]:
         known = target.party in parties
         index = parties.index(target.party) if known else len(parties)
         return index, target.message != "gradient", attacks.index(target.attack)
@@ -99,9 +99,9 @@ def matrix_of(report: Report) -> Matrix:
     return Matrix(runs, tuple(targets), cells, {baseline.party: baseline for baseline in report.baselines})
 
 
-def target_of(leak: LeakResult) -> Target:
+def target_of(leak: LeakResult) -> LeakTarget:
     """The target of a leak."""
-    return Target(leak.party, leak.message, leak.attack, leak.together)
+    return LeakTarget(leak.party, leak.message, leak.attack, leak.together)
 
 
 def runs_of(report: Report) -> tuple[str, ...]:

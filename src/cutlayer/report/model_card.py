@@ -23,7 +23,7 @@ from cutlayer.results.leaks import LeakResult
 from cutlayer.results.metric_names import name_of
 from cutlayer.results.run import RunKind
 from cutlayer.results.summary import Summary
-from cutlayer.serving.export import CARD, ENCODER, WEIGHTS, Architecture, Exported
+from cutlayer.serving.export import CARD, ENCODER, WEIGHTS, Architecture, ExportResult
 from cutlayer.serving.models import PartyModel
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import noise_key_path
@@ -31,7 +31,9 @@ from cutlayer.training.model_record import TrainedTask
 from cutlayer.version import __version__
 
 
-def model_card(job: Job, folder: RunFolder, model: PartyModel, architecture: Architecture, exported: Exported) -> str:
+def model_card(
+    job: Job, folder: RunFolder, model: PartyModel, architecture: Architecture, exported: ExportResult
+) -> str:
     """The card of an exported part.
 
     Args:
@@ -94,7 +96,7 @@ def _outputs(task: TrainedTask) -> str:
     return f"{reading}. The positive class is {negative}, of probability 1 / (1 + exp(z)), as in `cutlayer predict`."
 
 
-def _files(exported: Exported) -> Iterator[str]:
+def _files(exported: ExportResult) -> Iterator[str]:
     yield from (f"- `{name}`" for name in exported.files)
     yield from (f"- `{name}` was left out: {escaped(why)}" for name, why in exported.left_out.items())
 
@@ -214,7 +216,7 @@ def _care(party: str, model: PartyModel, *, active: bool) -> Iterator[str]:
     yield "- No protection acts on what these models compute: embeddings are as private as the columns they come from."
 
 
-def write_card(text: str, exported: Exported) -> None:
+def write_card(text: str, exported: ExportResult) -> None:
     """Write the card next to the other files."""
     path = exported.folder / CARD
     path.touch(mode=0o600)

@@ -37,7 +37,7 @@ PART = "new rows"
 
 
 @dataclass(frozen=True)
-class Side:
+class PredictionSide:
     """A party's own side of a prediction.
 
     Attributes:
@@ -55,7 +55,7 @@ class Side:
     alignment: Alignment = field(default_factory=Alignment)
 
     @classmethod
-    def open(cls, job: Job, folder: RunFolder, party: str, table: object, limits: LimitsConfig) -> Side:
+    def open(cls, job: Job, folder: RunFolder, party: str, table: object, limits: LimitsConfig) -> PredictionSide:
         """Load a party's part of a run, and open its table of new rows.
 
         Args:
@@ -94,7 +94,7 @@ class Side:
 
 
 @dataclass(frozen=True)
-class Answered:
+class PredictedRows:
     """What the active party has after a prediction.
 
     Attributes:
@@ -108,7 +108,7 @@ class Answered:
     contributed: tuple[str, ...]
 
 
-def answer(side: Side, serving: Serving, port: Port) -> Generator[Port, Message, int]:
+def answer(side: PredictionSide, serving: Serving, port: Port) -> Generator[Port, Message, int]:
     """The passive side: align, then release every common row once; returns the number of rows.
 
     Args:
@@ -142,7 +142,9 @@ def answer(side: Side, serving: Serving, port: Port) -> Generator[Port, Message,
     return store.rows
 
 
-def ask(side: Side, ports: Mapping[str, Port], absent: Sequence[str] = ()) -> Generator[Port, Message, Answered]:
+def ask(
+    side: PredictionSide, ports: Mapping[str, Port], absent: Sequence[str] = ()
+) -> Generator[Port, Message, PredictedRows]:
     """The active side: align, then ask for every common row, and answer with the top model.
 
     Args:
@@ -179,10 +181,10 @@ def ask(side: Side, ports: Mapping[str, Port], absent: Sequence[str] = ()) -> Ge
     order = np.argsort(aligned.positions)
     ids = side.table.ids(aligned.positions[order]).combine_chunks()
     contributed = tuple(name for name in widths if name not in absent)
-    return Answered(ids, torch.cat(logits)[torch.from_numpy(order)], contributed)
+    return PredictedRows(ids, torch.cat(logits)[torch.from_numpy(order)], contributed)
 
 
-def write_answered(side: Side, answered: Answered, out: Path) -> int:
+def write_answered(side: PredictionSide, answered: PredictedRows, out: Path) -> int:
     """Write the predictions as `predict` does, and return the number of rows.
 
     Args:
@@ -199,7 +201,7 @@ def write_answered(side: Side, answered: Answered, out: Path) -> int:
 
 
 def _compare_trainings(
-    side: Side, ports: Sequence[Port], width: int, widths: Mapping[str, int] | None = None
+    side: PredictionSide, ports: Sequence[Port], width: int, widths: Mapping[str, int] | None = None
 ) -> Generator[Port, Message, None]:
     """Compare the training that each party's part is of: parts of different ones give numbers without a meaning.
 
@@ -219,13 +221,13 @@ def _compare_trainings(
             raise ProtocolError.expected(wanted, theirs.fields["width"])
 
 
-def _bottom(side: Side) -> BottomModel:
+def _bottom(side: PredictionSide) -> BottomModel:
     if side.model.bottom is None:
         raise RunFolderError.expected(f"a bottom model of {side.name}", "none")
     return side.model.bottom
 
 
-def _top(side: Side) -> TopModel:
+def _top(side: PredictionSide) -> TopModel:
     if side.model.top is None:
         raise RunFolderError.expected(f"the top model at {side.name}", "none", "it is at the active party")
     return side.model.top

@@ -94,7 +94,7 @@ class Architecture(Document):
 
 
 @dataclass(frozen=True)
-class Exported:
+class ExportResult:
     """What an export left.
 
     Attributes:
@@ -136,7 +136,7 @@ class ExportedPart:
         return self.architecture.top.task.task
 
 
-def export_part(job: Job, model: PartyModel, out: Path, *, onnx: bool = False) -> Exported:
+def export_part(job: Job, model: PartyModel, out: Path, *, onnx: bool = False) -> ExportResult:
     """Write a party's part of a trained model.
 
     Args:
@@ -169,7 +169,7 @@ def export_part(job: Job, model: PartyModel, out: Path, *, onnx: bool = False) -
         why = program if isinstance(program, str) else _write_program(out / f"{name}{PROGRAM}", program)
         if why:
             left_out[f"{name}{PROGRAM}"] = why
-    return Exported(out, tuple(sorted(path.name for path in out.iterdir())), left_out)
+    return ExportResult(out, tuple(sorted(path.name for path in out.iterdir())), left_out)
 
 
 def load_part(folder: Path) -> ExportedPart:

@@ -24,7 +24,7 @@ from cutlayer.serving.aligned import MAX_WINDOW, AlignedRows, Window
 from cutlayer.serving.models import Models, embedding_of
 from cutlayer.serving.new_rows import NewRows
 from cutlayer.serving.online.patterns import patterns
-from cutlayer.serving.release import Prediction, servings
+from cutlayer.serving.release import OpenPrediction, servings
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.test_predictions import check_other_file, reported_ids
 
@@ -103,7 +103,7 @@ def predict(job: Job, folder: RunFolder, out: Path, request: Request) -> Predict
 
 
 @dataclass(frozen=True)
-class _Rows:
+class _OpenRows:
     """Aligned rows to predict, ready to be read."""
 
     ids: pa.DataType
@@ -115,7 +115,7 @@ class _Rows:
 @contextmanager
 def _open_rows(
     job: Job, folder: RunFolder, models: Models, absent: Sequence[str], scratch: Path, request: Request
-) -> Iterator[_Rows]:
+) -> Iterator[_OpenRows]:
     needed = [name for name in models.encoders if name not in absent]
     if not request.tables:
         yield _test_rows(job, folder, needed)
@@ -124,7 +124,7 @@ def _open_rows(
     with tempfile.TemporaryDirectory(prefix=".cutlayer-", dir=scratch) as path:
         aligned = AlignedRows(tables, Path(path), partial=request.partial)
         aligned.prepare()
-        yield _Rows(aligned.ids, aligned.features, aligned.lacking, aligned.windows())
+        yield _OpenRows(aligned.ids, aligned.features, aligned.lacking, aligned.windows())
 
 
 def _tables(
@@ -152,7 +152,7 @@ def _tables(
     return {name: NewRows(name, tables[name], job.parties[name].id, models.encoders.get(name)) for name in names}
 
 
-def _test_rows(job: Job, folder: RunFolder, needed: Sequence[str]) -> _Rows:
+def _test_rows(job: Job, folder: RunFolder, needed: Sequence[str]) -> _OpenRows:
     """The rows that the run is measured on, as they were encoded for it."""
     ids = reported_ids(folder)
     stores = {name: Store.open(folder.data(name)) for name in needed}
@@ -167,10 +167,12 @@ def _test_rows(job: Job, folder: RunFolder, needed: Sequence[str]) -> _Rows:
             yield Window(ids.slice(first, len(rows)).combine_chunks(), columns, present)
             first += len(rows)
 
-    return _Rows(ids.type, needed, {}, windows())
+    return _OpenRows(ids.type, needed, {}, windows())
 
 
-def _write(models: Models, rows: _Rows, open_predictions: Mapping[str, Prediction], writer: ScoreWriter) -> None:
+def _write(
+    models: Models, rows: _OpenRows, open_predictions: Mapping[str, OpenPrediction], writer: ScoreWriter
+) -> None:
     first = 0
     for window in rows.windows:
         embeddings = {
@@ -182,7 +184,7 @@ def _write(models: Models, rows: _Rows, open_predictions: Mapping[str, Predictio
         first += len(window)
 
 
-def _embeddings(models: Models, name: str, window: Window, first: int, prediction: Prediction | None) -> Tensor:
+def _embeddings(models: Models, name: str, window: Window, first: int, prediction: OpenPrediction | None) -> Tensor:
     """Embeddings (n, width) of a window at the active party; zeros for rows that the party does not have."""
     bottom = models.bottoms[name]
     embedding = torch.zeros(1, bottom.width).expand(len(window), -1)

@@ -28,7 +28,7 @@ Embed = Callable[[Tensor], Tensor]
 """Runs the bottom model on some of the rows asked for, int64 (m,) -> (m, width)."""
 
 
-class Prediction:
+class OpenPrediction:
     """A prediction that was counted: it releases every row once, in batches of the party's own numbering.
 
     Args:
@@ -133,7 +133,7 @@ class Serving:
             )
 
     @contextmanager
-    def prediction(self) -> Iterator[Prediction]:
+    def prediction(self) -> Iterator[OpenPrediction]:
         """Count a prediction, whose rows are released batch by batch while the context is open.
 
         Raises:
@@ -143,7 +143,7 @@ class Serving:
         with self._alone():
             self.check()
             try:
-                yield Prediction(self.chain, self.job.active, self.predictions_made)
+                yield OpenPrediction(self.chain, self.job.active, self.predictions_made)
             finally:
                 # The log of a finished run ends with the record of its end, or a later run takes it for unfinished.
                 self.chain.close_account()

@@ -24,7 +24,7 @@ from cutlayer.audit.features.shadow import ShadowRoom
 from cutlayer.config import Job
 from cutlayer.config.load import load_job
 from cutlayer.data.store import Store
-from cutlayer.data.streams import Stream
+from cutlayer.data.streams import RandomStream
 from cutlayer.errors import NotApplicable
 from cutlayer.models import build_bottom
 from cutlayer.parties.random_state import drawn_under
@@ -169,5 +169,5 @@ def _open_room(job: Job, room: Callable[[], ShadowRoom]) -> ShadowRoom:
 
 def auxiliary_indices(rows: int, seed: int) -> Tensor:
     """Indices of the auxiliary rows among `rows`, drawn at random, ascending: 1,000, or half if that is fewer."""
-    generator = np.random.default_rng([seed, Stream.AUXILIARY_ROWS])
+    generator = np.random.default_rng([seed, RandomStream.AUXILIARY_ROWS])
     return torch.from_numpy(np.sort(generator.permutation(rows)[: min(AUXILIARY_ROWS, rows // 2)]))

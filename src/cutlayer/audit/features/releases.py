@@ -11,7 +11,7 @@ from torch import Tensor
 
 from cutlayer.channel.transcript import Step, read_epochs
 from cutlayer.config import Job
-from cutlayer.data.streams import Stream
+from cutlayer.data.streams import RandomStream
 from cutlayer.errors import NotApplicable
 from cutlayer.parties.checkpoint import Checkpoints
 from cutlayer.training.folder import RunFolder
@@ -74,7 +74,7 @@ def _only_release(job: Job, folder: RunFolder, party: str) -> Release:
     if not loaded:
         raise NotApplicable(UNRECORDED.format(party))
     embeddings = loaded[0]["released"]
-    generator = np.random.default_rng([job.train.seed, Stream.RELEASED_ROWS])
+    generator = np.random.default_rng([job.train.seed, RandomStream.RELEASED_ROWS])
     chosen = torch.from_numpy(np.sort(generator.permutation(len(embeddings))[: job.parties[party].audit.rows]))
     return Release("the only release", chosen, embeddings[chosen].flatten(1))
 

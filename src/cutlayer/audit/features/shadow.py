@@ -18,7 +18,7 @@ from cutlayer.attacks.feature.base import FeatureView
 from cutlayer.attacks.knowledge import SHADOW_ROWS, Shadows, Simulation
 from cutlayer.data.batches import Schedule, evaluation_batches
 from cutlayer.data.store import Store
-from cutlayer.data.streams import Stream
+from cutlayer.data.streams import RandomStream
 from cutlayer.kernels.one_hot import one_hot_columns
 from cutlayer.models import build_bottom
 from cutlayer.parties.local import EVALUATION_ROWS, context_of
@@ -65,7 +65,7 @@ class ShadowRoom:
 
     def _choose(self, training: Tensor) -> None:
         """Choose as many training as held-out rows to attack; all other rows, up to a bound, are the attacker's own."""
-        generator = np.random.default_rng([self.job.train.seed, Stream.SHADOW_ROWS])
+        generator = np.random.default_rng([self.job.train.seed, RandomStream.SHADOW_ROWS])
         held_out = self.run.reported.numpy()
         count = min(len(held_out), len(training) // 2, MAX_ATTACKED)
         chosen = generator.permutation(training.numpy())[:count], generator.permutation(held_out)[:count]

@@ -19,7 +19,7 @@ _NONE = "none: no theorem holds for any message of this run"
 
 
 @dataclass(frozen=True)
-class Facts:
+class CardFacts:
     """Sentences about a run, each computed from its report.
 
     Attributes:

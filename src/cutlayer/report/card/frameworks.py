@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from cutlayer.report.card.facts import Facts
+from cutlayer.report.card.facts import CardFacts
 from cutlayer.results.privacy_card import CardField
 
 NIST, EDPB = "NIST SP 800-226", "EDPB Opinion 28/2024"
@@ -19,7 +19,7 @@ _Group = dict[str, tuple[str, str] | None]
 """The answer of each field with its origin; `None` is a blank."""
 
 
-def fields_of(facts: Facts) -> tuple[CardField, ...]:
+def fields_of(facts: CardFacts) -> tuple[CardField, ...]:
     """All fields, blanks included."""
     frameworks = {NIST: _nist(facts), EDPB: _edpb(facts), ISO: _iso(facts), CNIL: _cnil(facts)}
     return tuple(
@@ -46,7 +46,7 @@ def _configured(text: str) -> tuple[str, str]:
     return text, "configured"
 
 
-def _nist(facts: Facts) -> Iterator[tuple[str, _Group]]:
+def _nist(facts: CardFacts) -> Iterator[tuple[str, _Group]]:
     yield (
         "The guarantee",
         {
@@ -83,7 +83,7 @@ def _nist(facts: Facts) -> Iterator[tuple[str, _Group]]:
     )
 
 
-def _edpb(facts: Facts) -> Iterator[tuple[str, _Group]]:
+def _edpb(facts: CardFacts) -> Iterator[tuple[str, _Group]]:
     yield (
         "Design and sources",
         {
@@ -111,7 +111,7 @@ def _edpb(facts: Facts) -> Iterator[tuple[str, _Group]]:
     yield ("Handed over", {"Documents for deployers": None, "Residual risk and its acceptance": None})
 
 
-def _iso(facts: Facts) -> Iterator[tuple[str, _Group]]:
+def _iso(facts: CardFacts) -> Iterator[tuple[str, _Group]]:
     yield (
         "Context",
         {
@@ -140,7 +140,7 @@ def _iso(facts: Facts) -> Iterator[tuple[str, _Group]]:
     yield ("Governance", {"Before, and after the release": None, "Roles and responsibilities": None})
 
 
-def _cnil(facts: Facts) -> Iterator[tuple[str, _Group]]:
+def _cnil(facts: CardFacts) -> Iterator[tuple[str, _Group]]:
     yield (
         "Study of the context",
         {

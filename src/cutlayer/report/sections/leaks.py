@@ -8,7 +8,7 @@ from cutlayer.attacks.knowledge import condition
 from cutlayer.config.party import LABEL_FREE
 from cutlayer.report import charts, rounding
 from cutlayer.report.history import leak_domain, legend, series_of, shown_epochs, targets_of
-from cutlayer.report.matrix import Matrix, Target, covers_chance, matrix_of, strength, target_of
+from cutlayer.report.matrix import LeakTarget, Matrix, covers_chance, matrix_of, strength, target_of
 from cutlayer.report.releases import ONLY, is_only_release, release_of
 from cutlayer.report.rounding import auc, count, interval, times
 from cutlayer.report.section import (
@@ -145,7 +145,7 @@ def _matrix(report: Report, matrix: Matrix) -> Table:
     """A row for each attack on a message, a column for each run."""
     worst = matrix.worst(RunKind.THIS_RUN)
 
-    def at(run: str, target: Target) -> Cell:
+    def at(run: str, target: LeakTarget) -> Cell:
         leak = matrix.cell(run, target)
         if leak is None:
             return _absent(matrix, run, target.message)

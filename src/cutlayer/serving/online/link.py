@@ -12,7 +12,7 @@ from grpc import ChannelConnectivity, StatusCode
 from torch import Tensor
 
 from cutlayer.channel import Kind, Message
-from cutlayer.channel.codec import Limits
+from cutlayer.channel.codec import FrameLimits
 from cutlayer.channel.message import Scalar
 from cutlayer.channel.security import Security
 from cutlayer.errors import PeerLost, TrustError
@@ -20,7 +20,7 @@ from cutlayer.errors import PeerLost, TrustError
 SERVICE, METHOD = "cutlayer.Serving", "Link"
 ACCEPTED = (("cutlayer-accepted", "1"),)
 """Metadata by which the active party says that it has accepted a stream, before it asks for anything."""
-LIMITS = Limits(frame_bytes=16 * 2**20, envelope_bytes=64 * 2**10)
+LIMITS = FrameLimits(frame_bytes=16 * 2**20, envelope_bytes=64 * 2**10)
 KEEPALIVE = (
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 3_000),

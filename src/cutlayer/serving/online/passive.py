@@ -39,7 +39,7 @@ _FATAL = {grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNIMPLEMENTED, grpc
 
 
 @dataclass
-class Answered:
+class LookupCounts:
     """Counts of a passive party's answers.
 
     Attributes:
@@ -83,7 +83,7 @@ class PassiveService:
         trained = releases.trained
         self.party, self.active = trained.party, trained.job.active
         self.tag = trained.tag(trained.party)
-        self.answered = Answered()
+        self.answered = LookupCounts()
         self._outages = set[str]()
 
     async def run(self) -> None:

@@ -38,7 +38,7 @@ _UTILITY, _TEST = "utility", "test"
 
 
 @dataclass(frozen=True)
-class Request:
+class SearchRequest:
     """One search.
 
     Attributes:
@@ -56,7 +56,7 @@ class Request:
     seeds: int = 5
 
 
-def recommend(request: Request, keys: Keys, progress: Progress) -> Recommendation:
+def recommend(request: SearchRequest, keys: Keys, progress: Progress) -> Recommendation:
     """Search protections of a job's labels within limits, or go on with a search.
 
     The same call on another machine with the same storage shares the work. Every candidate is judged by the whole
@@ -89,7 +89,7 @@ def recommend(request: Request, keys: Keys, progress: Progress) -> Recommendatio
 class _Search:
     """The sweeps of one search, of which the next depends on the results of the last."""
 
-    def __init__(self, request: Request, candidates: Candidates, keys: Keys, progress: Progress) -> None:
+    def __init__(self, request: SearchRequest, candidates: Candidates, keys: Keys, progress: Progress) -> None:
         self.request, self.candidates, self.keys, self.progress = request, candidates, keys, progress
         self.storage = request.storage or str(request.out / "recommend.log")
         self.done: list[tuple[int, SweepResult]] = []
