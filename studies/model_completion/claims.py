@@ -43,6 +43,10 @@ def by_sgd(setting: str) -> str:
     return f"{setting}, by SGD"
 
 
+ACTIVE_BY_SGD = f"{by_sgd(UNDEFENDED)}, active attack"
+"""The undefended setting by SGD again, with a run in which the party attacks actively."""
+
+
 def by_epoch() -> tuple[str, ...]:
     """The settings that are also attacked after fewer epochs."""
     return UNDEFENDED, dimip_setting(0.5), dimip_setting(0.5, WITHOUT)
@@ -161,16 +165,15 @@ class CompletionClaims:
     def _active(self, condition: Condition) -> Claim:
         pair = completed("malicious", FEW), completed("honest", FEW, "frozen")
         more = self.results.difference(condition, condition, *pair)
-        text = (
-            f"{condition[0]}: {condition[1]}, the active attack gains more than the passive one, extractor frozen, few "
-            "labels"
-        )
+        group, setting = condition
+        words = f"{group}: {setting.removesuffix(', active attack')}, the active attack gains more than the passive one"
+        text = f"{words}, extractor frozen, few labels"
         return Claim(text, "yes (Fu et al.)", f"{formatted(more)} more", above(more, 0.0))
 
     def _active_by_sgd(self, group: str) -> list[Claim]:
         """The same by the paper's optimiser, where trainings by it had the active attack."""
-        own = (group, by_sgd(UNDEFENDED))
-        return [self._active(own)] if self.results.mean(own, completed("malicious", FEW)) else []
+        own = (group, ACTIVE_BY_SGD)
+        return [self._active(own)] if self.results.all(own) else []
 
     def _chance(self, group: str, run: str) -> Claim:
         conditions = [(group, dimip_setting(lam)) for lam in LAMS]

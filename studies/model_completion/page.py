@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from studies.charts import Chart, series_of
 from studies.model_completion.attacks import ALL, FEW, MORE
 from studies.model_completion.claims import (
+    ACTIVE_BY_SGD,
     CLASSES,
     DROPOUT,
     GROUPS,
@@ -80,7 +81,7 @@ class _Group:
         }
         """Condition of each setting of `by_epoch` by number of epochs, the whole training last."""
         others = {own[1] for ends in self.ends.values() for own in ends.values() if own[1] not in by_epoch()}
-        others |= set(map(by_sgd, with_sgd()))
+        others |= {*map(by_sgd, with_sgd()), ACTIVE_BY_SGD}
         self.main = [setting for setting in results.settings(group) if setting not in others]
         """Settings that were trained for all epochs by the data set's own optimizer."""
 
@@ -158,11 +159,21 @@ class _Group:
         base = by_sgd(UNDEFENDED)
         if base not in self.results.settings(self.group):
             return []
-        attacks = {"passive, few, frozen": ATTACK, "active, few, frozen": COLUMNS["active, few, frozen"]}
-        columns = {"model": metric, "lost (paired)": None, **attacks, **SIZE}
+        columns = {"model": metric, "lost (paired)": None, "passive, few, frozen": ATTACK, **SIZE}
         reached = formatted(self.results.mean((self.group, base), alone))
         rows = self._settings(list(map(by_sgd, with_sgd())), columns, base)
-        return [Section("By SGD", (f"The active party alone, by SGD: {reached}.", rows), level=3)]
+        active = [self._active_by_sgd()] if self.results.all((self.group, ACTIVE_BY_SGD)) else []
+        return [Section("By SGD", (f"The active party alone, by SGD: {reached}.", rows, *active), level=3)]
+
+    def _active_by_sgd(self) -> str:
+        values = (ATTACK, completed("malicious", FEW), metric, measured("malicious_accuracy"))
+        passive, active, model, attacked = (
+            formatted(self.results.mean((self.group, ACTIVE_BY_SGD), value)) for value in values
+        )
+        return (
+            f"Undefended by SGD again, with the active attack: completion with few labels on the frozen extractor gets "
+            f"{active}, and {passive} without the malicious optimiser; the joint model {attacked} and {model}."
+        )
 
     def _tradeoffs(self) -> list[Chart]:
         """Attack against model accuracy: DIMIP and dCor, and the gradient defences."""

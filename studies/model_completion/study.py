@@ -11,6 +11,7 @@ from cutlayer.training.folder import RunFolder
 from studies.image_halves import LENET, RESNET, SGD, ImageHalves
 from studies.model_completion.attacks import CompletedModels
 from studies.model_completion.claims import (
+    ACTIVE_BY_SGD,
     DROPOUT,
     LAMS,
     WITHOUT,
@@ -87,7 +88,7 @@ class ModelCompletionStudy(Study):
         for seed in range(1, seeds + 1):
             for halves, tables in images:
                 for setting, privacy, schedule in _trainings(halves):
-                    compare = ("alone",) if setting in (UNDEFENDED, by_sgd(UNDEFENDED)) else ()
+                    compare = ("alone",) if setting in (UNDEFENDED, by_sgd(UNDEFENDED), ACTIVE_BY_SGD) else ()
                     job = schedule.job(seed, privacy, compare=compare, keep="last")
                     yield Trial(halves.group, setting, seed, job, tables)
             for halves, tables in normalised:
@@ -98,7 +99,7 @@ class ModelCompletionStudy(Study):
         models = CompletedModels(trial, folder)
         if trial.group in [halves.group for halves in NETWORKS]:
             return models.few_alone()
-        if trial.setting in map(by_sgd, with_sgd()):
+        if trial.setting == ACTIVE_BY_SGD:
             return models.frozen_of_both()
         if trial.setting not in _settings():
             return models.frozen_alone()
@@ -128,6 +129,8 @@ def _trainings(halves: ImageHalves) -> Iterator[tuple[str, Mapping[str, Any], Im
             yield ended_after(setting, epochs), settings[setting], replace(halves, epochs=epochs)
     for setting in with_sgd() if halves.optimizer != SGD else ():
         yield by_sgd(setting), settings[setting], replace(halves, optimizer=SGD)
+    if halves.optimizer != SGD:
+        yield ACTIVE_BY_SGD, settings[UNDEFENDED], replace(halves, optimizer=SGD)
 
 
 def _normalised(seed: int, halves: ImageHalves, tables: Mapping[str, Any]) -> Iterator[Trial]:

@@ -24,6 +24,7 @@ from studies.claims import Verdict, any_holds
 from studies.image_halves import LABEL, ImageHalves
 from studies.model_completion.attacks import ALL, FEW, FROZEN, MORE, TUNED, embedding_size
 from studies.model_completion.claims import (
+    ACTIVE_BY_SGD,
     DROPOUT,
     LAMS,
     OTHER_DEFENCES,
@@ -81,6 +82,7 @@ def as_in_the_paper() -> dict[str, dict[str, Any]]:
     settings = {UNDEFENDED: undefended}
     settings |= {ended_after(setting, 3): training(0.5, 0.25) for setting in by_epoch()}
     settings |= {by_sgd(setting): training(0.4, 0.15, references={"left alone": 0.35}) for setting in with_sgd()}
+    settings[ACTIVE_BY_SGD] = training(0.4, 0.15, malicious_accuracy=0.39)
     settings |= {dimip_setting(lam): training(0.97 - 0.02 * lam, 0.8 - 1.4 * lam if lam < 0.5 else 0.1) for lam in LAMS}
     settings |= {dimip_setting(lam, WITHOUT): training(0.96, 0.3) for lam in (0.5, 0.9)}
     settings[dimip_setting(0.5, DROPOUT)] = training(0.955, 0.1, after=0.75)
@@ -187,7 +189,7 @@ def test_a_training_that_ended_early_is_completed_on_its_frozen_extractor_alone(
 
 @pytest.mark.usefixtures("hasty")
 def test_by_sgd_both_attacks_complete_the_frozen_extractor(tiny: Trial, tmp_path: Path) -> None:
-    named = replace(tiny, setting=by_sgd(UNDEFENDED))
+    named = replace(tiny, setting=ACTIVE_BY_SGD)
     measured = run_trial(ModelCompletionStudy(), named, tmp_path / "work", Progress())["measured"]
     assert set(measured) == {"references", "honest", "norm", "spread", "malicious", "malicious_accuracy"}
     assert set(measured["honest"]) == set(measured["malicious"]) == {FEW}
@@ -199,7 +201,7 @@ def test_the_active_attack_by_sgd_is_judged_where_it_was_run() -> None:
     texts = {claim.text: claim.verdict for claim in CompletionClaims(Results(made_up(settings)), [GROUP]).all()}
     (own,) = [text for text in texts if "by SGD, the active attack" in text]
     assert texts[own] == Verdict.HOLDS
-    settings[by_sgd(UNDEFENDED)].pop("malicious")
+    del settings[ACTIVE_BY_SGD]
     claims = CompletionClaims(Results(made_up(settings)), [GROUP]).all()
     assert {claim.text for claim in claims} == set(texts) - {own}
 
@@ -263,15 +265,15 @@ def test_every_job_is_valid_and_named_once() -> None:
     settings = of[GROUP] - early[GROUP]
     assert settings == of["CIFAR-10 halves"] - early["CIFAR-10 halves"]
     assert all(early[group] < of[group] for group in of)
-    assert set(map(by_sgd, with_sgd())) < settings
-    settings -= set(map(by_sgd, with_sgd()))
+    assert {*map(by_sgd, with_sgd()), ACTIVE_BY_SGD} < settings
+    settings -= {*map(by_sgd, with_sgd()), ACTIVE_BY_SGD}
     assert set(map(dimip_setting, LAMS)) | {UNDEFENDED, dimip_setting(0.5, DROPOUT)} < settings
     assert all(any(name.startswith(defence) for name in settings) for defence in OTHER_DEFENCES)
     for trial in trials[: len(trials) // 2]:
         check_job(trial.job)
         assert not trial.job.keeps_best
-        assert ("alone" in trial.job.compare) == (trial.setting in (UNDEFENDED, by_sgd(UNDEFENDED)))
-        assert (trial.job.train.optimizer.kind == "sgd") == trial.setting.endswith("by SGD")
+        assert ("alone" in trial.job.compare) == (trial.setting in (UNDEFENDED, by_sgd(UNDEFENDED), ACTIVE_BY_SGD))
+        assert (trial.job.train.optimizer.kind == "sgd") == ("by SGD" in trial.setting)
         assert bool(trial.job.parties["left"].protections) == (not trial.setting.startswith(UNDEFENDED))
 
 
@@ -336,7 +338,9 @@ def test_the_best_variant_counts() -> None:
 def test_the_page_shows_every_setting(tmp_path: Path) -> None:
     page = page_of(ModelCompletionStudy(), made_up(as_in_the_paper()), tmp_path / "whole")
     assert "not run" not in page
-    assert all((f"| {setting} |" in page) != (", after " in setting) for setting in as_in_the_paper())
+    named = [s for s in as_in_the_paper() if ", after " not in s and s != ACTIVE_BY_SGD]
+    assert [setting for setting in as_in_the_paper() if f"| {setting} |" in page] == named
+    assert re.search(r"gets 0\.160 ± 0\.\d+, and 0\.150 .* model 0\.390 .* and 0\.400", " ".join(page.split()))
     assert page.index("alone, by SGD: 0.350") < page.index(f"| {by_sgd(dimip_setting(0.1))} | 0.400")
     assert re.search(r"\| 1 \| – \| – \| – \| – \| – \| – \|\n\| 3 \| 0\.250", page)
     assert re.search(r"\n\| 5 \| 0\.800 ± 0\.\d+ \| 0\.100 .* \| 0\.970 ", page)
