@@ -65,6 +65,9 @@ MISSPELT = [
 ]
 
 OUT_OF_RANGE = [
+    ({f"{BANK}.features": {"categories": {"min_count": 10**12}}}, "min_count: expected less than or equal to 2"),
+    ({f"{BANK}.privacy": {"iso_noise": {"ratio": 1e300}}}, "iso_noise.ratio: expected less than or equal to 1000000"),
+    ({f"{BANK}.privacy": {"noisy_gradient": {"scale": 1e300}}}, "noisy_gradient.scale: expected less than or equal to"),
     ({"train.epochs": 0}, "train.epochs: expected 'auto' or greater than or equal to 1, got 0"),
     ({"train.epochs": 10**9}, "train.epochs: expected 'auto' or less than or equal to 10000, got 1000000000"),
     ({"train.epochs": "two"}, "train.epochs: expected 'auto' or a whole number, got 'two'"),

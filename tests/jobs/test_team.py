@@ -94,6 +94,7 @@ def test_two_workers_equal_one(two_workers: dict[str, Site], one_worker: tuple[P
     assert ours[0] == pytest.approx(theirs[0], rel=1e-5), "rounding grows with the epochs"
     crossed = [[line["bytes"] for line in history(run)] for run in (two_workers[ACTIVE].run, folder)]
     assert crossed[0] == crossed[1], "bytes of all lanes together"
+    assert all(line["learned"] for line in history(two_workers[ACTIVE].run)), "its gradients are of all workers"
     # Labels and account: one for the party, whatever the number of its workers.
     output = json.loads((two_workers[ACTIVE].folder / "output-0.json").read_text())
     assert (two_workers[ACTIVE].folder / "output-1.json").read_text() == ""

@@ -157,7 +157,7 @@ class CategoriesConfig(FrozenModel):
     """
 
     max_codes: int = Field(default=100_000, ge=3, le=2**24)
-    min_count: int = Field(default=1, ge=1)
+    min_count: int = Field(default=1, ge=1, le=2**31)
     missing: Literal["code", "error"] = "code"
 
 

@@ -27,7 +27,7 @@ class SketchFit(FrozenModel):
     """
 
     kind: Literal["sketch"] = "sketch"
-    min_count: int = Field(default=3, ge=1)
+    min_count: int = Field(default=3, ge=1, le=2**31)
 
 
 def fit_sketch(settings: SketchFit, bottom: BottomModel, columns: Columns) -> tuple[float, ...]:
