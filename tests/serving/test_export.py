@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import shutil
 import zipfile
@@ -16,6 +17,7 @@ from cutlayer.errors import ConfigError, CutlayerError
 from cutlayer.models import allowed_models
 from cutlayer.report.model_card import model_card, write_card
 from cutlayer.results.finding import Finding
+from cutlayer.serving import export
 from cutlayer.serving.export import ARCHITECTURE, Architecture, ExportResult, export_part, is_pickle, load_part
 from cutlayer.serving.models import Models, PartyModel, embedding_of
 from cutlayer.training.folder import RunFolder
@@ -187,6 +189,21 @@ def test_bad_exports_are_refused(run: Trained, exports: dict[str, ExportResult],
     (mixed / ARCHITECTURE).unlink()
     with pytest.raises(CutlayerError, match="the architecture of an exported model"):
         load_part(mixed)
+
+
+def test_an_export_that_fails_leaves_nothing_and_can_be_repeated(
+    run: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> str:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    out = tmp_path / "telco"
+    with monkeypatch.context() as small:
+        small.setattr(export, "_write_program", full)
+        with pytest.raises(OSError, match="No space left"):
+            export_part(run[0], PartyModel.load(*run, "telco"), out)
+    assert [*out.iterdir()] == []
+    assert "weights.safetensors" in export_part(run[0], PartyModel.load(*run, "telco"), out).files
 
 
 def test_a_shared_export_imports_nothing_without_consent(exports: dict[str, ExportResult], tmp_path: Path) -> None:

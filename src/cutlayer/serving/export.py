@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import warnings
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -157,19 +158,31 @@ def export_part(job: Job, model: PartyModel, out: Path, *, onnx: bool = False) -
     programs = {name: traced(part, _arguments(architecture, name)) for name, part in modules.items()}
     converted = {name: _converted(architecture, name, programs[name]) for name in modules} if onnx else {}
     make_folder(out)
-    weights = {f"{name}.{key}": value for name, part in modules.items() for key, value in part.state_dict().items()}
-    write_tensors(out / WEIGHTS, weights, {"party": architecture.party, "training": architecture.training})
-    if model.encoder is not None:
-        write_whole(out / ENCODER, json.dumps(json.loads(model.encoder.to_json()), indent=1) + "\n")
-    architecture.write(out / ARCHITECTURE)
-    for name, content in converted.items():
-        write_whole(out / f"{name}{ONNX}", content)
-    left_out = {}
-    for name, program in programs.items():
-        why = program if isinstance(program, str) else _write_program(out / f"{name}{PROGRAM}", program)
-        if why:
-            left_out[f"{name}{PROGRAM}"] = why
+    with _emptied_on_failure(out):
+        weights = {f"{name}.{key}": value for name, part in modules.items() for key, value in part.state_dict().items()}
+        write_tensors(out / WEIGHTS, weights, {"party": architecture.party, "training": architecture.training})
+        if model.encoder is not None:
+            write_whole(out / ENCODER, json.dumps(json.loads(model.encoder.to_json()), indent=1) + "\n")
+        architecture.write(out / ARCHITECTURE)
+        for name, content in converted.items():
+            write_whole(out / f"{name}{ONNX}", content)
+        left_out = {}
+        for name, program in programs.items():
+            why = program if isinstance(program, str) else _write_program(out / f"{name}{PROGRAM}", program)
+            if why:
+                left_out[f"{name}{PROGRAM}"] = why
     return ExportResult(out, tuple(sorted(path.name for path in out.iterdir())), left_out)
+
+
+@contextmanager
+def _emptied_on_failure(folder: Path) -> Iterator[None]:
+    """Remove the files of a folder that was empty if they are not all written, so that the export can be repeated."""
+    try:
+        yield
+    except BaseException:
+        for path in folder.iterdir():
+            path.unlink()
+        raise
 
 
 def load_part(folder: Path) -> ExportedPart:
