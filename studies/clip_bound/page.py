@@ -120,8 +120,8 @@ def _curves(results: Results, name: str) -> tuple[Block, ...]:
     seeds = max(curve[0].seeds for curve in curves.values())
     label = f"Accuracy by epoch at {GROUPS[name].paper}, {name}"
     text = (
-        f"Accuracy on validation rows by epoch at {GROUPS[name].paper} (figure 9), of the {seeds} seeds of each "
-        "setting that recorded it."
+        f"Accuracy on validation rows by epoch at {GROUPS[name].paper} (figure 9), of the "
+        f"{seeds} seed{'s' * (seeds > 1)} of each setting that recorded it."
     )
     heads = {own: _at(curve) for own, curve in curves.items()}
     shown = {str(epoch + 1): epoch for epoch in epochs if epoch in (0, len(epochs) - 1) or epoch % 5 == 4}
