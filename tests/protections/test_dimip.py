@@ -223,6 +223,7 @@ def test_a_protection_without_metrics_of_an_epoch_adds_none():
         ({"lam": 1.1}, "lam"),
         ({"lam": "0.5"}, "lam"),
         ({"lam": 0.5, "predictor_steps": 0}, "predictor_steps"),
+        ({"lam": 0.5, "predictor_steps": 10**29}, "predictor_steps"),
         ({"lam": 0.5, "lr": 0.0}, "lr"),
         ({"lam": 0.5, "hidden": 0}, "hidden"),
         ({"lam": 0.5, "single_pass": True, "predictor_steps": 2}, "single_pass"),

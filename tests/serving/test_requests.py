@@ -91,6 +91,7 @@ WORDS = {
     b'{"ids": []}': ("ids: expected a list of 1 or more, got []",),
     b'{"ids": [1], "answer": "column"}': ("did you mean 'columns'?",),
     b'{"ids": [': ("body: expected JSON with the keys ids, columns,",),
+    b'{"ids": [{}]}': ("ids.0: expected a whole number or text, got keys and values",),
     b"[1]": ("body: expected keys and values, got [1]",),
     b'{"ids": ' + b"1" * 5000 + b"}": ("number out of range",),
 }

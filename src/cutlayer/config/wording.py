@@ -12,6 +12,8 @@ from pydantic.fields import FieldInfo
 
 _MAX_VALUE_LENGTH = 80
 _KEY = "[key]"
+_BRANCH = "constrained-"
+"""Start of pydantic's names of the branches of a union of constrained types, which also come after keys and values."""
 _RENAMED = {"opening": "warmup_epochs", "learning_rate": "lr"}
 """Keys of earlier versions and of other programs, and their names here."""
 _ANY = "NAME"
@@ -85,6 +87,8 @@ def _path_in(raw: object, path: Sequence[int | str]) -> tuple[int | str, ...]:
     known_path: list[int | str] = []
     for part in path:
         if part != _KEY and not isinstance(raw, Mapping) and not (isinstance(raw, list) and isinstance(part, int)):
+            break
+        if str(part).startswith(_BRANCH) and isinstance(raw, Mapping) and part not in raw:
             break
         known_path.append(part)
         raw = _inside(raw, part)

@@ -35,7 +35,7 @@ class DIMIPConfig(FrozenModel):
     lam: float = Field(ge=0, le=1, strict=True, description="weight of the protection; the task has 1 - lam")
     random_labels: bool = Field(default=True, strict=True)
     single_pass: bool = Field(default=False, strict=True)
-    predictor_steps: int = Field(default=1, ge=1, strict=True)
+    predictor_steps: int = Field(default=1, ge=1, le=1000, strict=True)
     hidden: int = Field(default=64, ge=1, le=65_536, strict=True)
     lr: float = Field(default=0.01, gt=0, strict=True)
 
