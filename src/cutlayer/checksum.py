@@ -34,7 +34,7 @@ def seal(content: Mapping[str, Any]) -> str:
     """Write a JSON object on one line, with its checksum as the last entry.
 
     Args:
-        content: plain values without an entry named `checksum`.
+        content: Plain values without an entry named `checksum`.
     """
     return json.dumps({**content, KEY: _of_text(content)})
 
@@ -43,7 +43,7 @@ def unseal(text: str | bytes) -> dict[str, Any]:
     """Read what `seal` wrote and drop the checksum.
 
     Raises:
-        ValueError: not UTF-8, not JSON, not an object, or damaged.
+        ValueError: Not UTF-8, not JSON, not an object, or damaged.
     """
     try:
         content = json.loads(text)

@@ -127,7 +127,7 @@ def locked(path: Path, holder: str, *, wait: bool = False) -> Iterator[None]:
         wait: Whether to wait until the lock is free, instead of raising.
 
     Raises:
-        LockHeld: another process holds the lock; the message names it.
+        LockHeld: Another process holds the lock; the message names it.
     """
     descriptor = _lock(path, wait=wait)
     try:

@@ -32,7 +32,7 @@ def row_array(shape: int | tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray
         dtype: Type of its entries.
 
     Raises:
-        OSError: the disk has no room for the file.
+        OSError: The disk has no room for the file.
 
     >>> row_array((3, 16), np.uint8).shape
     (3, 16)
@@ -58,7 +58,7 @@ class GrowingRows:
         """Append an array of the same type and width as those before it.
 
         Raises:
-            OSError: the disk has no room for it.
+            OSError: The disk has no room for it.
         """
         self._parts.append(part)
         self._bytes += part.nbytes
@@ -89,7 +89,7 @@ def joined_rows(parts: Iterable[npt.NDArray[Any]]) -> npt.NDArray[Any]:
         parts: One array or more, of one type and of shapes that differ in the first axis only.
 
     Raises:
-        OSError: the disk has no room for the file.
+        OSError: The disk has no room for the file.
 
     >>> joined_rows(np.arange(end) for end in (2, 3)).tolist()
     [0, 1, 0, 1, 2]

@@ -43,10 +43,10 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str
     Args:
         path: Path of the file; its folder exists.
         tensors: Tensors of any dtype and shape, by name.
-        header: texts by name, none of them named `checksum`.
+        header: Texts by name, none of them named `checksum`.
 
     Raises:
-        OSError: the disk is full, or the folder cannot be written.
+        OSError: The disk is full, or the folder cannot be written.
     """
     unsynced_tensors(path, tensors, header).finish()
 
@@ -98,8 +98,8 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     """Read what `write_tensors` wrote: tensors and header.
 
     Raises:
-        ValueError: damaged, or another file.
-        OSError: it cannot be read.
+        ValueError: Damaged, or another file.
+        OSError: It cannot be read.
     """
     try:
         with safe_open(path, framework="pt") as file:

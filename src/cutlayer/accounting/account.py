@@ -33,10 +33,10 @@ class Account:
     job that did not end are counted first, as if all were of the same rows.
 
     Args:
-        party: name of the party, for messages.
-        events: events of all its protections.
-        plan: releases of the schedule.
-        budget: limit on the cost of the whole run.
+        party: Name of the party, for messages.
+        events: Events of all its protections.
+        plan: Releases of the schedule.
+        budget: Limit on the cost of the whole run.
         log: log of this run's releases; a new one in memory where `None`.
 
     Attributes:
@@ -44,9 +44,9 @@ class Account:
             releases and of steps that may be made beyond it.
 
     Raises:
-        ConfigError: an unknown event, or a budget where nothing has a cost that could be counted against it.
-        BudgetExceeded: the planned releases, and those of unfinished runs, cost more than the budget.
-        CheckpointError: a release log is damaged, missing or of another run.
+        ConfigError: An unknown event, or a budget where nothing has a cost that could be counted against it.
+        BudgetExceeded: The planned releases, and those of unfinished runs, cost more than the budget.
+        CheckpointError: A release log is damaged, missing or of another run.
     """
 
     def __init__(
@@ -106,13 +106,13 @@ class Account:
         continues from: its noise is keyed by both, so that it is the same message again.
 
         Args:
-            slot: slot of this party's own schedule, by its own numbers and never by a peer's.
-            digest: keyed digest of what is released, in hexadecimal (`Noise.digest`).
-            rows: number of rows in the batch.
+            slot: Slot of this party's own schedule, by its own numbers and never by a peer's.
+            digest: Keyed digest of what is released, in hexadecimal (`Noise.digest`).
+            rows: Number of rows in the batch.
 
         Raises:
-            BudgetExceeded: a row of it has been released as often as is allowed; nothing is counted then.
-            CheckpointError: another process writes to the same release log.
+            BudgetExceeded: A row of it has been released as often as is allowed; nothing is counted then.
+            CheckpointError: Another process writes to the same release log.
         """
         if not self.counts(slot.occasion.kind) or not rows or self._log.has(slot, digest):
             return
@@ -128,7 +128,7 @@ class Account:
         once a row exceeds the plan. A budget binds as before.
 
         Args:
-            epoch: the first epoch that is run again.
+            epoch: The first epoch that is run again.
         """
         if self.budget is None:
             log = self._log
@@ -177,7 +177,7 @@ class Account:
         """Compare the release log with a checkpoint.
 
         Raises:
-            CheckpointError: the log has fewer lines than when the checkpoint was written.
+            CheckpointError: The log has fewer lines than when the checkpoint was written.
         """
         if self._log.path is not None and self._log.entries < int(state["entries"]):
             raise CheckpointError.expected(

@@ -34,7 +34,7 @@ class Composition:
 
     Attributes:
         draws: eps of every independent draw of a label, and the number of such draws.
-        mu: parameter of Gaussian differential privacy of all Gaussian releases together.
+        mu: Parameter of Gaussian differential privacy of all Gaussian releases together.
     """
 
     draws: tuple[tuple[float, int], ...]
@@ -45,7 +45,7 @@ class Composition:
         """Sort events by how they compose; events without a formal guarantee are skipped.
 
         Raises:
-            ConfigError: an unknown event.
+            ConfigError: An unknown event.
         """
         draws, squares = list[tuple[float, int]](), 0.0
         for event in known_events(events):

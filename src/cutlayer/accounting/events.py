@@ -22,11 +22,11 @@ class RandomizedResponse:
     """Each row's label was drawn by randomised response; neighbours differ in one row's label.
 
     Attributes:
-        eps: privacy of one draw, per row, 0 or more.
-        classes: number of values that a label can take.
-        draws: number of independent draws of one row's label that are used: 1 where all epochs use one draw, more where
+        eps: Privacy of one draw, per row, 0 or more.
+        classes: Number of values that a label can take.
+        draws: Number of independent draws of one row's label that are used: 1 where all epochs use one draw, more where
             unfinished runs drew the label too.
-        stages: number of parts of the rows; the parts after the first are drawn with a prior from the draws of others.
+        stages: Number of parts of the rows; the parts after the first are drawn with a prior from the draws of others.
     """
 
     eps: float
@@ -49,9 +49,9 @@ class GaussianRelease:
     """Each row's embedding was released with Gaussian noise; neighbours differ in one row's features, replaced.
 
     Attributes:
-        noise_multiplier: standard deviation of the noise over the L2 sensitivity, which for rows clipped to norm C is
+        noise_multiplier: Standard deviation of the noise over the L2 sensitivity, which for rows clipped to norm C is
             2C.
-        releases: releases of each row with fresh noise, by the part of the split.
+        releases: Releases of each row with fresh noise, by the part of the split.
         condition: `unconditional` where neither the bottom model nor the encoding was fitted on the private rows.
         delta: delta that the noise was calibrated to, if it was; the ledger then states epsilon at it.
     """
@@ -74,9 +74,9 @@ class DPSGD:
     """A bottom model was trained by DP-SGD: gradients of rows clipped and noised; neighbours differ in a replaced row.
 
     Attributes:
-        noise_multiplier: standard deviation of the noise over the norm C that each row's gradient is clipped to.
+        noise_multiplier: Standard deviation of the noise over the norm C that each row's gradient is clipped to.
             Replacing a row moves the sum by up to 2C; the account knows.
-        steps: number of batches that hold a row: one in each epoch. Batches come in a fixed order, so that there is no
+        steps: Number of batches that hold a row: one in each epoch. Batches come in a fixed order, so that there is no
             credit for sampling.
     """
 
@@ -109,7 +109,7 @@ class NoFormalGuarantee:
     """No theorem bounds the leak through this protection; only the audit measures it.
 
     Attributes:
-        why: the reason, one sentence.
+        why: The reason, one sentence.
     """
 
     why: str
@@ -124,7 +124,7 @@ def known_events(events: Iterable[Event]) -> list[Event]:
     """The same events, after a check that the ledger knows the cost of each.
 
     Raises:
-        ConfigError: an event that the ledger does not know, which would otherwise count as nothing.
+        ConfigError: An event that the ledger does not know, which would otherwise count as nothing.
     """
     checked = list(events)
     for event in checked:

@@ -133,7 +133,7 @@ class Ledger:
         """A total for each party, asset and receiver; receivers of the same releases share it.
 
         Raises:
-            ConfigError: an event that the ledger does not know.
+            ConfigError: An event that the ledger does not know.
         """
         return tuple(_total(towards, entries) for towards, entries in self._groups())
 
@@ -158,7 +158,7 @@ class Ledger:
         """Read the values that `to_json` wrote; totals are computed again.
 
         Raises:
-            ConfigError: it is no ledger, or holds an event that is not known here.
+            ConfigError: It is no ledger, or holds an event that is not known here.
         """
         try:
             return _LEDGER.validate_python(raw)

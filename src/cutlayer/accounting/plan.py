@@ -25,8 +25,8 @@ def condition_of(*, bottom: bool, encoding: bool) -> Condition:
     """Name a condition by its parts.
 
     Args:
-        bottom: whether the bottom model was fitted on the rows, at no cost that is counted.
-        encoding: whether scales or codes of the columns were fitted on the rows.
+        bottom: Whether the bottom model was fitted on the rows, at no cost that is counted.
+        encoding: Whether scales or codes of the columns were fitted on the rows.
     """
     if bottom:
         return "conditional on the bottom model and the encoding" if encoding else "conditional on the bottom model"
@@ -41,15 +41,15 @@ class ReleasePlan:
     sampling. Held-out rows are released by evaluations.
 
     Attributes:
-        training: releases of a training row: one in every epoch.
-        validation: releases of a validation row: one evaluation after every epoch; a last one where no test rows are
+        training: Releases of a training row: one in every epoch.
+        validation: Releases of a validation row: one evaluation after every epoch; a last one where no test rows are
             held out.
-        test: releases of a test row: one evaluation of the finished model; one after every epoch too where there are no
+        test: Releases of a test row: one evaluation of the finished model; one after every epoch too where there are no
             validation rows.
-        serving: further releases of each row for predictions.
-        beyond: releases of any row outside of the schedule: by runs of the same job that did not end, and by
+        serving: Further releases of each row for predictions.
+        beyond: Releases of any row outside of the schedule: by runs of the same job that did not end, and by
             repetitions with other content.
-        once: every row is released a single time by the schedule, before the epochs that use it.
+        once: Every row is released a single time by the schedule, before the epochs that use it.
         bottom: `independent` where no private row has a part in the bottom model, `private` where it is trained by a
             protection whose cost is counted, else `fitted`.
         encoding: `public` where every column is encoded by a range or vocabulary that the party states, else `fitted`.
@@ -77,11 +77,11 @@ class ReleasePlan:
         """The plan of a job's schedule; stopping early only releases less.
 
         Args:
-            train: the schedule.
-            once: whether every row is released a single time in it.
-            bottom: how the bottom model depends on the private rows.
-            encoding: how the encoding of the columns depends on them.
-            serving: releases of each row for predictions, after the schedule.
+            train: The schedule.
+            once: Whether every row is released a single time in it.
+            bottom: How the bottom model depends on the private rows.
+            encoding: How the encoding of the columns depends on them.
+            serving: Releases of each row for predictions, after the schedule.
         """
         epochs, split = train.max_epochs, train.split
         if once:

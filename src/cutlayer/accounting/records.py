@@ -24,7 +24,7 @@ def event_from_json(raw: Any) -> Event:
     """Invert `event_to_json`.
 
     Raises:
-        ConfigError: a kind that the ledger does not know, other fields than it has, or other values than they take.
+        ConfigError: A kind that the ledger does not know, other fields than it has, or other values than they take.
     """
     fields: dict[str, Any] = dict(raw) if isinstance(raw, Mapping) else {"kind": type(raw).__name__}
     kind = fields.pop("kind", None)

@@ -30,9 +30,9 @@ class ReleaseLog:
     nor its removal undoes a count.
 
     Args:
-        path: path of the file, made by the first release; `None` counts in memory alone.
+        path: Path of the file, made by the first release; `None` counts in memory alone.
         identity: `party`, `job`, `rows` and `folder` of the run, for the first line of the log.
-        marker: a file of the run folder that is made with the log, so that a lost log is noticed; `None` for none.
+        marker: A file of the run folder that is made with the log, so that a lost log is noticed; `None` for none.
     """
 
     def __init__(
@@ -52,11 +52,11 @@ class ReleaseLog:
         dropped. A line that only lacks its line break counts.
 
         Args:
-            release_cost: squared parameter mu of Gaussian differential privacy of one release of a row; costs add up.
-            step_cost: squared parameter mu of one private step that a row is in.
+            release_cost: Squared parameter mu of Gaussian differential privacy of one release of a row; costs add up.
+            step_cost: Squared parameter mu of one private step that a row is in.
 
         Raises:
-            CheckpointError: the log is damaged, missing, or of another job, other rows or other noise.
+            CheckpointError: The log is damaged, missing, or of another job, other rows or other noise.
         """
         self.identity |= {"release_cost": release_cost.hex(), "step_cost": step_cost.hex()}
         if self.path is None:
@@ -82,9 +82,9 @@ class ReleaseLog:
         """Count a release; returns once the entry is on disk.
 
         Args:
-            slot: slot of the schedule.
-            digest: keyed digest of what is released, in hexadecimal.
-            rows: number of rows in the batch.
+            slot: Slot of the schedule.
+            digest: Keyed digest of what is released, in hexadecimal.
+            rows: Number of rows in the batch.
         """
         number = self.contents(slot) + 1
         self._write({**slot.occasion._asdict(), "batch": slot.batch, "digest": digest, "rows": rows, "number": number})
@@ -107,7 +107,7 @@ class ReleaseLog:
             The sum of their squared parameters of Gaussian differential privacy, and their run folders.
 
         Raises:
-            CheckpointError: one of their logs is damaged.
+            CheckpointError: One of their logs is damaged.
         """
         spent, folders = 0.0, []
         others = sorted(self.path.parent.glob("*.jsonl")) if self.path is not None else []
@@ -146,7 +146,7 @@ class ReleaseLog:
         """Every entry with the byte at which its line ends; stops at a last line without its end.
 
         Raises:
-            CheckpointError: a line is damaged.
+            CheckpointError: A line is damaged.
         """
         if self.path is None:
             return
@@ -177,7 +177,7 @@ class ReleaseLog:
         """Count an entry of the file.
 
         Raises:
-            CheckpointError: the first entry does not identify the log, or identifies another one.
+            CheckpointError: The first entry does not identify the log, or identifies another one.
         """
         if not self.entries and "version" not in entry:
             raise CheckpointError.expected(f"a first line of {self.path} that names its job", "an entry", _RESTORE)
@@ -252,7 +252,7 @@ class ReleaseLog:
         """Write a line at the end of the file.
 
         Raises:
-            CheckpointError: another process wrote to the log meanwhile, whose releases are not counted here.
+            CheckpointError: Another process wrote to the log meanwhile, whose releases are not counted here.
         """
         size = path.stat().st_size if path.exists() else 0
         if size != self._size:
@@ -270,10 +270,10 @@ def log_of_run(party_folder: Path) -> Path:
     """The path of the release log that a run has written.
 
     Args:
-        party_folder: the party's folder in the run folder, which holds the log or its path.
+        party_folder: The party's folder in the run folder, which holds the log or its path.
 
     Raises:
-        CheckpointError: there is no log, or the file that holds its path is damaged.
+        CheckpointError: There is no log, or the file that holds its path is damaged.
     """
     marker = party_folder / MARKER
     logs = [_log_named(marker)] if marker.exists() else sorted((party_folder / "releases").glob("*/*.jsonl"))

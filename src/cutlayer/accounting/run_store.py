@@ -44,15 +44,15 @@ class RunLine:
     """What a run releases about the labels or rows of a party.
 
     Attributes:
-        run: name of the run; the same after a resume.
-        party: name of the party.
-        job: name of the job.
-        source: digest of the secret, which shows whether two runs draw labels alike.
-        rows: digest of the ids of the released rows, whatever their order.
-        count: number of these rows.
-        plan: digest of the ledger as planned.
-        ledger: the party's entries, with those that say that nothing protects an asset.
-        time: time of the line, in UTC.
+        run: Name of the run; the same after a resume.
+        party: Name of the party.
+        job: Name of the job.
+        source: Digest of the secret, which shows whether two runs draw labels alike.
+        rows: Digest of the ids of the released rows, whatever their order.
+        count: Number of these rows.
+        plan: Digest of the ledger as planned.
+        ledger: The party's entries, with those that say that nothing protects an asset.
+        time: Time of the line, in UTC.
     """
 
     run: str
@@ -103,7 +103,7 @@ class RunStore:
     a run, if the rows have the same ids in all tables.
 
     Args:
-        path: path of the file, made by the first run that releases anything.
+        path: Path of the file, made by the first run that releases anything.
     """
 
     def __init__(self, path: Path) -> None:
@@ -114,7 +114,7 @@ class RunStore:
         """The latest line of every run, in order; none where no run has released anything.
 
         Raises:
-            CheckpointError: the file is damaged, or an older copy is in its place.
+            CheckpointError: The file is damaged, or an older copy is in its place.
         """
         if not self.path.exists():
             self._check_never_made()
@@ -126,7 +126,7 @@ class RunStore:
         """The latest lines of the runs, of all parties, that share a row with some rows.
 
         Args:
-            words: the rows, from `row_words`.
+            words: The rows, from `row_words`.
         """
         lines = self.lines()
         if not lines:
@@ -138,8 +138,8 @@ class RunStore:
         """The runs, of all parties, that share a row with a run, itself included.
 
         Args:
-            line: line of the run.
-            lines: lines to choose from.
+            line: Line of the run.
+            lines: Lines to choose from.
         """
         with self._open() as database:
             return self._sharing(database, self._words(database, line.rows), lines)
@@ -158,15 +158,15 @@ class RunStore:
         A run that has a line gets no other one, so that a resumed run counts once.
 
         Args:
-            line: what the run releases at most.
-            words: its rows, from `row_words`.
-            marker: file of the run folder that names the line.
-            check: called with the lines of the other runs, of all parties, that share a row, while no other process
+            line: What the run releases at most.
+            words: Its rows, from `row_words`.
+            marker: File of the run folder that names the line.
+            check: Called with the lines of the other runs, of all parties, that share a row, while no other process
                 can add one; it raises where the run must not release anything.
-            beyond_plan: whether the line replaces that of the plan.
+            beyond_plan: Whether the line replaces that of the plan.
 
         Raises:
-            CheckpointError: the ledger is damaged, or older than the run or the file next to it says.
+            CheckpointError: The ledger is damaged, or older than the run or the file next to it says.
         """
         make_folder(self.path.parent)
         if not self.path.exists():

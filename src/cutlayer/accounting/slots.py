@@ -19,11 +19,11 @@ class Occasion(NamedTuple):
     """A pass over rows in which each row is in one batch at most.
 
     Attributes:
-        kind: kind of tensor that is released.
-        receiver: name of the party that it is sent to.
-        reason: one of `REASONS`.
-        part: the part of the split that the rows are of, such as `train`; `ANY_PART` where that is not known.
-        epoch: this party's own number of the pass: the epoch, -1 outside of the epochs, the query when serving.
+        kind: Kind of tensor that is released.
+        receiver: Name of the party that it is sent to.
+        reason: One of `REASONS`.
+        part: The part of the split that the rows are of, such as `train`; `ANY_PART` where that is not known.
+        epoch: This party's own number of the pass: the epoch, -1 outside of the epochs, the query when serving.
     """
 
     kind: Kind
@@ -38,8 +38,8 @@ class Slot:
     """One batch of one occasion.
 
     Attributes:
-        occasion: the pass over rows that the batch belongs to.
-        batch: this party's own number of the batch; two batches of an occasion share no row.
+        occasion: The pass over rows that the batch belongs to.
+        batch: This party's own number of the batch; two batches of an occasion share no row.
     """
 
     occasion: Occasion
@@ -62,8 +62,8 @@ class Tally:
         """Count a release.
 
         Args:
-            occasion: occasion that the release belongs to.
-            contents: number of different contents that its batch has been released with by now, 1 or more.
+            occasion: Occasion that the release belongs to.
+            contents: Number of different contents that its batch has been released with by now, 1 or more.
         """
         more = contents - self.highest.get(occasion, 0)
         if more > 0:
@@ -74,8 +74,8 @@ class Tally:
         """Maximum number of releases of a row towards a receiver.
 
         Args:
-            kinds: kinds of tensor to count.
-            reason: purpose to count; all purposes where `None`.
+            kinds: Kinds of tensor to count.
+            reason: Purpose to count; all purposes where `None`.
         """
         chosen = {key: count for key, count in self._sums.items() if key[0] in kinds and reason in (None, key[2])}
         return max(_by_part(chosen).values(), default=0)

@@ -16,12 +16,12 @@ class Context:
     """Results that findings are derived from.
 
     Attributes:
-        active: name of the active party.
-        utility: held-out metrics of this run and its references.
+        active: Name of the active party.
+        utility: Held-out metrics of this run and its references.
         protections: Result of each protection.
-        audit: attacks and tested guarantees; its own findings are not read.
-        label_free: names of the parties that are sent no message which depends on a label.
-        idle_epochs: numbers, from 1, of the epochs whose gradients were all zero.
+        audit: Attacks and tested guarantees; its own findings are not read.
+        label_free: Names of the parties that are sent no message which depends on a label.
+        idle_epochs: Numbers, from 1, of the epochs whose gradients were all zero.
     """
 
     active: str
@@ -50,11 +50,11 @@ class Check:
     """One kind of finding.
 
     Attributes:
-        code: stable code.
-        severity: error, warning or note.
+        code: Stable code.
+        severity: Error, warning or note.
         title: Meaning of the code.
         remedy: Advice to the user.
-        find: yields each occurrence.
+        find: Yields each occurrence.
     """
 
     code: str

@@ -101,7 +101,7 @@ def gaussian_game(scores: Sequence[Score], delta: float, releases: int) -> GameR
         releases: Number of releases of the row that is released most often.
 
     Raises:
-        DataError: fewer than 2 canaries of a neighbour in a score.
+        DataError: Fewer than 2 canaries of a neighbour in a score.
     """
     confidence = 1 - (1 - CONFIDENCE) / len(scores)
     mu = max(mu_bound(score.values[~score.present], score.values[score.present], confidence) for score in scores)

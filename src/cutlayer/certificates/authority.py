@@ -48,7 +48,7 @@ class Authority:
         folder: Folder of the files.
 
     Raises:
-        TrustError: there is no authority, or a file of it is damaged.
+        TrustError: There is no authority, or a file of it is damaged.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -73,7 +73,7 @@ class Authority:
         """Make an authority, and the key and certificate of the party that runs it.
 
         Raises:
-            TrustError: the folder holds an authority already.
+            TrustError: The folder holds an authority already.
         """
         make_folder(folder)
         with locked(folder / "keys.lock", "cutlayer keys"):
@@ -122,7 +122,7 @@ class Authority:
             The file of the certificate.
 
         Raises:
-            TrustError: the request is damaged, or of a party that was not invited, or that has a valid certificate of
+            TrustError: The request is damaged, or of a party that was not invited, or that has a valid certificate of
                 another key.
         """
         party = self._requesting_party(request)
@@ -148,7 +148,7 @@ class Authority:
         """Issue a new certificate for the key of a party's last one; the private key stays where it is.
 
         Raises:
-            TrustError: the party has no certificate, or its last one is revoked.
+            TrustError: The party has no certificate, or its last one is revoked.
         """
         entries = [entry for entry in self.certificates if entry["party"] == party]
         if not entries or entries[-1]["revoked"]:
@@ -168,7 +168,7 @@ class Authority:
             Serial numbers that were revoked, in hexadecimal.
 
         Raises:
-            TrustError: there is none.
+            TrustError: There is none.
         """
         with self._locked_record():
             entries = self._valid(which) or [e for e in self.certificates if e["serial"] == which and not e["revoked"]]
@@ -280,7 +280,7 @@ def read_request(path: Path) -> x509.CertificateSigningRequest:
     """Read a request.
 
     Raises:
-        TrustError: the file is missing or holds something else.
+        TrustError: The file is missing or holds something else.
     """
     try:
         return x509.load_pem_x509_csr(path.read_bytes())
@@ -301,7 +301,7 @@ def write_key(path: Path, key: ec.EllipticCurvePrivateKey) -> None:
     """Write a private key that only its owner can read; an existing file stays.
 
     Raises:
-        TrustError: there is a key already.
+        TrustError: There is a key already.
     """
     if path.exists():
         raise TrustError(f"{path} exists already; it is not overwritten")

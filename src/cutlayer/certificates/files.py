@@ -96,7 +96,7 @@ class Credentials:
         notify: Called with a sentence when replaced files were taken over, or cannot be.
 
     Raises:
-        TrustError: a file is missing, damaged or readable by others; the key is not of the certificate; or the
+        TrustError: A file is missing, damaged or readable by others; the key is not of the certificate; or the
             certificate is expired, revoked or not signed by one of the authorities.
     """
 
@@ -141,7 +141,7 @@ def load(files: CertificateFiles) -> Loaded:
     """Read a party's files; what is in them is checked one file at a time.
 
     Raises:
-        TrustError: a file is missing, no PEM of its kind, or the key is readable by others or of another certificate.
+        TrustError: A file is missing, no PEM of its kind, or the key is readable by others or of another certificate.
     """
     authorities = tuple(_parsed(files.ca, x509.load_pem_x509_certificates, "certificates"))
     chain = tuple(_parsed(files.cert, x509.load_pem_x509_certificates, "a certificate"))
@@ -158,7 +158,7 @@ def check_own(loaded: Loaded, now: datetime | None = None) -> None:
     """Check a party's own certificate as its peers will.
 
     Raises:
-        TrustError: it is expired, not yet valid, revoked, signed by an unknown authority, or has no identity.
+        TrustError: It is expired, not yet valid, revoked, signed by an unknown authority, or has no identity.
     """
     identity_of(loaded.certificate)
     reason = out_of_date(loaded.certificate, now) or ("revoked" if loaded.is_revoked(loaded.certificate) else "")

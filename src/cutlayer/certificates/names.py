@@ -26,7 +26,7 @@ def federation_name(name: str) -> str:
     """Return the name of a federation if it can be part of an identity.
 
     Raises:
-        ValueError: other characters, or too long.
+        ValueError: Other characters, or too long.
 
     >>> federation_name("loans-2026")
     'loans-2026'
@@ -51,7 +51,7 @@ def valid_identity(uri: str) -> str:
     """Return an identity if it has the form `spiffe://FEDERATION/PATH`, or `cn:NAME`.
 
     Raises:
-        ValueError: it has another form.
+        ValueError: It has another form.
 
     >>> valid_identity("spiffe://acme.example/fraud/scoring")
     'spiffe://acme.example/fraud/scoring'
@@ -70,7 +70,7 @@ def identity_of(certificate: x509.Certificate | x509.CertificateSigningRequest) 
     """The identity that a certificate, or a request for one, states: its URI, or its common name where it has no URI.
 
     Raises:
-        TrustError: it states none, or several.
+        TrustError: It states none, or several.
     """
     try:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
@@ -95,7 +95,7 @@ def host_of(certificate: x509.Certificate) -> str:
     """A host name or network address that a certificate states, whichever is first.
 
     Raises:
-        TrustError: it states none.
+        TrustError: It states none.
     """
     try:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value

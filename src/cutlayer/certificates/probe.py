@@ -30,8 +30,8 @@ def probe(host: str, port: int, credentials: Credentials, expected: str, timeout
         timeout: Seconds for the whole handshake.
 
     Raises:
-        PeerLost: nobody answers there.
-        TrustError: a certificate is refused, here or there; the message says whose and why.
+        PeerLost: Nobody answers there.
+        TrustError: A certificate is refused, here or there; the message says whose and why.
     """
     loaded = credentials.current()
     context = _context(credentials, loaded)
@@ -73,7 +73,7 @@ def check_peer(certificate: x509.Certificate, loaded: Loaded, expected: str, whe
         where: Whose certificate it is, for the message.
 
     Raises:
-        TrustError: it states another identity, is revoked, or out of date.
+        TrustError: It states another identity, is revoked, or out of date.
     """
     stated = identity_of(certificate)
     if stated != expected:

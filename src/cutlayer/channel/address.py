@@ -14,7 +14,7 @@ def split_address(address: str) -> tuple[str, int]:
         address: `HOST:PORT` or `[IPV6]:PORT`.
 
     Raises:
-        ConfigError: the address has another form.
+        ConfigError: The address has another form.
 
     >>> split_address("bank.example:7070"), split_address("[::1]:7070")
     (('bank.example', 7070), ('::1', 7070))
@@ -35,7 +35,7 @@ def check_loopback(address: str) -> str:
         address: `HOST:PORT` or `[IPV6]:PORT`.
 
     Raises:
-        ConfigError: the address has another form, or is not a loopback one.
+        ConfigError: The address has another form, or is not a loopback one.
 
     >>> check_loopback("127.0.0.1:50051")
     '127.0.0.1:50051'
@@ -54,7 +54,7 @@ def check_fixed_port(address: str) -> None:
         address: `HOST:PORT` or `[IPV6]:PORT`.
 
     Raises:
-        ConfigError: its port is 0, or it has another form.
+        ConfigError: Its port is 0, or it has another form.
     """
     if split_address(address)[1] == 0:
         raise ConfigError.expected("an address with a port from 1 to 65535", repr(address), "name one that is free")

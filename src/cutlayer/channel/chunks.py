@@ -63,7 +63,7 @@ class Assembler:
             A frame that is now complete, the number of an acknowledgement, `END`, or `None`.
 
         Raises:
-            ProtocolError: no chunk, one out of order, or of another size than it must have.
+            ProtocolError: No chunk, one out of order, or of another size than it must have.
         """
         kind = chunk[0] if chunk else 0
         if kind == _ACK and len(chunk) == _ACK_HEAD.size:

@@ -93,7 +93,7 @@ def encode_parts(message: Message, limits: FrameLimits = DEFAULT_LIMITS, *, chec
         checksum: Whether to compute the checksum, which costs about as much as the encryption of TLS.
 
     Raises:
-        ProtocolError: the frame would be larger than the receiver takes, or holds a number or text that msgpack cannot.
+        ProtocolError: The frame would be larger than the receiver takes, or holds a number or text that msgpack cannot.
     """
     tensors = [message.tensors[name] for name in SHAPES[message.kind].tensors]
     parts = {
@@ -137,7 +137,7 @@ def decode(frame: Raw | Sequence[Raw], limits: FrameLimits = DEFAULT_LIMITS, *, 
         The message, its content checked against its kind; its tensors own their memory.
 
     Raises:
-        ProtocolError: the frame is damaged, too large, of another version, or claims what it does not hold.
+        ProtocolError: The frame is damaged, too large, of another version, or claims what it does not hold.
     """
     reader = _Reader([frame] if isinstance(frame, bytes | bytearray | memoryview) else frame)
     _check_size("a frame", reader.left, limits.frame_bytes)

@@ -45,7 +45,7 @@ class Compression:
         """The message with float32 rows, as the receiver computes with them.
 
         Raises:
-            ProtocolError: the rows are not packed, or of a size that no rows have.
+            ProtocolError: The rows are not packed, or of a size that no rows have.
         """
         if message.kind not in PACKABLE:
             return message

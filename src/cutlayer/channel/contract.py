@@ -66,7 +66,7 @@ def decoded(raw: bytes) -> tuple[Contract, int, Mapping[str, str]]:
         The contract, the version of the wire format, and the further texts.
 
     Raises:
-        ProtocolError: it is damaged.
+        ProtocolError: It is damaged.
     """
     try:
         entries = msgpack.unpackb(raw, strict_map_key=True, max_ext_len=0)

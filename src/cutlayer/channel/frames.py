@@ -56,8 +56,8 @@ class Inbox:
         """Take the oldest frame, waiting for one for at most `timeout` seconds.
 
         Raises:
-            TimeoutError: none came.
-            FramesEnded: the queue was ended, and every frame taken.
+            TimeoutError: None came.
+            FramesEnded: The queue was ended, and every frame taken.
         """
         try:
             frame = self._frames.get(timeout=timeout)
@@ -110,8 +110,8 @@ class Outbox:
         """Add a frame, waiting for room for at most `timeout` seconds.
 
         Raises:
-            TimeoutError: there was no room.
-            FramesEnded: the queue was ended.
+            TimeoutError: There was no room.
+            FramesEnded: The queue was ended.
         """
         with self._changed:
             _wait(self._changed, lambda: self._end is not None or self._has_room(), timeout)
@@ -132,8 +132,8 @@ class Outbox:
             The chunks, and the number of the frame after them.
 
         Raises:
-            Replaced: the call is no longer wanted.
-            FramesEnded: the queue was ended and every frame taken.
+            Replaced: The call is no longer wanted.
+            FramesEnded: The queue was ended and every frame taken.
         """
         with self._changed:
             self._changed.wait_for(

@@ -82,9 +82,9 @@ class ClientLink(Links):
         """Wait until the active party accepts the link and names the run; says why not yet.
 
         Raises:
-            PeerLost: nobody answers at the address.
-            TrustError: a certificate is refused, here or there, until the time is over.
-            ProtocolError: the active party refuses this one or has another job, or something else answers.
+            PeerLost: Nobody answers at the address.
+            TrustError: A certificate is refused, here or there, until the time is over.
+            ProtocolError: The active party refuses this one or has another job, or something else answers.
         """
         self._connection = self._dialled(
             time.monotonic() + timeout, f"it does not answer at {self._dialler.address}", timeout
@@ -125,9 +125,9 @@ class ClientLink(Links):
             limit: Seconds that each of its steps may take.
 
         Raises:
-            PeerLost: nobody answers.
-            TrustError: a certificate is refused.
-            ProtocolError: the active party refuses, or something else answers.
+            PeerLost: Nobody answers.
+            TrustError: A certificate is refused.
+            ProtocolError: The active party refuses, or something else answers.
         """
         connection = self._dialler.dial(limit)
         try:
@@ -154,9 +154,9 @@ class ClientLink(Links):
             timeout: Seconds to wait until the active party answers.
 
         Raises:
-            PeerLost: nobody answers.
-            TrustError: a certificate is refused.
-            ProtocolError: the active party refuses, or has another job or version.
+            PeerLost: Nobody answers.
+            TrustError: A certificate is refused.
+            ProtocolError: The active party refuses, or has another job or version.
         """
 
         def attempt(limit: float) -> None:
@@ -202,7 +202,7 @@ class ClientLink(Links):
         """Attempt to connect until a deadline, and say at every change why not yet.
 
         Raises:
-            CutlayerError: the reason of the last attempt, or one that is not `passing`.
+            CutlayerError: The reason of the last attempt, or one that is not `passing`.
         """
         backoff, reported = Backoff(), ""
         # A handshake of which something was lost stalls: several attempts must fit into the time.
@@ -272,10 +272,10 @@ def connect(
         The link; its port is stamped with the run the active party named.
 
     Raises:
-        ConfigError: without TLS, the address is not a loopback one.
-        PeerLost: nobody answered within `timeout` seconds.
-        TrustError: a certificate was refused, here or there.
-        ProtocolError: the active party refused this one, or something else answered.
+        ConfigError: Without TLS, the address is not a loopback one.
+        PeerLost: Nobody answered within `timeout` seconds.
+        TrustError: A certificate was refused, here or there.
+        ProtocolError: The active party refused this one, or something else answered.
     """
     link = ClientLink(address, me, peer, limits, timeout, **options)
     try:

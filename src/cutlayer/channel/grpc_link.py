@@ -70,8 +70,8 @@ class Transport:
         """Check the settings of a party.
 
         Raises:
-            ConfigError: a negative time.
-            TrustError: the party's certificate is not of the identity that the job has for it.
+            ConfigError: A negative time.
+            TrustError: The party's certificate is not of the identity that the job has for it.
         """
         if self.security is not None:
             self.security.check_own(me)
@@ -104,9 +104,9 @@ class Links(ABC):
             timeout: Maximum wait in seconds; by default that of the links.
 
         Raises:
-            PeerLost: the peer's stream ended or broke, or nothing new came in time.
-            ProtocolError: a message that is damaged or not the next one.
-            TrustError: the peer's certificate was revoked since, or is out of date.
+            PeerLost: The peer's stream ended or broke, or nothing new came in time.
+            ProtocolError: A message that is damaged or not the next one.
+            TrustError: The peer's certificate was revoked since, or is out of date.
         """
         message = self._streams[port.peer].receive(port, timeout)
         if message.kind in (Kind.EPOCH_END, Kind.COMMITTED):

@@ -95,7 +95,7 @@ class ServerLinks(Links):
         """Bind the address and start to accept peers.
 
         Raises:
-            ConfigError: it is not a loopback address although there is no TLS, or cannot be bound.
+            ConfigError: It is not a loopback address although there is no TLS, or cannot be bound.
         """
         try:
             if self._security is None:
@@ -125,7 +125,7 @@ class ServerLinks(Links):
         """Block until every peer has opened its stream; optional before `receive`, but it fails earlier.
 
         Raises:
-            PeerLost: names the peers that did not connect within `timeout` seconds, and why they were refused.
+            PeerLost: Names the peers that did not connect within `timeout` seconds, and why they were refused.
         """
         patience = self._timeout if timeout is None else timeout
         deadline = time.monotonic() + patience
@@ -157,7 +157,7 @@ class ServerLinks(Links):
         """Raise if the certificate of a connected peer was revoked meanwhile, or is out of date.
 
         Raises:
-            TrustError: it is.
+            TrustError: It is.
         """
         certificate = self._certificates.get(peer)
         if self._security is not None and certificate is not None:
@@ -325,8 +325,8 @@ def serve(
         The links, listening; with a port for each peer, in the order of `peers`.
 
     Raises:
-        ConfigError: the address is in use, or without TLS is not a loopback one.
-        TrustError: this party's certificate is not of the identity that the job has for it.
+        ConfigError: The address is in use, or without TLS is not a loopback one.
+        TrustError: This party's certificate is not of the identity that the job has for it.
     """
     links = ServerLinks(
         me, peers, run, limits, timeout, Transport(**options), greet_only=greet_only, public_address=public_address

@@ -138,7 +138,7 @@ class Message:
         """Return the message itself if its content fits its kind.
 
         Raises:
-            ProtocolError: a tensor or field is missing, unknown, or of another type; a number beyond 64 bits; or a text
+            ProtocolError: A tensor or field is missing, unknown, or of another type; a number beyond 64 bits; or a text
                 that is too long, or holds what a terminal would not print.
         """
         shape = SHAPES[self.kind]

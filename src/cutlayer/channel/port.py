@@ -94,7 +94,7 @@ class Port:
         """A message with its rows as float32.
 
         Raises:
-            ProtocolError: rows are packed, or not packed, other than the parties agreed.
+            ProtocolError: Rows are packed, or not packed, other than the parties agreed.
         """
         if self.compression is not None:
             return self.compression.unpacked(message)
@@ -106,7 +106,7 @@ class Port:
         """Queue a message that arrived; a repeated one is dropped.
 
         Raises:
-            ProtocolError: wrong parties, another run, or a message is missing before this one.
+            ProtocolError: Wrong parties, another run, or a message is missing before this one.
         """
         stamp = (message.sender, message.receiver, message.run)
         if stamp != (self.peer, self.me, self.run):

@@ -40,7 +40,7 @@ class Security:
         """Raise unless this party's certificate states the identity that the job has for it.
 
         Raises:
-            TrustError: it states another one.
+            TrustError: It states another one.
         """
         stated = identity_of(self.credentials.current().certificate)
         if stated != self.identities[me]:
@@ -60,7 +60,7 @@ class Security:
             context: gRPC's context of the call.
 
         Raises:
-            TrustError: it is no party of the job, revoked, out of date, or speaks an older version of TLS.
+            TrustError: It is no party of the job, revoked, out of date, or speaks an older version of TLS.
         """
         certificate = certificate_of(context)
         self.check_still_valid(certificate)
@@ -74,7 +74,7 @@ class Security:
         """Raise if a certificate that was accepted is now revoked or out of date.
 
         Raises:
-            TrustError: it is.
+            TrustError: It is.
         """
         if self.credentials.current().is_revoked(certificate):
             serial = f"{certificate.serial_number:x}"
@@ -97,8 +97,8 @@ class Security:
             The channel, which connects at the first call, and the certificate that the party showed.
 
         Raises:
-            PeerLost: nobody answers.
-            TrustError: a certificate is refused, here or there.
+            PeerLost: Nobody answers.
+            TrustError: A certificate is refused, here or there.
         """
         pinned, named, certificate = self.pinned(address, peer, timeout)
         return grpc.secure_channel(address, pinned, [*options, *named]), certificate
@@ -152,7 +152,7 @@ def certificate_of(context: Any) -> x509.Certificate:
     """The certificate of the caller; TLS has checked its signature.
 
     Raises:
-        TrustError: there is none, or the connection is of an older version of TLS.
+        TrustError: There is none, or the connection is of an older version of TLS.
     """
     stated = context.auth_context()
     encoded = next(iter(stated.get("x509_pem_cert", ())), b"")

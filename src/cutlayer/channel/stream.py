@@ -77,7 +77,7 @@ class Stream:
         timeout: Seconds to wait for the peer, to send or to take.
         reconnect: Seconds within which a broken connection may be replaced by another; 0 for none.
         vacant: Whether another call may replace one that has sent and received nothing. Without certificates a name is
-            no proof: a stranger who takes it and keeps silent must not lock out its owner.
+            no proof: A stranger who takes it and keeps silent must not lock out its owner.
         checksum: Whether frames have a checksum of their own, which TLS makes superfluous.
 
     Attributes:
@@ -152,8 +152,8 @@ class Stream:
         If the peer has left and messages from it are unread, nothing is sent: `receive` returns these first.
 
         Raises:
-            PeerLost: the stream has ended, or the peer takes nothing.
-            ProtocolError: the message is larger than a peer accepts.
+            PeerLost: The stream has ended, or the peer takes nothing.
+            ProtocolError: The message is larger than a peer accepts.
         """
         chunks = split_frame(encode_parts(message, self.limits, checksum=self._checksum))
         with self._changing:
@@ -171,8 +171,8 @@ class Stream:
         """Block for the next message on `port`; called from the party's own thread.
 
         Raises:
-            PeerLost: the stream ended or broke, or nothing new came within `timeout` seconds.
-            ProtocolError: a frame is damaged, or a message is not the next one.
+            PeerLost: The stream ended or broke, or nothing new came within `timeout` seconds.
+            ProtocolError: A frame is damaged, or a message is not the next one.
         """
         patience = self.timeout if timeout is None else timeout
         deadline = time.monotonic() + patience
@@ -287,7 +287,7 @@ class Stream:
         """Store what arrived on a call; false if another call has replaced it.
 
         Raises:
-            ProtocolError: the peer acknowledges frames that were not sent.
+            ProtocolError: The peer acknowledges frames that were not sent.
         """
         with self._changing:
             if self._call is not call:

@@ -46,7 +46,7 @@ class Trail:
         """Write a message's line; it is with the operating system before the message is sent.
 
         Raises:
-            RunFolderError: the trail cannot be continued, since its last file is damaged.
+            RunFolderError: The trail cannot be continued, since its last file is damaged.
         """
         if self._file is None:
             self._begin(message.run)
@@ -161,7 +161,7 @@ def verify(folder: Path) -> Verified:
     """Read a whole trail and compare every line with its hash.
 
     Raises:
-        RunFolderError: there is no trail.
+        RunFolderError: There is no trail.
     """
     files = _files(folder)
     if not files:
@@ -194,7 +194,7 @@ def read_lines(path: Path) -> Iterator[Line]:
     """The lines of a file; an incomplete last one, which a killed process leaves, is not among them.
 
     Raises:
-        RunFolderError: a line does not match its hash: it was changed, or one before it was removed.
+        RunFolderError: A line does not match its hash: it was changed, or one before it was removed.
     """
     before = None
     with path.open("rb") as file:

@@ -190,7 +190,7 @@ def read_epochs(folder: Path) -> Iterator[tuple[int, list[Step]]]:
     """Read back every recorded epoch of one party, in order.
 
     Raises:
-        DataError: a file is damaged.
+        DataError: A file is damaged.
     """
     for path in sorted(folder.glob("epoch-*.safetensors")):
         try:

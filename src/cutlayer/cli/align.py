@@ -73,7 +73,7 @@ def purpose_of(dry_run: bool, reveal: Reveal | None) -> Purpose:
     """The purpose that the options name.
 
     Raises:
-        ConfigError: a dry run reveals rows to nobody.
+        ConfigError: A dry run reveals rows to nobody.
     """
     from cutlayer.parties.alignment import Purpose
 

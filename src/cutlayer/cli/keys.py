@@ -202,7 +202,7 @@ def _read_invitation(path: Path) -> tuple[str, str, str, x509.Certificate]:
     """Federation, name of the party, address and authority of an invitation.
 
     Raises:
-        TrustError: the file holds something else.
+        TrustError: The file holds something else.
     """
     from cryptography import x509
 
@@ -232,7 +232,7 @@ def _compare(seen: str, real: str, what: str) -> None:
     """Raise if a fingerprint that was read out is another one.
 
     Raises:
-        TrustError: it differs.
+        TrustError: It differs.
     """
     if seen and "".join(filter(str.isalnum, seen)).lower() != real.replace("-", ""):
         raise TrustError.expected(f"{what} with the fingerprint {seen}", real, "somebody may have replaced the file")
@@ -257,7 +257,7 @@ def _checked(check: Callable[[str], str], text: str) -> str:
     """A name that fits, or an error without a traceback.
 
     Raises:
-        ConfigError: it does not fit.
+        ConfigError: It does not fit.
     """
     try:
         return check(text)

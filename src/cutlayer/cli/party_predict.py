@@ -85,7 +85,7 @@ def _trained_job(folder: RunFolder, job: Job) -> Job:
     """The job of the run, whose shared part the job file must still have; protections are those of the training.
 
     Raises:
-        ConfigError: the folder is of another job.
+        ConfigError: The folder is of another job.
     """
     from cutlayer.config.load import load_job
 
@@ -100,7 +100,7 @@ def _check_options(job: Job, name: str, folder: RunFolder, out: Path | None, abs
     """Raise unless the options fit the party's role.
 
     Raises:
-        ConfigError: the active party has no `--out`, or a passive one has it or names absent parties.
+        ConfigError: The active party has no `--out`, or a passive one has it or names absent parties.
     """
     from cutlayer.results.scores import check_scores_path
     from cutlayer.training.test_predictions import check_other_file

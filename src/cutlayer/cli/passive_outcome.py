@@ -26,7 +26,7 @@ def show_outcome(ran: RunFolder, *, as_json: bool = False, trail: Path | None = 
         trail: Folder of the record of what left the party, where it is known.
 
     Raises:
-        RunFolderError: a file of the folder is missing or damaged.
+        RunFolderError: A file of the folder is missing or damaged.
     """
     from cutlayer.results.audit import UNMEASURED_BY_PASSIVE, PassiveAudit
 

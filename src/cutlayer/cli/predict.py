@@ -68,7 +68,7 @@ def tables_of(job: Job, options: list[str] | tuple[()]) -> dict[str, TableConfig
     """Tables from `PARTY=FILE`, laid out as those that the job was trained on.
 
     Raises:
-        ConfigError: another form, an unknown party, or a party twice.
+        ConfigError: Another form, an unknown party, or a party twice.
     """
     from cutlayer.config import near_miss
 

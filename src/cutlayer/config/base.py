@@ -38,7 +38,7 @@ def registered(registry: Mapping[str, K], raw: Mapping[str, Any], where: str) ->
     """The entry of a registry that the key `kind` of a section names.
 
     Raises:
-        ConfigError: unknown kind; names a near miss where there is one.
+        ConfigError: Unknown kind; names a near miss where there is one.
     """
     name = raw.get("kind")
     if not isinstance(name, str) or name not in registry:
@@ -55,7 +55,7 @@ def validated(section: type[S], raw: object, where: str) -> S:
         where: Dotted path of the mapping in the file, for the message.
 
     Raises:
-        ConfigError: names the key, what was expected, what came, and a near miss where there is one.
+        ConfigError: Names the key, what was expected, what came, and a near miss where there is one.
 
     >>> class Noise(FrozenModel):
     ...     scale: float

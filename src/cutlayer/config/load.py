@@ -29,7 +29,7 @@ def load_job(path: Path) -> Job:
     """Read a job file; relative paths in it are relative to its folder.
 
     Raises:
-        ConfigError: missing, not YAML, a key twice, an unknown key, or a value out of range.
+        ConfigError: Missing, not YAML, a key twice, an unknown key, or a value out of range.
     """
     with _prefix_errors(path):
         return validated(Job, absolute(read_yaml(path), path.parent.resolve()), "")
@@ -45,7 +45,7 @@ def with_private_part(job: Job, name: str, part: PrivatePart) -> Job:
     """The job with one party's private part filled in.
 
     Raises:
-        ConfigError: the job has no such party.
+        ConfigError: The job has no such party.
     """
     if name not in job.parties:
         raise ConfigError.expected(f"a party of the job ({', '.join(job.parties)})", name)
@@ -71,7 +71,7 @@ def with_device(job: Job, device: str | None, name: str | None = None) -> Job:
         name: Name of the party; `None` is all.
 
     Raises:
-        ConfigError: no device of that form.
+        ConfigError: No device of that form.
     """
     if device is None:
         return job
@@ -87,7 +87,7 @@ def read_yaml(path: Path) -> Any:
     """Parse a YAML file to plain values.
 
     Raises:
-        ConfigError: missing, not YAML, or a key that repeats.
+        ConfigError: Missing, not YAML, or a key that repeats.
     """
     try:
         text = path.read_text(encoding="utf-8")

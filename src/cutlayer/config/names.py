@@ -22,7 +22,7 @@ def module_name(name: str) -> str:
     """Return the dotted name of a Python module if it is one.
 
     Raises:
-        ValueError: it is of another form.
+        ValueError: It is of another form.
 
     >>> module_name("my_package.models")
     'my_package.models'
@@ -39,7 +39,7 @@ def party_name(name: str) -> str:
     """Return the name of a party if it can name files, folders and messages too.
 
     Raises:
-        ValueError: other characters, a leading dot or dash, too long, or `kind`, which `model.bottom` has for itself.
+        ValueError: Other characters, a leading dot or dash, too long, or `kind`, which `model.bottom` has for itself.
 
     >>> party_name("bank-2")
     'bank-2'
@@ -56,7 +56,7 @@ def alternative_name(name: str) -> str:
     """Return the name of an alternative if it can name a folder and a row of a table too.
 
     Raises:
-        ValueError: other characters, or too long.
+        ValueError: Other characters, or too long.
     """
     if len(name) > MAX_NAME_LENGTH or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9 _.-]*", name):
         raise ValueError(f"a name of letters a-z, digits, spaces, _ - and ., of {MAX_NAME_LENGTH} characters at most")
@@ -67,7 +67,7 @@ def file_path(path: Path) -> Path:
     """Return a path if it can name a file or a folder.
 
     Raises:
-        ValueError: it is a root folder, or has a character that no name has.
+        ValueError: It is a root folder, or has a character that no name has.
     """
     if not path.name or "\0" in str(path):
         raise ValueError(f"the path of a file or folder, got {reprlib.repr(str(path))}")

@@ -18,9 +18,9 @@ class ProtectLabelsConfig(FrozenModel):
     """Limits on what training may reveal of a label; the stricter one counts.
 
     Attributes:
-        max_leak: largest AUC by which the labels that training draws may rank the true ones; 0.5 is chance. Randomised
+        max_leak: Largest AUC by which the labels that training draws may rank the true ones; 0.5 is chance. Randomised
             response of epsilon eps gives e^eps / (1 + e^eps) for two classes, and less for more.
-        guarantee: largest epsilon of a label for the whole run.
+        guarantee: Largest epsilon of a label for the whole run.
     """
 
     max_leak: float | None = Field(default=None, ge=0.5, lt=1)

@@ -22,7 +22,7 @@ def expand(names: tuple[str, ...]) -> tuple[str, ...]:
     """Write out ranges of column names; a name that is no range stays as it is.
 
     Raises:
-        ValueError: a range with two different stems, or one that runs backwards.
+        ValueError: A range with two different stems, or one that runs backwards.
 
     >>> expand(("label", "I1..I3", "f08..f10"))
     ('label', 'I1', 'I2', 'I3', 'f08', 'f09', 'f10')
@@ -132,7 +132,7 @@ class NumbersConfig(FrozenModel):
         missing: Value of a missing number: the training rows' mean or median (of the transformed numbers) or zero,
             put in before scaling is fitted and applied; `error` refuses the table.
         quantiles: Number of intervals of equal share of the training rows, or of equal width of a stated range. Each
-            numeric column then is a categorical column too: its interval, or missing. 1 only flags missing numbers; 0
+            numeric column then is a categorical column too: Its interval, or missing. 1 only flags missing numbers; 0
             adds no column.
     """
 
@@ -151,8 +151,8 @@ class CategoriesConfig(FrozenModel):
     """Encoding of categorical columns as codes: 0 is missing, 1 is unknown, the training values follow.
 
     Attributes:
-        max_codes: codes per column at most, the two reserved ones included; a wider column is hashed into them.
-        min_count: a value seen less often in the training rows counts as unknown.
+        max_codes: Codes per column at most, the two reserved ones included; a wider column is hashed into them.
+        min_count: A value seen less often in the training rows counts as unknown.
         missing: `code` gives missing its own code; `error` refuses the table.
     """
 

@@ -27,7 +27,7 @@ def intersect(digests: Mapping[str, Digests]) -> dict[str, Positions]:
         the same row, and rows are in ascending order of their digests, whatever the order of anybody's table.
 
     Raises:
-        AlignmentError: there is no common row, or a party's digests are malformed or repeat.
+        AlignmentError: There is no common row, or a party's digests are malformed or repeat.
     """
     counts = {party: len(_checked(party, rows)) for party, rows in digests.items()}
     bits = share_bits(sum(counts.values()))
@@ -69,7 +69,7 @@ def check_id_kinds(
         examples: An id of each party whose table is here, for the error.
 
     Raises:
-        AlignmentError: kinds differ, or row numbers are used on tables of different lengths.
+        AlignmentError: Kinds differ, or row numbers are used on tables of different lengths.
     """
     if len(set(kinds.values())) > 1:
         numbered = "row" in kinds.values()
@@ -91,7 +91,7 @@ def check_id_rules(rules: Mapping[str, str]) -> None:
         rules: `PartyTable.id_rule` of each party.
 
     Raises:
-        AlignmentError: rules differ.
+        AlignmentError: Rules differ.
     """
     if len(set(rules.values())) > 1:
         got = ", ".join(f"{rule} at {party}" for party, rule in rules.items())
@@ -103,14 +103,14 @@ def checked_positions(positions: Positions, rows: int, where: str) -> Positions:
 
     Args:
         positions: (m,) integers.
-        rows: number of rows of the table.
+        rows: Number of rows of the table.
         where: Name of the data, for error messages.
 
     Returns:
         The same, as int64.
 
     Raises:
-        AlignmentError: an entry is out of range or repeats, or there is none.
+        AlignmentError: An entry is out of range or repeats, or there is none.
     """
     positions = np.asarray(positions)
     if positions.ndim != 1 or positions.dtype.kind not in "iu" or not len(positions):

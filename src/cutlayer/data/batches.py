@@ -30,12 +30,12 @@ class Schedule:
 
         Args:
             train_rows: int64 (n,), ascending row numbers in the common order.
-            batch_size: rows per batch; the last batch of an epoch may be smaller, and is not dropped.
+            batch_size: Rows per batch; the last batch of an epoch may be smaller, and is not dropped.
             seed: Seed of the job.
             shuffle: `rows`, or `blocks` for a store larger than memory; see `block_windows`.
 
         Raises:
-            DataError: there are fewer rows than one batch takes.
+            DataError: There are fewer rows than one batch takes.
         """
         if not 1 <= batch_size <= len(train_rows):
             wanted = f"train.batch_size from 1 to the {len(train_rows):,} training rows"

@@ -64,7 +64,7 @@ class Buckets:
             where: Name of the data, for error messages.
 
         Raises:
-            AlignmentError: a bucket has more rows than its capacity; practically impossible for hashed ids.
+            AlignmentError: A bucket has more rows than its capacity; practically impossible for hashed ids.
         """
         self.order: Positions = intersect({where: digests})[where] if len(digests) else np.zeros(0, dtype=np.int64)
         self.bits, self.capacity = bits, bucket_capacity(stated, bits)

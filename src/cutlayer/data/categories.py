@@ -34,7 +34,7 @@ class CategoryEncoder(FrozenModel):
 
     Attributes:
         name: Name of the column.
-        cardinality: number of codes, the two reserved ones included.
+        cardinality: Number of codes, the two reserved ones included.
         values: Training values, or stated ones, of the codes 2, 3, ... in ascending order; empty if hashed.
         hashed: Whether the column was wider than `max_codes`: then every value, seen in training or not, has the code
             2 + FNV-1a-64(UTF-8 bytes) mod (cardinality - 2), and code 1 is not used.
@@ -55,7 +55,7 @@ class CategoryEncoder(FrozenModel):
         Args:
             name: Name of the column.
             text: `large_string` (n,), training rows only.
-            config: widest column, rarest value, what to do about missing values.
+            config: Widest column, rarest value, what to do about missing values.
         """
         counts = pc.value_counts(text)
         frequent = counts.filter(pc.greater_equal(counts.field("counts"), config.min_count)).field("values").drop_null()
@@ -70,7 +70,7 @@ class CategoryEncoder(FrozenModel):
 
         Args:
             name: Name of the column.
-            values: distinct, in any order.
+            values: Distinct, in any order.
             config: Treatment of missing values.
         """
         return cls(name=name, cardinality=FIRST + len(values), values=tuple(sorted(values)), missing=config.missing)

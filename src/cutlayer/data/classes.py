@@ -23,7 +23,7 @@ def class_rows(column: pa.ChunkedArray, where: str) -> dict[str, int]:
         where: Name of the data, for error messages.
 
     Raises:
-        DataError: values that have no text.
+        DataError: Values that have no text.
 
     >>> class_rows(pa.chunked_array([["yes", "no", "no"]]), "labels")
     {'no': 2, 'yes': 1}

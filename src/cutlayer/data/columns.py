@@ -49,13 +49,13 @@ def feature_names(
     `__index_level_0__`) are left out.
 
     Args:
-        known: names of all columns.
+        known: Names of all columns.
         features: Columns that the user asked for.
         where: Name of the data, for error messages.
-        reserved: id and label, which are never features.
+        reserved: Id and label, which are never features.
 
     Raises:
-        DataError: a name is not in the table or is reserved, or nothing is left although `include` is not `none`.
+        DataError: A name is not in the table or is reserved, or nothing is left although `include` is not `none`.
     """
     named = () if isinstance(features.include, str) else features.include
     there = set(known)
@@ -84,7 +84,7 @@ def kind_of(name: str, kind: pa.DataType, where: str) -> Kind:
     images.
 
     Raises:
-        DataError: any other type, such as lists, structs, binary data and times of day.
+        DataError: Any other type, such as lists, structs, binary data and times of day.
     """
     types = pa.types
     if is_text(kind) or types.is_boolean(kind) or types.is_dictionary(kind):
@@ -105,7 +105,7 @@ def category_text(column: pa.ChunkedArray, name: str, where: str) -> pa.ChunkedA
     A whole float is written as the integer it is, so that 3 and 3.0 are one category.
 
     Raises:
-        DataError: lists, structs and other types that have no text.
+        DataError: Lists, structs and other types that have no text.
     """
     column = without_nan(decoded(column))
     try:
@@ -126,7 +126,7 @@ def number_values(column: pa.ChunkedArray, name: str, where: str) -> npt.NDArray
     """Values as float64 (n,), missing as NaN.
 
     Raises:
-        DataError: text that is no number, in a column that was numeric when its encoder was fitted.
+        DataError: Text that is no number, in a column that was numeric when its encoder was fitted.
     """
     column = decoded(column)
     kind = column.type

@@ -35,7 +35,7 @@ class CommonColumns:
         max_codes: Codes of a category column at most; one of four times as many values is not packed.
 
     Raises:
-        DataError: the table cannot be read, or values are of no use as features.
+        DataError: The table cannot be read, or values are of no use as features.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ def feature_kinds(
     """Kind of each feature column: as the encoder of an earlier run took it, else by its type and the settings.
 
     Raises:
-        DataError: an error of `chosen_kind`.
+        DataError: An error of `chosen_kind`.
     """
     if encoder is None:
         return {name: chosen_kind(name, schema.field(name).type, features, where) for name in names}

@@ -21,8 +21,8 @@ class ColumnSpec:
     """The shape of a party's encoded features, for its bottom model.
 
     Attributes:
-        cardinalities: codes per categorical column, the reserved ones included.
-        numeric: number of numeric columns.
+        cardinalities: Codes per categorical column, the reserved ones included.
+        numeric: Number of numeric columns.
         category_names: Names of the categorical columns, in the order of the matrix.
         number_names: Names of the numeric columns, in the order of the matrix.
         image: Shape and scale of the image column; None if there is none.
@@ -81,12 +81,12 @@ def check_codes(encoded: Encoded, columns: ColumnSpec, where: str) -> None:
     """Refuse codes that are out of range for an embedding table of this shape.
 
     Args:
-        encoded: codes int32 (n, c), numbers float32 (n, m), and images if there are any.
+        encoded: Codes int32 (n, c), numbers float32 (n, m), and images if there are any.
         columns: Shape that they must have.
         where: Name of the data, for error messages.
 
     Raises:
-        DataError: a matrix of another shape, or a code below 0 or at least its column's cardinality.
+        DataError: A matrix of another shape, or a code below 0 or at least its column's cardinality.
     """
     wanted = (len(encoded), len(columns.cardinalities)), (len(encoded), columns.numeric)
     got = encoded.codes.shape, encoded.numbers.shape

@@ -43,13 +43,13 @@ class Encoder(FrozenModel):
         An encoder with a stated range or vocabulary sees no row.
 
         Args:
-            table: holds the feature columns; id and label must not be among them.
+            table: Holds the feature columns; id and label must not be among them.
             features: Columns that are features, and their encoding.
             where: Name of the table, for messages.
             rows: int64 (n,), the training rows of the table, the only ones that are looked at; all if None.
 
         Raises:
-            DataError: a column is absent, of a type that is no feature, or holds infinity; a range is stated for a
+            DataError: A column is absent, of a type that is no feature, or holds infinity; a range is stated for a
                 column that is not numeric; or two columns hold images.
         """
         names = feature_names(table.column_names, features, where)
@@ -75,7 +75,7 @@ class Encoder(FrozenModel):
         """Read the text that `to_json` wrote.
 
         Raises:
-            DataError: damaged, or of another format.
+            DataError: Damaged, or of another format.
         """
         try:
             return cls.model_validate_json(text)
@@ -123,12 +123,12 @@ class Encoder(FrozenModel):
         """Encode rows of a table, one column after the other.
 
         Args:
-            table: holds the columns the encoder was fitted on; further ones are ignored.
+            table: Holds the columns the encoder was fitted on; further ones are ignored.
             where: Name of the table, for messages.
             rows: int64 (n,), which rows, in this order; all if None.
 
         Raises:
-            DataError: a column is absent or no longer numeric, holds infinity, or misses values where that is refused;
+            DataError: A column is absent or no longer numeric, holds infinity, or misses values where that is refused;
                 or images are of another shape.
         """
         for name in self.names:
@@ -177,7 +177,7 @@ def chosen_kind(name: str, kind: pa.DataType, features: FeaturesConfig, where: s
     """The kind of a column of this type: a category if the user says so, else as `kind_of`.
 
     Raises:
-        DataError: an error of `kind_of`.
+        DataError: An error of `kind_of`.
     """
     if name in features.categorical or name in features.vocabulary:
         return "category"
@@ -188,7 +188,7 @@ def stated(name: str, kind: Kind, features: FeaturesConfig, where: str) -> tuple
     """The encoders of a column with a public range or vocabulary; `None` if it has to be fitted.
 
     Raises:
-        DataError: a range for a column that is not numeric.
+        DataError: A range for a column that is not numeric.
     """
     if name in features.vocabulary:
         return (CategoryEncoder.stated(name, features.vocabulary[name], features.categories),)
@@ -246,7 +246,7 @@ def finite(values: npt.NDArray[np.float64], name: str, where: str, rows: Rows | 
     """The numbers of a column.
 
     Raises:
-        DataError: one is infinite.
+        DataError: One is infinite.
     """
     infinite = np.isinf(values)
     if infinite.any():

@@ -52,7 +52,7 @@ def row_digests(column: pa.ChunkedArray | pa.Array, where: str = "ids") -> Diges
         uint8 (n, 16), in the column's order.
 
     Raises:
-        DataError: an id is missing, repeats, or is of another type.
+        DataError: An id is missing, repeats, or is of another type.
 
     >>> row_digests(pa.array([7]))[0, :4].tolist() == row_digests(pa.array([" 7"]))[0, :4].tolist()
     True
@@ -64,7 +64,7 @@ def distinct_digests(text: pa.ChunkedArray, where: str) -> Digests:
     """Digests of canonical texts (n,), uint8 (n, 16).
 
     Raises:
-        DataError: one repeats.
+        DataError: One repeats.
     """
     digests = digests_of(text)
     if has_duplicates(digests):
@@ -116,7 +116,7 @@ def canonical_ids(column: pa.ChunkedArray | pa.Array, where: str, rule: Rule = "
         rule: Normal form of the texts; see `IdConfig.normalise`.
 
     Raises:
-        DataError: an id is missing, of another type, or no telephone number where the rule wants one.
+        DataError: An id is missing, of another type, or no telephone number where the rule wants one.
 
     >>> canonical_ids(pa.array(["+49 (89) 123-456", "004989123456"]), "ids", "e164").to_pylist()
     ['+4989123456', '+4989123456']
@@ -145,7 +145,7 @@ def id_texts(table: pa.Table, ids: IdConfig, where: str) -> pa.ChunkedArray:
         where: Name of the data, for error messages.
 
     Raises:
-        DataError: an error of `canonical_ids`, or a text of several columns holds the character that separates them.
+        DataError: An error of `canonical_ids`, or a text of several columns holds the character that separates them.
     """
     named = zip(ids.columns, ids.rules, strict=True)
     texts = [canonical_ids(table.column(name), f"{where}: id {name!r}", rule) for name, rule in named]

@@ -107,7 +107,7 @@ class ImageEncoder(FrozenModel):
             (m, channels, height, width), contiguous.
 
         Raises:
-            DataError: another shape or type.
+            DataError: Another shape or type.
         """
         spec = self.spec
         wanted = (spec.height, spec.width, spec.channels), spec.dtype
@@ -126,7 +126,7 @@ def image_column(array: Array, where: str) -> pa.FixedShapeTensorArray:
         where: Name of the data, for error messages.
 
     Raises:
-        DataError: another shape or type, more than 16 channels, whole numbers outside 0..255, NaN or infinity.
+        DataError: Another shape or type, more than 16 channels, whole numbers outside 0..255, NaN or infinity.
     """
     if array.ndim not in (3, 4) or not all(array.shape[1:]):
         wanted = "images of shape (rows, height, width) or (rows, height, width, channels)"
@@ -158,7 +158,7 @@ def images_of(column: pa.ChunkedArray, name: str, where: str) -> Array:
     """The images of a column, (n, height, width, channels); without a copy if it is one chunk.
 
     Raises:
-        DataError: an image is missing.
+        DataError: An image is missing.
     """
     if column.null_count:
         raise fault(where, f"an image in every row of column {name!r}", f"none in {column.null_count} rows")

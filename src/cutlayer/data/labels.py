@@ -32,7 +32,7 @@ class Labels:
 
     Attributes:
         values: int64 (n,) class codes, or float32 (n,) targets of a regression.
-        classes: names of the classes by code, in ascending order of the label values; of a binary task the second,
+        classes: Names of the classes by code, in ascending order of the label values; of a binary task the second,
             greater one is the positive class. Empty for regression.
         kind: type of the labels in the table.
     """
@@ -57,7 +57,7 @@ def encode_labels(
         rows: int64 (n,), which rows of the column, in this order; all if None.
 
     Raises:
-        DataError: labels are missing, all equal, or of another kind than the task's.
+        DataError: Labels are missing, all equal, or of another kind than the task's.
 
     >>> labels = encode_labels(pa.chunked_array([["yes", "no", "no"]]), "binary")
     >>> labels.values.tolist(), labels.classes
@@ -79,7 +79,7 @@ def encode_label_pieces(
         rows: Numbers of the rows in the table, for error messages, int64 (n,).
 
     Raises:
-        DataError: as there.
+        DataError: As there.
     """
     column = _Column.read(pieces, task, where, rows)
     if task == "regression":
@@ -111,7 +111,7 @@ def check_training_labels(labels: Labels, training: Tensor, where: str) -> None:
         where: Name of the data, for error messages.
 
     Raises:
-        DataError: they are all equal.
+        DataError: They are all equal.
     """
     values, rows = labels.values.numpy(), training.numpy()
     first = values[rows[:1]]
@@ -141,7 +141,7 @@ class _Column:
         """Read the column once.
 
         Raises:
-            DataError: labels are missing, or of a type that is none of labels.
+            DataError: Labels are missing, or of a type that is none of labels.
         """
         count, missing, first, kind = 0, 0, -1, pa.null()
         distinct: pa.Array | None = None

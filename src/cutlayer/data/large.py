@@ -48,7 +48,7 @@ def read_or_open(source: Source, names: Sequence[str], as_text: Collection[str],
         memory: Bytes that the table and its copies may take.
 
     Raises:
-        DataError: an error of `Source.read`.
+        DataError: An error of `Source.read`.
     """
     size = source.memory_bytes(list(names))
     if size is not None:
@@ -78,7 +78,7 @@ class LargeTable:
         pieces: First pieces of a query whose rows were read already, and the rest of them.
 
     Raises:
-        DataError: the table has no row, or the file cannot be read.
+        DataError: The table has no row, or the file cannot be read.
     """
 
     def __init__(

@@ -45,7 +45,7 @@ def fit_large(
         memory: Bytes that one column may take in memory; a median, quartiles and quantiles need 16 for each row.
 
     Raises:
-        DataError: an error of `Encoder.fit`; images; or a column does not fit into memory.
+        DataError: An error of `Encoder.fit`; images; or a column does not fit into memory.
     """
     columns: dict[str, tuple[FittedColumn, ...] | CategoryCounts | NumberColumn] = {}
     for index, name in enumerate(feature_names(schema.names, features, where)):
@@ -199,7 +199,7 @@ class NumberColumn:
         """Store further training rows.
 
         Raises:
-            DataError: a number is infinite.
+            DataError: A number is infinite.
         """
         values = finite(number_values(column, self._name, self._where), self._name, self._where, None)
         with self._path.open("ab") as file:
@@ -210,7 +210,7 @@ class NumberColumn:
         """The encoder of the numbers, and that of their quantiles if these are asked for; the file is then removed.
 
         Raises:
-            DataError: the numbers are too large to be scaled, or too many for a median, quartiles or quantiles.
+            DataError: The numbers are too large to be scaled, or too many for a median, quartiles or quantiles.
         """
         config = self._config
         if config.needs_order and 16 * self._rows > memory:

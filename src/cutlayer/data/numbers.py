@@ -25,10 +25,10 @@ class NumberEncoder(FrozenModel):
     Attributes:
         name: Name of the column.
         transform: `none`, or `log1p`: sign(x) * log(1 + |x|).
-        fill: replaces a missing value after the transform; unused if `missing` is `error`.
+        fill: Replaces a missing value after the transform; unused if `missing` is `error`.
         offset: Value that becomes 0.
         width: Value above the offset that becomes 1; 0 marks a column that was constant in training, which becomes 0.
-        clipped: values outside of the training range are cut to 0 and 1 (`minmax`).
+        clipped: Values outside of the training range are cut to 0 and 1 (`minmax`).
         smooth: Whether the result is smoothly clipped (`robust`).
         missing: `fill`, or `error` to refuse missing values.
         low: Lowest value of the stated range that values are clipped to before the transform; `None` without a range.
@@ -61,8 +61,8 @@ class NumberEncoder(FrozenModel):
 
         Args:
             name: Name of the column.
-            span: lowest and highest value, finite and ascending.
-            config: transform, scale, and what a missing number becomes.
+            span: Lowest and highest value, finite and ascending.
+            config: Transform, scale, and what a missing number becomes.
         """
         ends = transformed(np.array([*span, min(max(0.0, span[0]), span[1])]), config.transform)
         low, high, zero = (float(end) for end in ends)
@@ -93,11 +93,11 @@ class NumberEncoder(FrozenModel):
         Args:
             name: Name of the column.
             values: float64 (n,), training rows only, NaN where missing, no infinity.
-            config: transform, scale, and what a missing number becomes.
+            config: Transform, scale, and what a missing number becomes.
             where: Name of the data, for error messages.
 
         Raises:
-            DataError: the numbers are too large to be scaled.
+            DataError: The numbers are too large to be scaled.
         """
         values = transformed(values, config.transform)
         absent = np.isnan(values)
@@ -113,11 +113,11 @@ class NumberEncoder(FrozenModel):
         Args:
             name: Name of the column.
             scale: Fill value, offset and width.
-            config: transform, scale, and what a missing number becomes.
+            config: Transform, scale, and what a missing number becomes.
             where: Name of the data, for error messages.
 
         Raises:
-            DataError: the scale is not finite, because the numbers are too large.
+            DataError: The scale is not finite, because the numbers are too large.
         """
         fill, offset, width = scale
         if not np.isfinite(scale).all():

@@ -65,11 +65,11 @@ class PackedColumns:
         """Add rows.
 
         Args:
-            table: holds the columns; text may be coded by dictionaries, which may differ from chunk to chunk.
+            table: Holds the columns; text may be coded by dictionaries, which may differ from chunk to chunk.
             positions: Positions of the rows in the common order, int64 (n,).
 
         Raises:
-            DataError: an error of `category_text` or `number_values`.
+            DataError: An error of `category_text` or `number_values`.
         """
         step = max(self._memory // self._rows.dtype.itemsize, 1)  # fewer than a batch only of a very wide table
         for start in range(0, len(positions), step):
@@ -91,7 +91,7 @@ class PackedColumns:
         """All rows in the common order: dictionary-coded text, null where missing, and float64, NaN where missing.
 
         Raises:
-            DataError: fewer or more rows were added than there are common ones.
+            DataError: Fewer or more rows were added than there are common ones.
         """
         if self._rows.added != self._rows.rows:
             wanted = f"the {self._rows.rows:,} common rows"

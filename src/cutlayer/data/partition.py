@@ -27,7 +27,7 @@ def part_of(images: Array, part: Part) -> Array:
         A view of the images.
 
     Raises:
-        DataError: the side to be halved is odd, or these are no images.
+        DataError: The side to be halved is odd, or these are no images.
 
     >>> part_of(np.arange(8).reshape(1, 2, 4), "right").tolist()
     [[[2, 3], [6, 7]]]
@@ -54,7 +54,7 @@ def halves(images: Array, across: Literal["width", "height"] = "width") -> dict[
         across: Side that is halved.
 
     Raises:
-        DataError: that side is odd, or these are no images.
+        DataError: That side is odd, or these are no images.
 
     >>> {name: half.shape for name, half in halves(np.zeros((5, 28, 28))).items()}
     {'left': (5, 28, 14), 'right': (5, 28, 14)}
@@ -73,7 +73,7 @@ def columns(table: pa.Table, patterns: Mapping[str, Sequence[str]]) -> dict[str,
         patterns: Names by party, in which `*`, `?` and `[...]` stand for characters, as in file names.
 
     Raises:
-        DataError: a pattern fits no column.
+        DataError: A pattern fits no column.
 
     >>> table = pa.table({"id": [1], "age": [40], "calls_3g": [5]})
     >>> columns(table, {"bank": ["id", "age"], "telco": ["id", "calls_*"]})["telco"].column_names
@@ -97,7 +97,7 @@ def views(arrays: Sequence[Array], prefix: str = "view") -> dict[str, Array]:
         prefix: Start of the parties' names.
 
     Raises:
-        DataError: they have different numbers of rows, or there is none.
+        DataError: They have different numbers of rows, or there is none.
 
     >>> list(views([np.zeros((4, 2)), np.zeros((4, 7))]))
     ['view0', 'view1']

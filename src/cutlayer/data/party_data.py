@@ -66,12 +66,12 @@ class PartyTable:
         """Read the table, or its ids alone if the rows would take too much memory: they are then read in batches.
 
         Args:
-            party: name, for messages.
-            table: a `TableConfig`, an Arrow table, a pandas or polars frame, an array or a mapping of columns.
+            party: Name, for messages.
+            table: A `TableConfig`, an Arrow table, a pandas or polars frame, an array or a mapping of columns.
             id: Name of the id column, or `@row`: the i-th rows of all parties belong together; or columns with the
                 rules for them. A table in memory has `@row` by default. Rows that the rule for repeated ids leaves out
                 are no rows of the table.
-            label: name of the label column, at the active party.
+            label: Name of the label column, at the active party.
             features: Columns that are features, and their encoding.
             task: Kind of the labels.
             encoder: Encoder of an earlier run, whose columns are then read and encoded as there; `features` is not
@@ -81,7 +81,7 @@ class PartyTable:
             split_by: Name of the column that the split is by, at the active party; it is no feature.
 
         Raises:
-            DataError: the file cannot be read, a column is not there, or ids are missing or repeat.
+            DataError: The file cannot be read, a column is not there, or ids are missing or repeat.
         """
         self._source = open_source(table, party)
         self.where = self._source.where
@@ -155,7 +155,7 @@ class PartyTable:
         """Values of any column, in the table's own order.
 
         Raises:
-            DataError: there is no such column.
+            DataError: There is no such column.
         """
         return self._table.values(name)
 
@@ -169,8 +169,8 @@ class PartyTable:
                 is. In memory if None.
 
         Raises:
-            AlignmentError: positions are not distinct rows of this table.
-            DataError: the features or labels cannot be used.
+            AlignmentError: Positions are not distinct rows of this table.
+            DataError: The features or labels cannot be used.
         """
         positions = checked_positions(positions, self.rows, self.where)
         digests = gathered(self.digests, positions)
@@ -232,7 +232,7 @@ class PartyTable:
         """Every row in the table's own order, in memory, by the encoder of the earlier run.
 
         Raises:
-            DataError: the table was opened without an encoder, or its features cannot be used.
+            DataError: The table was opened without an encoder, or its features cannot be used.
         """
         if self._encoder is None:
             raise fault(self.where, "the encoder of an earlier run", "none", "give it when the table is opened")

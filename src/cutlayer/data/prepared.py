@@ -27,7 +27,7 @@ class Prepared:
     """A party's data in the common order, ready for training.
 
     Attributes:
-        store: its encoded features, (m, columns); None if it has none.
+        store: Its encoded features, (m, columns); None if it has none.
         encoder: Encoder of its features; None without features. It holds training values, so it stays with its party.
         labels: Labels of all m rows, training, validation and test; None at a passive party.
         digests: uint8 (m, 16), ids of the common rows in their order.
@@ -68,7 +68,7 @@ def checked_labels(
         rows: Numbers of the rows in the table, for error messages.
 
     Raises:
-        DataError: an error of `encode_label_pieces`, or all training rows have one label.
+        DataError: An error of `encode_label_pieces`, or all training rows have one label.
     """
     labels = encode_label_pieces(pieces, task, where, rows)
     check_training_labels(labels, torch.from_numpy(training), where)

@@ -114,7 +114,7 @@ def label_profile(
         positive: The label that the job calls positive; `None` where it names none.
 
     Raises:
-        DataError: classes that have no text.
+        DataError: Classes that have no text.
     """
     kind: Kind = "number" if pa.types.is_floating(column.type) else "category"
     if task == "regression":

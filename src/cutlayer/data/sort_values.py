@@ -23,7 +23,7 @@ def sort_values(column: pa.ChunkedArray, name: str, where: str) -> npt.NDArray[n
         Finite, float64 (m,).
 
     Raises:
-        DataError: a missing value, or text that is no date.
+        DataError: A missing value, or text that is no date.
     """
     column = decoded(column)
     if is_text(column.type):

@@ -68,7 +68,7 @@ def split_rows(n: int, split: SplitConfig, seed: int) -> Split:
     Each share is rounded down, but a share above 0 gets at least one row.
 
     Raises:
-        DataError: no row is left to train on.
+        DataError: No row is left to train on.
 
     >>> parts = split_rows(10, SplitConfig(test=0.2, validation=0.1), seed=0)
     >>> len(parts.train), len(parts.validation), len(parts.test)
@@ -95,7 +95,7 @@ def stratified_rows(classes: Rows, split: SplitConfig, order: Rows) -> Split:
         order: Order in which the rows of each class are taken, a permutation of 0..n-1.
 
     Raises:
-        DataError: no row is left to train on.
+        DataError: No row is left to train on.
 
     >>> classes = np.array([0, 0, 0, 0, 0, 1, 1, 1, 1, 1])
     >>> parts = stratified_rows(classes, SplitConfig(test=0.4, validation=0), np.arange(10))
@@ -127,7 +127,7 @@ def ordered_rows(values: npt.NDArray[np.float64], split: SplitConfig) -> Split:
         split: Shares of the parts.
 
     Raises:
-        DataError: too few different values, or so many rows of one value that less than half of the training rows that
+        DataError: Too few different values, or so many rows of one value that less than half of the training rows that
             the shares ask for would be left.
 
     >>> parts = ordered_rows(np.array([2020.0, 2023, 2021, 2022, 2020]), SplitConfig(test=0.2, validation=0.2))
@@ -163,7 +163,7 @@ def check_parts(parts: Split, split: SplitConfig) -> None:
     """Compare the sizes of a split that was not drawn from the seed with the shares that the job states.
 
     Raises:
-        DataError: a stratified part of another size; a held-out part without rows, or with some where the share is 0;
+        DataError: A stratified part of another size; a held-out part without rows, or with some where the share is 0;
             or, in a split by a column, less than half of the training rows that the shares ask for.
     """
     got = (len(parts.test), len(parts.validation))
@@ -197,7 +197,7 @@ def _nearest(cuts: Rows, wanted: int) -> int:
     """The cut that is nearest to a number of rows.
 
     Raises:
-        DataError: there is none.
+        DataError: There is none.
     """
     if not len(cuts):
         remedy = "name a column with more values in train.split.by, or set validation: 0"

@@ -59,7 +59,7 @@ class Store:
         codes: int32 (n, categorical columns).
         numbers: float32 (n, numeric columns).
         images: uint8 or float32 (n, channels, height, width), not scaled yet; None if there is no image column.
-        columns: cardinalities and names.
+        columns: Cardinalities and names.
         fingerprint: Text that the writer stored, which identifies the rows; empty in memory.
     """
 
@@ -82,7 +82,7 @@ class Store:
         """Wrap encoded rows without copying them.
 
         Raises:
-            DataError: they do not fit `columns`.
+            DataError: They do not fit `columns`.
         """
         check_codes(encoded, columns, "encoded rows")
         return cls(encoded, columns)
@@ -96,7 +96,7 @@ class Store:
             resident: Bytes of it that may be in memory at a time.
 
         Raises:
-            DataError: there is no store, it is damaged, or something else lies there.
+            DataError: There is no store, it is damaged, or something else lies there.
         """
         where = f"store {folder}"
         try:
@@ -177,8 +177,8 @@ def write_store(
     either a whole store or none.
 
     Args:
-        folder: made where it is absent.
-        chunks: encoded rows, together `rows` of them.
+        folder: Made where it is absent.
+        chunks: Encoded rows, together `rows` of them.
         columns: Shape and names of their columns.
         rows: Number of rows of all chunks.
         fingerprint: Text that is stored for the readers of the store.
@@ -186,7 +186,7 @@ def write_store(
             as are the matrices.
 
     Raises:
-        DataError: the chunks do not fit `columns` or `rows`.
+        DataError: The chunks do not fit `columns` or `rows`.
     """
     where = f"store {folder}"
     make_folder(folder)

@@ -76,7 +76,7 @@ class TableIds:
         kind: `integer`, `text`, or `row` where row numbers are the ids.
 
     Raises:
-        DataError: ids are missing, or repeat where that is refused.
+        DataError: Ids are missing, or repeat where that is refused.
     """
 
     def __init__(

@@ -31,7 +31,7 @@ class TableRows:
         large: The table that is read in batches; `None` where it is read at once.
 
     Raises:
-        DataError: the table cannot be read, or has no row.
+        DataError: The table cannot be read, or has no row.
     """
 
     def __init__(self, source: Source, names: Sequence[str], as_text: Collection[str], memory: int) -> None:
@@ -61,7 +61,7 @@ class TableRows:
         """Values of any column of the source, read anew.
 
         Raises:
-            DataError: there is no such column.
+            DataError: There is no such column.
         """
         column = decoded(self.source.read([name]).column(name))
         return column if self.remaining is None else column.take(pa.array(self.remaining))

@@ -26,7 +26,7 @@ def row_weights(pieces: Pieces, rows: int, where: str, training: npt.NDArray[np.
         float32 (m,).
 
     Raises:
-        DataError: no number, a missing or negative one, or no weight above 0 among the training rows.
+        DataError: No number, a missing or negative one, or no weight above 0 among the training rows.
     """
     values, first = row_array(rows, np.float64), 0
     for piece in pieces():

@@ -22,7 +22,7 @@ def copy_files(to: Path) -> None:
     """Copy the job file and its table, to be edited and run with `cutlayer run`.
 
     Raises:
-        RunFolderError: one of the files is there already.
+        RunFolderError: One of the files is there already.
     """
     standing = [name for name in FILES if (to / name).exists()]
     if standing:

@@ -125,7 +125,7 @@ class VerticalEstimator(BaseEstimator):  # type: ignore[misc]
                 attacks count every row once.
 
         Raises:
-            CutlayerError: bad input; says which party and what to do.
+            CutlayerError: Bad input; says which party and what to do.
         """
         with value_errors(lambda text: arguments_named(text, self.active or next(iter(self.columns or ()), ""))):
             check_order({**self._tables(X), "y": y, "sample_weight": sample_weight})
@@ -158,7 +158,7 @@ class VerticalEstimator(BaseEstimator):  # type: ignore[misc]
             key: Key of a run with a supplied key, 32 bytes.
 
         Raises:
-            CutlayerError: no finished run with all parties' parts, or one of another task.
+            CutlayerError: No finished run with all parties' parts, or one of another task.
         """
         folder = RunFolder.open(Path(run))
         job, record = load_job(folder.path / "job.yaml"), read_record(folder)
@@ -187,8 +187,8 @@ class VerticalEstimator(BaseEstimator):  # type: ignore[misc]
             path: New or empty folder.
 
         Raises:
-            RunFolderError: the folder is not empty, or cannot be made.
-            ConfigError: top models were fine-tuned, which the folder has no place for.
+            RunFolderError: The folder is not empty, or cannot be made.
+            ConfigError: Top models were fine-tuned, which the folder has no place for.
         """
         check_is_fitted(self, "folder_")
         if self.models_.tuned:
@@ -215,8 +215,8 @@ class VerticalEstimator(BaseEstimator):  # type: ignore[misc]
         """Tables by party, and labels.
 
         Raises:
-            ConfigError: the active party has no table.
-            DataError: no tables or labels.
+            ConfigError: The active party has no table.
+            DataError: No tables or labels.
         """
         if self.columns is None:
             labels = labels_of(y)
@@ -258,7 +258,7 @@ class VerticalEstimator(BaseEstimator):  # type: ignore[misc]
         """Attack the recorded transcript again; updates and returns `report_`.
 
         Args:
-            attacks: names; those of the fit where empty.
+            attacks: Names; those of the fit where empty.
         """
         check_is_fitted(self, "folder_")
         with self._consent():
@@ -270,12 +270,12 @@ class VerticalEstimator(BaseEstimator):  # type: ignore[misc]
         """Metrics of the answers to rows with known labels; each call is a prediction, as `predictions` counts them.
 
         Args:
-            X: tables as in `fit`; an absent party's need not be given.
-            y: labels (n,).
-            absent: passive parties that no longer answer.
+            X: Tables as in `fit`; an absent party's need not be given.
+            y: Labels (n,).
+            absent: Passive parties that no longer answer.
 
         Raises:
-            CutlayerError: an unknown party, nobody left with features, labels that were not trained on, or no
+            CutlayerError: An unknown party, nobody left with features, labels that were not trained on, or no
                 prediction left.
         """
         return self._evaluation(X, y, absent, protected=True)
@@ -286,12 +286,12 @@ class VerticalEstimator(BaseEstimator):  # type: ignore[misc]
         It shows what the models could do if one organisation held all columns, and says nothing of a protected run.
 
         Args:
-            X: tables as in `fit`; an absent party's need not be given.
-            y: labels (n,).
-            absent: passive parties that no longer answer.
+            X: Tables as in `fit`; an absent party's need not be given.
+            y: Labels (n,).
+            absent: Passive parties that no longer answer.
 
         Raises:
-            CutlayerError: an error of `evaluate`; no planned prediction is used up.
+            CutlayerError: An error of `evaluate`; no planned prediction is used up.
         """
         return self._evaluation(X, y, absent, protected=False)
 
@@ -311,13 +311,13 @@ class VerticalEstimator(BaseEstimator):  # type: ignore[misc]
         as for one prediction.
 
         Args:
-            X: tables as in `fit`; an absent party's need not be given.
-            y: labels (n,).
-            absent: passive parties that have left.
-            epochs: number of epochs, 1 or more.
+            X: Tables as in `fit`; an absent party's need not be given.
+            y: Labels (n,).
+            absent: Passive parties that have left.
+            epochs: Number of epochs, 1 or more.
 
         Raises:
-            CutlayerError: an error of `evaluate`, or fewer than 1 epoch.
+            CutlayerError: An error of `evaluate`, or fewer than 1 epoch.
         """
         check_is_fitted(self, "folder_")
         absent_parties = self.models_.absent(absent, epochs)

@@ -22,7 +22,7 @@ def job_of(estimator: Any, tables: Tables, active: str, kind: str, *, weighted: 
         weighted: Whether the active party's table has weights of the rows.
 
     Raises:
-        ConfigError: a parameter is out of its range.
+        ConfigError: A parameter is out of its range.
     """
     names = [active, *(name for name in tables if name != active)]
     privacy = privacy_of(estimator.protections, active, names)

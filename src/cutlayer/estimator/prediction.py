@@ -21,10 +21,10 @@ class Evaluation:
     """How good the answers to some rows were.
 
     Attributes:
-        metrics: metrics of the task, as in the report.
-        contributed: parties whose features the answers rest on, in the job's order.
-        absent: passive parties that were left out.
-        rows: number of answered rows.
+        metrics: Metrics of the task, as in the report.
+        contributed: Parties whose features the answers rest on, in the job's order.
+        absent: Passive parties that were left out.
+        rows: Number of answered rows.
     """
 
     metrics: Mapping[str, float]
@@ -37,7 +37,7 @@ def encode(models: Models, tables: Tables, absent: Collection[str]) -> dict[str,
     """Encoded columns of the parties that answer, in the job's order; nothing is released by it.
 
     Raises:
-        DataError: a table is missing or does not hold what was trained on, or the tables differ in their rows.
+        DataError: A table is missing or does not hold what was trained on, or the tables differ in their rows.
     """
     check_mapping(tables)
     needed = [name for name in models.encoders if name not in absent]
@@ -61,7 +61,7 @@ def embed(models: Models, stores: Mapping[str, Store], servings: Mapping[str, Se
         servings: Releases of the passive parties by name; the embeddings of other parties are not protected.
 
     Raises:
-        ConfigError, BudgetExceeded: a party has no prediction left.
+        ConfigError, BudgetExceeded: A party has no prediction left.
     """
     rows = next(iter(stores.values())).rows
     embeddings: dict[str, Tensor] = {}

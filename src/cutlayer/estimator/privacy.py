@@ -26,7 +26,7 @@ def privacy_of(protections: Protections, active: str, names: Sequence[str]) -> d
         names: Names of all parties.
 
     Raises:
-        ConfigError: no protection's settings, an unknown party, or one protection twice.
+        ConfigError: No protection's settings, an unknown party, or one protection twice.
     """
     wanted: dict[str, dict[str, Any]] = {name: {} for name in names}
     for name, settings in _owned_settings(protections, active, names):

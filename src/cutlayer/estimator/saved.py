@@ -154,7 +154,7 @@ def save(job: Job, source: RunFolder, target: Path, temporary: Path | None) -> N
         temporary: Folder that will be removed with the estimator, if there is one.
 
     Raises:
-        RunFolderError: the target is not empty, or cannot be made.
+        RunFolderError: The target is not empty, or cannot be made.
     """
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise RunFolderError.expected(f"a new or empty folder at {target}", "other files", "choose another one")

@@ -28,7 +28,7 @@ def divide(table: Any, columns: Columns) -> dict[str, Any]:
         Tables by party; `None` for a party without columns.
 
     Raises:
-        ConfigError: a column that the table does not have, or that two parties have.
+        ConfigError: A column that the table does not have, or that two parties have.
     """
     chosen = column_numbers(table, columns)
     if hasattr(table, "iloc"):

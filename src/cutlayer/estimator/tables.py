@@ -41,7 +41,7 @@ def weights_of(sample_weight: Any, labels: npt.NDArray[Any], class_weight: objec
         class_weight: Weight of each class by label, 1 where it has none; anything but a mapping changes nothing.
 
     Raises:
-        DataError: no numbers, another number than of rows, no weight above 0, or a class that no row has.
+        DataError: No numbers, another number than of rows, no weight above 0, or a class that no row has.
     """
     if sample_weight is None and not isinstance(class_weight, Mapping):
         return None
@@ -104,7 +104,7 @@ def check_order(inputs: Mapping[str, Any]) -> None:
         inputs: Tables, labels and weights by name; those without an index are not compared.
 
     Raises:
-        DataError: an order differs from that of the first one with an index.
+        DataError: An order differs from that of the first one with an index.
     """
     indexes = {name: table.index for name, table in inputs.items() if hasattr(table, "iloc")}
     first, *others = indexes or [""]

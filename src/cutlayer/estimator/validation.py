@@ -61,7 +61,7 @@ def checked(estimator: BaseEstimator, table: Any, labels: Any = _MISSING) -> Any
         labels: Labels (n,), when fitting.
 
     Raises:
-        ValueError: as scikit-learn's own estimators.
+        ValueError: As scikit-learn's own estimators.
     """
     fitting = labels is not _MISSING
     if fitting and labels is None:

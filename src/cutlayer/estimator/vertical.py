@@ -19,51 +19,51 @@ class VerticalClassifier(ClassifierMixin, VerticalEstimator):  # type: ignore[mi
     """A classifier trained across parties that hold different columns of the same rows.
 
     Args:
-        active: name of the party that holds the labels; by default the first of `columns`.
-        columns: columns of each party, where `X` is one DataFrame or array: lists of names or numbers, slices, and
+        active: Name of the party that holds the labels; by default the first of `columns`.
+        columns: Columns of each party, where `X` is one DataFrame or array: lists of names or numbers, slices, and
             `rest` for the columns of no other party. scikit-learn's own tools (`cross_val_score`, `GridSearchCV`,
             `Pipeline`, `CalibratedClassifierCV`) pass one table. `None` where `X` has a table for each party.
-        bottom: bottom models as in a job file, for instance `{"kind": "mlp", "hidden": [64, 32]}`.
-        top: top model as in a job file.
-        features: which columns of a party are features, and their encoding, by party as in a job file, for instance
+        bottom: Bottom models as in a job file, for instance `{"kind": "mlp", "hidden": [64, 32]}`.
+        top: Top model as in a job file.
+        features: Which columns of a party are features, and their encoding, by party as in a job file, for instance
             `{"telco": {"numbers": {"scale": "robust"}}}`.
-        protections: settings such as `LabelDPConfig(eps=1.0)`; each of a list goes to the side that it belongs to, a
+        protections: Settings such as `LabelDPConfig(eps=1.0)`; each of a list goes to the side that it belongs to, a
             mapping names the party. `BudgetConfig`, by party, limits what the rows of a party may cost, and
             `LabelFreeConfig` demands that no message depends on a label.
-        attacks: names of attacks, or `auto`.
-        compare: baselines to train: `undefended`, `each`, `centralised`, `alone`, `retrained`, `finetuned`,
+        attacks: Names of attacks, or `auto`.
+        compare: Baselines to train: `undefended`, `each`, `centralised`, `alone`, `retrained`, `finetuned`,
             `boosting`.
-        epochs: number of epochs at most; `auto` as in a job file.
-        batch_size: number of rows of a step; `auto` as in a job file.
-        lr: learning rate, of Adam unless `optimizer` names another kind.
-        optimizer: further settings of the optimiser as in a job file, for instance
+        epochs: Number of epochs at most; `auto` as in a job file.
+        batch_size: Number of rows of a step; `auto` as in a job file.
+        lr: Learning rate, of Adam unless `optimizer` names another kind.
+        optimizer: Further settings of the optimiser as in a job file, for instance
             `{"kind": "adamw", "weight_decay": 1e-4}`.
         class_weight: `balanced` gives every class the same part in the loss; a mapping has the weight of each class, 1
             where it has none, and multiplies `sample_weight`.
         release: `once` releases each row of the passive parties a single time, before training; by party if a mapping.
-        bottom_fit: fit of the bottom models of passive parties that release once, by party, for instance
+        bottom_fit: Fit of the bottom models of passive parties that release once, by party, for instance
             `{"telco": {"kind": "sketch"}}`.
-        patience: stop after so many epochs without a better one; `None` stops early only where `epochs` is `auto`.
-        validation: share of the rows that choose the epoch.
-        test: share of the rows that are reported.
-        stratify: whether all parts have the same share of each class; not with `label_dp` or `label_free`.
-        split_by: column of the active party's table, no feature then; the rows with its largest values, such as the
+        patience: Stop after so many epochs without a better one; `None` stops early only where `epochs` is `auto`.
+        validation: Share of the rows that choose the epoch.
+        test: Share of the rows that are reported.
+        stratify: Whether all parts have the same share of each class; not with `label_dp` or `label_free`.
+        split_by: Column of the active party's table, no feature then; the rows with its largest values, such as the
             newest, are reported, and those before them choose the epoch.
-        threads: threads of the tensor library, or `auto`.
-        seed: seed of the split and the schedule.
-        run_dir: folder in which the run folder stays, as `run_dir/run`; `None` uses a temporary folder.
-        secrets: folder of the parties' long-lived secrets, made if absent: with it, `label_dp` draws each row's label
+        threads: Threads of the tensor library, or `auto`.
+        seed: Seed of the split and the schedule.
+        run_dir: Folder in which the run folder stays, as `run_dir/run`; `None` uses a temporary folder.
+        secrets: Folder of the parties' long-lived secrets, made if absent: with it, `label_dp` draws each row's label
             once over all fits. `None` makes new ones for every fit, and the eps of the fits add up.
         key: 32 bytes for all noise and all initial weights, so that both repeat: reproducible, not private. Without it
             each party draws both under keys of its own, and two fits differ.
-        predictions: how many predictions are planned: calls of `predict`, `predict_proba`, `score`, `evaluate` and
+        predictions: How many predictions are planned: calls of `predict`, `predict_proba`, `score`, `evaluate` and
             `finetune_top` on this fit, each of which releases every row of its tables once more. Noise that is counted
             (`DPEmbeddingConfig`) is drawn for so many, and further calls are refused.
 
     Attributes:
-        report_: the run's `Report`; a notebook displays it as a page.
-        classes_: as in scikit-learn.
-        folder_: the run folder.
+        report_: The run's `Report`; a notebook displays it as a page.
+        classes_: As in scikit-learn.
+        folder_: The run folder.
     """
 
     def _kind(self, labels: npt.NDArray[Any]) -> str:
@@ -80,13 +80,13 @@ class VerticalClassifier(ClassifierMixin, VerticalEstimator):  # type: ignore[mi
         """Probabilities (n, classes) of rows given by all parties, from what each releases through its protections.
 
         Args:
-            X: tables as in `fit`; an absent party's need not be given.
-            absent: passive parties that no longer answer.
+            X: Tables as in `fit`; an absent party's need not be given.
+            absent: Passive parties that no longer answer.
 
         Raises:
-            ConfigError: a party counts its releases, and no `predictions` were planned.
-            BudgetExceeded: all planned predictions have been made.
-            CutlayerError: bad input; says which party and what to do.
+            ConfigError: A party counts its releases, and no `predictions` were planned.
+            BudgetExceeded: All planned predictions have been made.
+            CutlayerError: Bad input; says which party and what to do.
         """
         return self._predict(X, absent, protected=True)
 
@@ -96,8 +96,8 @@ class VerticalClassifier(ClassifierMixin, VerticalEstimator):  # type: ignore[mi
         They show what the models could do if one organisation held all columns.
 
         Args:
-            X: tables as in `fit`; an absent party's need not be given.
-            absent: passive parties that no longer answer.
+            X: Tables as in `fit`; an absent party's need not be given.
+            absent: Passive parties that no longer answer.
         """
         return self._predict(X, absent, protected=False)
 
@@ -124,13 +124,13 @@ class VerticalRegressor(RegressorMixin, VerticalEstimator):  # type: ignore[misc
         """Predicted values (n,), from what each party releases through its protections.
 
         Args:
-            X: tables as in `fit`; an absent party's need not be given.
-            absent: passive parties that no longer answer.
+            X: Tables as in `fit`; an absent party's need not be given.
+            absent: Passive parties that no longer answer.
 
         Raises:
-            ConfigError: a party counts its releases, and no `predictions` were planned.
-            BudgetExceeded: all planned predictions have been made.
-            CutlayerError: bad input; says which party and what to do.
+            ConfigError: A party counts its releases, and no `predictions` were planned.
+            BudgetExceeded: All planned predictions have been made.
+            CutlayerError: Bad input; says which party and what to do.
         """
         return self._predict(X, absent, protected=True)
 
@@ -138,7 +138,7 @@ class VerticalRegressor(RegressorMixin, VerticalEstimator):  # type: ignore[misc
         """Predicted values (n,) from bare embeddings, which no protection touched and nothing counts.
 
         Args:
-            X: tables as in `fit`; an absent party's need not be given.
-            absent: passive parties that no longer answer.
+            X: Tables as in `fit`; an absent party's need not be given.
+            absent: Passive parties that no longer answer.
         """
         return self._predict(X, absent, protected=False)

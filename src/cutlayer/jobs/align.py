@@ -66,8 +66,8 @@ def align_party(
 
     Raises:
         RunFolderError: `out` exists.
-        PeerLost: a peer stopped answering.
-        CutlayerError: bad input, here or at a peer.
+        PeerLost: A peer stopped answering.
+        CutlayerError: Bad input, here or at a peer.
     """
     check_alignment(job)
     check_purpose(job, purpose)
@@ -96,7 +96,7 @@ def check_purpose(job: Job, purpose: Purpose) -> None:
     """Refuse to hide rows with an alignment that shows them.
 
     Raises:
-        ConfigError: the job aligns plainly.
+        ConfigError: The job aligns plainly.
     """
     if job.alignment == "plain" and purpose is not Purpose.ALIGN:
         wanted = f"alignment: psi in the job, to {purpose.value}"

@@ -39,11 +39,11 @@ def conclude_audit(
     """Attack models and features after the runs, then derive findings and gates from all results.
 
     Args:
-        job: the job as run.
-        folder: the run folder.
-        summary: summary of this run with its references.
-        runs: attacks on labels, by label of the run.
-        guarantees: guarantees that were tested with canaries.
+        job: The job as run.
+        folder: The run folder.
+        summary: Summary of this run with its references.
+        runs: Attacks on labels, by label of the run.
+        guarantees: Guarantees that were tested with canaries.
     """
     folders = {label: folder.of_run(label) for label in runs}
     task = Task(job.task, summary.task.classes)
@@ -102,15 +102,15 @@ def audit_again(
     """Attack the transcripts and models of a run and of those it is compared with, and rewrite `audit.json`.
 
     Args:
-        folder: the run folder.
-        attacks: names; the job's own where empty. Attacks on features are run on every passive party, the others by
+        folder: The run folder.
+        attacks: Names; the job's own where empty. Attacks on features are run on every passive party, the others by
             the active party.
-        fail_above: limit of the `label_auc` gate; the job's own where `None`.
-        guarantees: guarantees that were tested; those of the last audit where `None`.
+        fail_above: Limit of the `label_auc` gate; the job's own where `None`.
+        guarantees: Guarantees that were tested; those of the last audit where `None`.
 
     Raises:
-        ConfigError: an unknown attack, or a limit outside (0.5, 1].
-        RunFolderError, DataError: the run has not ended, or its transcript is damaged.
+        ConfigError: An unknown attack, or a limit outside (0.5, 1].
+        RunFolderError, DataError: The run has not ended, or its transcript is damaged.
     """
     job = _with_gate(with_attacks(load_job(folder.path / "job.yaml"), attacks), fail_above)
     summary, before = folder.summary, folder.audit

@@ -35,9 +35,9 @@ def check_job(job: Job, only: str | None = None) -> None:
         only: Only party whose models are built in this process; `None` where all are.
 
     Raises:
-        ConfigError: an unknown kind, key or name, a value out of range, or a user's module that was not allowed.
-        NotApplicable: an attack or protection that does not fit the task.
-        BudgetExceeded: the run would cost a party more than its budget.
+        ConfigError: An unknown kind, key or name, a value out of range, or a user's module that was not allowed.
+        NotApplicable: An attack or protection that does not fit the task.
+        BudgetExceeded: The run would cost a party more than its budget.
     """
     check_models({name: job.bottom_of(name) for name in job.parties}, job.model.top)
     for where, path in imports_of(job, only).items():
@@ -92,7 +92,7 @@ def _check_alternatives(job: Job) -> None:
     """Validate the jobs of the alternatives, and that each has a name of its own in the report.
 
     Raises:
-        CutlayerError: an error of `check_job`, after the name of the alternative.
+        CutlayerError: An error of `check_job`, after the name of the alternative.
     """
     labels = [str(kind) for kind in RunKind] + [run.label for run, _ in compared_jobs(job)]
     for name in job.alternatives:
@@ -121,7 +121,7 @@ def check_release(job: Job) -> None:
     """Validate the parties that release once, and how they fit their bottom models before the release.
 
     Raises:
-        ConfigError: an unknown party, a `fit` that is unused or does not suit the bottom model, or warm-up epochs
+        ConfigError: An unknown party, a `fit` that is unused or does not suit the bottom model, or warm-up epochs
             without a single release.
     """
     release = job.train.release
@@ -145,7 +145,7 @@ def check_weights(job: Job) -> None:
     """Validate weights of classes and rows.
 
     Raises:
-        ConfigError: no classes, or labels that are drawn: their loss is corrected for the draws without weights.
+        ConfigError: No classes, or labels that are drawn: their loss is corrected for the draws without weights.
     """
     if job.train.class_weight is not None and job.task == "regression":
         wanted = "train.class_weight with classes alone"
@@ -167,7 +167,7 @@ def check_split(job: Job) -> None:
     """Validate a split by a column, or by the labels.
 
     Raises:
-        ConfigError: the column is that of the labels, weights or ids, whose values the split would reveal; there are
+        ConfigError: The column is that of the labels, weights or ids, whose values the split would reveal; there are
             no classes; or labels have a formal guarantee, which a split by them does not have.
     """
     split, owner = job.train.split, job.parties[job.active]
@@ -196,7 +196,7 @@ def check_alignment(job: Job) -> None:
     """Validate how rows are identified.
 
     Raises:
-        ConfigError: a number of rows to state, where the alignment shows every row.
+        ConfigError: A number of rows to state, where the alignment shows every row.
     """
     for name, party in job.parties.items():
         if job.alignment == "plain" and party.id is not None and party.id.pad_to is not None:
@@ -208,7 +208,7 @@ def check_workers(job: Job) -> None:
     """Validate what several workers of each party cannot do.
 
     Raises:
-        ConfigError: a party releases once or may be lost, a protection computes each row's gradient, or the lanes are
+        ConfigError: A party releases once or may be lost, a protection computes each row's gradient, or the lanes are
             not as many different addresses of the active party as there are workers after the first.
     """
     workers = job.train.workers
@@ -246,7 +246,7 @@ def check_devices(job: Job) -> None:
     """Validate the devices of the parties here; those of other organisations are theirs, and unknown.
 
     Raises:
-        ConfigError: this machine has no such device, or a party has several workers, which divide a batch on CPUs.
+        ConfigError: This machine has no such device, or a party has several workers, which divide a batch on CPUs.
     """
     for name, party in job.parties.items():
         device = device_of(party.device, f"parties.{name}.device")
@@ -259,7 +259,7 @@ def check_label_free(job: Job) -> None:
     """Validate the active party's condition that no message to a passive party may depend on a label.
 
     Raises:
-        ConfigError: a passive party is sent gradients, or a passive party states the condition.
+        ConfigError: A passive party is sent gradients, or a passive party states the condition.
     """
     for name in job.passives:
         if LABEL_FREE in job.parties[name].privacy:
@@ -280,7 +280,7 @@ def check_stages(job: Job) -> None:
     """Validate labels that are drawn in stages.
 
     Raises:
-        ConfigError: fewer epochs than stages, a run that may end before the last stage, several workers, or another
+        ConfigError: Fewer epochs than stages, a run that may end before the last stage, several workers, or another
             protection of the active party that reads the labels of whole batches.
     """
     chain = chain_of(job, job.active)

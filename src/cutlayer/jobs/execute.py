@@ -82,7 +82,7 @@ def execute(job: Job, out: Path, options: Options, progress: Progress) -> RunFol
         The folder, with all files but the report in it.
 
     Raises:
-        CutlayerError: bad input; a folder that was made for nothing is removed again.
+        CutlayerError: Bad input; a folder that was made for nothing is removed again.
     """
     check_job(job)
     tables = {name: open_table(job, name, options.tables) for name in job.parties}
@@ -147,10 +147,10 @@ def conclude(job: Job, folder: RunFolder, runs: Mapping[str, Described], referen
     """Write summary, ledger and audit of a run and of those it is compared with.
 
     Args:
-        job: the job as run.
-        folder: the run folder.
-        runs: this run and those it is compared with, by label.
-        references: held-out metrics of the references.
+        job: The job as run.
+        folder: The run folder.
+        runs: This run and those it is compared with, by label.
+        references: Held-out metrics of the references.
     """
     this_run = runs[RunKind.THIS_RUN].summary
     compared = [run.summary.utility.rows[0] for label, run in runs.items() if label != RunKind.THIS_RUN]

@@ -135,7 +135,7 @@ def forecast(job: Job, secrets: Path | None = None) -> Forecast:
         secrets: Folder of the parties' secrets and of their ledger of all runs; `None` leaves earlier runs out.
 
     Raises:
-        CutlayerError: an error that would stop the run before its first step.
+        CutlayerError: An error that would stop the run before its first step.
     """
     check_job(job)
     with run_threads(job.train.threads, job.train.batch_size) as threads:

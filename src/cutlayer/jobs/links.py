@@ -85,8 +85,8 @@ def security_of(job: Job, name: str, private: PrivateFile, folder: Path, notify:
         notify: Called when the certificate files were replaced.
 
     Raises:
-        ConfigError: there are no certificate files.
-        TrustError: one of them cannot be used, or is of another party.
+        ConfigError: There are no certificate files.
+        TrustError: One of them cannot be used, or is of another party.
     """
     if private.tls is not None:
         files = CertificateFiles(private.tls.ca, private.tls.cert, private.tls.key, private.tls.crl)
@@ -125,7 +125,7 @@ def address_of(job: Job) -> str:
     """Address where the passive parties find the active one.
 
     Raises:
-        ConfigError: the job has none, or one without a port.
+        ConfigError: The job has none, or one without a port.
     """
     address = job.parties[job.active].address
     if address is None:
@@ -138,7 +138,7 @@ def at_address(job: Job, address: str | None) -> Job:
     """The job with another address of the active party, as this party alone reaches it; the job itself for `None`.
 
     Raises:
-        ConfigError: the address has another form than HOST:PORT.
+        ConfigError: The address has another form than HOST:PORT.
     """
     if address is None:
         return job

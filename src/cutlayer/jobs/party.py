@@ -54,9 +54,9 @@ def run_party(job: Job, name: str, out: Path, options: Options, progress: Progre
         links: How to connect to the other parties.
 
     Raises:
-        PeerLost: a peer stopped answering; resume when it is back.
-        TrustError: a certificate is refused, here or there.
-        CutlayerError: bad input, here or at a peer.
+        PeerLost: A peer stopped answering; resume when it is back.
+        TrustError: A certificate is refused, here or there.
+        CutlayerError: Bad input, here or at a peer.
     """
     check_job(job, name)
     _check_subgroups(job, name)
@@ -109,7 +109,7 @@ def _run_once(
     """Run one organisation's part until it ends or a peer is lost.
 
     Raises:
-        _Waiting: a peer was lost that the job waits for.
+        _Waiting: A peer was lost that the job waits for.
     """
     forget = options.forget_peer_progress
     store = folder.path / "data"
@@ -193,7 +193,7 @@ def _check_subgroups(job: Job, name: str) -> None:
     """Refuse subgroups of a passive party: the labels are elsewhere.
 
     Raises:
-        ConfigError: it names one.
+        ConfigError: It names one.
     """
     named = job.parties[name].report.subgroups
     if name != job.active and named:

@@ -27,8 +27,8 @@ def team_of(job: Job, patience: float) -> Iterator[Team | None]:
         patience: Seconds to wait for another worker.
 
     Raises:
-        ConfigError: there are not as many processes as the job says.
-        PeerLost: the workers cannot be reached.
+        ConfigError: There are not as many processes as the job says.
+        PeerLost: The workers cannot be reached.
     """
     size, rank, wanted = _number("WORLD_SIZE", 1), rank_here(), job.train.workers
     if size != wanted:
@@ -59,7 +59,7 @@ def on_lane(job: Job, links: LinkOptions, rank: int) -> tuple[Job, LinkOptions]:
         rank: Number of the worker.
 
     Raises:
-        ConfigError: the lanes that the job names are not as many as the workers after the first.
+        ConfigError: The lanes that the job names are not as many as the workers after the first.
     """
     if not rank:
         return job, links
@@ -95,7 +95,7 @@ def run_further_worker(job: Job, name: str, out: Path, links: LinkOptions, team:
         team: This worker and the others of its party.
 
     Raises:
-        PeerLost: the first worker, or the same worker of another party, ended.
+        PeerLost: The first worker, or the same worker of another party, ended.
     """
     job, links = on_lane(job, links, team.rank)
     data = out / "data" / name

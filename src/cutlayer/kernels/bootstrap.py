@@ -35,17 +35,17 @@ def auc_interval(
     Args:
         scores: float (n,), higher meaning "positive".
         truth: bool or 0/1 integers (n,).
-        level: level of confidence, in (0, 1).
-        repeats: number of resamples, 1 or more.
-        seed: seed of the resampling's own random generator.
+        level: Level of confidence, in (0, 1).
+        repeats: Number of resamples, 1 or more.
+        seed: Seed of the resampling's own random generator.
 
     Returns:
         (low, high), both NaN where the truth holds one class only. Where every positive scores above every negative
         it is (1, 1): no resample can show an inversion.
 
     Raises:
-        ConfigError: level or repeats is out of range.
-        DataError: as `tie_groups`.
+        ConfigError: Level or repeats is out of range.
+        DataError: As `tie_groups`.
 
     Reference: Efron and Tibshirani 1993, An introduction to the bootstrap, section 13.3.
     """
@@ -75,15 +75,15 @@ def auc_replicates(
     Args:
         scores: float (n,), higher meaning "positive".
         truth: bool or 0/1 integers (n,).
-        repeats: number of resamples, 1 or more.
-        seed: seed of its own random generator; the same seed gives the same numbers.
+        repeats: Number of resamples, 1 or more.
+        seed: Seed of its own random generator; the same seed gives the same numbers.
 
     Returns:
         float64 (repeats,), NaN where a resample lacks a class.
 
     Raises:
-        ConfigError: repeats is out of range.
-        DataError: as `tie_groups`.
+        ConfigError: Repeats is out of range.
+        DataError: As `tie_groups`.
     """
     if repeats < 1:
         raise ConfigError.expected("repeats >= 1", repeats, "1000 is usual")
@@ -107,15 +107,15 @@ def macro_auc_replicates(scores: Tensor, codes: Tensor, repeats: int = 1000, see
     Args:
         scores: float (n, classes), column c higher meaning "class c".
         codes: int64 (n,), each row's class.
-        repeats: number of resamples, 1 or more.
-        seed: seed of its own random generator; the same seed gives the same numbers.
+        repeats: Number of resamples, 1 or more.
+        seed: Seed of its own random generator; the same seed gives the same numbers.
 
     Returns:
         float64 (repeats,), NaN where a resample holds one class only.
 
     Raises:
-        ConfigError: repeats is out of range.
-        DataError: as `macro_auc`.
+        ConfigError: Repeats is out of range.
+        DataError: As `macro_auc`.
     """
     if repeats < 1:
         raise ConfigError.expected("repeats >= 1", repeats, "1000 is usual")
@@ -200,7 +200,7 @@ class _Cells:
     """Rows grouped by their score for one class, as in `auc_replicates`; cells of positives before those of negatives.
 
     Attributes:
-        cell: cell of each row, int64 (n,).
+        cell: Cell of each row, int64 (n,).
         inner: AUC of the pairs inside each group of neighbouring scores.
     """
 

@@ -17,9 +17,9 @@ class ClassStatistics:
     """Moments of a batch by class, in float64.
 
     Attributes:
-        counts: number of rows of each class, shape (classes,).
-        means: mean row of each class, shape (classes, width); zeros where a class has no rows.
-        scatter: sum of squared distances of a class's rows from its mean, shape (classes,).
+        counts: Number of rows of each class, shape (classes,).
+        means: Mean row of each class, shape (classes, width); zeros where a class has no rows.
+        scatter: Sum of squared distances of a class's rows from its mean, shape (classes,).
     """
 
     counts: Tensor
@@ -37,12 +37,12 @@ class Contrast:
     """One class (the positives) against the rest (the negatives), in the letters of the sumKL programme.
 
     Attributes:
-        u: mean variance per coordinate of the negatives.
-        v: mean variance per coordinate of the positives.
-        d: width.
-        g: squared Euclidean distance of the two means.
-        p: share of positives.
-        direction: unit vector along the difference of the means, float64 (d,); zeros where g = 0.
+        u: Mean variance per coordinate of the negatives.
+        v: Mean variance per coordinate of the positives.
+        d: Width.
+        g: Squared Euclidean distance of the two means.
+        p: Share of positives.
+        direction: Unit vector along the difference of the means, float64 (d,); zeros where g = 0.
     """
 
     u: float
@@ -59,7 +59,7 @@ def class_statistics(rows: Tensor, labels: Tensor, classes: int) -> ClassStatist
     A scatter that rounding of the rows to float32 would explain counts as none.
 
     Args:
-        rows: floating (n, width).
+        rows: Floating (n, width).
         labels: int64 (n,), 0 to classes - 1.
         classes: 1 or more.
     """
@@ -79,8 +79,8 @@ def one_against_rest(of: ClassStatistics, positive: int) -> Contrast:
     """Contrast one class with all other classes together.
 
     Args:
-        of: statistics with rows of `positive` and of another class.
-        positive: the class's code.
+        of: Statistics with rows of `positive` and of another class.
+        positive: The class's code.
     """
     rest = of.counts.clone()
     rest[positive] = 0.0

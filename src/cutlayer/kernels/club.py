@@ -17,7 +17,7 @@ def label_log_likelihood_gradient(log_probs: Tensor, labels: Tensor) -> Tensor:
 
     Args:
         log_probs: log g(y | h_i), the log-softmax of the logits, floating (n, classes), n >= 1.
-        labels: class of each row, int64 (n,).
+        labels: Class of each row, int64 (n,).
 
     Returns:
         (n, classes), without a graph.
@@ -36,15 +36,15 @@ def vclub(log_probs: Tensor, labels: Tensor, shares: Tensor) -> Tensor:
 
     Args:
         log_probs: log g(y | h_i), floating (n, classes), n >= 1.
-        labels: class of each row, int64 (n,).
-        shares: share of each class among the training labels, floating (classes,). A class without a training label
+        labels: Class of each row, int64 (n,).
+        shares: Share of each class among the training labels, floating (classes,). A class without a training label
             counts nothing, whatever its log-probability.
 
     Returns:
         A scalar; differentiable.
 
     Raises:
-        DataError: the shapes do not fit.
+        DataError: The shapes do not fit.
 
     Reference: Cheng et al. 2020, CLUB: a contrastive log-ratio upper bound of mutual information (arXiv 2006.12013),
     sections 3.1 and 3.2; the sum over pairs is closed over classes here.

@@ -21,7 +21,7 @@ def contrastive_loss(rows: Tensor, labels: Tensor, temperature: float) -> Tensor
     - 1 / |P(i)| sum over p in P(i) of log(exp(z_i z_p / t) / sum over a != i of exp(z_i z_a / t)).
 
     Args:
-        rows: floating (n, d).
+        rows: Floating (n, d).
         labels: int64 (n,), 0 or more.
         temperature: t, above 0; small ones look at near rows alone.
 
@@ -29,7 +29,7 @@ def contrastive_loss(rows: Tensor, labels: Tensor, temperature: float) -> Tensor
         A scalar >= 0 in the rows' dtype; 0 with a zero gradient where no two rows share a label.
 
     Raises:
-        DataError: rows and labels do not fit each other, or the temperature is out of range.
+        DataError: Rows and labels do not fit each other, or the temperature is out of range.
 
     Reference: Khosla et al. 2020, *Supervised contrastive learning* (arXiv 2004.11362), equation 2.
     """

@@ -22,7 +22,7 @@ def count_groups(scores: Scores, positive: npt.NDArray[np.bool_]) -> Counts:
     at a time.
 
     Args:
-        scores: floats (n,), infinities allowed, NaN not.
+        scores: Floats (n,), infinities allowed, NaN not.
         positive: Whether a row is positive, (n,).
 
     Returns:

@@ -35,10 +35,10 @@ def distance_correlation_sqr(x: Tensor, y: Tensor, unbiased: bool = False) -> Te
     """Squared distance correlation of paired samples, once differentiable in x and y.
 
     Args:
-        x: shape (n, ...), floating; trailing dimensions are one row.
-        y: shape (n, ...), floating or integer (integers are plain numbers here: classes are one-hot, or go to
+        x: Shape (n, ...), floating; trailing dimensions are one row.
+        y: Shape (n, ...), floating or integer (integers are plain numbers here: classes are one-hot, or go to
             `class_distance_correlation_sqr`).
-        unbiased: the estimate whose expectation is 0 for independent samples; it can be negative.
+        unbiased: The estimate whose expectation is 0 for independent samples; it can be negative.
 
     Returns:
         A scalar in x's dtype: in [0, 1] when biased, in [-1, 1] when unbiased. 0 with a zero gradient where it is
@@ -64,10 +64,10 @@ def class_distance_correlation_sqr(x: Tensor, labels: Tensor, classes: int, unbi
     every tile of label distances is one number.
 
     Args:
-        x: shape (n, ...), floating; trailing dimensions are one row.
-        labels: shape (n,), integer or boolean, in [0, classes).
-        classes: number of classes, >= 1.
-        unbiased: the estimator, see `distance_correlation_sqr`.
+        x: Shape (n, ...), floating; trailing dimensions are one row.
+        labels: Shape (n,), integer or boolean, in [0, classes).
+        classes: Number of classes, >= 1.
+        unbiased: The estimator, see `distance_correlation_sqr`.
 
     Returns:
         As `distance_correlation_sqr`; 0 with a zero gradient also where all rows are of one class.

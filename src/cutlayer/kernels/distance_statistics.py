@@ -22,8 +22,8 @@ class DistanceStatistics(NamedTuple):
     """The n(n-1)/2 Euclidean distances between n rows, as one population.
 
     Attributes:
-        mean: mean distance, in the units of the rows; 0 of fewer than two rows.
-        variance: population variance, >= 0; 0 of fewer than two rows.
+        mean: Mean distance, in the units of the rows; 0 of fewer than two rows.
+        variance: Population variance, >= 0; 0 of fewer than two rows.
     """
 
     mean: float
@@ -37,7 +37,7 @@ def distance_statistics(x: Tensor) -> DistanceStatistics:
     single precision where it suffices (`Points`).
 
     Args:
-        x: shape (n, ...), floating; trailing dimensions are one row. Not differentiated through.
+        x: Shape (n, ...), floating; trailing dimensions are one row. Not differentiated through.
 
     Raises:
         DataError: x is not floating, or has no rows' dimension.
@@ -54,7 +54,7 @@ def distance_mean_and_variance(x: Tensor) -> tuple[Tensor, Tensor]:
     """Mean and variance of the distances between the rows, once differentiable.
 
     Args:
-        x: shape (n, ...), floating; trailing dimensions are one row.
+        x: Shape (n, ...), floating; trailing dimensions are one row.
 
     Returns:
         Two scalars in x's dtype; 0 with a zero gradient for fewer than two rows. Rows that coincide pull each other
@@ -71,10 +71,10 @@ def normal_divergence(mean: float, variance: float, other_mean: Tensor, other_va
     """KL(N(mean, variance) || N(other_mean, other_variance)) in nats, once differentiable in the tensors.
 
     Args:
-        mean: mean of the first normal, finite.
-        variance: variance of the first normal, finite, >= 0.
-        other_mean: mean of the second normal, a finite scalar.
-        other_variance: variance of the second normal, a finite scalar >= 0 of the same dtype.
+        mean: Mean of the first normal, finite.
+        variance: Variance of the first normal, finite, >= 0.
+        other_mean: Mean of the second normal, a finite scalar.
+        other_variance: Variance of the second normal, a finite scalar >= 0 of the same dtype.
 
     Returns:
         A scalar, >= 0 up to rounding. Where a variance is 0 it is 0 between equal normals and infinite between others,
@@ -114,16 +114,16 @@ def largest_distance(mean: float, deviation: float, pairs: int, tail: float) -> 
     of one batch share rows, so that they are not independent, and need not be normal: an estimate, not a bound.
 
     Args:
-        mean: mean of the distances.
-        deviation: standard deviation of the distances, >= 0.
-        pairs: number of distances, 1 or more.
-        tail: probability in (0, 1).
+        mean: Mean of the distances.
+        deviation: Standard deviation of the distances, >= 0.
+        pairs: Number of distances, 1 or more.
+        tail: Probability in (0, 1).
 
     Returns:
         In the units of `mean`, >= 0.
 
     Raises:
-        DataError: an argument is outside its range or not finite.
+        DataError: An argument is outside its range or not finite.
 
     Reference: after Mi et al. 2023, *Flexible differentially private vertical federated learning with adaptive feature
         embeddings* (arXiv 2308.02362), equation 5.

@@ -30,16 +30,16 @@ def mu_bound(absent: Tensor, present: Tensor, confidence: float = 0.95) -> float
     """Lower bound on the mu of a Gaussian private mechanism, from scores of its runs.
 
     Args:
-        absent: scores of n independent runs on one neighbour, (n,).
-        present: scores of m runs on the other neighbour, (m,), where a test expects larger scores.
-        confidence: probability with which the bound holds, between 0 and 1.
+        absent: Scores of n independent runs on one neighbour, (n,).
+        present: Scores of m runs on the other neighbour, (m,), where a test expects larger scores.
+        confidence: Probability with which the bound holds, between 0 and 1.
 
     Returns:
         0 or more, finite: fewer runs give a smaller bound.
 
     Raises:
-        ConfigError: the confidence is out of range.
-        DataError: fewer than 2 scores of either, or one that is not finite.
+        ConfigError: The confidence is out of range.
+        DataError: Fewer than 2 scores of either, or one that is not finite.
 
     >>> import torch
     >>> round(mu_bound(torch.zeros(2000), torch.ones(2000)), 2)
@@ -62,15 +62,15 @@ def one_run_epsilon(correct: int, guesses: int, confidence: float = 0.95) -> flo
     correct guesses is at most binomial, with e^epsilon / (1 + e^epsilon) each, whatever the canaries have in common.
 
     Args:
-        correct: number of correct guesses.
-        guesses: number of canaries that a guess was made about, `correct` or more.
-        confidence: probability with which the bound holds, between 0 and 1.
+        correct: Number of correct guesses.
+        guesses: Number of canaries that a guess was made about, `correct` or more.
+        confidence: Probability with which the bound holds, between 0 and 1.
 
     Returns:
         0 or more, finite.
 
     Raises:
-        ConfigError: a number is out of range.
+        ConfigError: A number is out of range.
 
     >>> round(one_run_epsilon(7311, 10_000), 2)
     0.96

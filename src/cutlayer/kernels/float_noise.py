@@ -16,9 +16,9 @@ def impossible_entries(released: Tensor, content: Tensor, sigma: float) -> Tenso
     spacing of the sum. One of them excludes the content with certainty, whatever epsilon is.
 
     Args:
-        released: the rows that were sent, float32 (n, width).
-        content: candidate for the rows before the noise, float32 (n, width).
-        sigma: standard deviation of the noise, above 0.
+        released: The rows that were sent, float32 (n, width).
+        content: Candidate for the rows before the noise, float32 (n, width).
+        sigma: Standard deviation of the noise, above 0.
 
     Returns:
         int64 (n,).

@@ -15,7 +15,7 @@ def forward_corrected_loss(log_probabilities: Tensor, drawn: Tensor, transition:
 
     Args:
         log_probabilities: log p of every class, float (n, classes).
-        drawn: drawn class codes, int64 (n,).
+        drawn: Drawn class codes, int64 (n,).
         transition: T, probability of each drawn class (column) given the true one (row), (classes, classes).
 
     Returns:
@@ -31,8 +31,8 @@ def informative_loss(log_probabilities: Tensor, likelihood: Tensor) -> Tensor:
     """`likelihood_loss` where rows without information on the true class count as 0 and have a gradient of exactly 0.
 
     Args:
-        log_probabilities: as in `likelihood_loss`.
-        likelihood: as in `likelihood_loss`; a row has no information if all its numbers are the same.
+        log_probabilities: As in `likelihood_loss`.
+        likelihood: As in `likelihood_loss`; a row has no information if all its numbers are the same.
 
     Returns:
         A scalar: the sum over the other rows, divided by the number of all rows.
@@ -49,7 +49,7 @@ def likelihood_loss(log_probabilities: Tensor, likelihood: Tensor) -> Tensor:
 
     Args:
         log_probabilities: log p of every class, float (n, classes).
-        likelihood: probability of the row's drawn label by its true class, (n, classes). A row of equal numbers has no
+        likelihood: Probability of the row's drawn label by its true class, (n, classes). A row of equal numbers has no
             effect on the model.
 
     Returns:

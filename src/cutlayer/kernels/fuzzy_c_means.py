@@ -23,8 +23,8 @@ class FuzzyClusters:
     Attributes:
         centres: float64 (c, d), in the units of the rows.
         memberships: float64 (n, c), each in [0, 1]; every row adds up to 1.
-        rounds: number of updates of centres and memberships.
-        converged: whether the last update moved no membership by more than the tolerance.
+        rounds: Number of updates of centres and memberships.
+        converged: Whether the last update moved no membership by more than the tolerance.
     """
 
     centres: Tensor
@@ -52,17 +52,17 @@ def fuzzy_c_means(
     fuzzifier of 2 can draw all centres together in the mean row; a smaller one holds them.
 
     Args:
-        points: floating (n, d), finite, both 1 or more; of any scale. Not differentiated through.
+        points: Floating (n, d), finite, both 1 or more; of any scale. Not differentiated through.
         clusters: c, 1 or more; more than there are distinct rows let centres coincide.
         fuzzifier: m, above 1; towards 1 the memberships become 0 and 1.
-        tolerance: largest change of a membership that counts as converged, above 0.
-        rounds: maximum number of updates, 1 or more.
-        seed: seed of the start's own random generator; the same seed gives the same clusters.
-        start: centres (c, d) to begin with, such as an earlier batch's; by default those of k-means, itself started
+        tolerance: Largest change of a membership that counts as converged, above 0.
+        rounds: Maximum number of updates, 1 or more.
+        seed: Seed of the start's own random generator; the same seed gives the same clusters.
+        start: Centres (c, d) to begin with, such as an earlier batch's; by default those of k-means, itself started
             by k-means++, on a sample of 1024 rows.
 
     Raises:
-        DataError: an argument is outside its range, or a row is not finite.
+        DataError: An argument is outside its range, or a row is not finite.
 
     Reference: Bezdek 1981, *Pattern recognition with fuzzy objective function algorithms*, section 11 (theorem 11.1);
         Arthur and Vassilvitskii 2007 (the start).

@@ -52,7 +52,7 @@ def delta(mu: float, epsilon: float) -> float:
         epsilon: 0 or more.
 
     Raises:
-        ConfigError: out of range.
+        ConfigError: Out of range.
 
     >>> round(delta(1.0, 1.0), 6)
     0.126937
@@ -65,10 +65,10 @@ def epsilon(mu: float, delta: float) -> float:
 
     Args:
         mu: 0 or more; infinite for no noise at all.
-        delta: between 0 and 1.
+        delta: Between 0 and 1.
 
     Raises:
-        ConfigError: out of range.
+        ConfigError: Out of range.
 
     >>> round(epsilon(1.0, 1e-5), 4)
     4.3772
@@ -87,10 +87,10 @@ def mu_of(epsilon: float, delta: float) -> float:
 
     Args:
         epsilon: 0 or more.
-        delta: between 0 and 1.
+        delta: Between 0 and 1.
 
     Raises:
-        ConfigError: out of range.
+        ConfigError: Out of range.
 
     >>> round(mu_of(8.0, 1e-5), 3)
     1.666
@@ -106,11 +106,11 @@ def noise_multiplier(epsilon: float, delta: float, releases: int = 1) -> float:
 
     Args:
         epsilon: 0 or more.
-        delta: between 0 and 1.
-        releases: number of releases of the same row, 1 or more.
+        delta: Between 0 and 1.
+        releases: Number of releases of the same row, 1 or more.
 
     Raises:
-        ConfigError: out of range.
+        ConfigError: Out of range.
 
     >>> round(noise_multiplier(8.0, 1e-5), 4), round(noise_multiplier(8.0, 1e-5, releases=20), 4)
     (0.6002, 2.6843)
@@ -128,11 +128,11 @@ def classical(epsilon: float, delta: float) -> float:
     then guarantees less than it says.
 
     Args:
-        epsilon: above 0; 1 or more is not covered by the proof.
-        delta: between 0 and 1.
+        epsilon: Above 0; 1 or more is not covered by the proof.
+        delta: Between 0 and 1.
 
     Raises:
-        ConfigError: out of range.
+        ConfigError: Out of range.
 
     >>> round(classical(0.5, 1e-5), 3), round(noise_multiplier(0.5, 1e-5), 3)
     (9.69, 7.032)

@@ -21,7 +21,7 @@ def k_means(points: Tensor, clusters: int, seed: int = 0) -> Tensor:
     Args:
         points: float64 (n, d), finite, n of 1 or more; of any scale.
         clusters: k, 1 or more.
-        seed: seed of its own random generator; the same seed gives the same centres.
+        seed: Seed of its own random generator; the same seed gives the same centres.
 
     Returns:
         float64 (k, d); centres coincide where there are fewer distinct rows than clusters.

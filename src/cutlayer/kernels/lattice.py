@@ -55,9 +55,9 @@ def lattice_step(sigma: float, bound: float, limit: float = FLOAT32_INTEGERS) ->
     """The distance between neighbouring lattice points: 2^(floor(log2 sigma) - 18), or more where that does not fit.
 
     Args:
-        sigma: standard deviation of the noise, 2^-100 to 2^100.
-        bound: largest absolute value of an entry before the noise, 2^-100 to 2^100.
-        limit: number of steps that no released value may reach.
+        sigma: Standard deviation of the noise, 2^-100 to 2^100.
+        bound: Largest absolute value of an entry before the noise, 2^-100 to 2^100.
+        limit: Number of steps that no released value may reach.
 
     Returns:
         A power of two, as small as bound + 13.3 sigma permits to stay below `limit` steps, and 2^(floor(log2 sigma) -
@@ -82,8 +82,8 @@ def lattice_gaussian(rows: Tensor, sigma: float, bound: float, key: bytes) -> Te
     """Rows truncated towards zero onto the lattice, plus Gaussian noise rounded to it.
 
     Args:
-        rows: floating (n, d), finite.
-        sigma: standard deviation of the noise, 2^-100 to 2^100.
+        rows: Floating (n, d), finite.
+        sigma: Standard deviation of the noise, 2^-100 to 2^100.
         bound: Euclidean norm that no row exceeds, 2^-100 to 2^100.
         key: 16 bytes or more, of this release alone.
 
@@ -105,8 +105,8 @@ def lattice_sum(rows: Tensor, step: float) -> Tensor:
     """The sum of the rows, each truncated towards zero onto the lattice: exact, in whatever order it is added up.
 
     Args:
-        rows: floating (n, d), finite.
-        step: a power of two, of which n times the largest entry is below 2^53.
+        rows: Floating (n, d), finite.
+        step: A power of two, of which n times the largest entry is below 2^53.
 
     Returns:
         Multiples of the step, float64 (d,).

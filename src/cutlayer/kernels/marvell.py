@@ -33,10 +33,10 @@ class SumKLNoise:
     """The optimal noise and what it leaves to tell the classes apart by.
 
     Attributes:
-        lam10: variance of the negatives' noise along the difference of the class means, >= lam20.
-        lam20: variance of the negatives' noise along every other direction, >= 0.
-        lam11: variance of the positives' noise along the difference of the class means, >= lam21.
-        lam21: variance of the positives' noise along every other direction, >= 0.
+        lam10: Variance of the negatives' noise along the difference of the class means, >= lam20.
+        lam20: Variance of the negatives' noise along every other direction, >= 0.
+        lam11: Variance of the positives' noise along the difference of the class means, >= lam21.
+        lam21: Variance of the positives' noise along every other direction, >= 0.
         sum_kl: KL(positive || negative) + KL(negative || positive) in nats after the noise, >= 0; infinite where a
             class without any variance differs from the other.
     """
@@ -55,19 +55,19 @@ def minimise_sum_kl(u: float, v: float, d: int, g: float, p: float, power: float
     lambdas by it and leaves sumKL. Where sumKL reaches 0 (g = 0), power beyond that point is not spent.
 
     Args:
-        u: mean variance per coordinate of the negatives' gradients, >= 0.
-        v: mean variance per coordinate of the positives' gradients, >= 0.
-        d: width of the gradient, >= 1.
-        g: squared Euclidean distance of the class means, >= 0.
-        p: share of positives, in (0, 1).
-        power: bound on ``p lam11 + p(d-1) lam21 + (1-p) lam10 + (1-p)(d-1) lam20``, >= 0.
+        u: Mean variance per coordinate of the negatives' gradients, >= 0.
+        v: Mean variance per coordinate of the positives' gradients, >= 0.
+        d: Width of the gradient, >= 1.
+        g: Squared Euclidean distance of the class means, >= 0.
+        p: Share of positives, in (0, 1).
+        power: Bound on ``p lam11 + p(d-1) lam21 + (1-p) lam10 + (1-p)(d-1) lam20``, >= 0.
 
     Returns:
         The noise and its sumKL. With u = v = 0 there is no noise across the difference of the means, and the
         directions without variance count as equal in both classes.
 
     Raises:
-        DataError: an argument is outside its range or not finite.
+        DataError: An argument is outside its range or not finite.
 
     Reference:
         arXiv 2102.08504, section 4.2 (the programme), theorem 2 (the four variances suffice).
@@ -87,18 +87,18 @@ def power_for_sum_kl(u: float, v: float, d: int, g: float, p: float, sum_kl: flo
     """Find the smallest power whose optimal noise leaves exactly ``sum_kl``.
 
     Args:
-        u: mean variance per coordinate of the negatives' gradients, >= 0.
-        v: mean variance per coordinate of the positives' gradients, >= 0.
-        d: width of the gradient, >= 1.
-        g: squared Euclidean distance of the class means, >= 0.
-        p: share of positives, in (0, 1).
-        sum_kl: target in nats, >= 0, and > 0 where g > 0.
+        u: Mean variance per coordinate of the negatives' gradients, >= 0.
+        v: Mean variance per coordinate of the positives' gradients, >= 0.
+        d: Width of the gradient, >= 1.
+        g: Squared Euclidean distance of the class means, >= 0.
+        p: Share of positives, in (0, 1).
+        sum_kl: Target in nats, >= 0, and > 0 where g > 0.
 
     Returns:
         The power in the units of u, v and g; 0.0 when the gradients satisfy the target without noise.
 
     Raises:
-        DataError: an argument is outside its range or not finite, or ``sum_kl`` is 0 and the class means differ,
+        DataError: An argument is outside its range or not finite, or ``sum_kl`` is 0 and the class means differ,
             which no finite power reaches.
 
     Reference:

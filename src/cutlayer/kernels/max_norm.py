@@ -19,8 +19,8 @@ def max_norm(g: Tensor, norms: Tensor, normal: Tensor, isotropic: Tensor) -> Ten
     Args:
         g: float (n, d).
         norms: `row_norms(g)`.
-        normal: standard normal eps (n,).
-        isotropic: standard normal (z, d), one row for each of the z rows of zero norm.
+        normal: Standard normal eps (n,).
+        isotropic: Standard normal (z, d), one row for each of the z rows of zero norm.
 
     Returns:
         (n, d) of the same dtype.
@@ -53,8 +53,8 @@ def aligned_rows(g: Tensor, norms: Tensor, uniform: Tensor, others: Tensor, leng
     Args:
         g: float (n, d).
         norms: `row_norms(g)`.
-        uniform: numbers (n,) in [0, 1], one of each row: s_i is 1 where it is below the probability.
-        others: directions (z, d), of any length above 0, one row for each of the z rows of zero norm.
+        uniform: Numbers (n,) in [0, 1], one of each row: s_i is 1 where it is below the probability.
+        others: Directions (z, d), of any length above 0, one row for each of the z rows of zero norm.
         length: M, above 0.
 
     Returns:

@@ -47,14 +47,14 @@ def derive(secret: bytes, *parts: Part, size: int = 32) -> bytes:
 
     Args:
         secret: 16 bytes or more.
-        parts: purpose of the subkey; each part is prefixed with its length, so that no two lists read the same.
+        parts: Purpose of the subkey; each part is prefixed with its length, so that no two lists read the same.
         size: bytes wanted, 1 to 64.
 
     Returns:
         BLAKE2b of the parts, keyed with the secret.
 
     Raises:
-        ConfigError: the secret is shorter than 16 bytes.
+        ConfigError: The secret is shorter than 16 bytes.
     """
     if len(secret) < _MIN_SECRET:
         raise ConfigError.expected(
@@ -99,7 +99,7 @@ def keystream(key: bytes, nonce: bytes, nbytes: int) -> bytearray:
     Args:
         key: 16 bytes or more; 32 from the operating system are meant.
         nonce: bytes of any length; distinct nonces never share a stream.
-        nbytes: number of bytes, at most 2^36 - 32 (64 GiB).
+        nbytes: Number of bytes, at most 2^36 - 32 (64 GiB).
 
     Returns:
         The first `nbytes` bytes of the stream.
@@ -120,7 +120,7 @@ def fingerprint(key: bytes, content: Tensor) -> bytes:
 
     Args:
         key: 32 bytes, of this use alone.
-        content: any shape and dtype; neither is part of the digest.
+        content: Any shape and dtype; neither is part of the digest.
 
     Reference: NIST SP 800-38D, section 6.4; McGrew and Viega 2004, *The security and performance of the Galois/counter
     mode*, section 5 (the universal hash).
@@ -156,7 +156,7 @@ def standard_normal(key: bytes, nonce: bytes, shape: tuple[int, ...]) -> Tensor:
     Args:
         key: 16 bytes or more; 32 from the operating system are meant.
         nonce: bytes of any length; must differ for every use.
-        shape: shape of the result.
+        shape: Shape of the result.
 
     Reference: Box and Muller 1958, *A note on the generation of random normal deviates*.
     """
@@ -184,7 +184,7 @@ def standard_laplace(key: bytes, nonce: bytes, shape: tuple[int, ...]) -> Tensor
     Args:
         key: 16 bytes or more; 32 from the operating system are meant.
         nonce: bytes of any length; must differ for every use.
-        shape: shape of the result.
+        shape: Shape of the result.
     """
     count = math.prod(shape)
     if count == 0:
@@ -210,11 +210,11 @@ def word_pieces(key: bytes, nonce: bytes, count: int, words_each: int, at_a_time
     """The stream of `keystream` as int32 words, a piece at a time.
 
     Args:
-        key: as in `keystream`.
-        nonce: as in `keystream`.
-        count: number of draws.
+        key: As in `keystream`.
+        nonce: As in `keystream`.
+        count: Number of draws.
         words_each: 32-bit words of one draw.
-        at_a_time: largest number of draws in a piece.
+        at_a_time: Largest number of draws in a piece.
 
     Yields:
         Int32 (m * words_each,) for the next m draws; every piece overwrites the one before it.
@@ -232,9 +232,9 @@ def word_buffer(key: bytes, nonce: bytes, count: int) -> tuple[Tensor, Callable[
     """Room for 64-bit words of `keystream`, and what fills it with the next ones, all of it each time.
 
     Args:
-        key: as in `keystream`.
-        nonce: as in `keystream`.
-        count: number of words, 1 or more.
+        key: As in `keystream`.
+        nonce: As in `keystream`.
+        count: Number of words, 1 or more.
 
     Returns:
         Int64 (count,), and the function that overwrites it.

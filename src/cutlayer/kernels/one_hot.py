@@ -18,9 +18,9 @@ def one_hot_columns(codes: Tensor, numbers: Tensor, cardinalities: Sequence[int]
     of more than 64 codes is one-hot in its code modulo 64, so that one pair of its values in 64 counts as equal.
 
     Args:
-        codes: codes of the categories, integer (n, c), each in [0, its cardinality).
-        numbers: numeric columns, floating (n, m).
-        cardinalities: number of codes of each of the c categories.
+        codes: Codes of the categories, integer (n, c), each in [0, its cardinality).
+        numbers: Numeric columns, floating (n, m).
+        cardinalities: Number of codes of each of the c categories.
 
     Returns:
         (n, m + the sum over categories of min(cardinality, 64)), in the dtype of `numbers`.

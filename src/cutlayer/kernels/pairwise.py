@@ -50,14 +50,14 @@ class Points:
     distance is exactly 0.
 
     Args:
-        values: shape (n, ...), floating; trailing dimensions are one row. Not differentiated through.
+        values: Shape (n, ...), floating; trailing dimensions are one row. Not differentiated through.
 
     Attributes:
-        n: number of rows.
-        width: number of values in a row.
-        scale: a power of two; distances here times ``scale`` are the distances of ``values``.
-        squared_sum: sum over all ordered pairs of the squared distances here, from its closed form.
-        working: the precision in which tiles are made where it suffices.
+        n: Number of rows.
+        width: Number of values in a row.
+        scale: A power of two; distances here times ``scale`` are the distances of ``values``.
+        squared_sum: Sum over all ordered pairs of the squared distances here, from its closed form.
+        working: The precision in which tiles are made where it suffices.
     """
 
     def __init__(self, values: Tensor) -> None:
@@ -105,10 +105,10 @@ class Points:
         """Add, for a symmetric n x n matrix W, one tile's part of W @ [rows, 1] to ``out``.
 
         Args:
-            out: shape (n, width + 1), in ``working`` precision, changed in place.
-            weights: the tile W[rows, cols]; off the diagonal its transpose is added as W[cols, rows] too.
-            rows: the tile's block of rows.
-            cols: the tile's block of columns.
+            out: Shape (n, width + 1), in ``working`` precision, changed in place.
+            weights: The tile W[rows, cols]; off the diagonal its transpose is added as W[cols, rows] too.
+            rows: The tile's block of rows.
+            cols: The tile's block of columns.
         """
         points = self._double if weights.dtype == torch.float64 else self._working
         points = points[:, : self.width + 1]
@@ -120,8 +120,8 @@ class Points:
         """Sum_j (W_ij - surplus) (x_i - x_j) in the scaled units, from the whole W @ [rows, 1].
 
         Args:
-            weighted: shape (n, width + 1), what `add_weighted` summed.
-            surplus: taken from every weight; its part needs no tile, since the rows are centred.
+            weighted: Shape (n, width + 1), what `add_weighted` summed.
+            surplus: Taken from every weight; its part needs no tile, since the rows are centred.
 
         Returns:
             Shape (n, width), float64.

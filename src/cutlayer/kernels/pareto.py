@@ -21,14 +21,14 @@ def pareto_front(gain: Numbers, cost: Numbers) -> npt.NDArray[np.int64]:
     Of equal points all are on the front or none.
 
     Args:
-        gain: to be maximised, float (n,).
-        cost: to be minimised, float (n,).
+        gain: To be maximised, float (n,).
+        cost: To be minimised, float (n,).
 
     Returns:
         Indices of the points, int64 (front,), in ascending order of cost; equal points in the input's order.
 
     Raises:
-        DataError: the lengths differ, or a number is not finite.
+        DataError: The lengths differ, or a number is not finite.
 
     >>> pareto_front([0.9, 0.7, 0.8, 0.6], [0.8, 0.6, 0.9, 0.5]).tolist()
     [3, 1, 0]
@@ -53,14 +53,14 @@ def knee(gain: Numbers, cost: Numbers) -> int | None:
     sags, there is no knee.
 
     Args:
-        gain: to be maximised, float (n,); points off the front are ignored.
-        cost: to be minimised, float (n,).
+        gain: To be maximised, float (n,); points off the front are ignored.
+        cost: To be minimised, float (n,).
 
     Returns:
         The index, or `None` where there is no knee or no point.
 
     Raises:
-        DataError: as `pareto_front`.
+        DataError: As `pareto_front`.
 
     Reference: Das, On characterizing the "knee" of the Pareto curve based on normal-boundary intersection (Structural
     Optimization 18, 1999); for two objectives the same point as in Satopää et al., Finding a "Kneedle" in a haystack

@@ -15,8 +15,8 @@ def layer_outputs(layers: Layers, x: Tensor) -> list[Tensor]:
     """Run the perceptron.
 
     Args:
-        layers: weights and biases; all layers but the last are followed by a ReLU.
-        x: floating (n, width in).
+        layers: Weights and biases; all layers but the last are followed by a ReLU.
+        x: Floating (n, width in).
 
     Returns:
         x, then the output of each layer, after its ReLU; the last output is the logits.
@@ -32,9 +32,9 @@ def input_gradient(layers: Layers, outputs: Sequence[Tensor], upstream: Tensor) 
     """Gradient of a loss with respect to x, (n, width in).
 
     Args:
-        layers: weights and biases of the perceptron.
-        outputs: outputs of the layers, from `layer_outputs`.
-        upstream: gradient of the loss with respect to the logits, (n, width out).
+        layers: Weights and biases of the perceptron.
+        outputs: Outputs of the layers, from `layer_outputs`.
+        upstream: Gradient of the loss with respect to the logits, (n, width out).
     """
     for index in reversed(range(1, len(layers))):
         upstream = _below(layers, outputs, upstream, index)
@@ -45,10 +45,10 @@ def weight_gradients(layers: Layers, outputs: Sequence[Tensor], upstream: Tensor
     """Write the gradient of a loss with respect to every weight and bias into tensors of their shapes.
 
     Args:
-        layers: as in `input_gradient`.
-        outputs: as in `input_gradient`.
-        upstream: as in `input_gradient`.
-        into: tensors that are overwritten, in the order of `layers`.
+        layers: As in `input_gradient`.
+        outputs: As in `input_gradient`.
+        upstream: As in `input_gradient`.
+        into: Tensors that are overwritten, in the order of `layers`.
     """
     for index in reversed(range(len(layers))):
         weight, bias = into[index]

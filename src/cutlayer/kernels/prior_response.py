@@ -22,14 +22,14 @@ def likely_classes(prior: Tensor, eps: float) -> Tensor:
     one a single class, whose label is then constant.
 
     Args:
-        prior: probabilities of the classes before the label is seen, float (n, classes), 0 or more.
+        prior: Probabilities of the classes before the label is seen, float (n, classes), 0 or more.
         eps: 0 or more.
 
     Returns:
         bool (n, classes).
 
     Raises:
-        DataError: a prior is not finite, negative, or 0 for all classes of a row.
+        DataError: A prior is not finite, negative, or 0 for all classes of a row.
 
     Reference: Ghazi et al. 2021 (arXiv 2102.06062), algorithm 2 (RRWithPrior).
     """
@@ -48,8 +48,8 @@ def prior_likelihood(drawn: Tensor, likely: Tensor, eps: float) -> Tensor:
     """Probability of each row's drawn label by the class that its true label may be.
 
     Args:
-        drawn: drawn class codes, int64 (n,), each among the likely classes of its row.
-        likely: classes that labels were drawn from, bool (n, classes).
+        drawn: Drawn class codes, int64 (n,), each among the likely classes of its row.
+        likely: Classes that labels were drawn from, bool (n, classes).
         eps: 0 or more.
 
     Returns:
@@ -73,19 +73,19 @@ def randomized_response_with_prior(
     Args:
         codes: int64 (n,), 0 to classes - 1.
         digests: uint8 (n, 16), one distinct digest per row id.
-        likely: classes to draw from, at least one in each row, bool (n, classes). They must not depend on the row's own
+        likely: Classes to draw from, at least one in each row, bool (n, classes). They must not depend on the row's own
             label.
         eps: 0 or more.
         secret: 16 bytes or more that stay with the label's owner.
-        column: name of the label column.
-        draws: name of the draws; another one draws every row anew, and the eps of both add up.
+        column: Name of the label column.
+        draws: Name of the draws; another one draws every row anew, and the eps of both add up.
 
     Returns:
         int64 (n,).
 
     Raises:
         ConfigError: eps, classes or the secret is out of range.
-        DataError: a code is out of range, or rows do not fit together.
+        DataError: A code is out of range, or rows do not fit together.
 
     Reference: Ghazi et al. 2021 (arXiv 2102.06062), algorithm 1 (RRTop-k).
 

@@ -81,15 +81,15 @@ def randomized_response(
         classes: 2 or more.
         eps: 0 or more; 0 ignores the label.
         secret: 16 bytes or more that stay with the label's owner.
-        column: name of the label column.
-        draws: name of the draws; another one draws every row anew, and the eps of both add up.
+        column: Name of the label column.
+        draws: Name of the draws; another one draws every row anew, and the eps of both add up.
 
     Returns:
         int64 (n,).
 
     Raises:
         ConfigError: eps, classes or the secret is out of range.
-        DataError: a code is out of range, or the digests do not fit the codes.
+        DataError: A code is out of range, or the digests do not fit the codes.
 
     Reference: Warner 1965, Randomized response; for n classes Ghazi et al. 2021, Deep learning with label differential
     privacy (arXiv 2102.06062), section 1.

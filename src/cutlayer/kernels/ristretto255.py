@@ -60,7 +60,7 @@ def multiply(points: Points, scalar: bytes) -> Points:
         Encoded points, uint8 (n, 32), in the same order.
 
     Raises:
-        ProtocolError: a row is the identity, or the encoding of no point.
+        ProtocolError: A row is the identity, or the encoding of no point.
     """
     if points.ndim != 2 or points.shape[1] != POINT_BYTES or points.dtype != np.uint8:
         raise ProtocolError.expected(f"points of {POINT_BYTES} bytes", f"{points.dtype} {points.shape}")
@@ -105,7 +105,7 @@ def _library() -> Any:
     """The functions of libsodium, which take addresses.
 
     Raises:
-        ConfigError: it cannot be loaded here.
+        ConfigError: It cannot be loaded here.
     """
     try:
         import rbcl

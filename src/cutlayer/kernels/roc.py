@@ -22,8 +22,8 @@ class Groups:
     """Rows in ascending order of score, rows of equal score together.
 
     Attributes:
-        positives: number of positive rows in each group, int64 (groups,).
-        negatives: number of negative rows in each group, int64 (groups,).
+        positives: Number of positive rows in each group, int64 (groups,).
+        negatives: Number of negative rows in each group, int64 (groups,).
     """
 
     positives: Counts
@@ -38,7 +38,7 @@ def tie_groups(scores: Tensor | npt.NDArray[np.float64], truth: Tensor | npt.NDA
         truth: bool or 0/1 integers (n,).
 
     Raises:
-        DataError: the lengths differ, a score is NaN, or the truth holds another value.
+        DataError: The lengths differ, a score is NaN, or the truth holds another value.
     """
     values, positive = np.asarray(scores), _as_bool(np.asarray(truth))
     if values.ndim != 1 or values.shape != positive.shape:
@@ -71,7 +71,7 @@ def roc_auc(scores: Tensor | npt.NDArray[np.float64], truth: Tensor | npt.NDArra
         0 to 1; NaN where the truth holds one class only.
 
     Raises:
-        DataError: as `tie_groups`.
+        DataError: As `tie_groups`.
 
     Reference: Hanley and McNeil 1982 (the Mann-Whitney statistic).
 
@@ -97,7 +97,7 @@ def macro_auc(scores: Tensor, codes: Tensor) -> float:
         0 to 1; classes without rows are left out; NaN where all rows are of one class.
 
     Raises:
-        DataError: the shapes do not fit, or a score is NaN.
+        DataError: The shapes do not fit, or a score is NaN.
 
     >>> import torch
     >>> macro_auc(torch.eye(3), torch.tensor([0, 1, 2]))
@@ -181,13 +181,13 @@ def true_positive_rate(
     Args:
         scores: float (n,), higher meaning "positive".
         truth: bool or 0/1 integers (n,).
-        false_positives: maximum share of negative rows above the threshold, 0 to 1.
+        false_positives: Maximum share of negative rows above the threshold, 0 to 1.
 
     Returns:
         0 to 1; NaN where the truth holds one class only.
 
     Raises:
-        DataError: as `tie_groups`.
+        DataError: As `tie_groups`.
 
     >>> import torch
     >>> true_positive_rate(torch.tensor([0.9, 0.8, 0.7, 0.6]), torch.tensor([1, 1, 0, 1]), 0.0)

@@ -50,9 +50,9 @@ def rounded_normal(key: bytes, nonce: bytes, shape: tuple[int, ...], sigma: floa
     Args:
         key: 16 bytes or more; 32 from the operating system are meant.
         nonce: bytes of any length; must differ for every use of the key.
-        shape: shape of the result.
-        sigma: standard deviation before rounding, above 0.
-        step: a power of two; sigma / step is at most 2^19.
+        shape: Shape of the result.
+        sigma: Standard deviation before rounding, above 0.
+        step: A power of two; sigma / step is at most 2^19.
 
     Returns:
         Float32 of the given shape, exact: at most 13.27 * 2^19 steps, below 2^23. No zero is negative.
@@ -75,11 +75,11 @@ def rounded_pieces(key: bytes, nonce: bytes, count: int, sigma: float, step: flo
     """The numbers of `rounded_normal`, a piece at a time, so that they can be used while they are in the cache.
 
     Args:
-        key: as in `rounded_normal`.
-        nonce: as in `rounded_normal`.
-        count: number of numbers.
-        sigma: as in `rounded_normal`.
-        step: as in `rounded_normal`.
+        key: As in `rounded_normal`.
+        nonce: As in `rounded_normal`.
+        count: Number of numbers.
+        sigma: As in `rounded_normal`.
+        step: As in `rounded_normal`.
 
     Yields:
         Float32 (m,), 2^16 numbers at most, overwritten by the next piece.

@@ -16,10 +16,10 @@ def row_gradients(model: nn.Module, inputs: Sequence[Tensor], upstream: Tensor) 
     """Gradient of sum(model(row) * upstream_row) for each row on its own, a chunk of rows at a time.
 
     Args:
-        model: model of float32 parameters that maps inputs of n rows to (n, width), each row by itself and without
+        model: Model of float32 parameters that maps inputs of n rows to (n, width), each row by itself and without
             drawing random numbers. It is run again, on one row at a time under `vmap`.
-        inputs: arguments of the model, (n, ...) each.
-        upstream: gradient at the model's output, (n, width).
+        inputs: Arguments of the model, (n, ...) each.
+        upstream: Gradient at the model's output, (n, width).
 
     Returns:
         Float32 (m, p): the trained parameters in the order of `model.parameters()`, flattened.

@@ -27,7 +27,7 @@ def rows_within(rows: Tensor, limit: float) -> bool:
 
     Args:
         rows: float32 (n, d).
-        limit: above 0.
+        limit: Above 0.
     """
     flat = rows.detach().reshape(-1)
     if float(torch.dot(flat, flat)) < _MARGIN * limit**2:
@@ -47,7 +47,7 @@ def clip_rows(rows: Tensor, norm: float) -> Tensor:
     NaN or infinity becomes zeros, since no factor would bound it.
 
     Args:
-        rows: floating (n, d).
+        rows: Floating (n, d).
         norm: Euclidean, above 0.
 
     Returns:
@@ -60,7 +60,7 @@ def rows_to_norm(rows: Tensor, norm: float) -> Tensor:
     """Scale every row to length `norm`, less two units in the last place; a row of zeros stays one, without a gradient.
 
     Args:
-        rows: floating (n, d); a row with NaN or infinity counts as zeros.
+        rows: Floating (n, d); a row with NaN or infinity counts as zeros.
         norm: Euclidean, above 0.
     """
     return cast("Tensor", _Bounded.apply(rows, norm, True))  # type: ignore[no-untyped-call]

@@ -38,7 +38,7 @@ def class_second_moments(rows: Tensor, labels: Tensor, classes: int) -> Tensor:
     """Mean of ``g g'`` over the rows of each class.
 
     Args:
-        rows: floating (n, d).
+        rows: Floating (n, d).
         labels: int64 (n,), 0 to classes - 1.
         classes: 1 or more.
 
@@ -57,14 +57,14 @@ def shared_noise(second_moment: Tensor, sum_kl: float) -> Tensor:
     """A root of the covariance of the noise of least power that leaves ``sum_kl``.
 
     Args:
-        second_moment: mean of ``g g'``, each class with the same weight, float64 (d, d), finite, not all zeros.
-        sum_kl: mean over rows of KL(g || -g) + KL(-g || g) after the noise, in nats, > 0.
+        second_moment: Mean of ``g g'``, each class with the same weight, float64 (d, d), finite, not all zeros.
+        sum_kl: Mean over rows of KL(g || -g) + KL(-g || g) after the noise, in nats, > 0.
 
     Returns:
         F, float64 (d, d): the rows of ``z F'`` for standard normal z (n, d) are the noise.
 
     Raises:
-        DataError: an argument is outside its range.
+        DataError: An argument is outside its range.
     """
     if not (sum_kl > 0.0 and math.isfinite(sum_kl)):
         raise DataError.expected("a finite sum_kl > 0", sum_kl)
@@ -87,10 +87,10 @@ def bounded_rows(rows: Tensor, second_moment: Tensor, root: Tensor, times: float
     under that moment, so that no row has more than ``times^2 sum_kl``.
 
     Args:
-        rows: floating (n, d).
-        second_moment: what `shared_noise` was given, float64 (d, d).
+        rows: Floating (n, d).
+        second_moment: What `shared_noise` was given, float64 (d, d).
         root: F that it returned, float64 (d, d).
-        times: above 0.
+        times: Above 0.
 
     Returns:
         The rows, float64 (n, d), and KL(g || -g) + KL(-g || g) of each under the noise, in nats, float64 (n,).

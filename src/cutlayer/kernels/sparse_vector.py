@@ -17,10 +17,10 @@ def passing(scores: Floats, thresholds: Floats, first: float, limit: int) -> Ind
     doubling, so that no step is made per entry.
 
     Args:
-        scores: noisy scores of the entries, (m,).
-        thresholds: threshold that applies after each entry is taken, (m,).
-        first: threshold at the start.
-        limit: maximum number of entries to take.
+        scores: Noisy scores of the entries, (m,).
+        thresholds: Threshold that applies after each entry is taken, (m,).
+        first: Threshold at the start.
+        limit: Maximum number of entries to take.
 
     Returns:
         Positions taken, ascending.

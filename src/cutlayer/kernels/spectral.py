@@ -43,7 +43,7 @@ def project_on_top(x: Tensor, directions: int) -> Tensor:
 
     Args:
         x: float (n, d), finite, of any scale.
-        directions: number of directions, 1 or more; at most the shorter side of x.
+        directions: Number of directions, 1 or more; at most the shorter side of x.
 
     Returns:
         float64 (n, min(directions, n, d)), the direction of most variance first; zeros where the rows are all equal.

@@ -16,15 +16,15 @@ def psnr(first: Tensor, second: Tensor, peak: float = 1.0) -> Tensor:
     """Peak signal-to-noise ratio of each pair of images, in decibels; infinite where they are equal.
 
     Args:
-        first: floating images (n, channels, height, width).
-        second: images of the same shape.
-        peak: the largest value that a pixel can have.
+        first: Floating images (n, channels, height, width).
+        second: Images of the same shape.
+        peak: The largest value that a pixel can have.
 
     Returns:
         float64 (n,): 10 log10(peak^2 / mean squared error).
 
     Raises:
-        DataError: the shapes differ.
+        DataError: The shapes differ.
     """
     _check(first, second)
     squared = (first.double() - second.double()).square().flatten(1).mean(dim=1)
@@ -38,15 +38,15 @@ def ssim(first: Tensor, second: Tensor, peak: float = 1.0) -> Tensor:
     wholly inside the image.
 
     Args:
-        first: floating images (n, channels, height, width), height and width at least 11.
-        second: images of the same shape.
-        peak: the largest value that a pixel can have.
+        first: Floating images (n, channels, height, width), height and width at least 11.
+        second: Images of the same shape.
+        peak: The largest value that a pixel can have.
 
     Returns:
         float64 (n,), -1 to 1; 1 for equal images.
 
     Raises:
-        DataError: the shapes differ, or an image is smaller than the window.
+        DataError: The shapes differ, or an image is smaller than the window.
 
     Reference: Wang, Bovik, Sheikh and Simoncelli 2004, Image quality assessment: from error visibility to structural
     similarity (IEEE Transactions on Image Processing 13), section III.B, equation 13.

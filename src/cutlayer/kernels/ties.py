@@ -27,7 +27,7 @@ def merge_ties(values: Tensor, scale: Tensor | float = 0.0) -> Tensor:
 
     Args:
         values: float (n,) or (n, columns), finite; columns are merged each on its own.
-        scale: size of the terms whose sum or difference each score is, float (n,), or one number for all rows: 1 for
+        scale: Size of the terms whose sum or difference each score is, float (n,), or one number for all rows: 1 for
             cosines and log-odds, the length of the row for its projection. 0 where no terms cancel.
 
     Returns:

@@ -14,8 +14,8 @@ def whitened(x: Tensor, shrinkage: float) -> Tensor:
     them as they are, up to the shrinkage, and so does any other square root of C.
 
     Args:
-        x: floating (n, d).
-        shrinkage: share of the mean variance that is added to all variances, > 0. Directions of less variance count
+        x: Floating (n, d).
+        shrinkage: Share of the mean variance that is added to all variances, > 0. Directions of less variance count
             for less.
 
     Returns:

@@ -99,7 +99,7 @@ def build_bottom(
         precision: `train.precision` of the job.
 
     Raises:
-        ConfigError: unknown kind, unknown or invalid key, a kind that does not fit the party's columns, or a user's
+        ConfigError: Unknown kind, unknown or invalid key, a kind that does not fit the party's columns, or a user's
             module that cannot be built.
     """
     kind, section = _section(BOTTOMS, raw, where)
@@ -146,7 +146,7 @@ def stated_width(raw: Mapping[str, Any]) -> int | None:
     """Columns of a bottom model's embedding as its section states them; `None` of a user's model.
 
     Raises:
-        ConfigError: unknown kind, or unknown or invalid key.
+        ConfigError: Unknown kind, or unknown or invalid key.
     """
     kind, section = _section(BOTTOMS, raw, "model.bottom")
     return kind.width(section)

@@ -21,7 +21,7 @@ class AutoBottomConfig(FrozenModel):
     epochs at most (`release: once`), where it has a `fit`, and under `dp_bottom`, which refuses dropout.
 
     Attributes:
-        hidden: widths of the layers; the last is the width of the cut.
+        hidden: Widths of the layers; the last is the width of the cut.
     """
 
     kind: Literal["auto"] = "auto"

@@ -29,9 +29,9 @@ class Inputs:
     """The encoded columns a bottom model reads.
 
     Attributes:
-        cardinalities: number of codes of each categorical column.
+        cardinalities: Number of codes of each categorical column.
         numbers: Number of numeric columns, the pixels of an image included.
-        image: channels, height and width of the image whose pixels are the last of the numbers, channel by channel, row
+        image: Channels, height and width of the image whose pixels are the last of the numbers, channel by channel, row
             by row; None if there is no image.
         has_rare_categories: Whether most categories of some column are too rare to learn from.
     """
@@ -46,7 +46,7 @@ class BottomModel(PreciseModel, ABC):
     """Maps one party's encoded features to its embedding.
 
     Attributes:
-        width: columns of the embedding.
+        width: Columns of the embedding.
     """
 
     width: int
@@ -162,8 +162,8 @@ class FusedEmbedding(nn.Module):
     A lookup in one table of the summed cardinalities costs one gather where a table per column costs one each.
 
     Args:
-        cardinalities: codes per column.
-        dim: columns of the result per categorical column.
+        cardinalities: Codes per column.
+        dim: Columns of the result per categorical column.
     """
 
     offsets: Tensor

@@ -30,7 +30,7 @@ def allowed_models(*modules: str) -> Iterator[None]:
         modules: Dotted names; each allows the module and all modules below it.
 
     Raises:
-        ConfigError: a name is no dotted name of a module.
+        ConfigError: A name is no dotted name of a module.
 
     >>> with allowed_models("my_models"):
     ...     is_allowed("my_models.towers"), is_allowed("my_models_2")
@@ -57,10 +57,10 @@ def check_allowed(path: str, where: str) -> None:
 
     Args:
         path: `package.module:Class`.
-        where: dotted path of the model's section, for the message.
+        where: Dotted path of the model's section, for the message.
 
     Raises:
-        ConfigError: there is no consent for its module.
+        ConfigError: There is no consent for its module.
     """
     module = path.partition(":")[0]
     if not is_allowed(module):
@@ -76,10 +76,10 @@ def resolved(path: str, where: str = "model") -> type[nn.Module]:
 
     Args:
         path: `package.module:Class`.
-        where: dotted path of the model's section, for messages.
+        where: Dotted path of the model's section, for messages.
 
     Raises:
-        ConfigError: no consent; nothing of that name; no subclass of `nn.Module`; or a class of a module that was not
+        ConfigError: No consent; nothing of that name; no subclass of `nn.Module`; or a class of a module that was not
             allowed, which the allowed one merely imports.
     """
     check_allowed(path, where)

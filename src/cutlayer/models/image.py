@@ -38,9 +38,9 @@ class ImageBottom(BottomModel):
     """A bottom model that reads one image and nothing else; its author writes `embed`.
 
     Args:
-        config: names the kind, for messages.
+        config: Names the kind, for messages.
         inputs: Columns of the party.
-        smallest: height and width that the image must have at least.
+        smallest: Height and width that the image must have at least.
     """
 
     reentrant = True

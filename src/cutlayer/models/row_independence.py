@@ -42,13 +42,13 @@ def check_row_independence(bottom: BottomModel, inputs: Inputs, needed_by: str, 
     a few batches; it is not a proof, and a module can be written that passes and mixes rows.
 
     Args:
-        bottom: is not changed, nor is the process's random state.
-        inputs: its columns; the rows are made up.
+        bottom: Is not changed, nor is the process's random state.
+        inputs: Its columns; the rows are made up.
         needed_by: Name of the protection, for the error.
-        repeatable: whether the bottom model must not draw random numbers either.
+        repeatable: Whether the bottom model must not draw random numbers either.
 
     Raises:
-        ConfigError: rows are mixed, remembered from one batch to the next, or random numbers drawn.
+        ConfigError: Rows are mixed, remembered from one batch to the next, or random numbers drawn.
     """
     generator = torch.Generator().manual_seed(_SEED)
     batch, later = _rows(inputs, _ROWS, generator), _rows(inputs, _LATER_ROWS, generator)
@@ -67,9 +67,9 @@ class _Trial:
     """One model in one mode.
 
     Args:
-        model: copied before every pass, so that none sees what another left behind.
+        model: Copied before every pass, so that none sees what another left behind.
         steps: Number of batches that it is trained on before each pass.
-        later: a batch that is embedded after each pass, in both modes.
+        later: A batch that is embedded after each pass, in both modes.
         needed_by: Name of the protection, for the error.
         repeatable: Whether the model must not draw random numbers.
     """

@@ -19,15 +19,15 @@ class TabularBottomConfig(FrozenModel):
     """Dense layers over embedded categories, numbers, and periodic embeddings of the numbers.
 
     Attributes:
-        hidden: widths of the layers; the last is the width of the cut.
-        embedding: columns per categorical column.
+        hidden: Widths of the layers; the last is the width of the cut.
+        embedding: Columns per categorical column.
         frequencies: Number of cosines per numeric column.
         number_embedding: Number of learned combinations of its cosines per numeric column, besides the number itself.
         sigma: Standard deviation of the initial frequencies, in periods per unit of a scaled number; above 0. The
             larger it is, the closer may values be that the model tells apart.
-        activation: activation function.
+        activation: Activation function.
         cut: `linear` leaves the activation out of the last layer.
-        dropout: share of the inputs of the first layer set to 0 in training. `dp_bottom` needs 0.
+        dropout: Share of the inputs of the first layer set to 0 in training. `dp_bottom` needs 0.
     """
 
     kind: Literal["tabular"] = "tabular"

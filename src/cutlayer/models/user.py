@@ -27,7 +27,7 @@ class UserModelConfig(FrozenModel):
 
     Attributes:
         path: `package.module:Class`, a subclass of `nn.Module` whose module this process was allowed to import.
-        args: keyword arguments of its constructor, after `inputs` (bottom) or `widths` and `outputs` (top).
+        args: Keyword arguments of its constructor, after `inputs` (bottom) or `widths` and `outputs` (top).
     """
 
     kind: Literal["python"] = "python"

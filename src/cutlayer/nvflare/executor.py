@@ -126,8 +126,8 @@ class CutlayerExecutor(Executor):  # type: ignore[misc]
         """How this passive party reaches the active one: the route, and the address to connect to.
 
         Raises:
-            PeerLost: the direct route was asked for, and nobody answers.
-            TrustError: its certificate, or this site's, is refused; or it is not the one that was announced.
+            PeerLost: The direct route was asked for, and nobody answers.
+            TrustError: Its certificate, or this site's, is refused; or it is not the one that was announced.
         """
         address, identity = agreed.job.parties[agreed.job.active].address, agreed.job.identities[agreed.job.active]
         if self._route is not Route.HUB and address is not None:
@@ -209,7 +209,7 @@ def _request(task: Shareable) -> Mapping[str, Any]:
     """The JSON object of a task.
 
     Raises:
-        ConfigError: the server sent something else.
+        ConfigError: The server sent something else.
     """
     try:
         request = json.loads(task.get(PAYLOAD, "{}"))

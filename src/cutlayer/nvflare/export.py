@@ -57,9 +57,9 @@ def export_job(
         resume: NVFlare's id of an earlier job whose run the parties continue; empty for a new run.
 
     Raises:
-        ConfigError: an unknown party, two parties at one site, a name that NVFlare's certificates cannot have, no
+        ConfigError: An unknown party, two parties at one site, a name that NVFlare's certificates cannot have, no
             address for a direct route, `on_absent: wait`, several workers, or a folder with something in it.
-        CutlayerError: an error of `check_job`.
+        CutlayerError: An error of `check_job`.
     """
     site_of = _sites(job, sites or {})
     name = job_folder_name(job.name)
@@ -113,7 +113,7 @@ def job_folder_name(name: str) -> str:
     'Credit-default-2026'
 
     Raises:
-        ConfigError: nothing of it is left.
+        ConfigError: Nothing of it is left.
     """
     safe = re.sub(r"[^A-Za-z0-9_.-]+", "-", name).strip("-.")[:64]
     if not _SITE.fullmatch(safe):
@@ -125,7 +125,7 @@ def valid_run(text: str) -> str:
     """Return the id of an NVFlare job, which names a run folder.
 
     Raises:
-        ConfigError: other characters.
+        ConfigError: Other characters.
     """
     if not _RUN.fullmatch(text):
         raise ConfigError.expected("the id of an NVFlare job (nvflare job list)", repr(text[:80]))

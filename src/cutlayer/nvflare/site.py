@@ -53,7 +53,7 @@ class AgreedJob:
         """The startup kit's certificate files.
 
         Raises:
-            TrustError: one of them cannot be used.
+            TrustError: One of them cannot be used.
         """
         return Credentials(CertificateFiles(self.kit / "rootCA.pem", self.kit / "client.crt", self.kit / "client.key"))
 
@@ -91,7 +91,7 @@ def agreement(local: Path, kit: Path, name: str, submitted: Path, site: str) -> 
         site: Name of the site.
 
     Raises:
-        ConfigError: the site has no such job, it is another one, or it names no party for the site.
+        ConfigError: The site has no such job, it is another one, or it names no party for the site.
     """
     if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}", name):  # the hub chose it
         raise ConfigError.expected("the name of a job", ascii(name[:80]))

@@ -58,8 +58,8 @@ class ActiveParty:
         """Lead the run to its end.
 
         Raises:
-            ProtocolError: a passive party is at another point of the schedule, or holds other rows.
-            NotApplied: a protection of this party missed a message.
+            ProtocolError: A passive party is at another point of the schedule, or holds other rows.
+            NotApplied: A protection of this party missed a message.
         """
         epoch, step = yield from self._prepare()
         self.training_step.meet_workers()
@@ -155,7 +155,7 @@ class ActiveParty:
         """Refuse to repeat an epoch with a party that it was committed without: its best weights replaced the earlier.
 
         Raises:
-            CheckpointError: a later commit lacks a party, and the run ends with its best epoch.
+            CheckpointError: A later commit lacks a party, and the run ends with its best epoch.
         """
         later = [commit["left"] for point, commit in commits.items() if point[0] > epoch and commit["left"]]
         if later and self.job.keeps_best:

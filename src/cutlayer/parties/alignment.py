@@ -124,7 +124,7 @@ class Masker:
         """Points multiplied by a scalar, in their order.
 
         Raises:
-            ProtocolError: a point is the identity, or no point.
+            ProtocolError: A point is the identity, or no point.
         """
         return self._workers.map(multiply, points, scalar)
 
@@ -141,7 +141,7 @@ def checked_bits(bits: int, mine: int, theirs: int, max_rows: int) -> int:
         max_rows: Maximum number of rows of any table, this party's own limit.
 
     Raises:
-        ProtocolError: another number than tables of any allowed size need.
+        ProtocolError: Another number than tables of any allowed size need.
     """
     min_bits = bucket_bits(max(mine, theirs))
     if not min_bits <= bits <= max(min_bits, bucket_bits(max_rows)):
@@ -155,7 +155,7 @@ def received_points(port: Port, kind: Kind, bucket: int, count: int) -> Generato
     """Receive a bucket of points.
 
     Raises:
-        ProtocolError: another number of points than the peer's stated number of rows gives.
+        ProtocolError: Another number of points than the peer's stated number of rows gives.
     """
     message = yield from receive(port, kind, step=bucket)
     points: Points = message.tensors["points"].numpy()
@@ -169,7 +169,7 @@ def ascending_points(port: Port, kind: Kind, bucket: int, count: int) -> Generat
     """Receive a bucket of points that are sorted, so that none can be there twice.
 
     Raises:
-        ProtocolError: they are not, or their number is another.
+        ProtocolError: They are not, or their number is another.
     """
     points = yield from received_points(port, kind, bucket, count)
     if not is_ascending(points):
@@ -245,7 +245,7 @@ def _compared(mine: Masked, back: Points, theirs: Points, peer: str) -> CommonPo
     """The own rows whose doubly masked point is among the peer's.
 
     Raises:
-        ProtocolError: the peer sent a point twice, or one for two of this party's.
+        ProtocolError: The peer sent a point twice, or one for two of this party's.
     """
     if not is_ascending(back[sorted_points(back)]):
         raise ProtocolError(f"expected a point for each point from {peer}, got one twice")
@@ -263,7 +263,7 @@ def common_ranks(matches: Mapping[str, CommonPositions]) -> tuple[Positions, dic
         Ranks of the rows that all have, ascending; and by passive party their indices, in the order of the ranks.
 
     Raises:
-        ProtocolError: a peer's point matched a random one of this party; practically impossible.
+        ProtocolError: A peer's point matched a random one of this party; practically impossible.
     """
     for matched, _ in matches.values():
         if len(matched) and matched.min() == DUMMY:
@@ -287,7 +287,7 @@ def receive_indices(port: Port, ranks: Positions) -> Generator[Port, Message, Po
         Ranks of the common rows, ascending, int64 (m,).
 
     Raises:
-        ProtocolError: an index that does not exist, repeats, or is that of no row.
+        ProtocolError: An index that does not exist, repeats, or is that of no row.
     """
     received = yield from receive_chunks(port, Kind.ORDER, "positions", len(ranks))
     indices = received.numpy()

@@ -86,7 +86,7 @@ class Checkpoints:
         """The last commits, at most two, oldest first; none before the first.
 
         Raises:
-            CheckpointError: the file is damaged.
+            CheckpointError: The file is damaged.
         """
         path = self.folder / "committed.json"
         if not path.exists():
@@ -103,7 +103,7 @@ class Checkpoints:
         """The commits whose part is complete here, by point; empty before the first commit (active party only).
 
         Raises:
-            CheckpointError: something is committed, and no part of it is whole here.
+            CheckpointError: Something is committed, and no part of it is whole here.
         """
         commits = {(int(commit["epoch"]), int(commit["step"])): commit for commit in self.commits()}
         # The part of the older one is removed before the next commit, so that only the newest must exist.
@@ -120,7 +120,7 @@ class Checkpoints:
             points: Points to look for; all that are saved here by default.
 
         Raises:
-            CheckpointError: a part belongs to another party or job.
+            CheckpointError: A part belongs to another party or job.
         """
         whole = []
         for point in sorted(self.points() if points is None else points):
@@ -136,7 +136,7 @@ class Checkpoints:
         """This party's part, by the point at which a run goes on after it.
 
         Raises:
-            CheckpointError: it is missing, damaged, or of another party, job or point.
+            CheckpointError: It is missing, damaged, or of another party, job or point.
         """
         return self._read(self._path(point), _label(point))
 
@@ -144,7 +144,7 @@ class Checkpoints:
         """This party's part of the end of `epoch`.
 
         Raises:
-            CheckpointError: it is missing, damaged, or of another party, job or epoch.
+            CheckpointError: It is missing, damaged, or of another party, job or epoch.
         """
         return self.load_at((epoch + 1, 0))
 
@@ -155,7 +155,7 @@ class Checkpoints:
             epoch: Expected epoch of the part, since parts of different epochs do not fit together; `None` accepts any.
 
         Raises:
-            CheckpointError: it is missing, damaged, or of another party, job or epoch.
+            CheckpointError: It is missing, damaged, or of another party, job or epoch.
         """
         return self._read(self.folder / "best.safetensors", None if epoch is None else str(epoch))
 

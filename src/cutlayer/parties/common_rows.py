@@ -64,8 +64,8 @@ def rows_passive(
         alignment: How to align.
 
     Raises:
-        AlignmentError: the active party named no row, one that there is not, or one twice.
-        ProtocolError: it broke the protocol.
+        AlignmentError: The active party named no row, one that there is not, or one twice.
+        ProtocolError: It broke the protocol.
     """
     if alignment.method == "psi":
         if table.id_kind == "row":
@@ -94,8 +94,8 @@ def rows_active(
         alignment: How to align.
 
     Raises:
-        AlignmentError: no row is common, or a peer does not hold the rows that it named.
-        ProtocolError: a peer broke the protocol.
+        AlignmentError: No row is common, or a peer does not hold the rows that it named.
+        ProtocolError: A peer broke the protocol.
     """
     if alignment.method == "psi":
         if table.id_kind == "row":

@@ -18,7 +18,7 @@ def device_of(setting: str, where: str) -> torch.device:
         where: Dotted path of the setting, for messages.
 
     Raises:
-        ConfigError: this machine, or this build of PyTorch, has no such device.
+        ConfigError: This machine, or this build of PyTorch, has no such device.
     """
     if setting == "cpu":
         return CPU

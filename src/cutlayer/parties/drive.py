@@ -29,7 +29,7 @@ def drive(party: Generator[Port, Message, R], receive: Callable[[Port], Message]
     Raises:
         PeerLost: `receive` raised it, and the party does not go on without the peer.
         ProtocolError: `receive` raised it.
-        CutlayerError: the party raised it.
+        CutlayerError: The party raised it.
     """
     try:
         port = next(party)
@@ -59,8 +59,8 @@ def drive_together(parties: Mapping[str, Party]) -> dict[str, Any]:
         What each party returned, by name; nothing of those that were lost.
 
     Raises:
-        PeerLost: a party was lost, and another does not go on without it, or all others had returned.
-        ProtocolError: all parties wait and no message is on its way.
+        PeerLost: A party was lost, and another does not go on without it, or all others had returned.
+        ProtocolError: All parties wait and no message is on its way.
     """
     waiting: dict[str, Port] = {}
     results: dict[str, Any] = {}

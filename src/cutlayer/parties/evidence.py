@@ -86,7 +86,7 @@ def stated_evidence(text: str, party: str) -> list[Evidence]:
         party: Name of the sender; a name in the text is ignored.
 
     Raises:
-        ProtocolError: it has another form, is out of range, or an honest party could not have sent it.
+        ProtocolError: It has another form, is out of range, or an honest party could not have sent it.
     """
     try:
         stated = _STATEMENTS.validate_json(text)

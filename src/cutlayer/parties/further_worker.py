@@ -46,8 +46,8 @@ class FurtherWorker:
         """Take every step that the leader orders.
 
         Raises:
-            PeerLost: the leader or the same worker of another party ended.
-            ProtocolError: the same worker of another party is at another point, or holds other rows.
+            PeerLost: The leader or the same worker of another party ended.
+            ProtocolError: The same worker of another party is at another point, or holds other rows.
         """
         tensors, plain = self.team.shared()
         rank = b"%d" % self.team.rank

@@ -47,7 +47,7 @@ def check_bottom(bottom: BottomModel, inputs: Inputs, train: TrainConfig) -> Non
     """Refuse a bottom model whose batch in parts differs from the whole batch by more than rounding.
 
     Raises:
-        ConfigError: one row of a batch moves others.
+        ConfigError: One row of a batch moves others.
     """
     if divided := _divided(train):
         check_row_independence(bottom, inputs, f"train.{divided}: {getattr(train, divided)}")
@@ -57,7 +57,7 @@ def check_top(top: nn.Module, train: TrainConfig) -> None:
     """Refuse a top model with statistics of the batch; see `check_bottom`.
 
     Raises:
-        ConfigError: it has batch normalisation.
+        ConfigError: It has batch normalisation.
     """
     divided = _divided(train)
     if divided and any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in top.modules()):

@@ -44,7 +44,7 @@ class Agreement:
         """Row numbers in this party's table of the common rows, in the common order, int64 (m,).
 
         Raises:
-            ProtocolError: the alignment does not reveal them to this party.
+            ProtocolError: The alignment does not reveal them to this party.
         """
         if self.aligned.positions is None:
             raise ProtocolError("expected an alignment that reveals the common rows, got another")
@@ -117,7 +117,7 @@ def agree_passive(
         forget: Whether to start at an earlier point than the latest here, if the peer names one.
 
     Raises:
-        CheckpointError: the active party resumes where this party cannot, or before the latest point that it has.
+        CheckpointError: The active party resumes where this party cannot, or before the latest point that it has.
     """
     mine = hello(job, table, saved.latest, alignment)
     port.send(Kind.HELLO, fields=mine)
@@ -194,7 +194,7 @@ def agree_active(
         alignment: How to align.
 
     Raises:
-        CheckpointError: no committed checkpoint is whole at every party.
+        CheckpointError: No committed checkpoint is whole at every party.
     """
     # All hellos are read before the first is answered: where to start depends on all of them.
     rows, latest = dict[str, int](), dict[str, Point]()
@@ -243,8 +243,8 @@ def agree_order_active(
     """Compare the digest of the ordered ids with every party's; returns the widths of their embeddings.
 
     Raises:
-        AlignmentError: a party holds the rows in another order.
-        ProtocolError: a width that the job's bottom model for the party does not have.
+        AlignmentError: A party holds the rows in another order.
+        ProtocolError: A width that the job's bottom model for the party does not have.
     """
     mine = order_digest(digests).hex()
     widths = {}

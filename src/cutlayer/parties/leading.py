@@ -133,7 +133,7 @@ class ActiveLead:
         """What leaves in place of the gradients at what the top model saw.
 
         Raises:
-            Diverged: a gradient is not finite, or a row is too long; nothing is sent then.
+            Diverged: A gradient is not finite, or a row is too long; nothing is sent then.
         """
         if self._shown is None:
             leaves = {name: e.detach().requires_grad_() for name, e in embeddings.items()}

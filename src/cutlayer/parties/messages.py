@@ -24,8 +24,8 @@ def receive(port: Port, kind: Kind, epoch: int = -1, step: int = -1, rows: bytes
     """Wait for the next message and check its kind, epoch, step and rows.
 
     Raises:
-        ProtocolError: another kind, epoch, step or batch than this party is at.
-        PeerLost, ProtocolError: the peer gave up.
+        ProtocolError: Another kind, epoch, step or batch than this party is at.
+        PeerLost, ProtocolError: The peer gave up.
     """
     message = yield port
     check_present(message)
@@ -48,8 +48,8 @@ def check_present(message: Message) -> None:
     """Raise if the message reports that its sender stopped.
 
     Raises:
-        PeerLost: the sender lost another party or was interrupted; the run can be resumed once all are back.
-        ProtocolError: the sender stopped for any other reason.
+        PeerLost: The sender lost another party or was interrupted; the run can be resumed once all are back.
+        ProtocolError: The sender stopped for any other reason.
     """
     if message.kind == Kind.CLOSE and message.fields["reason"] != DONE:
         reason = str(message.fields["reason"])
@@ -78,7 +78,7 @@ def checked_embedding(message: Message, rows: int, width: int, limit: float) -> 
         limit: Maximum Euclidean norm of a row.
 
     Raises:
-        ProtocolError: it is not (rows, width), not finite, or a row is longer than the limit.
+        ProtocolError: It is not (rows, width), not finite, or a row is longer than the limit.
     """
     embedding = message.tensors["embedding"]
     if embedding.shape != (rows, width):
@@ -111,7 +111,7 @@ def receive_chunks(
         columns: Number of columns of each chunk; `None` for tensors of one axis.
 
     Raises:
-        ProtocolError: more rows, another width, or a chunk that is not full and not the last.
+        ProtocolError: More rows, another width, or a chunk that is not full and not the last.
     """
     joined, rows = GrowingRows(), 0
     while True:

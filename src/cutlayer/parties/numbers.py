@@ -32,7 +32,7 @@ def check_received(message: Message, limit: float, key: str) -> None:
         key: Key of the private part that holds the limit, for the error.
 
     Raises:
-        ProtocolError: names the sender, the epoch and the step.
+        ProtocolError: Names the sender, the epoch and the step.
     """
     for name, rows in message.tensors.items():
         if not rows_within(rows, limit):
@@ -56,7 +56,7 @@ def check_own(rows: Tensor, limit: float, party: str, what: str) -> None:
         what: Kind of the rows, with epoch and step, for the error.
 
     Raises:
-        Diverged: a number is not finite, or a row is longer.
+        Diverged: A number is not finite, or a row is longer.
     """
     if not rows_within(rows, limit):
         norm = largest_norm(rows)
@@ -79,7 +79,7 @@ def check_weights(tensors: Mapping[str, Tensor], party: str, epoch: int) -> None
         epoch: Epoch after which they would be saved.
 
     Raises:
-        Diverged: a number is not finite; names the party and the epoch.
+        Diverged: A number is not finite; names the party and the epoch.
     """
     mine = {k: t for k, t in tensors.items() if k.startswith(("module/", "optimizer/")) and t.is_floating_point()}
     broken = [name for name, tensor in mine.items() if not bool(tensor.isfinite().all())]

@@ -48,8 +48,8 @@ class PassiveParty:
         """Follow the schedule to its end.
 
         Raises:
-            ProtocolError: the active party is at another point of the schedule, or holds other rows.
-            NotApplied: a protection of this party missed a message.
+            ProtocolError: The active party is at another point of the schedule, or holds other rows.
+            NotApplied: A protection of this party missed a message.
         """
         epoch, step = yield from self._prepare()
         self.training_step.meet_workers()
@@ -143,7 +143,7 @@ class PassiveParty:
         """Raise before an epoch that the job does not have, whose cost the ledger does not state.
 
         Raises:
-            ProtocolError: the active party has not stopped.
+            ProtocolError: The active party has not stopped.
         """
         epochs = self.job.train.max_epochs
         if epoch >= epochs:
@@ -154,7 +154,7 @@ class PassiveParty:
         """Raise at an end that the job does not allow: it would close an account, which later runs then do not count.
 
         Raises:
-            ProtocolError: the active party stops before the last epoch and before early stopping can.
+            ProtocolError: The active party stops before the last epoch and before early stopping can.
         """
         epoch = end.epoch
         if end.fields["stop"] and not may_stop(epoch, self.job):

@@ -72,7 +72,7 @@ class Releases:
         Noise and account depend on this party's own epoch and batch, so that a repeated request gets the same numbers.
 
         Raises:
-            ProtocolError: the schedule has no such batch at this point.
+            ProtocolError: The schedule has no such batch at this point.
         """
         if self.released is not None:
             self._answer_again(request, self.released)

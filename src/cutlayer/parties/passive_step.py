@@ -200,7 +200,7 @@ class PassiveStep:
         """The gradient that the active party returns for some rows, in a message for each part.
 
         Raises:
-            ProtocolError: its shape is not the embedding's, it is not finite, or a row exceeds this party's limit.
+            ProtocolError: Its shape is not the embedding's, it is not finite, or a row exceeds this party's limit.
         """
         gradients = []
         for part in parts:

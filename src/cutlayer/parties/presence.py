@@ -57,7 +57,7 @@ class Presence:
         """Send a message to a party, and return it as it crossed; `None` if the party is lost.
 
         Raises:
-            PeerLost: it is lost, and the run does not go on without it.
+            PeerLost: It is lost, and the run does not go on without it.
         """
         try:
             return port.send(kind, **content)
@@ -69,7 +69,7 @@ class Presence:
         """Wait for a message; `None` if its sender is lost.
 
         Raises:
-            PeerLost: it is lost, and the run does not go on without it.
+            PeerLost: It is lost, and the run does not go on without it.
         """
         try:
             return (yield from waiting)
@@ -81,7 +81,7 @@ class Presence:
         """Go on without a party from now on.
 
         Raises:
-            PeerLost: the job does not allow it, or nobody would be left to learn from.
+            PeerLost: The job does not allow it, or nobody would be left to learn from.
         """
         if name in self.left:
             return

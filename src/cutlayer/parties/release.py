@@ -43,7 +43,7 @@ def ask_for_release(port: Port, split: Split, width: int, limit: float) -> Gener
         The embeddings by row of the common order, float32 (n, width).
 
     Raises:
-        ProtocolError: embeddings of another shape, not finite, or with a row beyond the limit.
+        ProtocolError: Embeddings of another shape, not finite, or with a row beyond the limit.
     """
     batches = release_batches(split, width)
     released = empty_rows(sum(len(rows) for _, rows in batches), torch.empty(0, width))

@@ -36,8 +36,8 @@ def prove_rows(port: Port, order: bytes, *, active: bool) -> Proof:
         active: Whether this is the active party.
 
     Raises:
-        AlignmentError: the peer holds other common rows than it named, or this party took others for common.
-        ProtocolError: the peer sent no valid point.
+        AlignmentError: The peer holds other common rows than it named, or this party took others for common.
+        ProtocolError: The peer sent no valid point.
     """
     scalar = random_scalar()
     base = hash_to_group(np.frombuffer(order, dtype=np.uint8).reshape(1, -1), CONTEXT + port.run.encode()[:128])

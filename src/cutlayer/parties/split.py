@@ -43,9 +43,9 @@ def split_at_active(job: Job, local: Local, positions: Positions, ports: Iterabl
         ports: Ports to the passive parties.
 
     Raises:
-        DataError: the column or the labels make no split of the stated shares.
-        CheckpointError: the run is resumed, and its split is gone.
-        BudgetExceeded: the party has a budget of all runs, which a split without a guarantee exceeds.
+        DataError: The column or the labels make no split of the stated shares.
+        CheckpointError: The run is resumed, and its split is gone.
+        BudgetExceeded: The party has a budget of all runs, which a split without a guarantee exceeds.
     """
     if not job.train.split.is_sent:
         return split_rows(len(positions), job.train.split, job.train.seed)
@@ -77,7 +77,7 @@ def split_at_passive(job: Job, local: Local, port: Port, rows: int) -> Generator
         rows: Number of common rows.
 
     Raises:
-        ProtocolError: the active party sent a split that the job does not allow, or another one than before a resume.
+        ProtocolError: The active party sent a split that the job does not allow, or another one than before a resume.
     """
     if not job.train.split.is_sent:
         return split_rows(rows, job.train.split, job.train.seed)
@@ -116,7 +116,7 @@ def draw_split(job: Job, table: PartyTable, positions: Positions, secret: bytes)
         secret: Long-lived secret of the active party.
 
     Raises:
-        DataError: the column or the labels make no split of the stated shares.
+        DataError: The column or the labels make no split of the stated shares.
     """
     config = job.train.split
     if config.by is not None:
@@ -173,7 +173,7 @@ def split_of_run(job: Job, folder: Path, party: str, rows: int) -> Split:
         rows: Number of common rows.
 
     Raises:
-        CheckpointError: the file of the split is missing or damaged.
+        CheckpointError: The file of the split is missing or damaged.
     """
     if not job.train.split.is_sent:
         return split_rows(rows, job.train.split, job.train.seed)

@@ -76,7 +76,7 @@ def staged_labels(chain: Chain, local: Local, labels: Tensor, training: Tensor, 
         task: As in `StagedLabels`.
 
     Raises:
-        ConfigError: rows have no ids, so that no memory ensures that each training draws under another name.
+        ConfigError: Rows have no ids, so that no memory ensures that each training draws under another name.
     """
     stages = chain.stages
     if stages is None:

@@ -85,7 +85,7 @@ class PartyState:
         """Let the chain check, and count, a message that another worker of this party is about to send.
 
         Raises:
-            NotApplied: it is not what the chain returned.
+            NotApplied: It is not what the chain returned.
         """
         self.chain.sending(kind, peer, tensor)
         self.sent[kind.value] += 1
@@ -118,7 +118,7 @@ class PartyState:
         """Continue from `state`.
 
         Raises:
-            CheckpointError: the checkpoint is of other rows or of a model of another shape, or is incomplete.
+            CheckpointError: The checkpoint is of other rows or of a model of another shape, or is incomplete.
         """
         try:
             self.check_rows(state[1]["rows"])

@@ -195,8 +195,8 @@ def joined(rank: int, size: int, patience: float) -> Iterator[Team]:
         patience: Seconds to wait for another worker.
 
     Raises:
-        ConfigError: the environment names no address.
-        PeerLost: the workers cannot be reached.
+        ConfigError: The environment names no address.
+        PeerLost: The workers cannot be reached.
     """
     try:
         dist.init_process_group("gloo", rank=rank, world_size=size, timeout=timedelta(seconds=patience))
@@ -215,7 +215,7 @@ def together() -> Iterator[None]:
     """Turn a failed exchange with another worker into an error that says so.
 
     Raises:
-        PeerLost: a worker of this party ended, or did not answer.
+        PeerLost: A worker of this party ended, or did not answer.
     """
     try:
         yield

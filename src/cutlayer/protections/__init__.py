@@ -87,12 +87,12 @@ def build(name: str, raw: Mapping[str, Any] | None, where: str) -> Protection[An
     """Build one protection from its options in a party file.
 
     Args:
-        name: name in `REGISTRY`.
-        raw: its options; `None` where it has none.
-        where: dotted path of the `privacy` mapping, for messages.
+        name: Name in `REGISTRY`.
+        raw: Its options; `None` where it has none.
+        where: Dotted path of the `privacy` mapping, for messages.
 
     Raises:
-        ConfigError: unknown name, with a near miss, or invalid options.
+        ConfigError: Unknown name, with a near miss, or invalid options.
 
     >>> build("max_nrom", None, "privacy")
     Traceback (most recent call last):
@@ -115,7 +115,7 @@ def build_chain(party: str, role: Role, privacy: Mapping[str, Mapping[str, Any] 
         where: Dotted path of `privacy`, for error messages.
 
     Raises:
-        ConfigError: an error of `build`, a protection of the other role, or protections that exclude each other.
+        ConfigError: An error of `build`, a protection of the other role, or protections that exclude each other.
     """
     protections = [build(name, raw, where) for name, raw in privacy.items() if name not in (BUDGET, LABEL_FREE)]
     for protection in protections:

@@ -40,22 +40,22 @@ class Context:
     """Facts of the run that a protection receives before step 0.
 
     Attributes:
-        party: name of the party that runs the protection.
-        peers: names of the parties at the other ends.
-        widths: embedding width of each passive party, by name.
-        task: task of the active party; `None` on a passive one.
+        party: Name of the party that runs the protection.
+        peers: Names of the parties at the other ends.
+        widths: Embedding width of each passive party, by name.
+        task: Task of the active party; `None` on a passive one.
         labels: *protected* training labels by row of the common order (other rows hold no label); `None` on a passive
             party, and on the active one until the labels are protected.
-        training: row numbers of the training rows, int64.
-        secret: the owner's long-lived secret, for draws that must repeat in the next run.
-        noise: this run's noise.
-        label_column: name of the label column; empty on a passive party.
-        label_memory: memory of the label that each row was drawn for; `None` if draws need not be compared with those
+        training: Row numbers of the training rows, int64.
+        secret: The owner's long-lived secret, for draws that must repeat in the next run.
+        noise: This run's noise.
+        label_column: Name of the label column; empty on a passive party.
+        label_memory: Memory of the label that each row was drawn for; `None` if draws need not be compared with those
             of other runs.
-        epochs: number of epochs in the schedule.
-        batch_size: rows of a training batch.
-        plan: number of times that the schedule releases each row.
-        device: device of the tensors of a training step: embeddings, gradients and the labels of a batch. All tensors
+        epochs: Number of epochs in the schedule.
+        batch_size: Rows of a training batch.
+        plan: Number of times that the schedule releases each row.
+        device: Device of the tensors of a training step: embeddings, gradients and the labels of a batch. All tensors
             of this context, and the row numbers of a batch, are on the CPU.
     """
 
@@ -80,15 +80,15 @@ class Evidence:
     """Evidence of a protection's work in a run.
 
     Attributes:
-        protection: name of the protection.
-        party: name of the party that ran it.
-        unit: unit of the counts: `embeddings` and `gradients` are messages, `rows` are labels, `batches` are forward
+        protection: Name of the protection.
+        party: Name of the party that ran it.
+        unit: Unit of the counts: `embeddings` and `gradients` are messages, `rows` are labels, `batches` are forward
             passes of the top model, and `steps` are steps of training.
-        covered: how many the protection was applied to.
-        sent: how many there were, counted by the sender.
-        changed: how many of those differ from what they would have been without it.
-        metrics: the protection's own numbers, such as labels flipped.
-        kinds: covered messages by kind, such as `embedding` (training) and `evaluation`; empty for other units.
+        covered: How many the protection was applied to.
+        sent: How many there were, counted by the sender.
+        changed: How many of those differ from what they would have been without it.
+        metrics: The protection's own numbers, such as labels flipped.
+        kinds: Covered messages by kind, such as `embedding` (training) and `evaluation`; empty for other units.
     """
 
     protection: str
@@ -108,22 +108,22 @@ class Protection(Generic[C]):
     """A defence. A subclass overrides the hooks it needs, and the chain calls them.
 
     Class attributes:
-        name: name in `privacy:` of a party file.
-        config: frozen model that configures it.
-        side: role of the party that runs it.
-        protects: the protected asset.
-        reference: paper and section.
-        published_against: kind of message and name of each attack of the catalogue that its paper defends against.
-        rank: order in the chain; clipping (10) before noise (20) before post-processing that needs no noise (30).
-        excludes: names of protections that it cannot be combined with.
-        tasks: kinds of task that it is defined for.
-        needs_row_independence: whether its guarantee holds only if the bottom model embeds every row on its own.
-        on_cpu: whether its hooks are given tensors on the CPU wherever the party trains, and the chain moves what they
+        name: Name in `privacy:` of a party file.
+        config: Frozen model that configures it.
+        side: Role of the party that runs it.
+        protects: The protected asset.
+        reference: Paper and section.
+        published_against: Kind of message and name of each attack of the catalogue that its paper defends against.
+        rank: Order in the chain; clipping (10) before noise (20) before post-processing that needs no noise (30).
+        excludes: Names of protections that it cannot be combined with.
+        tasks: Kinds of task that it is defined for.
+        needs_row_independence: Whether its guarantee holds only if the bottom model embeds every row on its own.
+        on_cpu: Whether its hooks are given tensors on the CPU wherever the party trains, and the chain moves what they
             return. For arithmetic that must be exact, and for what NumPy computes.
-        needs_no_random_draws: whether it also needs a bottom model that draws no random numbers.
-        no_guarantee: why no theorem bounds what it lets through; a protection with a guarantee overrides `event`.
-        counters: names of what it counts, for `count`. `metrics` states them, and those of a passive party are sent.
-        means: metrics that are the mean of what was counted, as (metric, summed, counted). A name that stands here and
+        needs_no_random_draws: Whether it also needs a bottom model that draws no random numbers.
+        no_guarantee: Why no theorem bounds what it lets through; a protection with a guarantee overrides `event`.
+        counters: Names of what it counts, for `count`. `metrics` states them, and those of a passive party are sent.
+        means: Metrics that are the mean of what was counted, as (metric, summed, counted). A name that stands here and
             not in `counters` is counted too, and is no metric itself.
     """
 
@@ -158,7 +158,7 @@ class Protection(Generic[C]):
         """Called before step 0: on the active side first without labels, then again with the protected ones.
 
         Raises:
-            NotApplicable: the protection is not defined for the task.
+            NotApplicable: The protection is not defined for the task.
         """
         if context.task is not None:
             self.check_task(context.task.kind)
@@ -207,7 +207,7 @@ class Protection(Generic[C]):
         """Called before each training epoch.
 
         Args:
-            epoch: number of the epoch, from 0.
+            epoch: Number of the epoch, from 0.
 
         Returns:
             Number of labels that were drawn for it and differ from the true ones.
@@ -250,7 +250,7 @@ class Protection(Generic[C]):
         """The planned releases of this protection, known before the run starts.
 
         Args:
-            plan: how often the schedule releases each row.
+            plan: How often the schedule releases each row.
         """
         return NoFormalGuarantee(self.no_guarantee)
 
@@ -258,7 +258,7 @@ class Protection(Generic[C]):
         """Sentences on the leak that the settings alone imply, for `cutlayer check`.
 
         Args:
-            epochs: number of epochs in the schedule, each of which releases a training row once.
+            epochs: Number of epochs in the schedule, each of which releases a training row once.
         """
         return ()
 

@@ -29,15 +29,15 @@ class Chain:
     """A party's protections, in the order of their ranks.
 
     Args:
-        party: name of the party.
-        protections: its protections, in any order.
-        budget: limit on the cost of all their releases together.
+        party: Name of the party.
+        protections: Its protections, in any order.
+        budget: Limit on the cost of all their releases together.
 
     Attributes:
-        exceeding: see `Account.exceeding`; set before `setup`.
+        exceeding: See `Account.exceeding`; set before `setup`.
 
     Raises:
-        ConfigError: two of them cannot be combined, or one is given twice.
+        ConfigError: Two of them cannot be combined, or one is given twice.
     """
 
     def __init__(self, party: str, protections: Sequence[Protection[Any]], budget: BudgetConfig | None = None) -> None:
@@ -65,12 +65,12 @@ class Chain:
         """Give every protection its context, and open the account.
 
         Args:
-            context: the facts of the run that protections may use.
+            context: The facts of the run that protections may use.
             log: log of this run's releases; counted in memory alone where `None`.
 
         Raises:
-            BudgetExceeded: the plan, and the releases of runs that did not end, cost more than the budget.
-            CheckpointError: the log is damaged, missing or of another run.
+            BudgetExceeded: The plan, and the releases of runs that did not end, cost more than the budget.
+            CheckpointError: The log is damaged, missing or of another run.
         """
         # The active party calls this twice: the hook `labels` needs the context, and protections such as DIMIP then
         # need the labels that it drew. So `setup` and `begin` must be repeatable.
@@ -88,11 +88,11 @@ class Chain:
         """Test that the party's bottom model meets the assumptions of its protections' guarantees.
 
         Args:
-            bottom: the bottom model; it is not changed.
-            inputs: columns that it reads.
+            bottom: The bottom model; it is not changed.
+            inputs: Columns that it reads.
 
         Raises:
-            ConfigError: it mixes rows, and a protection needs every row embedded on its own.
+            ConfigError: It mixes rows, and a protection needs every row embedded on its own.
         """
         for protection in self.protections:
             if protection.needs_row_independence:
@@ -103,8 +103,8 @@ class Chain:
         """Open an account of the planned releases of these protections.
 
         Raises:
-            ConfigError: an unknown event, or a budget that nothing can be counted against.
-            BudgetExceeded: the plan costs more than the budget.
+            ConfigError: An unknown event, or a budget that nothing can be counted against.
+            BudgetExceeded: The plan costs more than the budget.
         """
         events = [protection.event(plan) for protection in self.protections]
         return Account(self.party, events, plan, self.budget, log)
@@ -158,7 +158,7 @@ class Chain:
         """Protect an embedding about to be released, and count it.
 
         Raises:
-            BudgetExceeded: a row of it may not be released again.
+            BudgetExceeded: A row of it may not be released again.
         """
         changed = dict[str, bool]()
         for protection in self._with("embedding_out"):
@@ -190,7 +190,7 @@ class Chain:
         """Task gradients, weighted, plus every protection's own term; independent of order.
 
         Raises:
-            NotApplied: a protection has a term for a party that is sent no gradient.
+            NotApplied: A protection has a term for a party that is sent no gradient.
         """
         weight, added = 1.0, dict[str, list[Tensor]]()
         for protection in self._with("cut_gradient"):
@@ -216,7 +216,7 @@ class Chain:
 
         Raises:
             NotApplied: `g` lacks the terms of this chain's `cut_gradients`.
-            BudgetExceeded: a row of it may not be released again.
+            BudgetExceeded: A row of it may not be released again.
         """
         # Coverage compares what leaves with what this method returns: a gradient without the terms of `cut_gradients`
         # would count as covered if it were not refused here.
@@ -241,12 +241,12 @@ class Chain:
         """Called with the tensor of every message before it is sent; counts the covered messages.
 
         Args:
-            kind: kind of the message; kinds that no protection makes pass.
-            peer: the receiver.
-            tensor: the tensor that is about to be sent.
+            kind: Kind of the message; kinds that no protection makes pass.
+            peer: The receiver.
+            tensor: The tensor that is about to be sent.
 
         Raises:
-            NotApplied: it is not, byte for byte, what this chain returned for the message.
+            NotApplied: It is not, byte for byte, what this chain returned for the message.
         """
         # Called where messages leave, not where they are protected: a tensor that took a path around the chain is
         # unknown here, and the run stops before it is sent.
@@ -296,10 +296,10 @@ class Chain:
         """Evidence of every protection, after a check against the messages that were sent.
 
         Args:
-            sent: messages by kind, and rows or steps by hook, counted by the sender and not by the chain.
+            sent: Messages by kind, and rows or steps by hook, counted by the sender and not by the chain.
 
         Raises:
-            NotApplied: a protection covered fewer.
+            NotApplied: A protection covered fewer.
         """
         return [
             self._coverage.evidence(

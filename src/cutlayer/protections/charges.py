@@ -33,7 +33,7 @@ class Charges:
         """Count a release by its own content, after the protections and before it is sent.
 
         Raises:
-            BudgetExceeded: a row of it may not be released again.
+            BudgetExceeded: A row of it may not be released again.
         """
         if self._account is not None and self._account.counts(kind):
             part = view.part if isinstance(view, PassiveView) else "train"

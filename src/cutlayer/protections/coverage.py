@@ -42,7 +42,7 @@ class Coverage:
     tensor at memory speed; it distinguishes contents and is not secret.
 
     Args:
-        party: name of the party whose protections are counted, for error messages.
+        party: Name of the party whose protections are counted, for error messages.
     """
 
     def __init__(self, party: str) -> None:
@@ -56,10 +56,10 @@ class Coverage:
         """Add to the counts of one protection.
 
         Args:
-            protection: name of the protection.
-            item: a hook, or the value of a message's kind.
-            covered: how many the protection was applied to.
-            changed: how many of those it changed.
+            protection: Name of the protection.
+            item: A hook, or the value of a message's kind.
+            covered: How many the protection was applied to.
+            changed: How many of those it changed.
         """
         self._covered[protection, item] += covered
         self._changed[protection, item] += changed
@@ -69,10 +69,10 @@ class Coverage:
 
         Args:
             hook: `embedding_out` or `gradient_out`.
-            peer: the receiver; empty at a hook that has one receiver alone.
-            tensor: the tensor that the chain returned.
-            changed: whether each protection that was applied changed the tensor, by name.
-            parts: number of messages that it leaves in, in the order of its rows.
+            peer: The receiver; empty at a hook that has one receiver alone.
+            tensor: The tensor that the chain returned.
+            changed: Whether each protection that was applied changed the tensor, by name.
+            parts: Number of messages that it leaves in, in the order of its rows.
         """
         self._pending[hook, peer] = deque((_digest(part), dict(changed)) for part in micro_batches(tensor, parts))
 
@@ -86,13 +86,13 @@ class Coverage:
         """Compare a message with the tensor that the chain returned, and count it.
 
         Args:
-            kind: kind of the message, one of `HOOK_OF`.
-            peer: the receiver.
-            tensor: the tensor that is about to be sent.
-            protections: names of the protections that act at the message's hook.
+            kind: Kind of the message, one of `HOOK_OF`.
+            peer: The receiver.
+            tensor: The tensor that is about to be sent.
+            protections: Names of the protections that act at the message's hook.
 
         Raises:
-            NotApplied: the chain did not return this tensor for this message.
+            NotApplied: The chain did not return this tensor for this message.
         """
         hook = HOOK_OF[kind]
         digest = _digest(tensor)
@@ -113,13 +113,13 @@ class Coverage:
         """Evidence of one protection, stated at the first of its hooks in the order of `UNITS`.
 
         Args:
-            protection: name of the protection.
-            hooks: hooks at which it acts.
-            sent: messages by kind, and rows or steps by hook, counted by the sender.
-            metrics: the protection's own numbers.
+            protection: Name of the protection.
+            hooks: Hooks at which it acts.
+            sent: Messages by kind, and rows or steps by hook, counted by the sender.
+            metrics: The protection's own numbers.
 
         Raises:
-            NotApplied: it covered fewer than were sent at one of its hooks.
+            NotApplied: It covered fewer than were sent at one of its hooks.
         """
         for hook in hooks:
             covered, total = self._sum(self._covered, protection, hook), sum(sent[item] for item in items_of(hook))

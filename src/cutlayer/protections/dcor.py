@@ -27,18 +27,18 @@ class DCorConfig(FrozenModel):
     """Weight of the term, and when it starts.
 
     Attributes:
-        alpha: weight of the term relative to the mean task loss; 0.002 to 0.05 in the paper, where more hides more.
+        alpha: Weight of the term relative to the mean task loss; 0.002 to 0.05 in the paper, where more hides more.
             With the default floor 0.01 and less hid nothing on Criteo, and 0.03 and more hid the label from the
             spectral attack (docs/results/forward-leakage.md).
-        floor: number added to dCor inside the logarithm, so that its slope is alpha / floor at most. 0 is the paper's
-            form, whose slope is largest where the correlation is still that of noise: on a small data set it keeps the
+        floor: Number added to dCor inside the logarithm, so that its slope is alpha / floor at most. 0 is the paper's
+            form, whose slope is largest where the correlation is still that of noise: On a small data set it keeps the
             model from learning at all.
         estimate: `biased` as in the paper; `unbiased` is about 0, and often below, where nothing is left to hide.
-        form: space of the distances. `paper`: that of the embeddings as received. `whitened`: that in which the batch
+        form: Space of the distances. `paper`: that of the embeddings as received. `whitened`: that in which the batch
             has the unit covariance, so that scaling or rotating an embedding changes nothing.
-        start: epochs of training before the term begins, fractions included; 0 is the paper's form. What leaks before
+        start: Epochs of training before the term begins, fractions included; 0 is the paper's form. What leaks before
             then has leaked.
-        ramp: epochs over which the weight then grows from 0 to alpha, fractions included; 0 is the paper's form.
+        ramp: Epochs over which the weight then grows from 0 to alpha, fractions included; 0 is the paper's form.
     """
 
     alpha: float = Field(gt=0, strict=True, description=_RANGE)

@@ -24,12 +24,12 @@ class DIMIPConfig(FrozenModel):
     """Weight of the protection against the task, and the training of its predictors.
 
     Attributes:
-        lam: the paper's lambda: the weight of the protection in a passive party's gradient; the task has 1 - lam.
-        random_labels: whether to add L_R, which draws the predictions towards labels of random rows.
-        single_pass: whether one pass through the predictor per step gives both its update and the gradient to send.
-        predictor_steps: steps of a predictor per training step; algorithm 1 has 1.
-        hidden: width of a predictor's two hidden layers.
-        lr: learning rate of a predictor's Adam.
+        lam: The paper's lambda: the weight of the protection in a passive party's gradient; the task has 1 - lam.
+        random_labels: Whether to add L_R, which draws the predictions towards labels of random rows.
+        single_pass: Whether one pass through the predictor per step gives both its update and the gradient to send.
+        predictor_steps: Steps of a predictor per training step; algorithm 1 has 1.
+        hidden: Width of a predictor's two hidden layers.
+        lr: Learning rate of a predictor's Adam.
     """
 
     lam: float = Field(ge=0, le=1, strict=True, description="weight of the protection; the task has 1 - lam")
@@ -50,10 +50,10 @@ class Predictor:
     """g_psi of one party: a three-layer perceptron from its embedding to the classes, with an Adam of its own.
 
     Args:
-        widths: widths of the embedding and the two hidden layers, and the number of classes.
-        lr: learning rate of Adam.
-        seed: seed of the initial weights, which are drawn as in `nn.Linear`.
-        device: device of the embeddings.
+        widths: Widths of the embedding and the two hidden layers, and the number of classes.
+        lr: Learning rate of Adam.
+        seed: Seed of the initial weights, which are drawn as in `nn.Linear`.
+        device: Device of the embeddings.
     """
 
     def __init__(self, widths: Sequence[int], lr: float, seed: int, device: torch.device) -> None:

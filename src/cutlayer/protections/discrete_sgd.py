@@ -17,9 +17,9 @@ class DiscreteSGDConfig(FrozenModel):
     """Number of levels, and the interval that they divide.
 
     Attributes:
-        levels: number of equal parts of the interval, 1 or more: the values sent are their `levels` + 1 ends. 1 sends
+        levels: Number of equal parts of the interval, 1 or more: the values sent are their `levels` + 1 ends. 1 sends
             signs, 2 signs and zeros; the published grids go from 1 to 24.
-        bound: half the length of the interval [-bound, bound]; by default |mean| + 2 standard deviations of the
+        bound: Half the length of the interval [-bound, bound]; by default |mean| + 2 standard deviations of the
             message. The published code sets 0.001 for Criteo and 0.03 else.
     """
 

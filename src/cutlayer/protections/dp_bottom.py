@@ -25,9 +25,9 @@ class DPBottomConfig(FrozenModel):
 
     Attributes:
         clip: C, the norm that no row's gradient of its own loss exceeds; all weights together.
-        epsilon: cost of the training of the bottom model over the whole run.
-        delta: probability with which that epsilon may not hold.
-        noise_multiplier: standard deviation of the noise over C, in place of epsilon and delta.
+        epsilon: Cost of the training of the bottom model over the whole run.
+        delta: Probability with which that epsilon may not hold.
+        noise_multiplier: Standard deviation of the noise over C, in place of epsilon and delta.
     """
 
     clip: float = Field(gt=0, strict=True, description="the norm that no row's gradient exceeds")
@@ -110,7 +110,7 @@ class DPBottom(Protection[DPBottomConfig]):
         """A noisy sum about a row in every epoch.
 
         Raises:
-            ConfigError: rows are released once, before training, and the bottom model is not trained; or clip or noise
+            ConfigError: Rows are released once, before training, and the bottom model is not trained; or clip or noise
                 is beyond what float32 can hold.
         """
         self._scale(plan, rows=1)

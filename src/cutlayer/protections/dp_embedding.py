@@ -30,17 +30,17 @@ class DPEmbeddingConfig(FrozenModel):
 
     Attributes:
         clip: C, the norm that no row exceeds; the sensitivity is 2C.
-        epsilon: cost of the releases that `per` names.
-        delta: probability with which that epsilon may not hold.
-        noise_multiplier: standard deviation of the noise over 2C, in place of epsilon and delta.
+        epsilon: Cost of the releases that `per` names.
+        delta: Probability with which that epsilon may not hold.
+        noise_multiplier: Standard deviation of the noise over 2C, in place of epsilon and delta.
         per: `run`: all planned releases of a row together, training epochs and evaluations. `release`: each release.
         calibration: `exact`, or `classical`: sqrt(2 ln(1.25 / delta)) / epsilon, which papers use, for one release.
-        rescale: how rows are scaled to fill the ball that they are clipped to. `sphere`: every row gets norm C.
+        rescale: How rows are scaled to fill the ball that they are clipped to. `sphere`: every row gets norm C.
             `public`: rows times `scale`, then clipped. `paper`: clipped rows times an estimated factor, not clipped
             again.
-        scale: factor of `public`, which is public knowledge: never taken from the private rows.
-        estimate: settings of the estimate of `paper`.
-        adjust: settings of the contrastive term; none by default.
+        scale: Factor of `public`, which is public knowledge: never taken from the private rows.
+        estimate: Settings of the estimate of `paper`.
+        adjust: Settings of the contrastive term; none by default.
     """
 
     clip: float = Field(gt=0, strict=True, description="the norm that no row exceeds")
@@ -132,7 +132,7 @@ class DPEmbedding(Protection[DPEmbeddingConfig]):
         """Calibrate the noise to the planned releases.
 
         Raises:
-            ConfigError: clip or noise is beyond what float32 can hold.
+            ConfigError: Clip or noise is beyond what float32 can hold.
         """
         super().setup(context)
         self._sigma = self._deviation(context.plan)
@@ -180,7 +180,7 @@ class DPEmbedding(Protection[DPEmbeddingConfig]):
         """A noisy release of every row as often as planned.
 
         Raises:
-            ConfigError: rows are released once, so that no gradient comes back to adjust by; or clip or noise is beyond
+            ConfigError: Rows are released once, so that no gradient comes back to adjust by; or clip or noise is beyond
                 what float32 can hold.
         """
         settings = self.settings

@@ -22,13 +22,13 @@ class AdjustConfig(FrozenModel):
     """Pseudo-labels, and the weight of the term.
 
     Attributes:
-        classes: number of classes of the labels: knowledge that the party states.
-        threshold: minimum membership of a row's gradient in its cluster; other rows are left out.
-        weight: weight of the term relative to the task's gradient.
-        temperature: temperature of the contrastive loss.
-        fuzzifier: fuzzifier of the clustering; towards 1 memberships become 0 and 1. The usual 2 gives every row of a
+        classes: Number of classes of the labels: knowledge that the party states.
+        threshold: Minimum membership of a row's gradient in its cluster; other rows are left out.
+        weight: Weight of the term relative to the task's gradient.
+        temperature: Temperature of the contrastive loss.
+        fuzzifier: Fuzzifier of the clustering; towards 1 memberships become 0 and 1. The usual 2 gives every row of a
             wide gradient the same membership in all clusters, which masks every row.
-        rounds: maximum number of updates of the clusters in a batch, which start from those of the batch before. With
+        rounds: Maximum number of updates of the clusters in a batch, which start from those of the batch before. With
             1 the term takes half the time, and its clusters are a little less pure.
     """
 
@@ -46,9 +46,9 @@ def pseudo_labels(
     """Cluster one batch's returned gradients.
 
     Args:
-        gradient: returned gradient, (n, width), finite.
-        settings: number of clusters, threshold, fuzzifier and rounds.
-        centres: centres of the batch before; `None` to begin anew.
+        gradient: Returned gradient, (n, width), finite.
+        settings: Number of clusters, threshold, fuzzifier and rounds.
+        centres: Centres of the batch before; `None` to begin anew.
 
     Returns:
         The cluster of each row, int64 (n,); which rows are confident of it, bool (n,); and the centres for the next
@@ -90,8 +90,8 @@ class Adjustment:
         """The term of a batch; `None` where no two rows share a confident pseudo-label.
 
         Args:
-            rows: embeddings without noise, with their graph, (n, width).
-            gradient: gradient that came back, (n, width).
+            rows: Embeddings without noise, with their graph, (n, width).
+            gradient: Gradient that came back, (n, width).
         """
         self._counts["rows"] += len(rows)
         if not math.isfinite(float(gradient.abs().max())):

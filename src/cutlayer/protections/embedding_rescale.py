@@ -26,10 +26,10 @@ class EstimateConfig(FrozenModel):
     """How `rescale: paper` estimates. Keys that name an equation follow the paper; the rest is our choice.
 
     Attributes:
-        tail: probability with which a distance may exceed the estimate (equation 5); its authors add it to delta.
-        rows: number of training rows in the sampled batch.
-        every: training steps from one sampled batch to the next.
-        weight: weight of the divergence between the distances of the sampled batch and of the batch (equation 6).
+        tail: Probability with which a distance may exceed the estimate (equation 5); its authors add it to delta.
+        rows: Number of training rows in the sampled batch.
+        every: Training steps from one sampled batch to the next.
+        weight: Weight of the divergence between the distances of the sampled batch and of the batch (equation 6).
             Above the default the term competes with the task.
     """
 
@@ -47,7 +47,7 @@ class EstimatedScale:
     the last estimate.
 
     Args:
-        settings: how to estimate.
+        settings: How to estimate.
         clip: C, the norm that rows are clipped to.
 
     Reference: Mi et al. 2023 (arXiv 2308.02362), equations 4 to 6.

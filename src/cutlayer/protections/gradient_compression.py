@@ -18,7 +18,7 @@ class GradientCompressionConfig(FrozenModel):
     """Share of a message that is sent.
 
     Attributes:
-        keep: share of a message's entries that are kept, 0 to 1; a compression of 90 % keeps 0.1, and 0 sends zeros.
+        keep: Share of a message's entries that are kept, 0 to 1; a compression of 90 % keeps 0.1, and 0 sends zeros.
     """
 
     keep: float = Field(ge=0, le=1, strict=True, description=_GRID)

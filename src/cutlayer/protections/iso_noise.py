@@ -20,7 +20,7 @@ class IsoNoiseConfig(FrozenModel):
     """Scale of the noise.
 
     Attributes:
-        ratio: expected length of a row's noise over M, the length of a batch's longest row; 1 to 25 are in the
+        ratio: Expected length of a row's noise over M, the length of a batch's longest row; 1 to 25 are in the
             published grids.
         form: `past`: M is the mean over past batches, and longer rows are shortened to it. `paper`: M is that of the
             batch itself, and tells how many of its rows are of the rarer class.

@@ -24,10 +24,10 @@ class Noise:
         """A key of 32 bytes; the same only for the same hook, peer, step and content.
 
         Args:
-            hook: protection and purpose of the noise; no two purposes may share one.
-            peer: party that receives what the noise is added to.
-            step: step of the run in which the noise is used.
-            content: the protected values; other content gets fresh noise.
+            hook: Protection and purpose of the noise; no two purposes may share one.
+            peer: Party that receives what the noise is added to.
+            step: Step of the run in which the noise is used.
+            content: The protected values; other content gets fresh noise.
         """
         purpose = json.dumps([hook, peer, step, list(content.shape), str(content.dtype)]).encode()
         return derive(self._key, b"cutlayer noise", purpose, fingerprint(self._content_key, content))

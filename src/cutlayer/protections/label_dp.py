@@ -33,14 +33,14 @@ class LabelDPConfig(FrozenModel):
     """Privacy of a label, and the treatment of labels that changed.
 
     Attributes:
-        eps: privacy of a label, 0 or more. 0 is a coin flip, 1 flips 27 % of binary labels, 5 flips 0.7 %.
-        changed_labels: action if a row's label differs from the label that an earlier training drew for.
+        eps: Privacy of a label, 0 or more. 0 is a coin flip, 1 flips 27 % of binary labels, 5 flips 0.7 %.
+        changed_labels: Action if a row's label differs from the label that an earlier training drew for.
             `refuse`: stop before anything is sent. `keep`: the row keeps its old draw. `redraw`: each new training
             draws every row anew, and the eps of all of them add up.
-        correction: loss of the training on drawn labels. `forward` states their likelihood, so that predictions are
+        correction: Loss of the training on drawn labels. `forward` states their likelihood, so that predictions are
             calibrated for the true label. `none` takes drawn labels for true ones; predictions then tend to the
             probabilities of the drawn label.
-        stages: number of parts of the training rows, each drawn at the start of its stage of the epochs with a prior
+        stages: Number of parts of the training rows, each drawn at the start of its stage of the epochs with a prior
             from the model that the earlier parts trained. 1 draws all labels before the first epoch.
     """
 
@@ -87,10 +87,10 @@ class LabelDP(Protection[LabelDPConfig]):
     eps; trainings that did not end, and drew other labels, are counted in the next.
 
     Args:
-        settings: a `LabelDPConfig`, or its eps alone.
+        settings: A `LabelDPConfig`, or its eps alone.
         key: 16 bytes or more that stay with the label's owner, another for each label column; only for calls, since a
             run has its own. By default 32 fresh bytes from the operating system.
-        eps: the eps by name, as in MindSpore Federated's call; in place of `settings`.
+        eps: The eps by name, as in MindSpore Federated's call; in place of `settings`.
 
     Raises:
         ConfigError: eps is below 0 or no number, or both or neither of `settings` and `eps` are given.
@@ -183,7 +183,7 @@ class LabelDP(Protection[LabelDPConfig]):
         """Restore the state that `state_dict` returned.
 
         Raises:
-            ValueError: it is of another number of stages.
+            ValueError: It is of another number of stages.
         """
         if self._stages is not None:
             self._stages.load_state_dict(state)
@@ -233,18 +233,18 @@ class LabelDP(Protection[LabelDPConfig]):
         nothing but constants: no eps-private draw of a binary label is more informative than randomised response.
 
         Args:
-            labels: array or tensor of shape (n,) or (n, 1) with 0 and 1, or one-hot (n, classes).
+            labels: Array or tensor of shape (n,) or (n, 1) with 0 and 1, or one-hot (n, classes).
             ids: n distinct row ids, integers or text.
-            prior: probabilities (n, classes) of each row's classes before its label is seen. They must not depend on
-                these labels, not through class shares either: use public shares, or predictions of a model that was
+            prior: Probabilities (n, classes) of each row's classes before its label is seen. They must not depend on
+                these labels, not through class shares either: Use public shares, or predictions of a model that was
                 trained on other rows. The same ids with another prior are another draw, and the eps of both add up.
 
         Returns:
             Protected labels of the same type, dtype and shape.
 
         Raises:
-            DataError: the labels have another form, or the ids or the prior do not fit.
-            ConfigError: the key is shorter than 16 bytes, or there are stages, which only a run has.
+            DataError: The labels have another form, or the ids or the prior do not fit.
+            ConfigError: The key is shorter than 16 bytes, or there are stages, which only a run has.
         """
         if self.settings.stages > 1:
             raise ConfigError.expected(

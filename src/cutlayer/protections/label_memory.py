@@ -37,10 +37,10 @@ class Drawn:
     """Inputs of the draws apart from the row, its label and the secret.
 
     Attributes:
-        column: name of the label column.
-        eps: privacy of one draw, 0 or more.
-        classes: number of values that a label can take, 2 or more.
-        stages: number of stages in which the rows are drawn.
+        column: Name of the label column.
+        eps: Privacy of one draw, 0 or more.
+        classes: Number of values that a label can take, 2 or more.
+        stages: Number of stages in which the rows are drawn.
     """
 
     column: str
@@ -60,12 +60,12 @@ class Recalled:
     """The labels to draw for.
 
     Attributes:
-        codes: class codes, int64 (n,): the current codes, except in rows that keep an old draw.
-        memory: random name of the memory; a memory that was lost and begun again has another name.
-        generation: number of the generation; another generation draws every row anew.
-        old_draws: number of rows with the code of their old draw in place of their current code.
-        which: digest of what the draws depend on besides the row and its label (`Drawn`).
-        unfinished: number of generations of other runs that did not end, whose draws no ledger states.
+        codes: Class codes, int64 (n,): the current codes, except in rows that keep an old draw.
+        memory: Random name of the memory; a memory that was lost and begun again has another name.
+        generation: Number of the generation; another generation draws every row anew.
+        old_draws: Number of rows with the code of their old draw in place of their current code.
+        which: Digest of what the draws depend on besides the row and its label (`Drawn`).
+        unfinished: Number of generations of other runs that did not end, whose draws no ledger states.
     """
 
     codes: Tensor
@@ -98,11 +98,11 @@ class LabelMemory:
     made are not covered: the copy does not know that they were drawn.
 
     Args:
-        folder: folder next to the secret, with a file for each generation of each label column, eps and number of
+        folder: Folder next to the secret, with a file for each generation of each label column, eps and number of
             classes.
-        record: file of the run folder that holds the run's generation; a resume must use the same.
+        record: File of the run folder that holds the run's generation; a resume must use the same.
         secret: 32 bytes that stay with the label's owner.
-        simulated: whether nothing that is drawn leaves this process; generations that did not end are then neither
+        simulated: Whether nothing that is drawn leaves this process; generations that did not end are then neither
             recorded nor counted.
 
     Reference: Erlingsson et al. 2014, RAPPOR (arXiv 1407.6981), section 3.1 (memoised randomised response), and Ding et
@@ -122,17 +122,17 @@ class LabelMemory:
         nothing about the labels.
 
         Args:
-            codes: current class codes, int64 (n,).
-            digests: digests of the row ids, uint8 (n, 16), distinct.
-            drawn: the inputs of the draws apart from the row.
-            choice: the action if labels changed.
-            classes: names of the classes, in the order of their codes; without them they are not compared.
+            codes: Current class codes, int64 (n,).
+            digests: Digests of the row ids, uint8 (n, 16), distinct.
+            drawn: The inputs of the draws apart from the row.
+            choice: The action if labels changed.
+            classes: Names of the classes, in the order of their codes; without them they are not compared.
 
         Raises:
-            DataError: labels changed and `choice` is `refuse`, or the run began before they did; or labels changed and
+            DataError: Labels changed and `choice` is `refuse`, or the run began before they did; or labels changed and
                 the classes have other names than when they were drawn, so that a code may mean another class.
-            CheckpointError: the memory is damaged or missing.
-            RunFolderError: another process has used it for a minute.
+            CheckpointError: The memory is damaged or missing.
+            RunFolderError: Another process has used it for a minute.
         """
         which = self._which(drawn)
         make_folder(self.folder)
@@ -170,10 +170,10 @@ class LabelMemory:
         """Name of the draws that a new training without `redraw` repeats; `None` where there are none.
 
         Args:
-            drawn: the inputs of the draws apart from the row.
+            drawn: The inputs of the draws apart from the row.
 
         Raises:
-            CheckpointError: the memory is damaged.
+            CheckpointError: The memory is damaged.
         """
         which = self._which(drawn)
         generation = self._latest(which)
@@ -196,13 +196,13 @@ class LabelMemory:
 
         Args:
             recalled: The labels to draw for.
-            number: number of the stage, 1 or more.
-            digests: digests of the row ids of the stage, uint8 (n, 16).
-            likely: likely classes of each row, bool (n, classes).
+            number: Number of the stage, 1 or more.
+            digests: Digests of the row ids of the stage, uint8 (n, 16).
+            likely: Likely classes of each row, bool (n, classes).
 
         Raises:
-            CheckpointError: what is on disk is damaged, of other rows, or gone although the run folder names it.
-            RunFolderError: another process has used the memory for a minute.
+            CheckpointError: What is on disk is damaged, of other rows, or gone although the run folder names it.
+            RunFolderError: Another process has used the memory for a minute.
         """
         path = self.folder / f"{recalled.which}-{recalled.generation}-{number}.stage"
         purpose = recalled.draws.encode(), str(number).encode(), (digests.numpy().data.cast("B"),)

@@ -28,11 +28,11 @@ def parts_of_rows(digests: Tensor, parts: int, secret: bytes, column: str, draws
     """Divide rows into parts by a keyed draw that depends on nothing but each row's own id.
 
     Args:
-        digests: digests of the row ids, uint8 (n, 16).
+        digests: Digests of the row ids, uint8 (n, 16).
         parts: 1 or more; a row is in each with the same probability.
         secret: 16 bytes or more that stay with the label's owner.
-        column: name of the label column.
-        draws: name of the draws.
+        column: Name of the label column.
+        draws: Name of the draws.
 
     Returns:
         Part of each row, from 0, int64 (n,).
@@ -68,22 +68,22 @@ class LabelStages:
     as long as a row is drawn from one set of likely classes alone, which `remembered` ensures through resumes.
 
     Args:
-        codes: class codes to draw for, int64 (n,).
-        digests: digests of the row ids, uint8 (n, 16).
-        of: the label column, eps, the number of classes and that of the stages.
-        epochs: number of epochs of the schedule.
+        codes: Class codes to draw for, int64 (n,).
+        digests: Digests of the row ids, uint8 (n, 16).
+        of: The label column, eps, the number of classes and that of the stages.
+        epochs: Number of epochs of the schedule.
         secret: 16 bytes or more that stay with the label's owner.
-        draws: name of the draws, another for each training.
-        correction: whether `likelihood` is that of the draws, or takes drawn labels for true ones.
-        remembered: given a stage, the digests of its rows and their likely classes, returns the likely classes of the
+        draws: Name of the draws, another for each training.
+        correction: Whether `likelihood` is that of the draws, or takes drawn labels for true ones.
+        remembered: Given a stage, the digests of its rows and their likely classes, returns the likely classes of the
             first call for that stage, which are on disk by then.
 
     Raises:
-        ConfigError: fewer epochs than stages.
+        ConfigError: Fewer epochs than stages.
 
     Attributes:
-        drawn: drawn labels, `UNDRAWN` where there is none, int64 (n,).
-        likelihood: probability of each row's drawn label by its true class, float64 (n, classes); the same for all
+        drawn: Drawn labels, `UNDRAWN` where there is none, int64 (n,).
+        likelihood: Probability of each row's drawn label by its true class, float64 (n, classes); the same for all
             classes in a row whose label is not drawn, or was drawn from a single class.
     """
 
@@ -137,8 +137,8 @@ class LabelStages:
         """Note the prior of some rows.
 
         Args:
-            rows: numbers of rows among those that labels are drawn for, int64 (m,).
-            probabilities: predicted probabilities of the classes, float (m, classes).
+            rows: Numbers of rows among those that labels are drawn for, int64 (m,).
+            probabilities: Predicted probabilities of the classes, float (m, classes).
         """
         self._prior[rows] = probabilities.float()
 
@@ -194,7 +194,7 @@ class LabelStages:
         """Restore the state that `state_dict` returned.
 
         Raises:
-            ValueError: it is of another number of stages.
+            ValueError: It is of another number of stages.
         """
         if state["stages"] != self._of.stages:
             raise ValueError(f"labels drawn in {state['stages']} stages")

@@ -29,7 +29,7 @@ class MarvellConfig(FrozenModel):
     """Difficulty of distinguishing the classes: exactly one of the first three.
 
     Attributes:
-        sum_kl: target of KL(positive || negative) + KL(negative || positive) in nats: of all releases of a row in the
+        sum_kl: Target of KL(positive || negative) + KL(negative || positive) in nats: of all releases of a row in the
             run together, and with `form: paper` of each release. The leak AUC of a divergence is Phi(sqrt(sum_kl / 2)):
             0.556 at 0.04, 0.611 at 0.16, 0.714 at 0.64, 0.910 at 3.6.
         error_lower_bound: L in (0, 0.5), of the mean of a detector's false positive and false negative rates; the
@@ -37,9 +37,9 @@ class MarvellConfig(FrozenModel):
         form: `past`: one noise for all classes, shaped by the second moment of past batches' gradients. `shared`: by
             that of the batch itself, which tells how many of its rows are of the rarer class. `paper`: the published
             noise of each class, which marks the class.
-        s: with `form: paper`, power of the noise over the squared distance of the class means, without a target (the
+        s: With `form: paper`, power of the noise over the squared distance of the class means, without a target (the
             paper uses 0.1 to 4, the study of forward leakage 8).
-        search: with `form: paper`. `exact`: the smallest power that reaches the target. `geometric`: the published
+        search: With `form: paper`. `exact`: the smallest power that reaches the target. `geometric`: the published
             search, from `s` = 1 upwards by 1.5, which overshoots and adds noise where none is needed.
     """
 
@@ -81,8 +81,8 @@ class _ClassNoise:
     """Noise of each class.
 
     Attributes:
-        directions: unit vector of each class, float32 (classes, width).
-        deviations: standard deviations along that direction alone and in every direction, float64 (2, classes).
+        directions: Unit vector of each class, float32 (classes, width).
+        deviations: Standard deviations along that direction alone and in every direction, float64 (2, classes).
     """
 
     directions: Tensor

@@ -19,7 +19,7 @@ class NoPeekConfig(FrozenModel):
     """Weight of the term.
 
     Attributes:
-        alpha: weight of the term relative to the task's gradient.
+        alpha: Weight of the term relative to the task's gradient.
     """
 
     alpha: float = Field(gt=0, strict=True, description="0.1 is a start")
@@ -53,7 +53,7 @@ class NoPeek(Protection[NoPeekConfig]):
         """The term of this step.
 
         Raises:
-            NotApplied: the party handed over no inputs.
+            NotApplied: The party handed over no inputs.
         """
         if view.embedding is None or view.inputs is None:
             raise NotApplied(f"nopeek of {self.context.party} was given no inputs or no embedding to compare")
@@ -64,7 +64,7 @@ class NoPeek(Protection[NoPeekConfig]):
         """No formal guarantee.
 
         Raises:
-            ConfigError: rows are released once, before training: the bottom model takes no step that it could change.
+            ConfigError: Rows are released once, before training: the bottom model takes no step that it could change.
         """
         if plan.once:
             raise ConfigError.expected("a release in every step with nopeek", "one release", "leave nopeek out")

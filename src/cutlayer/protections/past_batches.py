@@ -25,12 +25,12 @@ class _Blocks:
     """The batches of one party.
 
     Attributes:
-        epoch: epoch of the party's first batch.
-        step: step of it.
-        number: number of the current block; see `block_number`.
-        totals: weighted sum over the current block's batches so far, float64 (k, ...).
-        weights: sum of their weights, float64 (k,).
-        means: means over the last block with any weight, float64 (k, ...); zeros before.
+        epoch: Epoch of the party's first batch.
+        step: Step of it.
+        number: Number of the current block; see `block_number`.
+        totals: Weighted sum over the current block's batches so far, float64 (k, ...).
+        weights: Sum of their weights, float64 (k,).
+        means: Means over the last block with any weight, float64 (k, ...); zeros before.
     """
 
     epoch: int
@@ -79,10 +79,10 @@ class PastBatches:
         """Count a batch, for later blocks.
 
         Args:
-            party: receiver of the batch's gradients.
-            view: view of the step.
+            party: Receiver of the batch's gradients.
+            view: View of the step.
             statistics: float64 (k, ...).
-            weights: weight of each, float64 (k,), >= 0; 1 without them.
+            weights: Weight of each, float64 (k,), >= 0; 1 without them.
         """
         weights = statistics.new_ones(len(statistics)) if weights is None else weights
         totals = statistics * _spread(weights, statistics)
@@ -106,8 +106,8 @@ def block_number(epoch: int, step: int) -> int:
     """Number of the block of a step; it changes at steps 1, 2, 4, 8, ... of the first epoch and with every further one.
 
     Args:
-        epoch: number of the epoch, from 0 for the first one.
-        step: number of the step, from 0 for the first one of that epoch.
+        epoch: Number of the epoch, from 0 for the first one.
+        step: Number of the step, from 0 for the first one of that epoch.
 
     >>> [block_number(0, step) for step in range(9)]
     [0, 1, 2, 2, 3, 3, 3, 3, 4]

@@ -24,11 +24,11 @@ class PPDLConfig(FrozenModel):
     """Share of the entries that is released, and their noise.
 
     Attributes:
-        theta: share of a message's entries to release, 0 to 1; the published grids go from 0 to 0.75.
-        epsilon: budget of one message as its authors count it; the noise's base scale is 2 theta entries / epsilon.
-        scale: base scale of the noise itself, in place of that of `epsilon`; 0.0001 to 0.01 in the paper on departures.
-        gamma: bound on an entry: entries are clamped to [-gamma, gamma].
-        tau: size that an entry must reach, with noise, to be released; 0.0001, in the paper on departures 0.001.
+        theta: Share of a message's entries to release, 0 to 1; the published grids go from 0 to 0.75.
+        epsilon: Budget of one message as its authors count it; the noise's base scale is 2 theta entries / epsilon.
+        scale: Base scale of the noise itself, in place of that of `epsilon`; 0.0001 to 0.01 in the paper on departures.
+        gamma: Bound on an entry: entries are clamped to [-gamma, gamma].
+        tau: Size that an entry must reach, with noise, to be released; 0.0001, in the paper on departures 0.001.
     """
 
     theta: float = Field(ge=0, le=1, strict=True, description="the published grids go from 0 to 0.75")

@@ -24,15 +24,15 @@ class ActiveView:
     """View of the active party's protections at a step, without the inputs of any party.
 
     Attributes:
-        mode: purpose of the release.
-        epoch: number of the epoch, from 0.
-        step: number of the step in the whole run, from 0.
-        rows: row numbers of the batch, int64 (n,).
-        labels: protected labels of the batch.
-        embeddings: embeddings as received, by passive party, float32 (n, width); from the cut gradient on only those of
+        mode: Purpose of the release.
+        epoch: Number of the epoch, from 0.
+        step: Number of the step in the whole run, from 0.
+        rows: Row numbers of the batch, int64 (n,).
+        labels: Protected labels of the batch.
+        embeddings: Embeddings as received, by passive party, float32 (n, width); from the cut gradient on only those of
             parties that are sent a gradient, which parties that release once are not.
-        task_gradients: gradients of the task loss, by passive party; empty before the backward pass.
-        parts: number of messages that the gradients for a party leave in.
+        task_gradients: Gradients of the task loss, by passive party; empty before the backward pass.
+        parts: Number of messages that the gradients for a party leave in.
     """
 
     mode: Mode
@@ -52,17 +52,17 @@ class PassiveView:
     Epoch and step are the party's own numbers, and never those of a request: noise and account depend on them.
 
     Attributes:
-        mode: purpose of the release.
-        epoch: epoch of this party's own schedule; -1 outside of the epochs; the number of the query when serving.
-        step: this party's own number of the batch: in training the step of the whole run, from 0; else the batch of
+        mode: Purpose of the release.
+        epoch: Epoch of this party's own schedule; -1 outside of the epochs; the number of the query when serving.
+        step: This party's own number of the batch: in training the step of the whole run, from 0; else the batch of
             this part of the split.
-        rows: row numbers of the batch, int64 (n,).
-        embed: runs the bottom model on other rows, int64 (m,) -> (m, width).
-        embedding: the released embedding, with its graph; `None` before the release.
-        gradient: the cut gradient that came back; `None` before it came.
-        inputs: reads other rows, int64 (m,) -> (m, columns): the numbers, and categories one-hot (`one_hot_columns`).
-        part: part of the split that the rows belong to; empty where they may belong to any.
-        parts: number of messages that the embedding leaves in.
+        rows: Row numbers of the batch, int64 (n,).
+        embed: Runs the bottom model on other rows, int64 (m,) -> (m, width).
+        embedding: The released embedding, with its graph; `None` before the release.
+        gradient: The cut gradient that came back; `None` before it came.
+        inputs: Reads other rows, int64 (m,) -> (m, columns): the numbers, and categories one-hot (`one_hot_columns`).
+        part: Part of the split that the rows belong to; empty where they may belong to any.
+        parts: Number of messages that the embedding leaves in.
     """
 
     mode: Mode
@@ -82,9 +82,9 @@ class Update:
     """Inputs of an optimiser step of a passive party.
 
     Attributes:
-        bottom: the bottom model, whose parameters' gradients are to be set.
-        columns: the batch's columns that the bottom model read, (n, ...) each.
-        upstream: gradient (n, width) at the bottom model's output, passed back through the protections of the
+        bottom: The bottom model, whose parameters' gradients are to be set.
+        columns: The batch's columns that the bottom model read, (n, ...) each.
+        upstream: Gradient (n, width) at the bottom model's output, passed back through the protections of the
             embedding.
     """
 

@@ -21,7 +21,7 @@ def build(path: Path) -> Report:
     """Put together summary, history, audit and job of a run.
 
     Raises:
-        RunFolderError: the run has not ended, or a file of it is damaged.
+        RunFolderError: The run has not ended, or a file of it is damaged.
     """
     folder = RunFolder.open(path)
     summary, audit = folder.summary, folder.audit

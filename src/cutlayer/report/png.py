@@ -14,11 +14,11 @@ def png(pixels: bytes, shape: tuple[int, int, int]) -> bytes:
     """An image of bytes as a PNG file.
 
     Args:
-        pixels: channel by channel, row by row.
-        shape: channels (1 grey or 3 colours), height, width.
+        pixels: Channel by channel, row by row.
+        shape: Channels (1 grey or 3 colours), height, width.
 
     Raises:
-        ValueError: another number of channels, or of bytes.
+        ValueError: Another number of channels, or of bytes.
 
     Reference: Portable Network Graphics, third edition (W3C 2025), sections 5 and 11.
     """

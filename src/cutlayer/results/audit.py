@@ -17,10 +17,10 @@ class SkippedAttack(Attacker):
     """An attack that was not run; `party` is the attacked passive party, or the owner of the layer.
 
     Attributes:
-        message: what the attack reads: `gradient`, `embedding`, `bottom model`, or `layer:NAME`; empty where it has no
+        message: What the attack reads: `gradient`, `embedding`, `bottom model`, or `layer:NAME`; empty where it has no
             name.
-        attack: name of the attack; empty where the reason concerns every attack on the message.
-        reason: why it was not run.
+        attack: Name of the attack; empty where the reason concerns every attack on the message.
+        reason: Why it was not run.
     """
 
     message: str = ""
@@ -37,14 +37,14 @@ class RunAudit(FrozenModel):
     """Attacks on labels in one run.
 
     Attributes:
-        protections: names of the protections that were active.
-        leaks: leaks of messages at their worst epochs.
-        layers: leaks of layers at their worst epochs.
-        undefined: attacks on messages whose leak is undefined: no sampled batch held both classes.
-        skipped: attacks that could not be run.
-        unneeded: costly attacks that could have read hardly more, and failed no gate.
-        baselines: what the leaks of each attacker compare with: each passive party, and all of them together.
-        curves: leaks by the number of labels that the attacker knows.
+        protections: Names of the protections that were active.
+        leaks: Leaks of messages at their worst epochs.
+        layers: Leaks of layers at their worst epochs.
+        undefined: Attacks on messages whose leak is undefined: no sampled batch held both classes.
+        skipped: Attacks that could not be run.
+        unneeded: Costly attacks that could have read hardly more, and failed no gate.
+        baselines: What the leaks of each attacker compare with: each passive party, and all of them together.
+        curves: Leaks by the number of labels that the attacker knows.
     """
 
     protections: tuple[str, ...] = ()
@@ -71,13 +71,13 @@ class Conclusions(FrozenModel):
     """Results of an audit over all runs.
 
     Attributes:
-        completions: model completion by departed parties.
-        features: attacks on features.
-        guarantees: guarantees that were tested with canaries.
-        gates: limits and the worst values against them.
-        findings: coded checks for the reviewer, errors first.
-        left_out: attacks of the default catalogue that were not asked for; where there are any, no gate passes.
-        sample: how the messages that attacks on labels read were drawn; empty where none were recorded.
+        completions: Model completion by departed parties.
+        features: Attacks on features.
+        guarantees: Guarantees that were tested with canaries.
+        gates: Limits and the worst values against them.
+        findings: Coded checks for the reviewer, errors first.
+        left_out: Attacks of the default catalogue that were not asked for; where there are any, no gate passes.
+        sample: How the messages that attacks on labels read were drawn; empty where none were recorded.
     """
 
     completions: tuple[CompletionResult, ...] = ()
@@ -98,7 +98,7 @@ class Audit(Document, Conclusions):
     """The audit of a run and of those it is compared with.
 
     Attributes:
-        runs: attacks on labels, by label of the run.
+        runs: Attacks on labels, by label of the run.
     """
 
     runs: Mapping[str, RunAudit]
@@ -115,9 +115,9 @@ class PassiveAudit(Document):
     """The audit of a passive party's own folder of a run between organisations.
 
     Attributes:
-        features: attacks on its features.
-        skipped: attacks that could not be run.
-        guarantees: guarantees that were tested with canaries.
+        features: Attacks on its features.
+        skipped: Attacks that could not be run.
+        guarantees: Guarantees that were tested with canaries.
     """
 
     features: tuple[FeatureResult, ...] = ()

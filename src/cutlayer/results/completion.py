@@ -12,10 +12,10 @@ class VariantValue(FrozenModel):
     """One variant of a completed model on the reported rows.
 
     Attributes:
-        variant: name of the variant.
-        value: headline metric.
-        low: lower bound of the value (95 % bootstrap).
-        high: upper bound of it.
+        variant: Name of the variant.
+        value: Headline metric.
+        low: Lower bound of the value (95 % bootstrap).
+        high: Upper bound of it.
     """
 
     variant: str
@@ -28,14 +28,14 @@ class CompletionResult(FrozenModel):
     """One attack on the bottom model that one passive party keeps of one run.
 
     Attributes:
-        run: label of the run.
-        party: owner of the bottom model.
-        attack: name of the attack.
-        labels: number of labels that the attacker had.
-        all_labels: whether these were the labels of all training rows.
-        variants: all variants of the attack.
-        scratch: the same training from an untrained bottom model, on the same labels.
-        knowledge: names of the facts that the attacker was given.
+        run: Label of the run.
+        party: Owner of the bottom model.
+        attack: Name of the attack.
+        labels: Number of labels that the attacker had.
+        all_labels: Whether these were the labels of all training rows.
+        variants: All variants of the attack.
+        scratch: The same training from an untrained bottom model, on the same labels.
+        knowledge: Names of the facts that the attacker was given.
     """
 
     run: str

@@ -14,12 +14,12 @@ class AbsenceUtility(FrozenModel):
     """This run's model on the reported rows while some passive parties are absent.
 
     Attributes:
-        absent: the absent parties; none in the first row.
-        contributed: the parties whose features the answers rest on.
-        metrics: metrics by name.
-        low: lower bound of the headline metric (95 % bootstrap).
-        high: upper bound of it.
-        references: headline metric of other models without the same parties, by kind of run.
+        absent: The absent parties; none in the first row.
+        contributed: The parties whose features the answers rest on.
+        metrics: Metrics by name.
+        low: Lower bound of the headline metric (95 % bootstrap).
+        high: Upper bound of it.
+        references: Headline metric of other models without the same parties, by kind of run.
     """
 
     absent: tuple[str, ...]
@@ -34,10 +34,10 @@ class LeftParty(FrozenModel):
     """A passive party that was lost in training, which went on without it.
 
     Attributes:
-        party: name of the party.
-        epoch: epoch in which it was lost, from 1; 0 after the last.
-        step: step of the epoch, from 1.
-        why: reason.
+        party: Name of the party.
+        epoch: Epoch in which it was lost, from 1; 0 after the last.
+        step: Step of the epoch, from 1.
+        why: Reason.
     """
 
     party: str
@@ -50,10 +50,10 @@ class DepartureResult(FrozenModel):
     """Utility for every set of absent parties that was evaluated.
 
     Attributes:
-        left: the parties that were lost in training; every row is without them.
-        heads: number of heads of the top model.
-        extra_parameters: parameters of all heads but the first.
-        rows: one for each set of absent parties.
+        left: The parties that were lost in training; every row is without them.
+        heads: Number of heads of the top model.
+        extra_parameters: Parameters of all heads but the first.
+        rows: One for each set of absent parties.
     """
 
     left: tuple[LeftParty, ...] = ()

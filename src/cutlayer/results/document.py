@@ -19,7 +19,7 @@ class Document(FrozenModel):
     """A result with a file of its own.
 
     Attributes:
-        schema_version: version of the names and meanings of all fields.
+        schema_version: Version of the names and meanings of all fields.
     """
 
     mode: ClassVar[int] = 0o600
@@ -34,7 +34,7 @@ class Document(FrozenModel):
         """Read the file.
 
         Raises:
-            RunFolderError: it is missing, damaged, of another version, or another document.
+            RunFolderError: It is missing, damaged, of another version, or another document.
         """
         path = Path(path)
         try:

@@ -14,15 +14,15 @@ class ColumnValue(FrozenModel):
     """How well one column was rebuilt or inferred.
 
     Attributes:
-        column: name of the column.
+        column: Name of the column.
         value: R² of a rebuilt column, AUC of an inferred one.
-        baseline: the same metric of an attacker that saw no embedding.
-        other_columns: the same metric of the same attack on the columns of all other parties in place of the embedding;
+        baseline: The same metric of an attacker that saw no embedding.
+        other_columns: The same metric of the same attack on the columns of all other parties in place of the embedding;
             `None` where these are elsewhere.
-        mse: mean squared error of a rebuilt column, in encoded units.
-        baseline_mse: that of an attacker that saw no embedding.
-        accuracy: accuracy for an inferred column.
-        majority: accuracy of always answering its most frequent class.
+        mse: Mean squared error of a rebuilt column, in encoded units.
+        baseline_mse: That of an attacker that saw no embedding.
+        accuracy: Accuracy for an inferred column.
+        majority: Accuracy of always answering its most frequent class.
     """
 
     column: str
@@ -39,10 +39,10 @@ class ImagePair(FrozenModel):
     """An image and what was made of it: bytes of the pixels, channel by channel, row by row, base64.
 
     Attributes:
-        title: rank of the image among the attacked rows, such as `best`.
-        psnr: peak signal-to-noise ratio in decibels.
-        ssim: structural similarity; `None` where the images are smaller than its window.
-        shape: channels, height and width.
+        title: Rank of the image among the attacked rows, such as `best`.
+        psnr: Peak signal-to-noise ratio in decibels.
+        ssim: Structural similarity; `None` where the images are smaller than its window.
+        shape: Channels, height and width.
         truth: bytes of the true image.
         rebuilt: bytes of the reconstruction.
     """
@@ -59,24 +59,24 @@ class FeatureResult(FrozenModel):
     """One attack on the features of one passive party, in one run.
 
     Attributes:
-        run: label of the run.
-        party: owner of the features.
-        attack: name of the attack.
-        release: release of the rows' embeddings that was read.
-        known: number of rows whose features the attacker had.
-        rows: number of attacked rows.
+        run: Label of the run.
+        party: Owner of the features.
+        attack: Name of the attack.
+        release: Release of the rows' embeddings that was read.
+        known: Number of rows whose features the attacker had.
+        rows: Number of attacked rows.
         metric: `r2` or `auc`.
-        value: value of that metric.
-        low: lower bound of the value (95 % bootstrap over rows).
-        high: upper bound of it.
-        baseline: the same metric of an attacker that saw no embedding.
-        other_columns: the same metric of the same attack on the columns of all other parties in place of the embedding;
+        value: Value of that metric.
+        low: Lower bound of the value (95 % bootstrap over rows).
+        high: Upper bound of it.
+        baseline: The same metric of an attacker that saw no embedding.
+        other_columns: The same metric of the same attack on the columns of all other parties in place of the embedding;
             `None` where these are elsewhere.
-        column: name of the column that the value is of; empty where it is of all.
-        metrics: other metrics by name.
-        columns: values by column.
-        pictures: true and rebuilt images.
-        knowledge: names of the facts that the attacker was given.
+        column: Name of the column that the value is of; empty where it is of all.
+        metrics: Other metrics by name.
+        columns: Values by column.
+        pictures: True and rebuilt images.
+        knowledge: Names of the facts that the attacker was given.
     """
 
     run: str

@@ -14,12 +14,12 @@ class Gate(FrozenModel):
     """One limit and the worst value that it was compared with.
 
     Attributes:
-        name: name of the gate, such as `label_auc`.
-        limit: largest value that passes.
-        worst: value of the strongest attack; `None` where nothing was measured, which fails the gate.
+        name: Name of the gate, such as `label_auc`.
+        limit: Largest value that passes.
+        worst: Value of the strongest attack; `None` where nothing was measured, which fails the gate.
         where: `party/message/attack` of that attack.
-        passed: whether the worst value is within the limit, and no attack of the default catalogue was left out.
-        undecided: whether the worst value is within the limit, but attacks were left out: such a gate does not pass.
+        passed: Whether the worst value is within the limit, and no attack of the default catalogue was left out.
+        undecided: Whether the worst value is within the limit, but attacks were left out: such a gate does not pass.
     """
 
     name: str
@@ -34,12 +34,12 @@ class Finding(FrozenModel):
     """Something a reviewer should look at.
 
     Attributes:
-        code: stable code, such as `CL101`.
-        severity: error, warning or note.
+        code: Stable code, such as `CL101`.
+        severity: Error, warning or note.
         title: Meaning of the code.
         detail: Measured values behind the finding.
         remedy: Advice to the user.
-        owner: name of the party whose labels, features or protection it is about; empty where it is about the run as a
+        owner: Name of the party whose labels, features or protection it is about; empty where it is about the run as a
             whole, `None` in an audit that did not record it.
     """
 

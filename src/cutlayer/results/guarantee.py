@@ -10,16 +10,16 @@ class GuaranteeTest(FrozenModel):
     """One guarantee of the ledger, and what canaries showed of its mechanism.
 
     Attributes:
-        protection: name of the mechanism.
-        party: its owner.
-        protects: the protected asset.
+        protection: Name of the mechanism.
+        party: Its owner.
+        protects: The protected asset.
         epsilon: epsilon of the ledger.
         delta: delta of the ledger.
-        lower_bound: lower bound on epsilon at that delta.
-        detectable: the largest bound that so many canaries can show; a fault beyond it looks like it.
-        confidence: confidence of the lower bound.
-        canaries: number of rows, of both neighbours together.
-        releases: releases of each canary in one run.
+        lower_bound: Lower bound on epsilon at that delta.
+        detectable: The largest bound that so many canaries can show; a fault beyond it looks like it.
+        confidence: Confidence of the lower bound.
+        canaries: Number of rows, of both neighbours together.
+        releases: Releases of each canary in one run.
     """
 
     protection: str

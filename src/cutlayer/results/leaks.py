@@ -17,8 +17,8 @@ class Attacker(FrozenModel):
     """Who has the messages that are attacked: one passive party, or several that collude.
 
     Attributes:
-        party: the passive party on whose link the messages crossed; the names of colluding parties, joined by `+`.
-        together: the colluding parties, which pool what they hold; empty where the attacker is one party.
+        party: The passive party on whose link the messages crossed; the names of colluding parties, joined by `+`.
+        together: The colluding parties, which pool what they hold; empty where the attacker is one party.
     """
 
     party: str
@@ -56,12 +56,12 @@ class Attempt(Attacker):
     """One attack on one kind of message of one attacker, in one run; its leak may be undefined.
 
     Attributes:
-        run: label of the run.
-        message: kind of message.
-        attack: name of the attack.
-        rows: number of rows scored at the reported epoch.
-        positives: number of positive rows among them; in a multi-class task of the rarest class.
-        rows_recorded: number of rows whose messages were at hand: the followed rows, or those of the sampled steps of
+        run: Label of the run.
+        message: Kind of message.
+        attack: Name of the attack.
+        rows: Number of rows scored at the reported epoch.
+        positives: Number of positive rows among them; in a multi-class task of the rarest class.
+        rows_recorded: Number of rows whose messages were at hand: the followed rows, or those of the sampled steps of
             the reported epoch; `None` where that was not counted.
     """
 
@@ -82,10 +82,10 @@ class Baseline(Attacker):
     """What an attacker's leaks compare with.
 
     Attributes:
-        own_columns: leak of the attacker's own columns, by models fitted on all labels of the training rows; `None`
+        own_columns: Leak of the attacker's own columns, by models fitted on all labels of the training rows; `None`
             where they are elsewhere.
-        model: name of the model that reaches it.
-        chance: the largest leak of the attacks on the whole run where the labels, or the values of a regression, are
+        model: Name of the model that reaches it.
+        chance: The largest leak of the attacks on the whole run where the labels, or the values of a regression, are
             permuted, on average; `None` where none of them ran.
     """
 
@@ -98,10 +98,10 @@ class CurvePoint(FrozenModel):
     """The leak with so many known labels.
 
     Attributes:
-        labels: number of rows whose labels the attacker knows.
-        leak: mean over draws of those rows of max(AUC, 1 - AUC), 0.5 (chance) to 1.
-        deviation: standard deviation over the draws.
-        own_columns: leak of the party's own columns to the same classifier with the same rows; `None` where they are
+        labels: Number of rows whose labels the attacker knows.
+        leak: Mean over draws of those rows of max(AUC, 1 - AUC), 0.5 (chance) to 1.
+        deviation: Standard deviation over the draws.
+        own_columns: Leak of the party's own columns to the same classifier with the same rows; `None` where they are
             elsewhere.
     """
 
@@ -115,9 +115,9 @@ class LabelCurve(Attacker):
     """The leak of a message by the number of labels that the attacker knows.
 
     Attributes:
-        message: kind of message.
-        attack: name of the attack.
-        points: the leak by number of labels, ascending.
+        message: Kind of message.
+        attack: Name of the attack.
+        points: The leak by number of labels, ascending.
     """
 
     message: Literal["gradient", "embedding"]
@@ -129,27 +129,27 @@ class LeakResult(Attempt):
     """The leak of one attack at its worst epoch, or over the whole run: one cell of the matrix of the audit.
 
     Attributes:
-        protections: names of the protections that were active in the run.
+        protections: Names of the protections that were active in the run.
         leak: max(AUC, 1 - AUC), 0.5 (chance) to 1.
-        low: lower bound of the leak (95 % bootstrap); 0.5 where it includes chance.
-        high: upper bound of the leak.
-        epoch: the worst epoch, from 1.
-        epochs_seen: number of epochs that the worst was taken over.
-        pooled_auc: signed AUC over all sampled rows at once.
-        batch_auc: signed mean of the AUC of each sampled batch, whose leak this is.
-        batches: number of sampled batches with both classes.
-        first_epoch_leak: leak at the first epoch.
-        last_epoch_leak: leak at the last epoch.
+        low: Lower bound of the leak (95 % bootstrap); 0.5 where it includes chance.
+        high: Upper bound of the leak.
+        epoch: The worst epoch, from 1.
+        epochs_seen: Number of epochs that the worst was taken over.
+        pooled_auc: Signed AUC over all sampled rows at once.
+        batch_auc: Signed mean of the AUC of each sampled batch, whose leak this is.
+        batches: Number of sampled batches with both classes.
+        first_epoch_leak: Leak at the first epoch.
+        last_epoch_leak: Leak at the last epoch.
         other_aucs: AUC of other scores that the paper names.
-        hard_accuracy: accuracy of the attack's own decisions, where the paper defines them.
+        hard_accuracy: Accuracy of the attack's own decisions, where the paper defines them.
         hard_auc: AUC of those decisions.
-        assigned_accuracy: accuracy after each batch's decided classes were renamed in the way that fits best.
-        knowledge: names of the facts that the attacker was given.
-        whole_run: whether the attack scores each row once, from the messages of all epochs.
-        variant: name of the strongest of the attack's scores; empty for its first.
-        true_positive_rate: share of the positives that the attack finds at 1 % false positives; `None` where it was not
+        assigned_accuracy: Accuracy after each batch's decided classes were renamed in the way that fits best.
+        knowledge: Names of the facts that the attacker was given.
+        whole_run: Whether the attack scores each row once, from the messages of all epochs.
+        variant: Name of the strongest of the attack's scores; empty for its first.
+        true_positive_rate: Share of the positives that the attack finds at 1 % false positives; `None` where it was not
             measured.
-        departed_auc: held-out AUC of a model of the party's own columns that was trained on the labels that this attack
+        departed_auc: Held-out AUC of a model of the party's own columns that was trained on the labels that this attack
             inferred, without any known label; measured for the strongest such attack on each kind of message.
     """
 
@@ -184,16 +184,16 @@ class LayerLeak(FrozenModel):
     """The leak of one layer's output, by one attack at its worst epoch.
 
     Attributes:
-        run: label of the run.
-        party: owner of the layer.
-        side: role of that party.
-        layer: name of the layer.
-        index: position along the owner's network, from 0.
-        attack: name of the attack.
+        run: Label of the run.
+        party: Owner of the layer.
+        side: Role of that party.
+        layer: Name of the layer.
+        index: Position along the owner's network, from 0.
+        attack: Name of the attack.
         leak: max(AUC, 1 - AUC), 0.5 (chance) to 1.
-        epoch: the worst epoch, from 1.
-        batch_auc: signed mean of the AUC of each sampled batch, whose leak this is.
-        last_epoch_leak: leak at the last epoch.
+        epoch: The worst epoch, from 1.
+        batch_auc: Signed mean of the AUC of each sampled batch, whose leak this is.
+        last_epoch_leak: Leak at the last epoch.
     """
 
     run: str

@@ -16,19 +16,19 @@ class ProtectionResult(FrozenModel):
     """Settings, evidence and guarantee of a protection.
 
     Attributes:
-        name: name of the protection.
-        party: its owner.
-        protects: the protected asset.
-        reference: the paper.
-        settings: its settings; empty where the owner ran elsewhere.
-        unit: unit of the counts: messages of one kind, label rows, forward passes or steps.
-        covered: number of units that it was applied to.
-        sent: number of units that there were.
-        changed: number of units that differ from what they would have been without it.
-        kinds: covered messages by kind, such as `embedding` (in training) and `evaluation`; empty for other units.
-        metrics: the protection's own evidence.
-        formal: whether a theorem holds.
-        statement: that theorem's sentence, or why there is none.
+        name: Name of the protection.
+        party: Its owner.
+        protects: The protected asset.
+        reference: The paper.
+        settings: Its settings; empty where the owner ran elsewhere.
+        unit: Unit of the counts: messages of one kind, label rows, forward passes or steps.
+        covered: Number of units that it was applied to.
+        sent: Number of units that there were.
+        changed: Number of units that differ from what they would have been without it.
+        kinds: Covered messages by kind, such as `embedding` (in training) and `evaluation`; empty for other units.
+        metrics: The protection's own evidence.
+        formal: Whether a theorem holds.
+        statement: That theorem's sentence, or why there is none.
     """
 
     name: str

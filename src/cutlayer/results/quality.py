@@ -12,9 +12,9 @@ class CalibrationBin(FrozenModel):
     """Held-out rows of similar predictions.
 
     Attributes:
-        predicted: mean of what was predicted: a probability, or a value of a regression.
-        observed: share of the rows where it was right, or the mean of the true values.
-        rows: number of rows.
+        predicted: Mean of what was predicted: a probability, or a value of a regression.
+        observed: Share of the rows where it was right, or the mean of the true values.
+        rows: Number of rows.
     """
 
     predicted: float
@@ -26,9 +26,9 @@ class Confusion(FrozenModel):
     """Predicted against true classes.
 
     Attributes:
-        threshold: probability of the second class from which it is predicted; `None` where the likeliest class is.
-        basis: why that threshold.
-        counts: number of rows by true class (row) and predicted class (column), in the order of the classes.
+        threshold: Probability of the second class from which it is predicted; `None` where the likeliest class is.
+        basis: Why that threshold.
+        counts: Number of rows by true class (row) and predicted class (column), in the order of the classes.
     """
 
     threshold: Number = None
@@ -40,9 +40,9 @@ class Quality(FrozenModel):
     """Metrics of the final model on the reported held-out rows, besides those of every epoch.
 
     Attributes:
-        metrics: metrics by name.
-        bins: rows in up to ten groups of equal size by their prediction, ascending.
-        confusions: errors by class; empty for a regression and for more than 30 classes.
+        metrics: Metrics by name.
+        bins: Rows in up to ten groups of equal size by their prediction, ascending.
+        confusions: Errors by class; empty for a regression and for more than 30 classes.
     """
 
     metrics: dict[str, Number] = Field(default_factory=dict)

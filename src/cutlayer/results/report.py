@@ -15,14 +15,14 @@ class Report(Summary, Conclusions):
     """The summary of a run with its history, audit and job.
 
     Attributes:
-        history: all epochs of this run and of the runs it is compared with.
-        leaks: leaks of messages, in all runs.
-        baselines: what the leaks of each passive party in this run compare with.
-        curves: leaks in this run by the number of labels that the attacker knows.
-        layers: leaks of layers, in all runs.
-        limits: attacks that could not be run, and why.
-        columns: the columns that went in, by party.
-        job: the job as run, YAML.
+        history: All epochs of this run and of the runs it is compared with.
+        leaks: Leaks of messages, in all runs.
+        baselines: What the leaks of each passive party in this run compare with.
+        curves: Leaks in this run by the number of labels that the attacker knows.
+        layers: Leaks of layers, in all runs.
+        limits: Attacks that could not be run, and why.
+        columns: The columns that went in, by party.
+        job: The job as run, YAML.
     """
 
     mode: ClassVar[int] = 0o644

@@ -38,10 +38,10 @@ class RunId:
     """Identifies one training among those of a job.
 
     Attributes:
-        kind: how it differs from the job.
-        parties: the parties that the kind is about: attackers, the party that trains alone, or those that departed;
+        kind: How it differs from the job.
+        parties: The parties that the kind is about: attackers, the party that trains alone, or those that departed;
             of a protection alone its owner, where other parties have a protection of that name.
-        protection: name of the protection alone, or of the alternative.
+        protection: Name of the protection alone, or of the alternative.
     """
 
     kind: RunKind
@@ -99,26 +99,26 @@ class RunInfo(FrozenModel):
     """Settings, data and end of a run.
 
     Attributes:
-        id: first 12 digits of the job's digest.
-        name: name of the job.
-        created: start of the run, ISO 8601.
-        cutlayer: version of this package.
-        torch: version of PyTorch.
-        python: version of Python.
-        threads: threads of the tensor library.
-        devices: what each party trained on, by name, as far as this process knows; `cpu` or a GPU with its model.
-        precision: precision of the layers of all models.
-        seed: seed of the schedule.
-        seconds: wall-clock time of training.
-        rows_per_second: training rows per second over all epochs.
-        epochs_run: number of epochs trained.
-        epochs_planned: number of epochs in the job.
-        stopped_early: whether early stopping ended the run.
-        selected: the reported models: of the `best` or of the `last` epoch.
-        selected_epoch: that epoch, from 1.
-        reproducible_noise: whether the noise key was supplied, so that its holder can subtract the noise.
-        job_digest: digest of what the parties agreed on.
-        folder: path of the run folder.
+        id: First 12 digits of the job's digest.
+        name: Name of the job.
+        created: Start of the run, ISO 8601.
+        cutlayer: Version of this package.
+        torch: Version of PyTorch.
+        python: Version of Python.
+        threads: Threads of the tensor library.
+        devices: What each party trained on, by name, as far as this process knows; `cpu` or a GPU with its model.
+        precision: Precision of the layers of all models.
+        seed: Seed of the schedule.
+        seconds: Wall-clock time of training.
+        rows_per_second: Training rows per second over all epochs.
+        epochs_run: Number of epochs trained.
+        epochs_planned: Number of epochs in the job.
+        stopped_early: Whether early stopping ended the run.
+        selected: The reported models: of the `best` or of the `last` epoch.
+        selected_epoch: That epoch, from 1.
+        reproducible_noise: Whether the noise key was supplied, so that its holder can subtract the noise.
+        job_digest: Digest of what the parties agreed on.
+        folder: Path of the run folder.
     """
 
     id: str
@@ -147,10 +147,10 @@ class TaskInfo(FrozenModel):
     """Prediction task of a run.
 
     Attributes:
-        kind: binary, multiclass or regression.
-        classes: names of the classes; none for regression.
-        positive_share: share of positive training rows of a binary task.
-        positive: code of the positive class of a binary task.
+        kind: Binary, multiclass or regression.
+        classes: Names of the classes; none for regression.
+        positive_share: Share of positive training rows of a binary task.
+        positive: Code of the positive class of a binary task.
     """
 
     kind: TaskKind
@@ -177,15 +177,15 @@ class PartyInfo(FrozenModel):
     """One party: its columns, its part of the model, and the traffic on its link.
 
     Attributes:
-        name: name in the job.
-        role: active or passive.
-        rows_own: rows of its own table, before alignment.
-        numeric: number of numeric inputs after encoding; `None` where the party ran elsewhere.
-        categorical: number of categorical inputs after encoding, of which the quantiles of a number are one; `None`
+        name: Name in the job.
+        role: Active or passive.
+        rows_own: Rows of its own table, before alignment.
+        numeric: Number of numeric inputs after encoding; `None` where the party ran elsewhere.
+        categorical: Number of categorical inputs after encoding, of which the quantiles of a number are one; `None`
             where the party ran elsewhere.
-        width: width of its embedding; `None` where it has none.
-        parameters: number of model parameters; `None` where the party ran elsewhere.
-        released_once: whether it sent each row's embedding a single time, before the epochs that use it.
+        width: Width of its embedding; `None` where it has none.
+        parameters: Number of model parameters; `None` where the party ran elsewhere.
+        released_once: Whether it sent each row's embedding a single time, before the epochs that use it.
         bytes_sent: bytes sent over all starts of the run.
         bytes_received: bytes received over all starts of the run.
         traffic: bytes of tensors sent and received by kind of message, over all starts of the run.
@@ -208,13 +208,13 @@ class EpochResult(FrozenModel):
     """One epoch of one run.
 
     Attributes:
-        run: label of the run.
-        epoch: number from 1.
-        loss: mean training loss.
-        seconds: wall-clock time.
-        rows_per_second: training rows per second.
-        metrics: metrics on held-out rows.
-        leak: leak of this epoch by `party/message/attack`.
+        run: Label of the run.
+        epoch: Number from 1.
+        loss: Mean training loss.
+        seconds: Wall-clock time.
+        rows_per_second: Training rows per second.
+        metrics: Metrics on held-out rows.
+        leak: Leak of this epoch by `party/message/attack`.
     """
 
     run: str

@@ -126,7 +126,7 @@ def score_file(path: Path, task: Task, ids: pa.DataType, parties: Sequence[str])
         parties: As in `ScoreWriter`.
 
     Raises:
-        ConfigError: the name ends in neither .parquet nor .csv, or its folder does not exist.
+        ConfigError: The name ends in neither .parquet nor .csv, or its folder does not exist.
     """
     check_scores_path(path)
     partial = path.with_name(f"{path.name}.partial")
@@ -148,7 +148,7 @@ def check_scores_path(path: Path) -> None:
     """Raise unless predictions can be written to a path.
 
     Raises:
-        ConfigError: the name ends in neither .parquet nor .csv, or its folder does not exist.
+        ConfigError: The name ends in neither .parquet nor .csv, or its folder does not exist.
     """
     if path.suffix not in (PARQUET, CSV):
         raise ConfigError.expected(f"a name that ends in {PARQUET} or {CSV} for the predictions", path.name)

@@ -19,16 +19,16 @@ class Summary(Document):
     """Results of a run without its audit.
 
     Attributes:
-        run: settings and schedule of the run.
-        task: prediction task.
-        data: the common rows and their split.
-        parties: all parties in the job's order.
-        utility: held-out metrics of this run and its references.
-        quality: ranking, calibration and errors of this run's model.
-        departures: held-out metrics while parties are absent.
-        protections: result of each protection.
-        ledger: formal privacy cost.
-        alternatives: totals of the ledger of each alternative, in words, by name.
+        run: Settings and schedule of the run.
+        task: Prediction task.
+        data: The common rows and their split.
+        parties: All parties in the job's order.
+        utility: Held-out metrics of this run and its references.
+        quality: Ranking, calibration and errors of this run's model.
+        departures: Held-out metrics while parties are absent.
+        protections: Result of each protection.
+        ledger: Formal privacy cost.
+        alternatives: Totals of the ledger of each alternative, in words, by name.
     """
 
     run: RunInfo

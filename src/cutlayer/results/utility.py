@@ -16,12 +16,12 @@ class ModelUtility(FrozenModel):
     """One model on the reported held-out rows.
 
     Attributes:
-        run_kind: how its training differs from the job.
-        parties: the parties that the kind is about, as in `RunId`.
-        protection: name of the protection alone.
-        metrics: metrics by name.
-        low: lower bound of the headline metric (95 % bootstrap).
-        high: upper bound of it.
+        run_kind: How its training differs from the job.
+        parties: The parties that the kind is about, as in `RunId`.
+        protection: Name of the protection alone.
+        metrics: Metrics by name.
+        low: Lower bound of the headline metric (95 % bootstrap).
+        high: Upper bound of it.
     """
 
     run_kind: RunKind
@@ -73,9 +73,9 @@ class UtilityResult(FrozenModel):
     """This run and its references.
 
     Attributes:
-        metric: name of the headline metric.
-        higher_is_better: direction of that metric.
-        rows: this run, the runs it is compared with, then the references.
+        metric: Name of the headline metric.
+        higher_is_better: Direction of that metric.
+        rows: This run, the runs it is compared with, then the references.
     """
 
     metric: str

@@ -91,8 +91,8 @@ class AlignedRows:
         """Read, encode and align all rows.
 
         Raises:
-            DataError: a table cannot be used; see `NewRows`. An id repeats.
-            AlignmentError: the ids are not of one kind, the tables differ in length where row numbers are the ids, or
+            DataError: A table cannot be used; see `NewRows`. An id repeats.
+            AlignmentError: The ids are not of one kind, the tables differ in length where row numbers are the ids, or
                 a table has no row of the first.
         """
         counts = {name: self._write(name) for name in self._tables}
@@ -169,7 +169,7 @@ class AlignedRows:
         """The rows of a bucket of a party, by their digests.
 
         Raises:
-            DataError: an id repeats.
+            DataError: An id repeats.
         """
         records = self._by_id[name].take(bucket)
         records = records[np.argsort(records["digest"], kind="stable")]

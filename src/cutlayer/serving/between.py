@@ -66,8 +66,8 @@ class PredictionSide:
             limits: Bounds on the numbers that it sends and accepts.
 
         Raises:
-            RunFolderError: the folder does not have the part of a finished run.
-            DataError: the table cannot be used.
+            RunFolderError: The folder does not have the part of a finished run.
+            DataError: The table cannot be used.
         """
         model = PartyModel.load(job, folder, party)
         features = FeaturesConfig(include="none") if model.encoder is None else None
@@ -117,8 +117,8 @@ def answer(side: PredictionSide, serving: Serving, port: Port) -> Generator[Port
         port: Port to the active party.
 
     Raises:
-        ConfigError, BudgetExceeded: no prediction is left; nothing is sent then.
-        ProtocolError: the active party has a part of another training, or asks for anything but the next batch.
+        ConfigError, BudgetExceeded: No prediction is left; nothing is sent then.
+        ProtocolError: The active party has a part of another training, or asks for anything but the next batch.
     """
     serving.check()
     aligned = yield from agree_passive(side.job, side.table, port, Saved(), side.limits, side.alignment)
@@ -153,7 +153,7 @@ def ask(
         absent: Passive parties without which the rows are predicted.
 
     Raises:
-        ProtocolError: a passive party has a part of another training, or sends anything but the embeddings asked for.
+        ProtocolError: A passive party has a part of another training, or sends anything but the embeddings asked for.
     """
     top, widths = _top(side), side.model.record.widths
     aligned = yield from agree_active(side.job, side.table, side.name, ports, [], side.limits, side.alignment)
@@ -206,7 +206,7 @@ def _compare_trainings(
     """Compare the training that each party's part is of: parts of different ones give numbers without a meaning.
 
     Raises:
-        ProtocolError: another training, or another width than in it.
+        ProtocolError: Another training, or another width than in it.
     """
     training = side.model.record.training
     for port in ports:

@@ -130,7 +130,7 @@ class ExportedPart:
         """Task of the top model.
 
         Raises:
-            RunFolderError: this is the part of a passive party, which does not know it.
+            RunFolderError: This is the part of a passive party, which does not know it.
         """
         if self.architecture.top is None:
             raise RunFolderError.expected("the part of the active party", f"that of {self.architecture.party}")
@@ -148,8 +148,8 @@ def export_part(job: Job, model: PartyModel, out: Path, *, onnx: bool = False) -
             `embedding/PARTY`; a top model reads these and gives `logits`.
 
     Raises:
-        RunFolderError: the folder holds other files, or cannot be made.
-        ConfigError: a model has no ONNX form, or the extra `onnx` is not installed; nothing was written.
+        RunFolderError: The folder holds other files, or cannot be made.
+        ConfigError: A model has no ONNX form, or the extra `onnx` is not installed; nothing was written.
     """
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise RunFolderError.expected(f"a new or empty folder at {out}", "other files", "choose another one")
@@ -189,9 +189,9 @@ def load_part(folder: Path) -> ExportedPart:
     """Load what `export_part` wrote, from weights, encoder and architecture alone.
 
     Raises:
-        RunFolderError: a file is missing or damaged, or they do not fit together.
-        ConfigError: a user's model that was not allowed.
-        DataError: the encoder is damaged.
+        RunFolderError: A file is missing or damaged, or they do not fit together.
+        ConfigError: A user's model that was not allowed.
+        DataError: The encoder is damaged.
     """
     architecture = Architecture.read(folder / ARCHITECTURE)
     try:

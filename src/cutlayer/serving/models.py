@@ -47,9 +47,9 @@ class PartyModel:
             party: Name of the party.
 
         Raises:
-            RunFolderError: the folder does not have this party's part of a finished run.
-            CheckpointError: the weights are missing, damaged, or of another job.
-            ConfigError: a user's model that was not allowed.
+            RunFolderError: The folder does not have this party's part of a finished run.
+            CheckpointError: The weights are missing, damaged, or of another job.
+            ConfigError: A user's model that was not allowed.
         """
         record, state = _record(folder, party), checkpoint_of(job, folder, party)
         with torch.random.fork_rng(devices=[]):  # the initial weights are drawn, then replaced
@@ -61,7 +61,7 @@ class PartyModel:
         """Task of the top model.
 
         Raises:
-            RunFolderError: this is the part of a passive party, which does not know it.
+            RunFolderError: This is the part of a passive party, which does not know it.
         """
         if self.record.task is None:
             raise RunFolderError.expected("the part of the active party", f"that of {self.record.party}")
@@ -128,7 +128,7 @@ class Models:
         """Load the trained models and fitted encoders of all parties from a run folder.
 
         Raises:
-            RunFolderError: the folder does not have the parts of all parties.
+            RunFolderError: The folder does not have the parts of all parties.
         """
         parts = {name: PartyModel.load(job, folder, name) for name in job.parties}
         active = parts[job.active]

@@ -45,7 +45,7 @@ class NewRows:
         encoder: Encoder of the training; `None` of a party without features, whose ids alone count.
 
     Raises:
-        DataError: the file cannot be read, or lacks the id column or a column that was trained on.
+        DataError: The file cannot be read, or lacks the id column or a column that was trained on.
     """
 
     def __init__(self, party: str, table: object, ids: IdConfig | None, encoder: Encoder | None) -> None:
@@ -78,7 +78,7 @@ class NewRows:
             size: Maximum number of rows of a piece.
 
         Raises:
-            DataError: an id is missing, or repeats within the piece; a column is not of the type that was trained on,
+            DataError: An id is missing, or repeats within the piece; a column is not of the type that was trained on,
                 or has missing values where these are refused; or there is no row.
         """
         categories = [encoder.name for encoder in self._encoder.categories if encoder.kind == "category"]

@@ -20,7 +20,7 @@ def check_onnx() -> None:
     """Refuse without the packages that ONNX needs.
 
     Raises:
-        ConfigError: the extra `onnx` is not installed.
+        ConfigError: The extra `onnx` is not installed.
     """
     missing = [name for name in ("onnx", "onnxscript") if find_spec(name) is None]
     if missing:
@@ -34,13 +34,13 @@ def onnx_bytes(program: torch.export.ExportedProgram, model: str, inputs: Sequen
     the exporter adds to every node, are taken out.
 
     Args:
-        program: the program.
-        model: name of the model, for messages.
-        inputs: name of each tensor that it reads, in their order.
-        output: name of what it returns. No name may be that of a weight or an inner tensor; those have no slash.
+        program: The program.
+        model: Name of the model, for messages.
+        inputs: Name of each tensor that it reads, in their order.
+        output: Name of what it returns. No name may be that of a weight or an inner tensor; those have no slash.
 
     Raises:
-        ConfigError: an operation has no form in ONNX, or the weights are larger than the format allows (2 GB).
+        ConfigError: An operation has no form in ONNX, or the weights are larger than the format allows (2 GB).
     """
     import onnx
 

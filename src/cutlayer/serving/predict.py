@@ -80,7 +80,7 @@ def predict(job: Job, folder: RunFolder, out: Path, request: Request) -> Predict
         request: What to predict.
 
     Raises:
-        CutlayerError: bad input, or a party has no prediction left; nothing is written then, and as long as the rows
+        CutlayerError: Bad input, or a party has no prediction left; nothing is written then, and as long as the rows
             are being read, nothing is released.
     """
     check_scores_path(out)
@@ -133,8 +133,8 @@ def _tables(
     """The tables of the parties that answer; that of the active party is the first, if it has one.
 
     Raises:
-        ConfigError: a table of an unknown or absent party.
-        DataError: a party has features, and no table.
+        ConfigError: A table of an unknown or absent party.
+        DataError: A party has features, and no table.
     """
     tables = request.tables
     for name in tables:

@@ -52,7 +52,7 @@ class OpenPrediction:
             What the active party receives, float32 (n, width).
 
         Raises:
-            ProtocolError: rows in another order: one of them might be released twice, and counted once.
+            ProtocolError: Rows in another order: one of them might be released twice, and counted once.
         """
         if len(rows):
             if int(rows[0]) < self._next or not bool((rows[1:] > rows[:-1]).all()):
@@ -111,8 +111,8 @@ class Serving:
         """Raise if no prediction is left.
 
         Raises:
-            ConfigError: the party's releases are counted and none was planned for predictions.
-            BudgetExceeded: all planned predictions have been made.
+            ConfigError: The party's releases are counted and none was planned for predictions.
+            BudgetExceeded: All planned predictions have been made.
         """
         if not self.counted:
             return
@@ -137,8 +137,8 @@ class Serving:
         """Count a prediction, whose rows are released batch by batch while the context is open.
 
         Raises:
-            ConfigError, BudgetExceeded: as `check`; nothing is released then.
-            RunFolderError: another process makes a prediction at this moment.
+            ConfigError, BudgetExceeded: As `check`; nothing is released then.
+            RunFolderError: Another process makes a prediction at this moment.
         """
         with self._alone():
             self.check()
@@ -159,7 +159,7 @@ class Serving:
             What the active party receives, float32 (rows, width).
 
         Raises:
-            ConfigError, BudgetExceeded, RunFolderError: as `prediction`.
+            ConfigError, BudgetExceeded, RunFolderError: As `prediction`.
         """
         with self.prediction() as prediction:
             return prediction.release(embed, torch.arange(rows))
@@ -184,7 +184,7 @@ def servings(job: Job, folder: RunFolder, widths: Mapping[str, int], supplied: b
         supplied: Key as in `Serving`.
 
     Raises:
-        ConfigError, BudgetExceeded: one of the parties has no prediction left; nothing is released by any.
+        ConfigError, BudgetExceeded: One of the parties has no prediction left; nothing is released by any.
     """
     parties = {name: Serving(job, folder, name, width, supplied) for name, width in widths.items()}
     for serving in parties.values():
@@ -196,8 +196,8 @@ def run_noise_key(folder: RunFolder, party: str, supplied: bytes | None) -> byte
     """The key of a party's noise in a run.
 
     Raises:
-        ConfigError: the run was made with a supplied key, and none is supplied now.
-        CheckpointError: another key is supplied.
+        ConfigError: The run was made with a supplied key, and none is supplied now.
+        CheckpointError: Another key is supplied.
     """
     path = noise_key_path(folder.path, party)
     if supplied is not None:

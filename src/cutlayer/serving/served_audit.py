@@ -55,8 +55,8 @@ def audit_served(folder: RunFolder, job: Job) -> ServedAudit:
         job: The job with the attacks to run.
 
     Raises:
-        RunFolderError: nothing that was served is recorded here.
-        DataError: a sample is damaged.
+        RunFolderError: Nothing that was served is recorded here.
+        DataError: A sample is damaged.
     """
     features, labels, rows = AttackAudit[FeatureResult](), list[RunAudit](), dict[str, int]()
     for party in job.passives:
@@ -156,7 +156,7 @@ def _labels(trained: TrainedParty, sample: Served) -> tuple[npt.NDArray[np.int64
     """Indices of the rows whose labels are known, and these labels.
 
     Raises:
-        DataError: the table cannot be read, or has other classes than the training.
+        DataError: The table cannot be read, or has other classes than the training.
     """
     job, active = trained.job, trained.job.active
     party, task = job.parties[active], trained.model.task

@@ -78,8 +78,8 @@ class AllRuns:
         """Count the run, once; on disk when this returns.
 
         Raises:
-            BudgetExceeded: all runs together would cost more than the budget of all runs.
-            CheckpointError: the ledger is damaged, or an older copy is in its place.
+            BudgetExceeded: All runs together would cost more than the budget of all runs.
+            CheckpointError: The ledger is damaged, or an older copy is in its place.
         """
         if not self._charged and self._digests is not None:
             planned = self._planned()
@@ -93,8 +93,8 @@ class AllRuns:
             digests: Digests of the ids of the common rows, uint8 (n, 16).
 
         Raises:
-            BudgetExceeded: the party has a budget of all runs, which a split without a guarantee exceeds.
-            CheckpointError: the ledger is damaged, or an older copy is in its place.
+            BudgetExceeded: The party has a budget of all runs, which a split without a guarantee exceeds.
+            CheckpointError: The ledger is damaged, or an older copy is in its place.
         """
         entries = planned_entries(self.job, self.name, self.chain)
         ledger = Ledger(tuple(entry for entry in entries if entry.protection == SPLIT))
@@ -212,7 +212,7 @@ def check_all_runs(name: str, lines: Sequence[RunLine], budget: BudgetConfig | N
         budget: The party's budget.
 
     Raises:
-        BudgetExceeded: they do, or one of them has no guarantee.
+        BudgetExceeded: They do, or one of them has no guarantee.
     """
     if budget is None or budget.over != ALL_RUNS:
         return
@@ -263,8 +263,8 @@ def forecast_all_runs(job: Job, name: str, folder: Path, table: PartyTable, posi
         positions: Row numbers in it of the common rows, in the common order, int64 (m,).
 
     Raises:
-        BudgetExceeded: they cost more than the budget of all runs.
-        DataError: the labels do not fit the task.
+        BudgetExceeded: They cost more than the budget of all runs.
+        DataError: The labels do not fit the task.
     """
     digests = gathered(table.digests, positions)
     words, chain = row_words(digests), chain_of(job, name)

@@ -49,7 +49,7 @@ def alternative_job(job: Job, name: str) -> Job:
     """The job with the protections of one of its alternatives.
 
     Raises:
-        ConfigError: the alternative names a party that the job does not have.
+        ConfigError: The alternative names a party that the job does not have.
     """
     parties = dict(job.parties)
     for party, other in job.alternatives[name].items():

@@ -41,10 +41,10 @@ def with_references(
     """The result with the headline metric of other models without the same parties.
 
     Args:
-        departures: this run's result.
-        undefended: result of the undefended baseline, if it was trained.
-        references: held-out metrics of all references; the retrained and fine-tuned ones are used.
-        metric: name of the headline metric.
+        departures: This run's result.
+        undefended: Result of the undefended baseline, if it was trained.
+        references: Held-out metrics of all references; the retrained and fine-tuned ones are used.
+        metric: Name of the headline metric.
     """
     values: dict[tuple[RunKind, Names], float | None] = {}
     for row in undefended.rows if undefended else ():

@@ -59,12 +59,12 @@ def finetune_top(run: Run, absent: Collection[str], *, epochs: int = EPOCHS) -> 
     the candidates; else it ends with the last epoch. Test rows decide nothing.
 
     Args:
-        run: the finished run.
-        absent: passive parties that have left.
-        epochs: number of epochs, 1 or more.
+        run: The finished run.
+        absent: Passive parties that have left.
+        epochs: Number of epochs, 1 or more.
 
     Raises:
-        ConfigError: an unknown party, no party left with features, or no epoch.
+        ConfigError: An unknown party, no party left with features, or no epoch.
 
     Reference: Sun, Du et al. 2023 (arXiv 2303.18178), which starts from the model trained with party-wise dropout.
     """
@@ -154,7 +154,7 @@ def checked_absent(absent: Collection[str], embedding: Sequence[str], active: st
         epochs: Number of epochs of the fine-tuning.
 
     Raises:
-        ConfigError: a party that cannot be absent, nobody left with features, or no epoch.
+        ConfigError: A party that cannot be absent, nobody left with features, or no epoch.
     """
     passives = [name for name in embedding if name != active]
     if isinstance(absent, str):

@@ -44,7 +44,7 @@ class RunFolder:
         """Create the folder, or open it to resume its run.
 
         Raises:
-            RunFolderError: the folder exists although `resume` is false, or does not although it is true.
+            RunFolderError: The folder exists although `resume` is false, or does not although it is true.
         """
         exists = (path / _JOB).exists()
         if resume and not exists:
@@ -69,8 +69,8 @@ class RunFolder:
         It stays too if a part of a large alignment is done.
 
         Raises:
-            RunFolderError: an error of `create`.
-            CheckpointError: the run to resume is of another job.
+            RunFolderError: An error of `create`.
+            CheckpointError: The run to resume is of another job.
         """
         created = [folder for folder in (path, *path.parents) if not folder.exists()]
         folder = cls.create(path, resume=resume)
@@ -103,7 +103,7 @@ class RunFolder:
             holder: Activity of this process, for the error in another process.
 
         Raises:
-            RunFolderError: another process holds the folder.
+            RunFolderError: Another process holds the folder.
         """
         with locked(self.path / _LOCK, holder):
             yield
@@ -143,7 +143,7 @@ class RunFolder:
         """Write the job; a resumed run must have the same job.
 
         Raises:
-            CheckpointError: the folder holds a run of another job.
+            CheckpointError: The folder holds a run of another job.
         """
         path, text = self.path / _JOB, dump_job(job)
         if path.exists():
@@ -157,7 +157,7 @@ class RunFolder:
         """Open the folder of an existing run.
 
         Raises:
-            RunFolderError: there is no run.
+            RunFolderError: There is no run.
         """
         if not (path / _JOB).exists():
             near = did_you_mean(path.name, [run.parent.name for run in path.parent.glob(f"*/{_JOB}")])
@@ -169,7 +169,7 @@ class RunFolder:
         """The summary of the run.
 
         Raises:
-            RunFolderError: the run has not ended, is the part of a passive party, or its file is damaged.
+            RunFolderError: The run has not ended, is the part of a passive party, or its file is damaged.
         """
         path = self.path / _SUMMARY
         if path.exists():
@@ -185,7 +185,7 @@ class RunFolder:
         """The last audit of the run.
 
         Raises:
-            RunFolderError: the run has not ended, or its file is damaged.
+            RunFolderError: The run has not ended, or its file is damaged.
         """
         return self.audit_of(RunKind.THIS_RUN)
 
@@ -193,7 +193,7 @@ class RunFolder:
         """The last audit of the run, which holds the attacks on the run of this label.
 
         Raises:
-            RunFolderError: the run has not ended, or its file is damaged.
+            RunFolderError: The run has not ended, or its file is damaged.
         """
         path = self.path / _AUDIT
         audit = Audit.read(path)
@@ -219,7 +219,7 @@ class RunFolder:
         """Read a JSON file of this run.
 
         Raises:
-            RunFolderError: it is missing or damaged.
+            RunFolderError: It is missing or damaged.
         """
         try:
             return json.loads((self.path / name).read_bytes())
@@ -236,7 +236,7 @@ class RunFolder:
         """Records of all epochs so far.
 
         Raises:
-            RunFolderError: a line is damaged.
+            RunFolderError: A line is damaged.
         """
         return [self._epoch(number, line) for number, line in enumerate(self._history_lines(), start=1)]
 
@@ -259,7 +259,7 @@ class RunFolder:
             label: Label of the run; it may come from a folder of another user.
 
         Raises:
-            RunFolderError: the label would lead out of the folder.
+            RunFolderError: The label would lead out of the folder.
         """
         if label == RunKind.THIS_RUN:
             return self
@@ -285,7 +285,7 @@ class RunFolder:
         """The record in a line of the history.
 
         Raises:
-            RunFolderError: the line is damaged.
+            RunFolderError: The line is damaged.
         """
         try:
             epoch = unseal(line)

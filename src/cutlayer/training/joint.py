@@ -93,7 +93,7 @@ def fit(
         Number of epochs that the final weights were trained for.
 
     Raises:
-        ConfigError: the model has no parameters.
+        ConfigError: The model has no parameters.
     """
     built = build_optimizer(optimizer, list(model.parameters()))
     if built is None:

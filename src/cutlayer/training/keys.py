@@ -21,7 +21,7 @@ def load_or_make(path: Path) -> bytes:
     """Read a 32-byte key, or generate it from the operating system's randomness with mode 0600.
 
     Raises:
-        ConfigError: the file holds something else.
+        ConfigError: The file holds something else.
     """
     if path.exists():
         return read_key(path)
@@ -44,7 +44,7 @@ def read_key(path: Path) -> bytes:
     """Read a 32-byte key that only its owner can read.
 
     Raises:
-        ConfigError: there is no such file, it holds something else, or other users may read or write it.
+        ConfigError: There is no such file, it holds something else, or other users may read or write it.
     """
     try:
         key, mode = path.read_bytes(), path.stat().st_mode
@@ -94,7 +94,7 @@ def starting_keys(run: Path, parties: Iterable[str]) -> dict[str, bytes]:
     """The starting keys of some parties of a run, each 32 bytes, by name.
 
     Raises:
-        ConfigError: one of them is not in the run folder, or is damaged.
+        ConfigError: One of them is not in the run folder, or is damaged.
     """
     return {party: read_key(_start(run, party)) for party in parties}
 
@@ -111,7 +111,7 @@ def check_same_keys(path: Path, keys: tuple[bytes, ...]) -> None:
         keys: Keys of 32 random bytes each.
 
     Raises:
-        CheckpointError: the run was begun with other keys.
+        CheckpointError: The run was begun with other keys.
     """
     fingerprint = blake2b(b"".join(keys), digest_size=16, person=_FINGERPRINT).hexdigest()
     if not path.exists():

@@ -22,8 +22,8 @@ class Recorder(Relay):
 
     Args:
         folder: Folder of the run.
-        active: name of the active party.
-        observer: receives every call as well.
+        active: Name of the active party.
+        observer: Receives every call as well.
     """
 
     def __init__(self, folder: RunFolder, active: str, observer: Observer) -> None:
@@ -47,8 +47,8 @@ def write_truth(folder: Path, truth: Tensor, training: Tensor) -> None:
 
     Args:
         folder: Folder of the active party's transcript.
-        truth: true labels by row of the common order.
-        training: row numbers of the training rows, int64.
+        truth: True labels by row of the common order.
+        training: Row numbers of the training rows, int64.
     """
     make_folder(folder)
     write_tensors(folder / TRUTH, {"truth": truth, "training": training}, {})
@@ -58,7 +58,7 @@ def read_truth(folder: Path) -> tuple[Tensor, Tensor]:
     """True labels by row, and the row numbers of the training rows.
 
     Raises:
-        DataError: this run recorded none.
+        DataError: This run recorded none.
     """
     try:
         tensors, _ = read_tensors(folder / TRUTH)

@@ -49,7 +49,7 @@ def reported_ids(folder: RunFolder) -> pa.ChunkedArray:
     """Ids of the rows that the run is measured on, in the common order.
 
     Raises:
-        RunFolderError: the run did not leave its predictions.
+        RunFolderError: The run did not leave its predictions.
     """
     path = predictions_path(folder)
     try:

@@ -140,7 +140,7 @@ def open_table(job: Job, name: str, tables: Mapping[str, Any]) -> PartyTable:
     """A party's rows, from memory or from the file that its part of the job names.
 
     Raises:
-        ConfigError: neither.
+        ConfigError: Neither.
     """
     party: PartyConfig = job.parties[name]
     source = tables.get(name, party.table)

@@ -24,10 +24,10 @@ class Run:
     """Opens the run folder of a finished run; each file is read once, when it is needed.
 
     Args:
-        job: the job as run.
-        folder: the run folder, which is only read.
-        origin: the run that holds the encoded columns, where this one was trained on the columns of another.
-        classes: classes of the task; read from the summary by default.
+        job: The job as run.
+        folder: The run folder, which is only read.
+        origin: The run that holds the encoded columns, where this one was trained on the columns of another.
+        classes: Classes of the task; read from the summary by default.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class Run:
         """The top model, in evaluation mode.
 
         Args:
-            widths: width of every party's embedding, in the job's order.
+            widths: Width of every party's embedding, in the job's order.
         """
         precision = self.job.train.precision
         top = build_top(self.job.model.top, widths, self.task.outputs, may_leave=self.job.passives, precision=precision)
@@ -124,7 +124,7 @@ def checkpoint_of(job: Job, folder: RunFolder, party: str) -> State:
     """Tensors and state of a party at the final epoch of a finished run.
 
     Raises:
-        CheckpointError: missing, damaged, or of another job.
+        CheckpointError: Missing, damaged, or of another job.
     """
     return Checkpoints(folder.path / "checkpoint" / party, party, job.digest()).load_final(best=job.keeps_best)
 

@@ -36,9 +36,9 @@ def check_guarantees(folder: RunFolder, canaries: int = CANARIES) -> list[Guaran
         canaries: Number of made-up rows, 400 or more.
 
     Raises:
-        ConfigError: too few canaries.
-        RunFolderError: the run has not ended.
-        NotApplicable: there is no such guarantee.
+        ConfigError: Too few canaries.
+        RunFolderError: The run has not ended.
+        NotApplicable: There is no such guarantee.
     """
     if canaries < MIN_CANARIES:
         raise ConfigError.expected(f"{MIN_CANARIES} canaries or more", canaries, f"{CANARIES:,} is the default")

@@ -35,7 +35,7 @@ def open_source(data: object, party: str, where: str | None = None) -> Source:
         where: What messages call a file instead of party and path.
 
     Raises:
-        DataError: no such file, not a file, of unknown format, unreadable, or no table at all.
+        DataError: No such file, not a file, of unknown format, unreadable, or no table at all.
     """
     if not isinstance(data, TableConfig):
         memory = f"party {party}"

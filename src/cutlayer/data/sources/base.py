@@ -41,7 +41,7 @@ class Source(ABC):
         """Refuse a column the table does not have.
 
         Raises:
-            DataError: there is no such column; the message suggests a similar name.
+            DataError: There is no such column; the message suggests a similar name.
         """
         if name not in self.names:
             if len(self.names) == 1 and self.is_file and (other := re.search(r"[,;\t|]", self.names[0])):
@@ -60,7 +60,7 @@ class Source(ABC):
             One contiguous chunk per column where it fits; text columns are never `string_view`.
 
         Raises:
-            DataError: the table has no such column or no row, or the file cannot be read.
+            DataError: The table has no such column or no row, or the file cannot be read.
         """
         for name in names:
             self.require(name)
@@ -81,7 +81,7 @@ class Source(ABC):
             Pieces of 1 to `size` rows, together all rows in their order; a CSV file's columns are all text.
 
         Raises:
-            DataError: the table has no such column, or the file cannot be read.
+            DataError: The table has no such column, or the file cannot be read.
         """
         for name in names:
             self.require(name)
@@ -175,7 +175,7 @@ def check_names(where: str, names: Sequence[object]) -> None:
     """Refuse a table in which several columns have one name.
 
     Raises:
-        DataError: some have.
+        DataError: Some have.
     """
     twice = [name for name, count in Counter(names).items() if count > 1 and name != ""]
     if twice:

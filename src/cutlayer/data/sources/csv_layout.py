@@ -39,7 +39,7 @@ def detected_delimiter(path: Path) -> str:
         path: CSV file, compressed or not.
 
     Raises:
-        OSError: it cannot be read.
+        OSError: It cannot be read.
     """
     with pa.input_stream(str(path)) as stream:
         head = stream.read(_HEAD)

@@ -39,7 +39,7 @@ def as_table(data: object, where: str) -> pa.Table:
         where: Whose table, for messages.
 
     Raises:
-        DataError: it is none of these, or a column mixes types.
+        DataError: It is none of these, or a column mixes types.
     """
     if isinstance(data, pa.Table):
         return data

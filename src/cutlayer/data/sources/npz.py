@@ -31,7 +31,7 @@ class NpzSource(FileSource):
         """Names of the columns that `config.arrays` makes of the archive.
 
         Raises:
-            DataError: it is no archive, or does not hold an array that `config.arrays` names.
+            DataError: It is no archive, or does not hold an array that `config.arrays` names.
         """
         config, where = self.config, self.where
         if not zipfile.is_zipfile(config.path):
@@ -48,7 +48,7 @@ class NpzSource(FileSource):
         """Columns of these names in this order; no other array of the file is opened.
 
         Raises:
-            DataError: an array holds objects, or has another number of axes than 1, 3 or 4; arrays that are joined
+            DataError: An array holds objects, or has another number of axes than 1, 3 or 4; arrays that are joined
                 differ in shape; columns differ in length; the part would halve an odd side.
         """
         where = self.where

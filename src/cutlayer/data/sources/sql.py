@@ -84,7 +84,7 @@ class SqlSource(FileSource):
         """Run the query.
 
         Raises:
-            _Failed: the database cannot be reached, or refuses the query.
+            _Failed: The database cannot be reached, or refuses the query.
         """
         try:
             import sqlalchemy

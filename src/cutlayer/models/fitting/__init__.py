@@ -68,8 +68,8 @@ def fit_bottom(raw: Mapping[str, Any] | None, bottom: BottomModel, columns: Colu
         Loss of every epoch, in the unit of the fit.
 
     Raises:
-        ConfigError: unknown kind or key, or columns or a bottom model that it cannot be used with.
-        Diverged: its loss is not finite.
+        ConfigError: Unknown kind or key, or columns or a bottom model that it cannot be used with.
+        Diverged: Its loss is not finite.
     """
     fit, settings = _section(raw, where)
     try:
@@ -90,7 +90,7 @@ def check_fit(raw: Mapping[str, Any] | None, bottom: Mapping[str, Any], warmup_e
         where: Dotted path of `fit`, for messages.
 
     Raises:
-        ConfigError: unknown kind or key, another kind of bottom model than it needs, or no warm-up epochs where it
+        ConfigError: Unknown kind or key, another kind of bottom model than it needs, or no warm-up epochs where it
             needs them.
     """
     fit, _ = _section(raw, where)

@@ -18,8 +18,8 @@ class AutoencoderFit(DescentConfig):
     """A decoder above the bottom model, thrown away afterwards.
 
     Attributes:
-        hidden: widths of the decoder's layers.
-        buckets: maximum number of classes of a category for the decoder; it reconstructs the code of a wider column
+        hidden: Widths of the decoder's layers.
+        buckets: Maximum number of classes of a category for the decoder; it reconstructs the code of a wider column
             modulo this number.
     """
 
@@ -38,8 +38,8 @@ def fit_autoencoder(settings: AutoencoderFit, bottom: BottomModel, columns: Colu
         Mean loss of every epoch.
 
     Raises:
-        ConfigError: too many columns.
-        Diverged: the loss is not finite.
+        ConfigError: Too many columns.
+        Diverged: The loss is not finite.
     """
     classes = tuple(min(count, settings.buckets) for count in columns.inputs.cardinalities)
     outputs = sum(classes) + columns.inputs.numbers
@@ -61,8 +61,8 @@ def reconstruction_loss(decoded: Tensor, batch: Batch, classes: tuple[int, ...])
 
     Args:
         decoded: (n, d): logits of the classes, column after column, then the numbers.
-        batch: codes and numbers of the same rows.
-        classes: number of classes of each categorical column.
+        batch: Codes and numbers of the same rows.
+        classes: Number of classes of each categorical column.
     """
     codes, numbers = batch
     logits, values = decoded[:, : sum(classes)], decoded[:, sum(classes) :]

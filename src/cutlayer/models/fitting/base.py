@@ -23,10 +23,10 @@ class Columns:
     """One party's own encoded training rows.
 
     Attributes:
-        inputs: their shape.
-        rows: row numbers of the training rows, int64 (t,); no other row may be looked at.
-        gather: reads rows, int64 (n,).
-        gradients: at zeros in place of the embedding, float32 (n, width) by row number; `None` where none were sent.
+        inputs: Their shape.
+        rows: Row numbers of the training rows, int64 (t,); no other row may be looked at.
+        gather: Reads rows, int64 (n,).
+        gradients: At zeros in place of the embedding, float32 (n, width) by row number; `None` where none were sent.
     """
 
     inputs: Inputs
@@ -74,7 +74,7 @@ def descend(
         Mean loss of every epoch.
 
     Raises:
-        Diverged: a loss is not finite.
+        Diverged: A loss is not finite.
     """
     for module in modules:
         module.train()

@@ -17,9 +17,9 @@ class ContrastiveFit(DescentConfig):
     """SCARF's settings, with its defaults but for the schedule.
 
     Attributes:
-        corruption: share of a row's columns that are replaced.
+        corruption: Share of a row's columns that are replaced.
         temperature: Temperature of the softmax over the batch.
-        head: width of both layers of the head, thrown away afterwards.
+        head: Width of both layers of the head, thrown away afterwards.
     """
 
     kind: Literal["contrastive"] = "contrastive"
@@ -38,7 +38,7 @@ def fit_contrastive(settings: ContrastiveFit, bottom: BottomModel, columns: Colu
         Mean loss of every epoch, in nats; chance is the logarithm of the rows in a batch.
 
     Raises:
-        Diverged: the loss is not finite.
+        Diverged: The loss is not finite.
 
     Reference: Bahri, Jiang, Tay and Metzler 2022, SCARF: self-supervised contrastive learning using random feature
     corruption (arXiv 2106.15147), algorithm 1.

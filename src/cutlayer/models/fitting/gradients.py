@@ -34,8 +34,8 @@ def fit_gradients(settings: GradientsFit, bottom: BottomModel, columns: Columns)
         Mean squared error of every epoch; 1 is that of predicting zeros.
 
     Raises:
-        ConfigError: there are no gradients, or all are zero.
-        Diverged: the loss is not finite.
+        ConfigError: There are no gradients, or all are zero.
+        Diverged: The loss is not finite.
 
     Reference: Friedman 2001, Greedy function approximation: a gradient boosting machine, Annals of Statistics 29, for
     the step; that it is taken across the cut before a single private release is this project's.

@@ -36,7 +36,7 @@ def fit_pca(_settings: PcaFit, bottom: BottomModel, columns: Columns) -> tuple[f
         The share of the variance that is lost.
 
     Raises:
-        ConfigError: another kind of bottom model, more components than columns or rows, or too many columns.
+        ConfigError: Another kind of bottom model, more components than columns or rows, or too many columns.
     """
     if not isinstance(bottom, LinearBottom):
         raise ConfigError.expected("a bottom model of kind linear for fit pca", type(bottom).__name__)

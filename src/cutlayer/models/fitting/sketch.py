@@ -23,7 +23,7 @@ class SketchFit(FrozenModel):
     """A random sketch; the bottom model must be `linear`.
 
     Attributes:
-        min_count: number of training rows from which a category has a vector of its own.
+        min_count: Number of training rows from which a category has a vector of its own.
     """
 
     kind: Literal["sketch"] = "sketch"
@@ -50,7 +50,7 @@ def fit_sketch(settings: SketchFit, bottom: BottomModel, columns: Columns) -> tu
         Nothing: there is no loss.
 
     Raises:
-        ConfigError: another kind of bottom model, or columns that are all constant.
+        ConfigError: Another kind of bottom model, or columns that are all constant.
 
     Reference: Weinberger et al. 2009, Feature hashing for large scale multitask learning (arXiv 0902.2206), for sums of
     random vectors as a stand-in for one-hot columns; Dasgupta 2000, Experiments with random projection, for the turn.
@@ -131,7 +131,7 @@ def _moments(bottom: LinearBottom, columns: Columns) -> tuple[Tensor, Tensor]:
     """Mean of each column of the embedding, float32 (width,), and its root mean square about the mean, of all columns.
 
     Raises:
-        ConfigError: the embedding is constant.
+        ConfigError: The embedding is constant.
     """
     with torch.no_grad():
         parts = [bottom(*batch).double() for batch in _batches(columns)]

@@ -34,8 +34,8 @@ def build_card(path: Path) -> PrivacyCard:
     """Put together the card of a run folder.
 
     Raises:
-        RunFolderError: the run has not ended, or this is the folder of a passive party, which has no report.
-        ConfigError, DataError: a subgroup cannot be computed.
+        RunFolderError: The run has not ended, or this is the folder of a passive party, which has no report.
+        ConfigError, DataError: A subgroup cannot be computed.
     """
     folder = RunFolder.open(path)
     if folder.of_passive:

@@ -38,8 +38,8 @@ def subgroups_of(job: Job, folder: RunFolder) -> tuple[SubgroupUtility, ...]:
     of a column is another organisation, its part of the job, and so its wish, is not.
 
     Raises:
-        ConfigError: the column has too many values, or ids are of several columns.
-        DataError: the table cannot be read, or has no such column.
+        ConfigError: The column has too many values, or ids are of several columns.
+        DataError: The table cannot be read, or has no such column.
     """
     named = [(name, column) for name, party in job.parties.items() for column in party.report.subgroups]
     return tuple(group for party, column in named for group in _groups(job, folder, party, column))

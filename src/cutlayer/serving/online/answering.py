@@ -121,7 +121,7 @@ def log_answers(audit: AuditLog, model: ServedModel, queries: Sequence[Query], o
         outcomes: Their answers; none where nothing was asked of a party.
 
     Raises:
-        OSError: the disk is full; no answer may leave then.
+        OSError: The disk is full; no answer may leave then.
     """
     entries = []
     for query, outcome in zip_longest(queries, outcomes):

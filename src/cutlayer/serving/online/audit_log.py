@@ -44,7 +44,7 @@ class AuditLog:
         """Append a line for each entry: all of them or none.
 
         Raises:
-            OSError: the disk is full; what the lines are about must not leave.
+            OSError: The disk is full; what the lines are about must not leave.
         """
         if self.path is None or not entries:
             return
@@ -74,7 +74,7 @@ def read_log(path: Path) -> Iterator[dict[str, Any]]:
     """The lines of a log.
 
     Raises:
-        DataError: a line is no JSON object.
+        DataError: A line is no JSON object.
     """
     if not path.exists():
         return

@@ -26,7 +26,7 @@ def parsed(kind: type[R], body: bytes) -> R:
         body: JSON.
 
     Raises:
-        Refused: it is not JSON, or not such a request; states what was expected and what was received.
+        Refused: It is not JSON, or not such a request; states what was expected and what was received.
     """
     try:
         return kind.model_validate_json(body)

@@ -52,7 +52,7 @@ class Caller:
         """Count the rows of a request, before anything is asked.
 
         Raises:
-            Refused: the caller's rate or its total is exceeded; nothing is counted then.
+            Refused: The caller's rate or its total is exceeded; nothing is counted then.
         """
         config, now = self.config, self.clock()
         if config.max_rows is not None and self.rows + rows > config.max_rows:
@@ -93,7 +93,7 @@ class Callers:
             origin: Header `Origin`.
 
         Raises:
-            Refused: another name than that of the loopback, or a page of another origin.
+            Refused: Another name than that of the loopback, or a page of another origin.
         """
         if not self.open:
             return
@@ -111,7 +111,7 @@ class Callers:
             key: Header `X-API-Key`, in its place.
 
         Raises:
-            Refused: no key, or an unknown one.
+            Refused: No key, or an unknown one.
         """
         if self.open:
             return self._callers[0]

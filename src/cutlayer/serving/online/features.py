@@ -175,8 +175,8 @@ class FeatureStore:
             by_number: Whether rows are asked for by the ids themselves, too.
 
         Raises:
-            ConfigError: no table is named.
-            DataError: it cannot be read, or lacks what was trained on.
+            ConfigError: No table is named.
+            DataError: It cannot be read, or lacks what was trained on.
         """
         if table is None:
             raise ConfigError.expected(f"a table of {party}", "none", "name it as serve.table in the private file")
@@ -203,7 +203,7 @@ def checked_ids(ids: Tensor, max_rows: int) -> Digests:
     """Digests of ids from a message, as an array.
 
     Raises:
-        ProtocolError: they are not (n, 16), or more than `max_rows`.
+        ProtocolError: They are not (n, 16), or more than `max_rows`.
     """
     if ids.shape[1] != 16 or len(ids) > max_rows:
         raise ProtocolError.expected(f"ids of shape (n, 16), n up to {max_rows:,}", tuple(ids.shape))

@@ -227,7 +227,7 @@ async def _body(request: Request, max_bytes: int) -> bytes:
     """The body, up to a size; more is refused before it is read.
 
     Raises:
-        Refused: the body is larger, or does not come.
+        Refused: The body is larger, or does not come.
     """
     stated = _headers(request.scope).get("content-length", "")
     too_large = Refused(413, f"expected a body of at most {max_bytes:,} bytes, got more")

@@ -75,7 +75,7 @@ async def connect(channel: Any) -> None:
     """Return once a channel of `grpc.aio` has a connection.
 
     Raises:
-        PeerLost: nobody answers at its address.
+        PeerLost: Nobody answers at its address.
     """
     state = channel.get_state(try_to_connect=True)
     while state is not ChannelConnectivity.READY:

@@ -122,7 +122,7 @@ def serve_metrics(address: str | None, metrics: PassiveMetrics) -> Iterator[str]
     """Show a passive party's metrics on the loopback; yields the address, or nothing where none is configured.
 
     Raises:
-        ConfigError: the address is not a loopback one, or is in use.
+        ConfigError: The address is not a loopback one, or is in use.
     """
     if address is None:
         yield ""

@@ -90,9 +90,9 @@ class PassiveService:
         """Serve until it is cancelled.
 
         Raises:
-            TrustError: a certificate is refused, here or there.
-            ProtocolError: the active party refuses this one for good, or something else answers at the address.
-            CutlayerError: a protection was not applied, or the release log cannot be written: nothing was sent.
+            TrustError: A certificate is refused, here or there.
+            ProtocolError: The active party refuses this one for good, or something else answers at the address.
+            CutlayerError: A protection was not applied, or the release log cannot be written: nothing was sent.
         """
         wait = _BACKOFF[0]
         while True:

@@ -113,7 +113,7 @@ class Peer:
         """Take a message of the party.
 
         Raises:
-            ProtocolError: it is no answer, or holds what no honest party sends; the stream must end.
+            ProtocolError: It is no answer, or holds what no honest party sends; the stream must end.
         """
         if (arrived.sender, arrived.receiver, arrived.run) != (self.name, self.me, self.version):
             raise ProtocolError.expected(f"a message from {self.name} of version {self.version}", arrived.run[:40])

@@ -69,7 +69,7 @@ class Peers:
         """Bind the address and accept streams.
 
         Raises:
-            ConfigError: it is not a loopback address although there is no TLS, or cannot be bound.
+            ConfigError: It is not a loopback address although there is no TLS, or cannot be bound.
         """
         split_address(address) if self._security is not None else check_loopback(address)
         self._server = grpc.aio.server(options=[*channel_options(LIMITS), *KEEPALIVE])

@@ -58,7 +58,7 @@ def address_of(trained: TrainedParty, config: ServeConfig) -> str:
     """Where the active party listens for the passive ones.
 
     Raises:
-        ConfigError: neither the private file nor the job states it.
+        ConfigError: Neither the private file nor the job states it.
     """
     address = config.address or trained.job.parties[trained.job.active].address
     if address is None:
@@ -70,7 +70,7 @@ def listens_at(trained: TrainedParty, private: PrivateFile) -> str:
     """Where this active party listens: `serve.address`, else `listen` in place of its address in the job.
 
     Raises:
-        ConfigError: none of them is stated.
+        ConfigError: None of them is stated.
     """
     if private.serve.address is None and private.listen is not None:
         return private.listen
@@ -96,7 +96,7 @@ async def serve_passive(
         trail: Records every message to the other party before it is sent; `None` for none.
 
     Raises:
-        CutlayerError: bad input, or a refusal of the active party.
+        CutlayerError: Bad input, or a refusal of the active party.
     """
     config = private.serve
     address = address_of(trained, config)
@@ -166,7 +166,7 @@ async def serve_active(
         trail: As in `serve_passive`.
 
     Raises:
-        CutlayerError: bad input.
+        CutlayerError: Bad input.
     """
     torch.set_num_threads(1)
     async with active_service(paths, party, private, security, trail) as active:
@@ -330,7 +330,7 @@ def _check_http(config: ServeConfig) -> None:
     """Refuse an HTTP address that others reach without keys or in clear.
 
     Raises:
-        ConfigError: it is off the loopback, and has no callers or no certificate.
+        ConfigError: It is off the loopback, and has no callers or no certificate.
     """
     http = config.http
     host, _, port = http.address.rpartition(":")

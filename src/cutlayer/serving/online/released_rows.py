@@ -41,7 +41,7 @@ class ReleasedRows:
         width: Number of columns of the embedding; 0 where only the ids are counted.
 
     Raises:
-        CheckpointError: the file is of another width, or is no such file.
+        CheckpointError: The file is of another width, or is no such file.
     """
 
     def __init__(self, path: Path | None, width: int) -> None:

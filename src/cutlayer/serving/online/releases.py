@@ -74,7 +74,7 @@ class OnlineReleases:
         passes: Number of passes that have begun; one more than before begins another.
 
     Raises:
-        ConfigError: releases are counted, and fewer were planned for predictions than there are passes.
+        ConfigError: Releases are counted, and fewer were planned for predictions than there are passes.
     """
 
     def __init__(
@@ -216,7 +216,7 @@ class OnlineReleases:
         """Release rows in a pass that has not released them: protect, count and store them.
 
         Raises:
-            BudgetExceeded: the account has no release left; nothing is stored.
+            BudgetExceeded: The account has no release left; nothing is stored.
         """
         batch = self._passes[number]
         if self.counted:
@@ -235,7 +235,7 @@ class OnlineReleases:
         """The pass that rows are released in: the current one, or the next where it cannot be used.
 
         Raises:
-            BudgetExceeded: all planned passes are in use.
+            BudgetExceeded: All planned passes are in use.
         """
         usable = [mine for mine in self._passes if mine >= self._current]
         if usable:

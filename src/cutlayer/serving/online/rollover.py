@@ -59,7 +59,7 @@ class Rollover:
         """Load a run, without a pause of the answers; the passive parties then connect for it.
 
         Raises:
-            Refused: no admin, no such run, or a run that does not fit.
+            Refused: No admin, no such run, or a run that does not fit.
         """
         request = _checked(LoadRequest, body, caller)
         folder, config = self._versions.config.runs, self._versions.config
@@ -82,7 +82,7 @@ class Rollover:
         """Answer all further requests by another version.
 
         Raises:
-            Refused: no admin, no such version, or a party that answers now would not answer then.
+            Refused: No admin, no such version, or a party that answers now would not answer then.
         """
         request = _checked(SwitchRequest, body, caller)
         new = next((b.model for b in self._versions.loaded if b.model.version == request.version), None)
@@ -100,7 +100,7 @@ class Rollover:
         """Forget a version that does not answer.
 
         Raises:
-            Refused: no admin, no such version, or the current one.
+            Refused: No admin, no such version, or the current one.
         """
         request = _checked(SwitchRequest, body, caller)
         try:

@@ -138,7 +138,7 @@ class ServedSample:
         """Write the sample, if it changed.
 
         Raises:
-            OSError: the disk is full.
+            OSError: The disk is full.
         """
         if not self._changed:
             return
@@ -203,7 +203,7 @@ def read_sample(path: Path) -> Served:
     """Read a sample.
 
     Raises:
-        DataError: it is missing or damaged.
+        DataError: It is missing or damaged.
     """
     try:
         tensors, _ = read_tensors(path)

@@ -143,7 +143,7 @@ def digests_of(ids: tuple[str | int, ...], rule: Rule = "strip") -> Digests:
         rule: Normal form of the ids in the tables.
 
     Raises:
-        DataError: an id is empty, repeats, cannot be encoded, or does not fit the rule.
+        DataError: An id is empty, repeats, cannot be encoded, or does not fit the rule.
     """
     texts = [*map(str, ids)]
     joined = "".join(texts)
@@ -168,7 +168,7 @@ def checked_columns(request: PredictRequest) -> Mapping[str, tuple[Any, ...]] | 
     """The columns of a request, as many values of each as ids.
 
     Raises:
-        DataError: another number of values.
+        DataError: Another number of values.
     """
     for name, values in (request.columns or {}).items():
         if len(values) != len(request.ids):

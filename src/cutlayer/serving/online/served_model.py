@@ -54,8 +54,8 @@ class ServedModel:
         described: What answers say about combinations of statuses, by a byte for each party.
 
     Raises:
-        ConfigError: the settings do not fit the model, or a party is unknown.
-        DataError: the party's own table cannot be read.
+        ConfigError: The settings do not fit the model, or a party is unknown.
+        DataError: The party's own table cannot be read.
     """
 
     def __init__(self, trained: TrainedParty, config: ServeConfig) -> None:
@@ -114,7 +114,7 @@ class ServedModel:
             columns: Values by column, as many of each.
 
         Raises:
-            DataError: a column is missing or unknown, or its values are not of the column's kind.
+            DataError: A column is missing or unknown, or its values are not of the column's kind.
         """
         encoder = self.trained.model.encoder
         if encoder is None:
@@ -194,7 +194,7 @@ def _checked_rule(ids: IdConfig | None) -> Rule:
     """The normal form of the ids that callers send.
 
     Raises:
-        ConfigError: ids are of several columns, which a request cannot name.
+        ConfigError: Ids are of several columns, which a request cannot name.
     """
     if ids is None:
         return "strip"

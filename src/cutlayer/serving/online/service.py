@@ -55,7 +55,7 @@ class PredictionService:
             A `PredictAnswer` as plain values.
 
         Raises:
-            Refused: with the HTTP status and the reason.
+            Refused: With the HTTP status and the reason.
         """
         began = time.perf_counter()
         batcher = self.versions.current  # read once: a switch of versions meanwhile does not affect this request

@@ -37,8 +37,8 @@ class TrainedParty:
         """Load the part of a party.
 
         Raises:
-            RunFolderError: there is no finished run, or not this party's part of one.
-            ConfigError: the run has no such party.
+            RunFolderError: There is no finished run, or not this party's part of one.
+            ConfigError: The run has no such party.
         """
         folder = RunFolder.open(path)
         job = load_job(path / "job.yaml")

@@ -48,8 +48,8 @@ class Versions:
         """Load a run; the first one answers at once, others after `switch`.
 
         Raises:
-            ConfigError: its parties are not those of the loaded runs, or the settings do not fit it.
-            CutlayerError: the folder holds no finished run of this party.
+            ConfigError: Its parties are not those of the loaded runs, or the settings do not fit it.
+            CutlayerError: The folder holds no finished run of this party.
         """
         return self.add(ServedModel(TrainedParty.open(path, self.party), self.config))
 
@@ -72,7 +72,7 @@ class Versions:
         """Answer all further requests by a loaded version.
 
         Raises:
-            ConfigError: it is not loaded.
+            ConfigError: It is not loaded.
         """
         if version not in self._batchers:
             raise ConfigError.expected(f"a loaded version ({', '.join(self._batchers)})", ascii(version[:40]))
@@ -82,7 +82,7 @@ class Versions:
         """Forget a version that does not answer; requests under way keep it until they are answered.
 
         Raises:
-            ConfigError: it is not loaded, or is the current one.
+            ConfigError: It is not loaded, or is the current one.
         """
         if version == self._current or version not in self._batchers:
             raise ConfigError.expected("a loaded version that is not the current one", ascii(version[:40]))
