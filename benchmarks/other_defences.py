@@ -18,6 +18,7 @@ from cutlayer.results.leaks import LeakResult
 
 EPOCHS = 6
 NEW_ATTACK, NEW_VARIANT = "co_training", "axis"
+DRAWN = "drawn_labels"
 
 
 @dataclass(frozen=True)
@@ -98,6 +99,8 @@ class ReadParty:
         before: Leak of its gradients to the strongest other attack, with up to 200 known labels.
         now: Leak of its gradients to the strongest attack.
         added: Leak to `co_training`, or to `similarity` by the axis of a class; 0.5 where neither is defined.
+        others: Leak to the strongest attack but `drawn_labels`.
+        drawn: Leak to `drawn_labels`; 0.5 where it is not defined, or another attack reads nearly all.
         embedding: Leak to the strongest attack on embeddings.
         own_columns: Leak of the party's own columns.
         chance: What the whole catalogue reads of permuted labels.
@@ -110,6 +113,8 @@ class ReadParty:
     before: float
     now: float
     added: float
+    others: float
+    drawn: float
     embedding: float
     own_columns: float
     chance: float
@@ -144,6 +149,8 @@ def _read(name: str, seed: int) -> Values:
             max(map(_before, leaks.gradients)),
             leaks.gradient(),
             max(map(_added, leaks.gradients)),
+            leaks.gradient(without=(DRAWN,)),
+            leaks.gradient(alone=(DRAWN,)),
             leaks.embedding,
             leaks.own_columns,
             leaks.chance,

@@ -67,6 +67,8 @@ SETTINGS: Mapping[str, Setting] = {
     "marvell 0.16, past, 2%, batch 64": _past("marvell", MARVELL, 64, 0.02),
     "marvell 0.16, past, 2%, batch 512": _past("marvell", MARVELL, 512, 0.02),
     "iso_noise 25, past, 2%, batch 512": _past("iso_noise", ISO_NOISE, 512, 0.02),
+    "marvell 0.16, past, 24%, batch 512": _past("marvell", MARVELL, 512, 0.24),
+    "iso_noise 25, past, 24%, batch 512": _past("iso_noise", ISO_NOISE, 512, 0.24),
 }
 
 

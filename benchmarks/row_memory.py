@@ -20,7 +20,7 @@ from cutlayer.accounting import Ledger
 from cutlayer.accounting.run_store import RunLine, RunStore, row_words, rows_digest
 from cutlayer.data.large import Arranged
 from cutlayer.data.prepared import checked_labels
-from cutlayer.data.taken import taken
+from cutlayer.data.take_rows import take_rows
 from cutlayer.kernels.randomized_response import randomized_response
 from cutlayer.protections.label_memory import Drawn, LabelMemory
 from cutlayer.row_arrays import chunks_of, computed
@@ -157,7 +157,7 @@ def _ids(rows: int, _: Path) -> Callable[[], object]:
     def pieces() -> Iterator[pa.ChunkedArray]:
         return (pa.chunked_array([np.arange(start, end)]) for start, end in chunks_of(rows))
 
-    return lambda: taken(pieces(), wanted)
+    return lambda: take_rows(pieces(), wanted)
 
 
 PARTS: Mapping[str, Callable[[int, Path], Any]] = {

@@ -1,4 +1,4 @@
-"""What methods without a page of their own do on Adult: `nopeek`, `exploit`, `lira` and `laser`.
+"""What methods without a page of their own do on Adult: `nopeek`, `dp_bottom`, `exploit`, `lira` and `laser`.
 
 Each setting changes one thing of `examples/adult.yaml` without its label DP, seeds 1, 2, ... for the job.
 """
@@ -42,6 +42,10 @@ SETTINGS: Mapping[str, Setting] = {
     "undefended": Setting(features=("inversion", "membership", "lira"), labels=("exploit",)),
     "nopeek 0.1": Setting(privacy={"nopeek": {"alpha": 0.1}}, features=("inversion",)),
     "nopeek 1": Setting(privacy={"nopeek": {"alpha": 1.0}}, features=("inversion",)),
+    "dp_bottom, eps 4": Setting(
+        privacy={"dp_bottom": {"clip": 1.0, "epsilon": 4.0, "delta": 1e-5}},
+        features=("inversion", "membership", "lira"),
+    ),
     "laser": Setting(top={"kind": "laser"}),
 }
 TRAIN: Mapping[str, Any] = {}
@@ -99,7 +103,7 @@ def job_of(setting: Setting, seed: int) -> Job:
 
 
 def _values(job: Job, key_name: str) -> dict[str, float]:
-    """Test AUC with all parties and without `GONE`; leak, R² or AUC of each attack, the highest of its releases."""
+    """Test AUC with all parties and without `GONE`; leak, R² or AUC of each attack, the highest and by release."""
     with scratch_keys(key_name) as (scratch, keys):
         folder: RunFolder = execute(job, scratch / "run", Options(keys), Progress())
         summary, audit = folder.summary, folder.audit
@@ -112,4 +116,7 @@ def _values(job: Job, key_name: str) -> dict[str, float]:
     for result in audit.features:
         what = f"{result.attack}, {result.party}"
         values[what] = max(result.value or 0.0, values.get(what, 0.0))
+        for which in ("first", "last"):
+            if f"the {which} recorded" in result.release:
+                values[f"{result.attack} of the {which} release, {result.party}"] = result.value or 0.0
     return values

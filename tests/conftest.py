@@ -23,6 +23,7 @@ ROOM = 4 << 30
 SLOW = (
     "attacks/test_audit.py",
     "attacks/test_co_training.py",
+    "attacks/test_drawn_labels.py",
     "attacks/test_exact.py",
     "attacks/test_sign_changes.py",
     "audit",

@@ -20,7 +20,7 @@ from cutlayer.data.digest_shares import has_duplicates
 from cutlayer.data.ids import row_digests
 from cutlayer.data.shuffling import permutation
 from cutlayer.data.split import split_rows
-from cutlayer.data.taken import taken
+from cutlayer.data.take_rows import take_rows
 from cutlayer.row_arrays import GrowingRows, chosen, computed, gathered, joined_rows, row_array
 
 
@@ -79,7 +79,7 @@ def test_few_rows_stay_in_memory() -> None:
     rows = GrowingRows()
     for part in (np.arange(3), np.arange(2)):
         rows.add(part)
-    assert not is_mapped(rows.joined())
+    assert not is_mapped(rows.to_array())
     assert not is_mapped(row_array((10, 16), np.uint8))
 
 
@@ -131,9 +131,9 @@ def test_a_column_is_put_into_order_on_disk_as_in_memory(monkeypatch: pytest.Mon
     def pieces() -> Iterator[pa.ChunkedArray]:
         return (pa.chunked_array([values.slice(start, 30)]) for start in range(0, 400, 30))
 
-    on_disk = taken(pieces(), rows)
+    on_disk = take_rows(pieces(), rows)
     monkeypatch.setattr(row_arrays, "CHUNK_ROWS", 1000)
-    assert on_disk.to_pylist() == taken(pieces(), rows).to_pylist() == [f"id {row}" for row in rows.tolist()]
+    assert on_disk.to_pylist() == take_rows(pieces(), rows).to_pylist() == [f"id {row}" for row in rows.tolist()]
 
 
 @pytest.mark.usefixtures("in_files")

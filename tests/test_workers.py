@@ -26,7 +26,7 @@ from cutlayer.kernels.ristretto255 import hash_to_group
 if __name__ == "__main__":
     workers.WORTH = workers.SHARE = 1
     with workers.Workers(2) as pool:
-        pool.each(hash_to_group, np.zeros((4, 16), np.uint8), b"")
+        pool.map(hash_to_group, np.zeros((4, 16), np.uint8), b"")
         print(*pool._pool._processes, flush=True)
         sys.stdin.read()
 """
@@ -46,22 +46,22 @@ def ended(rows: Rows, argument: bytes) -> Rows:
 def test_shares_come_back_in_order_and_errors_as_they_are(small: None) -> None:
     points, scalar = random_points(50), random_scalar()
     with Workers(2) as pool:
-        assert (pool.each(multiply, points, scalar) == multiply(points, scalar)).all()
+        assert (pool.map(multiply, points, scalar) == multiply(points, scalar)).all()
         points[33] = 0
         with pytest.raises(ProtocolError, match="other than the identity"):
-            pool.each(multiply, points, scalar)
+            pool.map(multiply, points, scalar)
         points[33] = points[32]
-        assert len(pool.each(multiply, points, scalar)) == 50, "still usable"
+        assert len(pool.map(multiply, points, scalar)) == 50, "still usable"
 
 
 def test_a_worker_that_is_ended_is_an_error_that_says_so(small: None) -> None:
     with Workers(2) as pool, pytest.raises(CutlayerError, match="a worker process was ended from outside"):
-        pool.each(ended, np.zeros((20, 1), np.uint8), b"")
+        pool.map(ended, np.zeros((20, 1), np.uint8), b"")
 
 
 def test_few_rows_start_no_process() -> None:
     with Workers(2) as pool:
-        pool.each(multiply, random_points(3), random_scalar())
+        pool.map(multiply, random_points(3), random_scalar())
         assert pool._pool is None
 
 

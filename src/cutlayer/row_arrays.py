@@ -50,7 +50,7 @@ class GrowingRows:
     """Joins arrays that come one after the other along the first axis; large ones go to a file as they come."""
 
     def __init__(self) -> None:
-        self._held: list[npt.NDArray[Any]] = []
+        self._parts: list[npt.NDArray[Any]] = []
         self._bytes, self._rows = 0, 0
         self._file: IO[bytes] | None = None
 
@@ -60,26 +60,26 @@ class GrowingRows:
         Raises:
             OSError: the disk has no room for it.
         """
-        self._held.append(part)
+        self._parts.append(part)
         self._bytes += part.nbytes
         self._rows += len(part)
         if self._bytes >= LARGE_BYTES:
             with _named_folder():
                 self._file = self._file or _unnamed_file()
-                for held in self._held:
-                    self._file.write(np.ascontiguousarray(held).data)
+                for array in self._parts:
+                    self._file.write(np.ascontiguousarray(array).data)
             # The last one stays for its type and shape: an array of no rows.
-            self._held, self._bytes = [part[:0]], 0
+            self._parts, self._bytes = [part[:0]], 0
 
-    def joined(self) -> npt.NDArray[Any]:
+    def to_array(self) -> npt.NDArray[Any]:
         """All rows in one array; call it once, after one `add` or more."""
         if self._file is None:
-            return self._held[0] if len(self._held) == 1 else np.concatenate(self._held)
+            return self._parts[0] if len(self._parts) == 1 else np.concatenate(self._parts)
         with _named_folder(), self._file as file:
-            for held in self._held:
-                file.write(np.ascontiguousarray(held).data)
+            for array in self._parts:
+                file.write(np.ascontiguousarray(array).data)
             file.flush()
-            return _mapped(file, (self._rows, *self._held[0].shape[1:]), self._held[0].dtype)
+            return _mapped(file, (self._rows, *self._parts[0].shape[1:]), self._parts[0].dtype)
 
 
 def joined_rows(parts: Iterable[npt.NDArray[Any]]) -> npt.NDArray[Any]:
@@ -97,7 +97,7 @@ def joined_rows(parts: Iterable[npt.NDArray[Any]]) -> npt.NDArray[Any]:
     rows = GrowingRows()
     for part in parts:
         rows.add(part)
-    return rows.joined()
+    return rows.to_array()
 
 
 def gathered(values: npt.NDArray[Any], rows: npt.NDArray[np.int64]) -> npt.NDArray[Any]:

@@ -187,10 +187,10 @@ class Task:
                 "r2": float(metrics.r2_score(truth, predicted)) if len(truth) > 1 else float("nan"),
                 "mae": float(metrics.mean_absolute_error(truth, predicted)),
             }
-        own = predicted[np.arange(len(truth)), truth]
+        chosen = predicted[np.arange(len(truth)), truth]
         return {
             "auc": self._auc(truth, predicted),
-            "log_loss": float(-np.log(np.clip(own, EPSILON, 1 - EPSILON)).mean()),
+            "log_loss": float(-np.log(np.clip(chosen, EPSILON, 1 - EPSILON)).mean()),
             "accuracy": float((truth == predicted.argmax(axis=1)).mean()),
         }
 
@@ -205,7 +205,7 @@ class Task:
         return float(metrics.roc_auc_score(truth, predicted, multi_class="ovr"))
 
     def _evaluate_many(self, truth: npt.NDArray[Any], predicted: npt.NDArray[np.float64]) -> Mapping[str, float]:
-        """The same, of more rows than fit into memory."""
+        """As `evaluate`, of more rows than fit into memory."""
         if self.kind == "regression":
             r2, mae = r2_and_mae(truth, predicted)
             return {"r2": r2, "mae": mae}

@@ -56,9 +56,9 @@ def unsynced_tensors(path: Path, tensors: Mapping[str, Tensor], header: Mapping[
     large = sum(tensor.nbytes for tensor in tensors.values()) >= STREAMED_BYTES
     if large and all(tensor.dtype in _DTYPES for tensor in tensors.values()):
         # Without a copy of the tensors in memory.
-        held = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-        metadata = {**header, KEY: _checksum(held, header)}
-        return UnsyncedFile(path, lambda partial: stream_tensors(partial, held, metadata))
+        contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+        metadata = {**header, KEY: _checksum(contiguous, header)}
+        return UnsyncedFile(path, lambda partial: stream_tensors(partial, contiguous, metadata))
     owned = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
 
     def write(partial: Path) -> None:

@@ -52,7 +52,7 @@ class Workers:
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
 
-    def each(self, work: Callable[[Rows, bytes], Rows], rows: Rows, argument: bytes) -> Rows:
+    def map(self, work: Callable[[Rows, bytes], Rows], rows: Rows, argument: bytes) -> Rows:
         """Apply a function to all rows of an array.
 
         Args:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from studies.adaptive_audit.settings import LABEL_FREE, MORE_STEPS, READINGS, SETTINGS, Reading
+from studies.adaptive_audit.settings import LABEL_FREE, MORE_STEPS, PAST, READINGS, SETTINGS, Reading
 from studies.claims import Claim, Verdict, above, below
 from studies.page import ClaimsTable, Page, Section, Table, table
 from studies.results import UNDEFENDED, Results, TrialResult, Value, formatted, metric
 
 TOLERANCE = 0.02
-"""How far the default audit may read below the outside code, and how much a label-free run may cost or exceed."""
+"""How far the default audit may read below the outside code, and how much a repaired defence may cost or exceed."""
+REPAIRED = (LABEL_FREE, *PAST)
 HIDDEN = 0.55
 """A leak below this counts as hidden, as in the study of distance correlation."""
 
@@ -19,7 +20,7 @@ def adaptive_page(results: Results) -> Page:
     """Claims, then a table for each data set."""
     claims = [_claim(results, group, reading) for group, readings in READINGS.items() for reading in readings]
     for group, settings in SETTINGS.items():
-        claims += _label_free(results, group) if LABEL_FREE in settings else []
+        claims += [claim for name in settings if name in REPAIRED for claim in _repaired(results, group, name)]
         claims.append(_null(results, group))
     claims += [_hidden(results, setting) for setting in SETTINGS[MORE_STEPS] if setting != UNDEFENDED]
     sections = (Section("Claims", (ClaimsTable(tuple(claims)),)), _front(results))
@@ -78,12 +79,12 @@ def _claim(results: Results, group: str, reading: Reading) -> Claim:
     return Claim(text, f"{reading.leak:.3f}", formatted(ours), above(ours, reading.leak - TOLERANCE), own=True)
 
 
-def _label_free(results: Results, group: str) -> list[Claim]:
-    beyond = results.mean((group, LABEL_FREE), excess)
-    lost = results.difference((group, UNDEFENDED), (group, LABEL_FREE), metric)
+def _repaired(results: Results, group: str, setting: str) -> list[Claim]:
+    beyond = results.mean((group, setting), excess)
+    lost = results.difference((group, UNDEFENDED), (group, setting), metric)
     claims = (
-        (f"{group}, label_free: the leak exceeds the own columns by less than {TOLERANCE}", beyond),
-        (f"{group}, label_free: test AUC lost against undefended is below {TOLERANCE}", lost),
+        (f"{group}, {setting}: the leak exceeds the own columns by less than {TOLERANCE}", beyond),
+        (f"{group}, {setting}: test AUC lost against undefended is below {TOLERANCE}", lost),
     )
     return [Claim(text, "–", formatted(value), below(value, TOLERANCE)) for text, value in claims]
 

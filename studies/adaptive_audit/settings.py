@@ -24,19 +24,24 @@ DEFENCES: Mapping[str, Mapping[str, Any]] = {
     UNDEFENDED: {},
     "dcor 0.03, floor 0.05": _DCOR,
     "marvell 0.16, paper": _MARVELL,
-    "marvell 0.16": {"marvell": {"sum_kl": 0.16, "form": "shared"}},
+    "marvell 0.16, shared": {"marvell": {"sum_kl": 0.16, "form": "shared"}},
     "max_norm, paper": _MAX_NORM,
-    "max_norm": {"max_norm": {"form": "once"}},
+    "max_norm, once": {"max_norm": {"form": "once"}},
     "label_dp 1": {"label_dp": {"eps": 1.0}},
     "dcor + marvell, paper": {**_DCOR, **_MARVELL},
     "dimip 0.3": {"dimip": {"lam": 0.3}},
     "label_dp 2 + max_norm, paper": {"label_dp": {"eps": 2.0}, **_MAX_NORM},
     LABEL_FREE: {},
     "dcor 0.005, paper": {"dcor": {"alpha": 0.005, "floor": 0.0, "estimate": "biased"}},
+    "marvell 0.16, past": {"marvell": {"sum_kl": 0.16, "form": "past"}},
+    "max_norm, past": {"max_norm": {"form": "past"}},
+    "iso_noise 5, past": {"iso_noise": {"ratio": 5.0, "form": "past"}},
 }
-_MAIN = (*tuple(DEFENCES)[:7], LABEL_FREE)
+PAST = tuple(DEFENCES)[-3:]
+"""Noise whose scale is that of past batches: the default forms."""
+_MAIN = (*tuple(DEFENCES)[:7], LABEL_FREE, *PAST)
 SETTINGS: Mapping[str, tuple[str, ...]] = {
-    ADULT: tuple(DEFENCES)[:-1],
+    ADULT: (*tuple(DEFENCES)[:11], *PAST),
     CRITEO: _MAIN,
     CREDIT: _MAIN,
     BANK: _MAIN,

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from cutlayer.channel.transcript import Step, read_epochs
 from cutlayer.config import Job
-from cutlayer.data.streams import Stream
+from cutlayer.data.streams import RandomStream
 from cutlayer.kernels.distance_statistics import distance_statistics, largest_distance
 from cutlayer.kernels.row_norms import clip_rows, rows_to_norm
 from cutlayer.protections.embedding_adjust import AdjustConfig, pseudo_labels
@@ -53,7 +53,7 @@ def embedding_values(job: Job, folder: RunFolder, party: str, clip: float) -> Di
             raw: Tensor = bottom(*store.gather(rows))
         return rows_to_norm(raw, clip) if rescale == "sphere" else clip_rows(raw, clip)
 
-    draw = np.random.default_rng([job.train.seed, Stream.DIAGNOSTICS])
+    draw = np.random.default_rng([job.train.seed, RandomStream.DIAGNOSTICS])
     shuffled = draw.permutation(training.numpy())
     sample = EstimateConfig().rows
     batch, estimation = torch.from_numpy(shuffled[:BATCH]), torch.from_numpy(shuffled[-sample:])

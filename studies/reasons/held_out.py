@@ -10,7 +10,7 @@ from torch import Tensor
 from cutlayer.attacks.label.spectral import guess
 from cutlayer.audit.leak import folded
 from cutlayer.config import Job
-from cutlayer.data.streams import Stream
+from cutlayer.data.streams import RandomStream
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.trained import Run
 
@@ -30,7 +30,7 @@ def held_out_values(job: Job, folder: RunFolder) -> dict[str, float]:
     (party,) = job.passives
     bottom, store = run.bottom(party), run.stores[party]
     top = run.top({party: bottom.width})
-    draw = np.random.default_rng([job.train.seed, Stream.DIAGNOSTICS])
+    draw = np.random.default_rng([job.train.seed, RandomStream.DIAGNOSTICS])
     training = torch.from_numpy(draw.permutation(run.training.numpy())[: len(run.reported)])
     values = {}
     for part, rows in (("test", run.reported), ("train", training)):

@@ -211,7 +211,7 @@ def test_auto_takes_what_fits_the_task():
     assert left_out("quick", "regression") == ("strong_probe",)
     whole_run = ["directions", "joint_spectral", "mixture", "off_norm", "mean_length", "message_size", "sign_changes"]
     whole_run += ["bilinear", "aligned_match"]
-    known = ["feature_prior", "co_training", "few_labels", "mean_gradient", "similarity"]
+    known = ["feature_prior", "co_training", "drawn_labels", "few_labels", "mean_gradient", "similarity"]
     assert names_of(resolve("auto", "binary").histories) == whole_run + known
     assert names_of(resolve("auto", "multiclass").histories) == ["few_labels", "mean_gradient", "similarity"]
     assert left_out("auto", "binary") == ()

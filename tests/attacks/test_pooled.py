@@ -16,8 +16,8 @@ from cutlayer.attacks.label.base import Scores, Target
 from cutlayer.attacks.label.history import HistoryView
 from cutlayer.attacks.label.joint_spectral import JointSpectral
 from cutlayer.attacks.label.pooled import pooled
-from cutlayer.audit.history import permuted_leak
 from cutlayer.audit.known_labels import strongest
+from cutlayer.audit.permuted import permuted_leak
 from cutlayer.channel.followed import NO_STEP, FollowedEpoch
 from cutlayer.tasks import Task
 

@@ -11,7 +11,7 @@ import torch
 
 from cutlayer.attacks import resolve
 from cutlayer.attacks.label.base import Scores, Target
-from cutlayer.audit import AttackTarget, Auditor, Leak, Series, leak_interval, leak_of
+from cutlayer.audit import AttackTarget, Auditor, Leak, LeakSeries, leak_interval, leak_of
 from cutlayer.channel.transcript import Step, read_epochs, write_epoch
 from cutlayer.tasks import Task
 from tests.audit.steps import ACTIVE, PASSIVE, step, telling
@@ -116,7 +116,7 @@ def leak(auc: float) -> Leak:
     ],
 )
 def test_the_worst_is_the_farthest_from_chance_and_the_first_of_equals(aucs: list[float], worst: int) -> None:
-    series = Series()
+    series = LeakSeries()
     scores = [Scores(torch.tensor([n]), torch.zeros(1), torch.zeros(1)) for n in range(len(aucs))]
     for epoch, auc in enumerate(aucs):
         series.add(epoch, leak(auc), scores[epoch])

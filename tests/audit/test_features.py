@@ -76,6 +76,7 @@ def test_every_attack_reads_this_run_and_its_undefended_twin(whole: tuple[Job, R
         inverted = [part.release for part in own if part.attack == "inversion"]
         assert inverted[0] == "epoch 2, the last recorded"
         assert re.fullmatch(r"mean of 1\.[1-9] releases", inverted[1])
+        assert inverted[2:] == ["epoch 1, the first recorded"]
         assert f"{TELCO}_1" in {part.column for part in own if part.attack == "attribute"}
         assert [part.rows for part in own if part.attack in ("membership", "lira")] == [62, 62]  # 31 test rows
     value = {part.run: part.value for part in parts if part.attack == "inversion" and "last" in part.release}
@@ -115,18 +116,18 @@ def test_shadow_rows_are_neither_attacked_nor_held_out_for_it(whole: tuple[Job, 
     _, training = read_truth(folder.transcript(ACTIVE))
     assert torch.equal(torch.isin(room.attacked, training), room.member)
     assert int(room.member.sum()) * 2 == len(room.attacked)
-    assert not torch.isin(room.own, room.attacked).any()
+    assert not torch.isin(room.shadow_rows, room.attacked).any()
     view, again = room.view(TELCO), room.view(TELCO)
     assert torch.equal(view.embeddings, again.embeddings)
     assert view.logits is not None
     shadows = room.shadows(TELCO)
     assert shadows.training_rows == len(training)
-    shadow = shadows.train(room.own[:100], 0)(room.attacked)
+    shadow = shadows.train(room.shadow_rows[:100], 0)(room.attacked)
     assert shadow.embeddings.shape == view.embeddings.shape
     assert not torch.equal(shadow.logits, view.logits)
-    other = shadows.train(room.own[1:101], 0)(room.attacked)
+    other = shadows.train(room.shadow_rows[1:101], 0)(room.attacked)
     assert not torch.equal(shadow.logits, other.logits)
-    assert torch.equal(shadows.train(room.own[:100], 0)(room.attacked).logits, shadow.logits)
+    assert torch.equal(shadows.train(room.shadow_rows[:100], 0)(room.attacked).logits, shadow.logits)
     plain = ShadowRoom(Run(job_of({}), folder)).view(TELCO)
     assert (view.embeddings - plain.embeddings).std() == pytest.approx(1.0, rel=0.25)  # 0.5 times 2C, beside the clip
 

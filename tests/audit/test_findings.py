@@ -10,7 +10,8 @@ import pytest
 
 from cutlayer.attacks.knowledge import Need, condition
 from cutlayer.audit import gates_of
-from cutlayer.audit.findings import CHECKS, Context, findings_of
+from cutlayer.audit.checks import Context
+from cutlayer.audit.findings import CHECKS, findings_of
 from cutlayer.results.audit import Audit, RunAudit, SkippedAttack
 from cutlayer.results.completion import CompletionResult, VariantValue
 from cutlayer.results.features import FeatureResult
@@ -34,6 +35,8 @@ def found(
     utility: tuple[float, float, float] = (0.8, 0.75, 0.5),
     skipped: Sequence[SkippedAttack] = (),
     protections: tuple[str, ...] = (),
+    label_free: Sequence[str] = (),
+    idle_epochs: tuple[int, ...] = (),
     **more: Any,
 ) -> list[Finding]:
     """Findings of a run without fault but for what is given; `utility` is the value, its lower bound, and chance."""
@@ -51,7 +54,8 @@ def found(
         ModelUtility.of(RunId(RunKind.CHANCE), {"accuracy": chance}),
     )
     metrics = UtilityResult(metric="accuracy", rows=rows)
-    return [*findings_of(Context("bank", metrics, tuple(evidence or ()), Audit(runs=runs, **more)))]
+    audit, run = Audit(runs=runs, **more), {"label_free": frozenset(label_free), "idle_epochs": idle_epochs}
+    return [*findings_of(Context("bank", metrics, tuple(evidence or ()), audit, **run))]
 
 
 def skipped(party: str, message: str = "", attack: str = "") -> SkippedAttack:
@@ -133,6 +137,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"protections": ("max_norm",), "leaks": [leak_result(0.66), leak_result(0.7, attack="mixture")]},
     ),
     "CL113": ({"leaks": [leak_result(0.67)]}, {"leaks": [leak_result(0.69)]}),
+    "CL115": ({"idle_epochs": (1, 2)}, {"idle_epochs": ()}),
     "CL107": ({"skipped": [skipped("p", "gradient", "direction")]}, {"skipped": []}),
 }
 
@@ -146,6 +151,22 @@ def test_a_finding_comes_where_it_must_and_not_beyond(code: str) -> None:
     assert finding.detail
     assert finding.remedy
     assert found(**spares) == []
+
+
+def test_idle_epochs_are_named_up_to_a_few() -> None:
+    [few] = found(idle_epochs=(1, 2))
+    assert "zero in epoch 1, 2:" in few.detail
+    [many] = found(idle_epochs=tuple(range(1, 1_008)))
+    assert "zero in epoch 1, 2, 3, 4, 5 and 1,002 more:" in many.detail
+
+
+def test_what_a_party_reads_that_is_sent_nothing_of_labels_is_no_exposure() -> None:
+    """Its messages would be the same with other labels: the columns reveal what it reads, measured here or not."""
+    assert codes(found([leak_result(0.9)])) == ["CL111"]
+    assert found([leak_result(0.9)], label_free=["p"]) == []
+    both = leak_result(0.9, **colluding(["p", "q"]))
+    assert codes(found([both], label_free=["p"])) == ["CL111"]
+    assert found([both], label_free=["p", "q"]) == []
 
 
 @pytest.mark.parametrize(

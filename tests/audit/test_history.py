@@ -15,8 +15,9 @@ from cutlayer.attacks.knowledge import Knowledge
 from cutlayer.attacks.label.base import Scores
 from cutlayer.attacks.label.history import HistoryView
 from cutlayer.audit.departed import departed_auc
-from cutlayer.audit.history import audit_history, own_columns, permuted_leak
+from cutlayer.audit.history import audit_history, own_columns
 from cutlayer.audit.known_labels import strongest
+from cutlayer.audit.permuted import permuted_leak
 from cutlayer.channel import Kind
 from cutlayer.channel.followed import FollowedEpoch, read_followed, read_own_embeddings
 from cutlayer.config import Job, validated
@@ -224,7 +225,7 @@ def test_a_costly_attack_runs_where_no_other_reads_the_message_whole(
 ) -> None:
     """Under a defence of gradients such an attack may read far more than the others; elsewhere it adds nothing."""
     run = Run(make_job(passives=2, audit={"depth": "quick"}, epochs=3), finished)
-    costly = {"aligned_match", "bilinear", "co_training", "mean_gradient", "sign_changes"}
+    costly = {"aligned_match", "bilinear", "co_training", "drawn_labels", "mean_gradient", "sign_changes"}
     auto = resolve("auto", "binary").histories
     assert {attack.name for attack in auto if attack.costly} == costly
     attacks = [attack for attack in auto if attack.name in {"off_norm", *costly}]

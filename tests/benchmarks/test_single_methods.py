@@ -5,22 +5,26 @@ import pytest
 from benchmarks import single_methods
 from benchmarks.single_methods import GONE, SETTINGS, job_of
 
+RELEASES = ("", " of the first release", " of the last release")
+
 
 def test_each_setting_changes_one_thing() -> None:
     jobs = {name: job_of(setting, 3) for name, setting in SETTINGS.items()}
     plain = jobs["undefended"]
     assert all(not party.protections for party in plain.parties.values())
     assert [job.parties[GONE].protections.get("nopeek", {}).get("alpha") for job in jobs.values()] == [
-        *(None, 0.1, 1.0, None),
+        *(None, 0.1, 1.0, None, None),
     ]
+    assert {name for name, job in jobs.items() if "dp_bottom" in job.parties[GONE].protections} == {"dp_bottom, eps 4"}
     assert {name for name, job in jobs.items() if job.model.top["kind"] == "laser"} == {"laser"}
     assert {job.train.seed for job in jobs.values()} == {3}
 
 
 def test_values_are_read_by_party_and_without_a_party(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(single_methods, "TRAIN", {"epochs": 1})
+    monkeypatch.setattr(single_methods, "TRAIN", {"epochs": 2})
     monkeypatch.setattr(single_methods, "SETTINGS", {"nopeek 1": SETTINGS["nopeek 1"]})
     values = {value.what: value.value for value in single_methods.single_methods(1).values}
-    assert set(values) == {"test AUC", f"test AUC without {GONE}", "inversion, census_office", "inversion, employer"}
+    attacked = {f"inversion{release}, {party}" for release in RELEASES for party in ("census_office", "employer")}
+    assert set(values) == {"test AUC", f"test AUC without {GONE}", *attacked}
     assert 0.6 < values[f"test AUC without {GONE}"] < values["test AUC"] < 1
     assert 0 < values["inversion, employer"] < 1

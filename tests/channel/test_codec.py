@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cutlayer.channel import Kind, Message
-from cutlayer.channel.codec import DTYPES, HEADER, WIRE_VERSION, Limits, decode, encode
+from cutlayer.channel.codec import DTYPES, HEADER, WIRE_VERSION, FrameLimits, decode, encode
 from cutlayer.channel.message import SHAPES
 from cutlayer.errors import ConfigError, ProtocolError
 
@@ -113,10 +113,10 @@ def test_the_wire_format_does_not_change_unnoticed():
 
 def test_a_sender_learns_that_its_frame_is_too_large():
     with pytest.raises(ProtocolError, match="a frame of at most 1000 bytes"):
-        encode(embedding(100, 100), Limits(frame_bytes=1000))
+        encode(embedding(100, 100), FrameLimits(frame_bytes=1000))
     evidence = Message(Kind.EVIDENCE, "telco", "bank", "run", -1, -1, 0, fields={"json": "x" * 200})
     with pytest.raises(ProtocolError, match="an envelope of at most 100 bytes"):
-        encode(evidence, Limits(envelope_bytes=100))
+        encode(evidence, FrameLimits(envelope_bytes=100))
 
 
 @pytest.mark.parametrize(("field", "value"), [("rows", 2**64), ("job", "\ud800")])
@@ -130,7 +130,7 @@ def test_what_msgpack_cannot_hold_is_refused(field, value):
 @pytest.mark.parametrize("value", [0, -1, 2**31])
 def test_limits_have_limits(name, value):
     with pytest.raises(ConfigError, match=name):
-        Limits(**{name: value})
+        FrameLimits(**{name: value})
 
 
 def test_the_envelope_is_plain_msgpack():

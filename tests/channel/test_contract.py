@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cutlayer.channel.chunks import Assembler
-from cutlayer.channel.codec import Limits
+from cutlayer.channel.codec import FrameLimits
 from cutlayer.channel.contract import Contract, decoded, differences
 from cutlayer.errors import ProtocolError
 
@@ -93,7 +93,7 @@ def test_random_bytes_are_no_greeting(raw):
 @FUZZ
 @given(st.lists(st.binary(max_size=12) | st.sampled_from([b"\1\3\0\0\0abc", b"\1\0\0\0\0", b"\4", b"\3" + bytes(8)])))
 def test_random_chunks_give_frames_or_an_error(chunks):
-    assembler = Assembler(Limits(frame_bytes=2**16))
+    assembler = Assembler(FrameLimits(frame_bytes=2**16))
     sent = sum(map(len, chunks))
     with suppress(ProtocolError):
         found = [assembler.add(chunk) for chunk in chunks]

@@ -15,7 +15,7 @@ import torch
 
 from cutlayer.channel import Kind
 from cutlayer.channel.chunks import CHUNK_BYTES, Assembler, acknowledgement, split_frame
-from cutlayer.channel.codec import WIRE_VERSION, Limits
+from cutlayer.channel.codec import WIRE_VERSION, FrameLimits
 from cutlayer.channel.grpc_client import ClientLink, connect
 from cutlayer.channel.grpc_link import METHOD, SERVICE, TO, WIRE, Keepalive
 from cutlayer.channel.grpc_server import serve
@@ -272,7 +272,7 @@ def test_a_partner_who_breaks_the_rules_of_chunks_is_named(security, what):
 
 def test_small_chunks_cannot_fill_the_memory():
     """Each chunk but the last is full: a frame of 64 MiB is at most 64 objects and not one for each byte."""
-    assembler = Assembler(Limits())
+    assembler = Assembler(FrameLimits())
     assert assembler.add(b"\1" + (64 * 2**20).to_bytes(4, "little") + bytes(CHUNK_BYTES)) is None
     with pytest.raises(ProtocolError, match="expected a chunk with 1048576 bytes of its frame, got 1"):
         assembler.add(b"\2x")
@@ -283,7 +283,7 @@ def test_a_frame_of_any_size_is_put_together_again(size):
     content = torch.randint(256, (size,), dtype=torch.uint8).numpy().tobytes()
     cut = size // 3
     chunks = split_frame([content[:cut], b"", content[cut:]])
-    assembler = Assembler(Limits())
+    assembler = Assembler(FrameLimits())
     *before, last = [assembler.add(chunk) for chunk in chunks]
     assert before == [None] * (len(chunks) - 1)
     assert b"".join(last) == content

@@ -88,7 +88,7 @@ def test_a_damaged_file_is_named(tmp_path: Path) -> None:
     write_own_embeddings(tmp_path, 3, torch.ones(2, 2))
     assert read_own_embeddings(tmp_path)[3].tolist() == [[1, 1], [1, 1]]
     for name, read in (
-        ("kept-0003", read_own_embeddings),
+        ("own-0003", read_own_embeddings),
         ("followed-0000", lambda folder: list(read_followed(folder))),
     ):
         (tmp_path / f"{name}.safetensors").write_bytes(b"damaged")

@@ -14,7 +14,7 @@ import torch
 from cutlayer.channel import Kind, link
 from cutlayer.channel.address import check_loopback
 from cutlayer.channel.chunks import split_frame
-from cutlayer.channel.codec import WIRE_VERSION, Limits, encode
+from cutlayer.channel.codec import WIRE_VERSION, FrameLimits, encode
 from cutlayer.channel.grpc_client import connect
 from cutlayer.channel.grpc_link import FROM, LINK, LINK_BYTES, METHOD, NEXT, RUN, SERVICE, TO, WIRE
 from cutlayer.channel.grpc_server import serve
@@ -94,7 +94,7 @@ def test_no_proxy_stands_between(address, monkeypatch):
 
 
 def test_closing_delivers_what_was_sent():
-    small = Limits(queued_bytes=4 * 2**20)
+    small = FrameLimits(queued_bytes=4 * 2**20)
     with serve(HERE, "bank", ["telco"], "run", timeout=10) as bank:
         with connect(bank.address, "telco", "bank", small, timeout=10) as telco:
             bank.ports["telco"].send(**greeting("early"))
@@ -149,7 +149,7 @@ def test_silence_is_a_lost_peer():
 def test_waiting_is_repeated_with_the_address_that_the_peers_use(monkeypatch):
     monkeypatch.setattr("cutlayer.channel.grpc_server.REMINDER", 0.05)
     lines = []
-    with serve(HERE, "bank", ["telco"], "run", reached="bank.example:7070", notify=lines.append) as bank:
+    with serve(HERE, "bank", ["telco"], "run", public_address="bank.example:7070", notify=lines.append) as bank:
         bank.greeted["telco"] = "another job"
         with pytest.raises(PeerLost, match=r"lost telco: did not connect to bank\.example:7070 within 0\.3 s"):
             bank.wait_for_peers(timeout=0.3)
@@ -167,7 +167,7 @@ def test_nobody_listens():
 
 
 def test_a_peer_that_takes_nothing_is_lost_and_memory_stays_bounded():
-    little = Limits(queued_bytes=2**20)
+    little = FrameLimits(queued_bytes=2**20)
 
     def flood(port):
         while port.bytes_sent < 2**30:
@@ -295,7 +295,7 @@ def test_a_bad_frame_names_who_sent_it(chunks):
     [({}, "RESOURCE_EXHAUSTED"), ({"compression": grpc.Compression.Gzip}, "UNIMPLEMENTED")],
 )
 def test_an_oversized_or_compressed_frame_never_arrives(options, status, capfd):
-    with serve(HERE, "bank", ["telco"], "run", Limits(frame_bytes=2**16), timeout=0.5) as bank:
+    with serve(HERE, "bank", ["telco"], "run", FrameLimits(frame_bytes=2**16), timeout=0.5) as bank:
         assert status_of(bank.address, [bytes(2**24)], **options) == status
         with pytest.raises(PeerLost, match="telco"):
             bank.receive(bank.ports["telco"])
@@ -303,7 +303,7 @@ def test_an_oversized_or_compressed_frame_never_arrives(options, status, capfd):
 
 def test_an_oversized_message_fails_where_it_is_sent():
     with (
-        serve(HERE, "bank", ["telco"], "run", Limits(frame_bytes=2**16), timeout=10) as bank,
+        serve(HERE, "bank", ["telco"], "run", FrameLimits(frame_bytes=2**16), timeout=10) as bank,
         pytest.raises(ProtocolError, match="a frame of at most 65536 bytes"),
     ):
         bank.ports["telco"].send(Kind.GRADIENT, tensors={"gradient": torch.zeros(2**14, 2)})

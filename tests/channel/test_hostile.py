@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from cutlayer.channel import Kind, Message
 from cutlayer.channel import codec as wire
-from cutlayer.channel.codec import HEADER, MAGIC, WIRE_VERSION, Limits, decode, encode
+from cutlayer.channel.codec import HEADER, MAGIC, WIRE_VERSION, FrameLimits, decode, encode
 from cutlayer.errors import ProtocolError
 
 GOOD = encode(
@@ -241,11 +241,11 @@ def test_bombs(bomb):
 
 
 def test_limits_come_before_the_content():
-    assert survives(GOOD, Limits(frame_bytes=len(GOOD)))
+    assert survives(GOOD, FrameLimits(frame_bytes=len(GOOD)))
     with pytest.raises(ProtocolError, match=f"a frame of at most {len(GOOD) - 1} bytes"):
-        decode(GOOD, Limits(frame_bytes=len(GOOD) - 1))
+        decode(GOOD, FrameLimits(frame_bytes=len(GOOD) - 1))
     with pytest.raises(ProtocolError, match="an envelope of at most 64 bytes"):
-        decode(GOOD, Limits(envelope_bytes=64))
+        decode(GOOD, FrameLimits(envelope_bytes=64))
 
 
 def test_another_version_says_what_to_do():

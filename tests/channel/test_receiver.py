@@ -6,7 +6,7 @@ import pytest
 
 from cutlayer.channel import Kind, Message, Port
 from cutlayer.channel.chunks import END, acknowledgement, split_frame
-from cutlayer.channel.codec import Limits, encode
+from cutlayer.channel.codec import FrameLimits, encode
 from cutlayer.channel.stream import Arrival, Receiver, Stream
 from cutlayer.errors import ProtocolError
 
@@ -16,7 +16,7 @@ def chunk(sequence: int) -> bytes:
     return only
 
 
-def opened(limits: Limits = Limits()) -> tuple[Stream, Receiver, Port]:  # noqa: B008 - frozen
+def opened(limits: FrameLimits = FrameLimits()) -> tuple[Stream, Receiver, Port]:  # noqa: B008 - frozen
     stream = Stream("telco", limits, timeout=1, reconnect=60)
     call, receiver = stream.attach(0), Receiver()
     assert call is not None
@@ -34,7 +34,7 @@ def test_a_frame_can_be_read_before_the_call_is_asked_for_the_next_chunk() -> No
 
 def test_a_full_queue_does_not_block_the_thread_of_grpc() -> None:
     """It holds a lock of gRPC, and serves other calls; `pump` waits for room before it asks for more."""
-    stream, receiver, port = opened(Limits(queued_bytes=1))
+    stream, receiver, port = opened(FrameLimits(queued_bytes=1))
     assert [receiver(chunk(number)) for number in range(3)] == [Arrival.FRAME] * 3
     assert [stream.receive(port).sequence for _ in range(3)] == [0, 1, 2]
 

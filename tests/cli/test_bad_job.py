@@ -35,6 +35,17 @@ MISSPELT = [
     ({"model.botom": {}}, "model.botom: unknown key; did you mean 'bottom'?"),
     ({"model.bottom": {"kind": "mlp", "hiden": [4]}}, "model.bottom (bank).hiden: unknown key; did you mean 'hidden'?"),
     ({"model.top": {"kind": "mpl"}}, "model.top.kind: unknown kind 'mpl'; did you mean 'mlp'?"),
+    ({"model.top": {"kind": ["mlp"]}}, "model.top.kind: unknown kind ['mlp']; "),
+    ({"model.bottom": {"kind": {"mlp": None}}}, "model.bottom (bank).kind: unknown kind {'mlp': None}; "),
+    (
+        {"model.bottom": {"bank": "linear", "telco": "linear"}},
+        "expected keys and values at model.bottom.bank, got 'linear'; write {kind: linear}",
+    ),
+    (
+        {"model.bottom": {"bank": {"kind": "mlp"}, "telco": None}},
+        "expected keys and values at model.bottom.telco, got None; write {kind: mlp}",
+    ),
+    ({"model": {"cut_depth": 1, "bottom": {"kind": "mlp", "hidden": [[8], [4]]}}}, "cut_depth below the 2 layers"),
     ({"train.epoch": 1}, "train.epoch: unknown key; did you mean 'epochs'?"),
     ({"train.optimizer": {"lrr": 1}}, "train.optimizer.lrr: unknown key; did you mean 'lr'?"),
     ({"train.split": {"tset": 0.1}}, "train.split.tset: unknown key; did you mean 'test'?"),
@@ -54,6 +65,9 @@ MISSPELT = [
 ]
 
 OUT_OF_RANGE = [
+    ({f"{BANK}.features": {"categories": {"min_count": 10**12}}}, "min_count: expected less than or equal to 2"),
+    ({f"{BANK}.privacy": {"iso_noise": {"ratio": 1e300}}}, "iso_noise.ratio: expected less than or equal to 1000000"),
+    ({f"{BANK}.privacy": {"noisy_gradient": {"scale": 1e300}}}, "noisy_gradient.scale: expected less than or equal to"),
     ({"train.epochs": 0}, "train.epochs: expected 'auto' or greater than or equal to 1, got 0"),
     ({"train.epochs": 10**9}, "train.epochs: expected 'auto' or less than or equal to 10000, got 1000000000"),
     ({"train.epochs": "two"}, "train.epochs: expected 'auto' or a whole number, got 'two'"),
@@ -274,7 +288,7 @@ def test_a_check_of_one_half_lists_what_each_column_is_taken_for(place, monkeypa
     (place.folder / "telco.yaml").write_text("table: telco.csv\nid: id\n")
     monkeypatch.setattr(preflight, "MAX_COLUMNS", 1)
     result = place.call("check", place.file, "--as", "telco", "--local", "telco.yaml", "--json")
-    columns = [(check["name"], check["found"]) for check in result.document()["checks"] if "column" in check["name"]]
+    columns = [(check["name"], check["result"]) for check in result.document()["checks"] if "column" in check["name"]]
     assert [name for name, _ in columns] == ["column usage", "columns"]
     assert columns[0][1].startswith("double, taken for a number, ")
     assert columns[1][1].startswith("1 more")

@@ -58,6 +58,7 @@ LABELS = [
         cells_set(2, lambda row: row % 3),
         "expected two classes for task binary, got 3 (0, 1, 2); set task: multiclass",
     ),
+    ({}, cells_set(2, lambda row: ["a", '"b, c"', "d"][row % 3]), "task binary, got 3 (a, 'b, c', d); set task"),
     ({}, cells_set(2, lambda row: row * 0.37), "task binary, got 200 (0, 0.37, 0.74, ...); set task: regression"),
     (
         {},

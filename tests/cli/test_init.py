@@ -42,7 +42,7 @@ def test_every_answer_passes_check(place, folder, protect, apart):
         assert result.code == 0, result
         document = result.document()
         assert document["ready"]
-        stated = " ".join(check["found"] for check in document["checks"] if check["name"] == "guarantee")
+        stated = " ".join(check["result"] for check in document["checks"] if check["name"] == "guarantee")
         assert ("the labels of the training rows of bank, towards telco: epsilon" in stated) == (
             name == "bank" and protect in ("labels", "both")
         )
@@ -158,7 +158,7 @@ def test_a_half_without_a_guarantee_says_who_may_learn_what(place, folder):
         result = place.call("check", folder / "job.yaml", "--as", name, "--local", private, "--json").document()
         assert result["ready"]
         guarantee = next(check for check in reversed(result["checks"]) if check["name"] == "guarantee")
-        assert (guarantee["caution"], guarantee["found"]) == (True, f"none: {phrase}")
+        assert (guarantee["caution"], guarantee["result"]) == (True, f"none: {phrase}")
 
 
 def test_a_half_shows_what_is_odd_about_its_columns(place, folder):
@@ -169,6 +169,22 @@ def test_a_half_shows_what_is_odd_about_its_columns(place, folder):
     result = place.call("check", folder / "job.yaml", "--as", "telco", "--local", folder / "telco.yaml")
     assert result.code == 0
     assert "warning column since: dates as text" in " ".join(result.out.split())
+
+
+def test_a_file_that_takes_no_part_stops_nothing_once_the_tables_are_named(place, folder):
+    (folder / "notes.csv").write_text("id,text,text\n1,a,b\n")
+    refused = place.call("init", folder, "--yes")
+    assert refused.code == 2
+    assert "notes.csv: expected every column name once" in refused.error
+    assert refused.error.rstrip().endswith("if it takes no part, name those that do with --labels and --partner")
+    result = place.call("init", folder, "--labels", "bank.csv", "--partner", "telco.csv", "--yes")
+    assert result.code == 0
+    assert load_job(folder / "job.yaml").passives == ("telco",)
+
+
+def test_a_mistyped_name_is_named_although_all_tables_are_read(place, folder):
+    result = place.call("init", folder, "--labels", "bank.csv", "--partner", "telko.csv", "--yes")
+    assert (result.code, "did you mean 'telco.csv'?" in result.error) == (2, True)
 
 
 def test_nothing_is_overwritten(place, folder):

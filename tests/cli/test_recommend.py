@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import shutil
 from types import SimpleNamespace
@@ -54,6 +55,22 @@ def stated(monkeypatch):
 def plain(name, seed):
     """Label DP costs little and hides much, everything else hides nothing."""
     return (0.9, 1.0) if name == UNDEFENDED else (0.895, 0.58) if name == "label_dp" else (0.8, 0.9)
+
+
+@pytest.mark.parametrize("verb", ["recommend", "sweep"])
+def test_folders_are_their_owner_s_alone_whatever_the_umask(place, stated, verb):
+    """`recommended.yaml` has the private settings of all parties."""
+    stated(plain)
+    options = ["--max-leak", "0.6"] if verb == "recommend" else ["--vary", "train.optimizer.lr=0.001,0.01"]
+    before = os.umask(0)
+    try:
+        assert place.call(verb, place.file, *options, "--json").code == 0
+    finally:
+        os.umask(before)
+    runs = place.folder / "runs"
+    folders = [path for path in (runs, *runs.rglob("*")) if path.is_dir()]
+    assert len(folders) > 1
+    assert {path.stat().st_mode & 0o777 for path in folders} == {0o700}
 
 
 def test_the_best_of_the_last_rung_is_recommended_with_its_diff(place, stated):

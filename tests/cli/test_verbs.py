@@ -324,7 +324,10 @@ def test_a_fault_of_the_program_is_told_as_one(place, monkeypatch):
 @pytest.mark.parametrize(
     ("failure", "message"),
     [
-        (OSError(28, "No space left on device", "x/y"), "x/y: No space left on device"),
+        (OSError(28, "No space left on device", "x/y"), "x/y: No space left on device; free space there"),
+        (OSError(30, "Read-only file system", "x/y"), "x/y: Read-only file system; this command writes there"),
+        (OSError(13, "Permission denied", "x/y"), "x/y: Permission denied; look at the permissions"),
+        (OSError(5, "Input/output error", "x/y"), "x/y: Input/output error\n"),
         (MemoryError(), "the machine has too little memory for this job\nlower train.batch_size"),
         (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried"), "too little memory"),
     ],

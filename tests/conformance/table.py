@@ -144,19 +144,26 @@ PROTECTIONS = {
     "label_dp": ProtectionCase(
         {"eps": 0.5},
         lowers=(("norm", GRADIENT, 0.65), ("direction", GRADIENT, 0.65), ("spectral", GRADIENT, 0.65)),
-        adaptive=(("joint_spectral", GRADIENT, 0.63), ("similarity", GRADIENT, 0.68), ("co_training", GRADIENT, 0.9)),
+        # The signs of other rows teach what the embedding says; the guarantee is about a row's own label.
+        adaptive=(("joint_spectral", GRADIENT, 0.63), ("similarity", GRADIENT, 0.68), ("drawn_labels", GRADIENT, 0.94)),
         refused=({}, {"eps": -1.0}, {"eps": "1"}, {"eps": float("inf")}, {"eps": True}),
     ),
     "marvell": ProtectionCase(
         {"sum_kl": 0.16},
         lowers=(("norm", GRADIENT, 0.65), ("direction", GRADIENT, 0.65), ("spectral", GRADIENT, 0.65)),
-        adaptive=(("off_norm", GRADIENT, 0.57), ("bilinear", GRADIENT, 0.58), ("joint_spectral", GRADIENT, 0.65)),
+        # Drawn labels are read with the embedding too, as by co-training above.
+        adaptive=(("off_norm", GRADIENT, 0.57), ("joint_spectral", GRADIENT, 0.65), ("drawn_labels", GRADIENT, 0.87)),
         refused=({}, {"sum_kl": -0.16}, {"sum_kl": 0.16, "s": 8.0}, {"error_lower_bound": 0.5}),
     ),
     "max_norm": ProtectionCase(
         {},
         lowers=(("norm", GRADIENT, 0.7), ("spectral", GRADIENT, 0.95)),
-        adaptive=(("co_training", GRADIENT, 0.995), ("mixture", GRADIENT, 0.93), ("bilinear", GRADIENT, 0.93)),
+        adaptive=(
+            ("co_training", GRADIENT, 0.995),
+            ("mixture", GRADIENT, 0.93),
+            ("bilinear", GRADIENT, 0.93),
+            ("sign_changes", GRADIENT, 0.75),
+        ),
     ),
     "noisy_gradient": ProtectionCase(
         {"scale": 0.001},
@@ -210,6 +217,7 @@ HISTORIES = {
     "feature_prior": HistoryCase({GRADIENT: 0.95}),
     # Two steps of learning on 1,200 rows; its columns alone tell the classes apart only partly.
     "co_training": HistoryCase({GRADIENT: 0.9}),
+    "drawn_labels": HistoryCase({GRADIENT: 0.95}),
     # The embedding of the regression has all but the noise of its values: a concordance of 0.907 and no more.
     "few_labels": HistoryCase(
         {GRADIENT: 0.95, EMBEDDING: 0.95}, values={GRADIENT: 0.95, EMBEDDING: 0.85}, labels_known=True

@@ -50,7 +50,7 @@ def test_the_restored_models_give_the_figure_of_the_report(data, validation):
     X, y = data
     model = classifier(epochs=8, validation=validation).fit(X, y)
     run = model.report_.run
-    assert (run.kept, run.kept_epoch < 8) == (("best", True) if validation else ("last", False))
+    assert (run.selected, run.selected_epoch < 8) == (("best", True) if validation else ("last", False))
     positions = intersect({name: PartyTable(name, table).digests for name, table in X.items()})["bank"]
     test = positions[split_rows(ROWS, model.job_.train.split, model.job_.train.seed).test]
     row = next(row for row in model.report_.utility.rows if row.name == "this run")

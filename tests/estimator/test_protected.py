@@ -156,7 +156,7 @@ def test_where_one_party_has_none_left_no_other_releases() -> None:
     model.predict(given, absent=["shop"])
     with pytest.raises(BudgetExceeded, match="mill: prediction 3"):
         model.predict(given)
-    assert serving_of(model).made == 0
+    assert serving_of(model).predictions_made == 0
 
 
 def test_predictions_are_clipped_and_have_the_noise_of_the_ledger() -> None:
@@ -170,7 +170,7 @@ def test_predictions_are_clipped_and_have_the_noise_of_the_ledger() -> None:
     released = serving.release(lambda rows: far[rows], 6000)
     assert float(released.mean(0).norm()) == pytest.approx(1.0, abs=5 * sigma * width**0.5 / 6000**0.5)
     assert not torch.equal(serving.release(lambda rows: plain[rows], 4000), found)
-    assert serving.made == 3
+    assert serving.predictions_made == 3
 
 
 def test_planned_predictions_are_paid_for() -> None:

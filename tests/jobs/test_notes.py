@@ -32,6 +32,23 @@ def test_a_job_without_protections_has_no_notes():
     assert notes({}) == ()
 
 
+@pytest.mark.parametrize("hiding", [{"max_norm": None}, {"iso_noise": {"ratio": 5.0}}, {"marvell": {"sum_kl": 0.16}}])
+def test_weights_that_gradients_show_are_noted(hiding):
+    def noted(privacy, **train):
+        raw = raw_job(privacy=privacy, **train)
+        raw["parties"]["bank"]["weight"] = "amount"
+        job = validated(Job, raw, "")
+        check_job(job)
+        return [line for line in notes_of(job) if "weight" in line]
+
+    (line,) = noted({})
+    assert line.startswith("bank.weight: a row's weight multiplies its cut gradient")
+    assert "'amount'" in line
+    assert noted({"noisy_gradient": {"scale": 0.1}}) == [line]
+    assert noted({}, release="once") == []
+    assert noted(hiding) == []
+
+
 def test_plain_alignment_is_noted():
     job = make_job().model_copy(update={"alignment": "plain"})
     check_job(job)

@@ -20,7 +20,7 @@ from cutlayer.jobs.check import check_job
 from cutlayer.jobs.links import LinkOptions
 from cutlayer.jobs.team import on_lane, team_of
 from cutlayer.models import Inputs
-from cutlayer.parties.active_model import Labels
+from cutlayer.parties.active_model import TrainingLabels
 from cutlayer.parties.leading import SharedLabels
 from cutlayer.parties.team import Team
 from cutlayer.tasks import Task
@@ -94,6 +94,7 @@ def test_two_workers_equal_one(two_workers: dict[str, Site], one_worker: tuple[P
     assert ours[0] == pytest.approx(theirs[0], rel=1e-5), "rounding grows with the epochs"
     crossed = [[line["bytes"] for line in history(run)] for run in (two_workers[ACTIVE].run, folder)]
     assert crossed[0] == crossed[1], "bytes of all lanes together"
+    assert all(line["learned"] for line in history(two_workers[ACTIVE].run)), "its gradients are of all workers"
     # Labels and account: one for the party, whatever the number of its workers.
     output = json.loads((two_workers[ACTIVE].folder / "output-0.json").read_text())
     assert (two_workers[ACTIVE].folder / "output-1.json").read_text() == ""
@@ -236,7 +237,7 @@ def test_each_worker_has_its_address() -> None:
 
 def test_labels_arrive_as_they_were_shared() -> None:
     task = Task("multiclass", ("a", "b"), transition=torch.eye(2).double(), class_weights=torch.ones(2))
-    shared = SharedLabels.of(Labels(torch.tensor([0, 1, -1]), task, torch.ones(3)))
+    shared = SharedLabels.of(TrainingLabels(torch.tensor([0, 1, -1]), task, torch.ones(3)))
     labels = SharedLabels(shared.tensors, json.loads(json.dumps(shared.plain))).labels()
     values, of_batch = labels.of(torch.tensor([1]))
     assert values.tolist() == [1]

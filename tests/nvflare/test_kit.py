@@ -32,8 +32,8 @@ def test_a_site_is_the_party_that_the_job_names_by_its_common_name(
     checks = {check["name"]: check for check in found["checks"]}
     assert code == 2  # nobody listens
     assert checks["certificate"]["problem"] == ""
-    assert checks["certificate"]["found"].startswith("cn:site-2, ")
-    assert "127.0.0.1:1" in checks["address"]["found"]
+    assert checks["certificate"]["result"].startswith("cn:site-2, ")
+    assert "127.0.0.1:1" in checks["address"]["result"]
     code, found = preflight(tmp_path, "telco", kits / "site-1" / "startup", capsys, "--address", "127.0.0.1:1")
     assert (code, "got that of cn:site-1" in found["error"]) == (2, True)
 

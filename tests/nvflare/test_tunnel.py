@@ -18,11 +18,11 @@ from cutlayer.channel.grpc_client import ClientLink, connect
 from cutlayer.channel.grpc_link import Keepalive
 from cutlayer.channel.grpc_server import ServerLinks, serve
 from cutlayer.errors import PeerLost, ProtocolError, TrustError
-from cutlayer.nvflare.tunnel import MAX_CONNECTIONS, PIECE_BYTES, Piece, Tunnel
+from cutlayer.nvflare.tunnel import MAX_CONNECTIONS, PIECE_BYTES, Segment, Tunnel
 from tests.nvflare.kits import security
 
 MARK = 1234567.0
-Harm = Callable[[Piece], list[Piece] | None]
+Harm = Callable[[Segment], list[Segment] | None]
 
 
 class Hub:
@@ -32,14 +32,14 @@ class Hub:
     """
 
     def __init__(self, harm: Harm | None = None) -> None:
-        self.seen: list[Piece] = []
+        self.seen: list[Segment] = []
         self.harm = harm
         self.tunnels = {site: Tunnel(self._from(site)) for site in ("site-1", "site-2")}
 
-    def _from(self, sender: str) -> Callable[[str, Piece], bool]:
+    def _from(self, sender: str) -> Callable[[str, Segment], bool]:
         return lambda site, piece: self.carry(sender, site, piece)
 
-    def carry(self, sender: str, site: str, piece: Piece) -> bool:
+    def carry(self, sender: str, site: str, piece: Segment) -> bool:
         self.seen.append(piece)
         harmed = self.harm(piece) if self.harm is not None and sender == "site-2" else [piece]
         if harmed is None:
@@ -92,7 +92,7 @@ class Once:
     def __init__(self, what: str, times: int = 1) -> None:
         self.what, self.left, self.kept = what, times, None
 
-    def __call__(self, piece: Piece) -> list[Piece] | None:
+    def __call__(self, piece: Segment) -> list[Segment] | None:
         if self.kept is not None and piece.connection == self.kept.connection:
             earlier, self.kept = self.kept, None
             return [piece, earlier]  # the later one first
@@ -174,22 +174,22 @@ def test_pieces_that_do_not_fit_are_refused() -> None:
     tunnel = Tunnel(lambda site, piece: True)
     name = "0123456789abcdef"
     with closing(socket.create_server(("127.0.0.1", 0))) as door, tunnel:
-        assert not tunnel.receive("site-2", Piece(name, 0, b"x"))  # this site leads nowhere yet
+        assert not tunnel.receive("site-2", Segment(name, 0, b"x"))  # this site leads nowhere yet
         tunnel.lead_to(*door.getsockname())
         for wrong in (
-            Piece(name, 1, b"not the first"),
-            Piece(name, -1, b""),
-            Piece("short", 0, b""),
-            Piece(name, 0, bytes(PIECE_BYTES + 1)),
-            Piece(name, "0", b""),  # type: ignore[arg-type]
-            Piece(None, 0, b""),  # type: ignore[arg-type]
-            Piece(name, 0, "text"),  # type: ignore[arg-type]
-            Piece(name, True, b""),
+            Segment(name, 1, b"not the first"),
+            Segment(name, -1, b""),
+            Segment("short", 0, b""),
+            Segment(name, 0, bytes(PIECE_BYTES + 1)),
+            Segment(name, "0", b""),  # type: ignore[arg-type]
+            Segment(None, 0, b""),  # type: ignore[arg-type]
+            Segment(name, 0, "text"),  # type: ignore[arg-type]
+            Segment(name, True, b""),
         ):
             assert not tunnel.receive("site-2", wrong)
-        taken = [tunnel.receive("site-2", Piece(f"{number:016}", 0, b"x")) for number in range(MAX_CONNECTIONS + 5)]
+        taken = [tunnel.receive("site-2", Segment(f"{number:016}", 0, b"x")) for number in range(MAX_CONNECTIONS + 5)]
         assert sum(taken) == MAX_CONNECTIONS
-        assert tunnel.receive("site-3", Piece(name, 0, b"x"))  # another site is not shut out by it
+        assert tunnel.receive("site-3", Segment(name, 0, b"x"))  # another site is not shut out by it
 
 
 def test_a_party_that_reads_nothing_holds_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,7 +197,7 @@ def test_a_party_that_reads_nothing_holds_no_thread(monkeypatch: pytest.MonkeyPa
     with closing(socket.create_server(("127.0.0.1", 0))) as party, Tunnel(lambda site, piece: True) as site:
         site.lead_to(*party.getsockname())
         # More than the buffers of both sockets hold, which are some megabytes.
-        taken = [site.receive("site-1", Piece("c" * 16, number, bytes(PIECE_BYTES))) for number in range(100)]
+        taken = [site.receive("site-1", Segment("c" * 16, number, bytes(PIECE_BYTES))) for number in range(100)]
         near, _ = party.accept()
         near.close()
     assert taken[0]

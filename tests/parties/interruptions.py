@@ -108,7 +108,7 @@ def assert_equal(folder: Path, trained: Trained, other_folder: Path, other: Trai
     assert history(folder) == history(other_folder)
     assert trained.active.evidence == other.active.evidence
     assert trained.active.metrics == other.active.metrics
-    assert trained.active.kept_epoch == other.active.kept_epoch
+    assert trained.active.selected_epoch == other.active.selected_epoch
     assert (trained.active.epochs, trained.active.stopped_early) == (other.active.epochs, other.active.stopped_early)
     assert torch.equal(trained.active.logits, other.active.logits)
     assert cells(trained) == cells(other)

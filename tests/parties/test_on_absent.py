@@ -65,7 +65,7 @@ def test_training_goes_on_without_it(tmp_path: Path, monkeypatch: pytest.MonkeyP
     result = departure_result(ended.active, 0)
     assert [row.contributed for row in result.rows] == [(ACTIVE, SHOP), (ACTIVE,)]
     assert (result.left[0].party, result.left[0].epoch) == (TELCO, at[0] + 1)
-    assert ended.active.kept_epoch >= at[0]
+    assert ended.active.selected_epoch >= at[0]
     assert {item.party for item in ended.active.evidence} == {ACTIVE}
 
 

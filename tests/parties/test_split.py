@@ -17,7 +17,7 @@ from cutlayer.channel import Kind
 from cutlayer.config import Job, SplitConfig, validated
 from cutlayer.data.shuffling import permutation
 from cutlayer.data.split import Split, stratified_rows
-from cutlayer.data.streams import Stream
+from cutlayer.data.streams import RandomStream
 from cutlayer.errors import CheckpointError, ConfigError, DataError, Interrupted, ProtocolError
 from cutlayer.jobs.check import check_job
 from cutlayer.parties.observer import Observer
@@ -143,7 +143,7 @@ def guessed_from_the_seed(split: Split, seed: int) -> Tensor:
     """
     n = len(split.codes)
     rank = np.empty(n, dtype=np.int64)
-    rank[permutation(n, seed, Stream.SPLIT)] = np.arange(n)
+    rank[permutation(n, seed, RandomStream.SPLIT)] = np.arange(n)
     return torch.from_numpy(rank)
 
 
@@ -151,7 +151,7 @@ def test_a_draw_from_the_seed_of_the_job_would_reveal_labels_and_the_secret_one_
     job, labels = job_of(STRATIFIED), np.zeros(2000, dtype=np.int64)
     labels[np.random.default_rng(1).permutation(2000)[:600]] = 1
     config = SplitConfig(**STRATIFIED)
-    public = stratified_rows(labels, config, permutation(2000, job.train.seed, Stream.SPLIT))
+    public = stratified_rows(labels, config, permutation(2000, job.train.seed, RandomStream.SPLIT))
     table = pa.table({"id": np.arange(2000), "label": labels, "x": np.zeros(2000)})
     opened = open_table(job, ACTIVE, {ACTIVE: table})
     secret = draw_split(job, opened, np.arange(2000), KEY)

@@ -6,10 +6,12 @@ import math
 from typing import Any
 
 import pytest
+import torch
 
 from cutlayer.config import TrainConfig
 from cutlayer.config.train import AUTO_PATIENCE
 from cutlayer.parties.stopping import EarlyStopping
+from cutlayer.tasks import Task
 from tests.parties.runs import make_job
 
 NAN = math.nan
@@ -100,3 +102,28 @@ def test_without_stated_epochs_the_loss_decides_and_patience_is_limited() -> Non
 def test_a_regression_without_a_loss_among_its_metrics_goes_by_its_headline() -> None:
     job = make_job().model_copy(update={"train": TrainConfig()})
     assert EarlyStopping().update({"r2": -3.0, "mae": 2.0}, "r2", 0, job)
+
+
+@pytest.mark.parametrize("by", ["metric", "loss"])
+def test_a_party_that_forges_what_it_sends_in_evaluation_learns_one_label_of_each_epoch(by: str) -> None:
+    """The bits are about all validation rows together only while every party follows the protocol."""
+    draw = torch.Generator().manual_seed(1)
+    rows, epochs = 400, 24
+    truth = torch.rand(rows, generator=draw) < 0.3
+    task = Task("binary", ("0", "1"))
+    job, stopping = make_job(epochs=epochs, best_by=by), EarlyStopping()
+    others = torch.randn(rows, generator=draw)
+    # What the party's forged embedding adds to the logits: far more than the other parties do.
+    forged = 40.0 * torch.rand(rows, generator=draw) - 20.0
+    guessed = []
+    for epoch in range(epochs):
+        tried = forged.clone()
+        if epoch:
+            tried[epoch] = 40.0  # above all other rows
+        metrics = task.evaluate((tried + others)[:, None], truth.long())
+        is_best = stopping.update(metrics, "auc", epoch, job)
+        if epoch:
+            guessed.append(is_best)
+        if is_best:
+            forged = tried
+    assert guessed == truth[1:epochs].tolist()

@@ -77,7 +77,7 @@ def test_gradients_cross_in_the_warm_up_alone_and_rows_once_after_it(
     split = trained.active.split
     rows = len(split.train) + len(split.validation) + len(split.test)
     assert sum(len(message.tensors["embedding"]) for message in of(mine, Kind.RELEASE)) == rows
-    assert trained.active.kept_epoch >= WARMUP
+    assert trained.active.selected_epoch >= WARMUP
     assert len(trained.passives[TELCO].fit_losses) == FIT["epochs"]
 
 

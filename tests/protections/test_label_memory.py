@@ -16,6 +16,7 @@ from cutlayer.durable import locked
 from cutlayer.errors import CheckpointError, DataError, RunFolderError
 from cutlayer.protections import build, label_memory
 from cutlayer.protections.label_memory import Drawn, LabelMemory
+from cutlayer.tasks import Task
 from tests.protections.setup import KEY, context
 
 ROWS, EPS = 20_000, 1.0
@@ -148,6 +149,57 @@ def test_another_eps_or_number_of_classes_has_draws_and_a_memory_of_its_own(tmp_
     first, _ = train(tmp_path, "a", y, ids)
     second, _ = train(tmp_path, "b", corrected, ids, **other)
     assert precision(first, second, changed) < 0.2
+
+
+def classes_of(*names):
+    """What a training on labels of these names has."""
+    return replace(context(len(names)), task=Task("binary" if len(names) == 2 else "multiclass", names))
+
+
+def trained_on(folder, run, y, ids, choice, *names):
+    """The labels that a training on classes of these names draws."""
+    built = build("label_dp", {"eps": EPS, "changed_labels": choice}, "privacy")
+    built.setup(replace(classes_of(*names), label_memory=memory(folder, run)))
+    return built.labels(y, ids)
+
+
+@pytest.mark.parametrize("choice", ["refuse", "keep"])
+def test_renamed_classes_whose_order_changes_are_refused_and_not_kept_as_other_classes(tmp_path, choice):
+    """Codes follow the order of the names: an old code kept under new names would be the opposite label."""
+    ids, y, _, _ = rows(count=500)
+    first = trained_on(tmp_path, "a", y, ids, choice, "leaves", "stays")
+    wanted = r"'default' by the names that they were drawn under, got 'active', 'quit'; .*rename them back.*redraw"
+    with pytest.raises(DataError, match=wanted):
+        trained_on(tmp_path, "b", 1 - y, ids, choice, "active", "quit")
+    assert not torch.equal(first, trained_on(tmp_path, "c", 1 - y, ids, "redraw", "active", "quit"))
+    assert torch.equal(first, trained_on(tmp_path, "a", y, ids, choice, "leaves", "stays")), "the old run goes on"
+
+
+def test_renamed_classes_in_the_same_order_repeat_their_draws(tmp_path):
+    ids, y, corrected, _ = rows(count=500)
+    first = trained_on(tmp_path, "a", y, ids, "refuse", "leaves", "stays")
+    assert torch.equal(first, trained_on(tmp_path, "b", y, ids, "refuse", "left", "remained"))
+    assert torch.equal(first, trained_on(tmp_path, "c", corrected, ids, "keep", "left", "remained"))
+    with pytest.raises(DataError, match="rename them back"):
+        trained_on(tmp_path, "d", corrected, ids, "keep", "leaves", "stays")
+
+
+def test_one_class_less_and_another_more_is_refused(tmp_path):
+    ids, y, _, _ = rows(3, count=500)
+    trained_on(tmp_path, "a", y, ids, "keep", "a", "b", "c")
+    later = y > 0  # no row of a is left, and some are of d: b is coded 0 now, and c 1
+    with pytest.raises(DataError, match="rename them back"):
+        trained_on(tmp_path, "b", y[later] - 1, ids[later], "keep", "b", "c", "d")
+
+
+def test_a_memory_of_an_earlier_version_takes_the_names_of_the_next_training(tmp_path, monkeypatch):
+    ids, y, _, _ = rows(count=500)
+    with monkeypatch.context() as earlier:
+        earlier.setattr(LabelMemory, "_classes_tag", lambda *_: "")
+        first = trained_on(tmp_path, "a", y, ids, "keep", "leaves", "stays")
+    assert torch.equal(first, trained_on(tmp_path, "b", y, ids, "keep", "leaves", "stays"))
+    with pytest.raises(DataError, match="rename them back"):
+        trained_on(tmp_path, "c", 1 - y, ids, "keep", "active", "quit")
 
 
 def test_the_file_tells_nothing_without_the_secret(tmp_path):

@@ -54,8 +54,8 @@ def _run(**other: Any) -> dict[str, Any]:
         "epochs_run": 10,
         "epochs_planned": 12,
         "stopped_early": True,
-        "kept": "best",
-        "kept_epoch": 8,
+        "selected": "best",
+        "selected_epoch": 8,
         "reproducible_noise": False,
         "job_digest": "5f2b9c0e8d7a41f6b3c2d1e0f9a8b7c6",
         "folder": "runs/adult-20260301-140509",
@@ -363,7 +363,9 @@ def regression() -> dict[str, Any]:
         for e in range(1, 7)
     ]
     return {
-        "run": _run(name="demand", epochs_run=6, epochs_planned=6, stopped_early=False, kept="last", kept_epoch=6),
+        "run": _run(
+            name="demand", epochs_run=6, epochs_planned=6, stopped_early=False, selected="last", selected_epoch=6
+        ),
         "task": {"kind": "regression", "classes": [], "positive_share": None},
         "data": {"common": 9001, "train": 7201, "validation": 900, "test": 900},
         "parties": [_party("grid", "active", draw, None), _party("weather", "passive", draw)],
@@ -382,7 +384,7 @@ def multiclass() -> dict[str, Any]:
     own = {"run_kind": "this run", "metrics": metrics, "low": 0.9, "high": 0.96}
     leak = _leak("this run", "mobile operator", "embedding", "model_completion", draw)
     return {
-        "run": _run(name="digits", epochs_run=1, epochs_planned=1, kept_epoch=1, reproducible_noise=True),
+        "run": _run(name="digits", epochs_run=1, epochs_planned=1, selected_epoch=1, reproducible_noise=True),
         "task": {"kind": "multiclass", "classes": [str(digit) for digit in range(10)], "positive_share": None},
         "data": {"common": 1797, "train": 1437, "validation": 180, "test": 180},
         "parties": [_party("archive", "active", draw, None), _party("mobile operator", "passive", draw)],

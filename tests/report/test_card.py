@@ -24,8 +24,8 @@ from cutlayer.jobs.party import run_party
 from cutlayer.report import Report, render_html
 from cutlayer.report.build import build
 from cutlayer.report.card import PrivacyCard, annex_html, annex_markdown, build_card
-from cutlayer.report.card.facts import Facts
-from cutlayer.report.card.subgroups import subgroups_of
+from cutlayer.report.card.facts import CardFacts
+from cutlayer.report.card.subgroups import shown_groups, subgroups_of
 from cutlayer.report.evidence import evidence_of, learns_of
 from cutlayer.report.grading import rebuilding
 from cutlayer.report.headline import headline
@@ -122,11 +122,11 @@ def test_a_run_without_protections_is_its_own_undefended_run(card: PrivacyCard) 
 @pytest.mark.parametrize("event", [LabelFree(), NoFormalGuarantee("the run stops early")])
 def test_a_release_without_labels_is_a_measure_though_it_changes_no_message(event: Event) -> None:
     report = Report.model_validate(binary()).model_copy(update={"protections": (), "ledger": Ledger(())})
-    bare = Facts(report, (), (), ())
+    bare = CardFacts(report, (), (), ())
     assert not bare.protected
     assert (bare.mechanisms, bare.measures[:4]) == ("no protection", "none")
     entry = Entry("label_free", "bank", "labels", ("telco",), event)
-    facts = Facts(report.model_copy(update={"ledger": Ledger((entry,))}), (), (), ())
+    facts = CardFacts(report.model_copy(update={"ledger": Ledger((entry,))}), (), (), ())
     assert facts.protected
     for text in (facts.mechanisms, facts.measures):
         assert text.startswith("bank: label_free (protects labels) towards telco")
@@ -137,7 +137,7 @@ def test_how_gaussian_noise_is_drawn_is_stated_where_there_is_some(event: Event,
     report = Report.model_validate(binary())
     entry = Entry("label_dp", "bank", "labels", ("telco",), event)
     report = report.model_copy(update={"ledger": Ledger(entries=(entry,))})
-    facts = Facts(report, (), (), ())
+    facts = CardFacts(report, (), (), ())
     assert ("lattice" in facts.channels) is drawn
 
 
@@ -147,7 +147,7 @@ def test_a_supplied_key_is_beside_every_epsilon() -> None:
     for supplied in (True, False):
         run = report.run.model_copy(update={"reproducible_noise": supplied})
         known = report.model_copy(update={"run": run, "ledger": ledger})
-        assert ("not private" in Facts(known, (), (), ()).epsilon) is supplied
+        assert ("not private" in CardFacts(known, (), (), ()).epsilon) is supplied
         console = Console(file=io.StringIO(), width=200)
         print_story(known, console)
         assert ("not private" in console.file.getvalue()) is supplied  # type: ignore[attr-defined]
@@ -157,7 +157,7 @@ def test_what_nothing_protects_is_named_beside_what_a_protection_covers_without_
     report = Report.model_validate(binary())
     first, *others = [party.name for party in report.parties if party.role == "passive"]
     entry = Entry("nopeek", first, "features", ("bank",), NoFormalGuarantee("a penalty"))
-    facts = Facts(report.model_copy(update={"ledger": Ledger(entries=(entry,))}), (), (), ())
+    facts = CardFacts(report.model_copy(update={"ledger": Ledger(entries=(entry,))}), (), (), ())
     assert f"features of {first} towards bank: a penalty" in facts.unprotected
     assert f"features of {', '.join(others)} towards bank: the ledger has no entry" in facts.unprotected
     assert f"labels of bank towards {', '.join([first, *others])}: the ledger has no entry" in facts.unprotected
@@ -175,7 +175,7 @@ def test_a_party_that_releases_once_is_sent_gradients_in_warm_up_epochs(
 ) -> None:
     report = Report.model_validate(binary())
     parties = [party.model_copy(update={"released_once": True, "traffic": traffic}) for party in report.parties]
-    assert words in Facts(report.model_copy(update={"parties": parties}), (), (), ()).trust
+    assert words in CardFacts(report.model_copy(update={"parties": parties}), (), (), ()).trust
 
 
 @pytest.mark.parametrize(
@@ -294,6 +294,44 @@ def test_metrics_of_one_group_of_all_rows_are_those_of_the_run(
     assert row is not None
     assert group.metrics["auc"] == pytest.approx(row.metrics["auc"])
     assert group.metrics["log_loss"] == pytest.approx(row.metrics["log_loss"])
+
+
+@pytest.mark.parametrize(
+    ("counts", "shown"),
+    [
+        ([40, 30], [True, True]),
+        ([40, 1], [False, False]),
+        ([40, 30, 1], [True, False, False]),
+        ([40, 10, 10], [True, False, False]),
+        ([40, 10, 9], [False, False, False]),
+        ([1, 2], [False, False]),
+        ([25, 60, 3, 25], [False, True, False, True]),
+        ([], []),
+    ],
+)
+def test_groups_that_would_give_a_small_one_away_are_not_shown(counts: list[int], shown: list[bool]) -> None:
+    assert shown_groups(np.array(counts, dtype=np.int64)).tolist() == shown
+
+
+def test_the_row_of_a_group_of_one_does_not_follow_from_the_others(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cutlayer.report.card.subgroups.MIN_ROWS", 5)
+    monkeypatch.setattr("cutlayer.report.card.subgroups._values", lambda *_: np.array(["a"] * 14 + ["b"]))
+    folder = RunFolder.open(run)
+    job, row = load_job(run / "job.yaml"), folder.summary.utility.row(RunKind.THIS_RUN)
+    assert row is not None
+    total = row.metrics["log_loss"]
+    assert total is not None
+    # Were group a shown, the loss of the single row of b would be that of all rows less that of a.
+    monkeypatch.setattr("cutlayer.report.card.subgroups.shown_groups", lambda counts: counts >= 5)
+    shown, hidden = subgroups_of(job, folder)
+    assert shown.metrics["log_loss"] is not None
+    given_away = 15 * total - 14 * shown.metrics["log_loss"]
+    monkeypatch.setattr("cutlayer.report.card.subgroups.shown_groups", lambda counts: counts > 0)
+    _, itself = subgroups_of(job, folder)
+    assert given_away == pytest.approx(itself.metrics["log_loss"])
+    monkeypatch.setattr("cutlayer.report.card.subgroups.shown_groups", shown_groups)
+    assert [(group.rows, group.metrics) for group in subgroups_of(job, folder)] == [(None, {})] * 2
+    assert hidden.rows is None
 
 
 def test_a_passive_party_s_subgroup_is_refused_between_organisations(run: Path, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from cutlayer.report.glance import glance, glances
 from cutlayer.report.headline import headline
 from cutlayer.report.sections import answers, verdict
 from cutlayer.report.story import print_story
+from cutlayer.results.features import FeatureResult
 from tests.report.samples import binary
 
 
@@ -144,8 +145,20 @@ def test_a_loss_is_not_called_none() -> None:
     assert "the model predicts worse (test AUC 0.700, undefended 0.913)" in headline(lossy)
 
 
+def test_without_an_attack_on_labels_what_attacks_on_columns_reach_is_said() -> None:
+    """`cutlayer audit RUN --attack inversion` had a finding with R\u00b2 0.944 below "No attack was run"."""
+    known = {"knowledge": (Need.AUXILIARY_FEATURES,), "known": 152, "rows": 152, "metric": "r2", "baseline": 0.0}
+    found = {"run": "this run", "party": "telco", "attack": "inversion", "release": "epoch 6"}
+    report = changed(leaks=(), features=(FeatureResult(**found, **known, value=0.944, low=0.92, high=0.96),))
+    start = (
+        "No attack on labels was run, so this report says nothing about what leaks of them; but bank, with 152 known"
+    )
+    assert headline(report).startswith(start)
+    assert "R\u00b2 0.944" in headline(report)
+
+
 def test_without_any_attack_nothing_is_claimed() -> None:
-    report = changed(leaks=())
+    report = changed(leaks=(), features=())
     assert headline(report) == "No attack was run, so this report says nothing about what leaks"
     assert glance(report) is None
 

@@ -19,7 +19,7 @@ from tests.report.reading import Page, leaves, shown, visible
 from tests.report.samples import HOSTILE, binary
 
 OTHERS = {
-    "kept": "last",
+    "selected": "last",
     "kind": "multiclass",
     "run_kind": "malicious",
     "role": "passive",

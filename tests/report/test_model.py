@@ -46,9 +46,9 @@ def test_unknown_keys_and_changes_are_refused(report: Report) -> None:
     ("text", "message"),
     [
         ("{", "expected JSON"),
-        ("[]", "expected schema_version 4"),
+        ("[]", "expected schema_version 5"),
         ('{"schema_version": 1}', "got 1"),
-        ('{"schema_version": 4}', "run: Field required"),
+        ('{"schema_version": 5}', "run: Field required"),
     ],
 )
 def test_a_foreign_file_is_refused(tmp_path: Path, text: str, message: str) -> None:

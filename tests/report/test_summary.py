@@ -87,7 +87,7 @@ def test_a_leak_of_a_regression_is_of_pairs() -> None:
 
 def test_what_was_not_measured_is_said() -> None:
     report = Report.model_validate(regression())
-    assert verdict(report) == "No leak was measured in this run"
+    assert verdict(report) == "No leak of labels was measured in this run"
     assert "need a task of kind binary" in answer(report, "Worst leak")
     assert answer(Report.model_validate(broken()), "Utility") == "Not measured."
 

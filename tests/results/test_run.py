@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cutlayer.data.streams import Stream
+from cutlayer.data.streams import RandomStream
 from cutlayer.results.run import RunId, RunKind
 from cutlayer.results.utility import ModelUtility, UtilityResult
 
@@ -50,7 +50,7 @@ def test_a_party_called_alone_is_no_reference() -> None:
 
 def test_streams_keep_their_numbers() -> None:
     """A job repeats its draws: no number changes its purpose."""
-    assert {stream.name: stream.value for stream in Stream} == {
+    assert {stream.name: stream.value for stream in RandomStream} == {
         "SPLIT": 1,
         "BATCHES": 2,
         "COMPLETION_LABELS": 4,

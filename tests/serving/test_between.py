@@ -24,7 +24,7 @@ from cutlayer.parties.alignment import Alignment, Purpose
 from cutlayer.parties.drive import drive_together
 from cutlayer.parties.linked import driven
 from cutlayer.serving import Serving
-from cutlayer.serving.between import PART, Answered, Side, answer, ask, write_answered
+from cutlayer.serving.between import PART, PredictedRows, PredictionSide, answer, ask, write_answered
 from cutlayer.serving.predict import Request, predict
 from cutlayer.training.folder import RunFolder
 from tests.serving.runs import KEY, NOISY, tables, trained
@@ -53,8 +53,10 @@ def new_rows() -> dict[str, pa.Table]:
     return {**given, "telco": telco, "shop": given["shop"].filter(pa.array(np.array(given["shop"]["id"]) < 290))}
 
 
-def side(run: Trained, name: str, table: pa.Table, method: str = "plain", limits: LimitsConfig | None = None) -> Side:
-    opened = Side.open(*run, name, table, limits or LimitsConfig())
+def side(
+    run: Trained, name: str, table: pa.Table, method: str = "plain", limits: LimitsConfig | None = None
+) -> PredictionSide:
+    opened = PredictionSide.open(*run, name, table, limits or LimitsConfig())
     return replace(opened, alignment=Alignment(method, Purpose.PREDICT, processes=1))
 
 
@@ -64,7 +66,7 @@ def serving(run: Trained, name: str) -> Serving:
 
 def together(
     run: Trained, given: Mapping[str, pa.Table], absent: Sequence[str] = (), method: str = "plain"
-) -> tuple[Answered, dict[str, Any]]:
+) -> tuple[PredictedRows, dict[str, Any]]:
     """All sides in this thread."""
     present = [name for name in PASSIVES if name not in absent]
     ends = {name: link("bank", name, "r") for name in present}
@@ -107,7 +109,7 @@ def test_noisy_parties_release_through_their_protections_and_count(noisy: Traine
     assert first.contributed == ("bank", "telco", "shop")
     assert first.ids.equals(second.ids)
     assert (first.logits - second.logits).abs().max() > 0.01
-    assert serving(noisy, "telco").made == 2
+    assert serving(noisy, "telco").predictions_made == 2
     with pytest.raises(BudgetExceeded, match="telco: prediction 3 was asked for, but 2 were planned"):
         together(noisy, given, method=method)
 
@@ -203,7 +205,7 @@ def _asks(port: Port, rows: Sequence[int], step: int = 0, part: str = PART, batc
 def test_an_active_party_gets_no_row_but_those_of_the_next_batch(noisy: Trained, requests: Any, message: str) -> None:
     with pytest.raises(ProtocolError, match=message):
         hostile(noisy, requests, 1)
-    assert serving(noisy, "telco").made == 0
+    assert serving(noisy, "telco").predictions_made == 0
 
 
 @pytest.mark.parametrize(("positions", "message"), [([3] * 90, "every position once"), ([-1, 5], "positions in 0")])
@@ -221,14 +223,14 @@ def test_a_row_that_is_named_many_times_as_common_is_not_released(
     monkeypatch.setattr("cutlayer.parties.common_rows.intersect", named)
     with pytest.raises(AlignmentError, match=message):
         together(noisy, given, absent=["shop"])
-    assert serving(noisy, "telco").made == 0
+    assert serving(noisy, "telco").predictions_made == 0
 
 
 def test_asking_for_a_batch_again_gets_nothing(noisy: Trained) -> None:
     """The mean of repeated releases would average their noise."""
     with pytest.raises(CutlayerError):
         hostile(noisy, lambda port, _n, rows: _asks(port, range(rows)), 2)
-    assert serving(noisy, "telco").made == 1
+    assert serving(noisy, "telco").predictions_made == 1
 
 
 def test_parts_of_different_trainings_are_refused_before_a_release(noisy: Trained, tmp_path: Path) -> None:
@@ -240,7 +242,7 @@ def test_parts_of_different_trainings_are_refused_before_a_release(noisy: Traine
     sides = {"bank": ask(bank, {"telco": ends[0]}, ["shop"]), "telco": answer(telco, serving(noisy, "telco"), ends[1])}
     with pytest.raises(ProtocolError, match=r"a part of training .*, got one of"):
         drive_together(sides)
-    assert serving(noisy, "telco").made == 0
+    assert serving(noisy, "telco").predictions_made == 0
 
 
 def test_embeddings_beyond_the_limit_are_refused(noisy: Trained) -> None:

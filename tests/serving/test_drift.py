@@ -12,9 +12,9 @@ import torch
 from scipy.stats import ks_2samp
 
 from cutlayer.data.store import Store
-from cutlayer.serving.online.drift import MIN_ROWS, WAITING_ROWS, Reference, column_drift
-from cutlayer.serving.online.metrics import PassiveMetrics, shown_metrics
-from cutlayer.serving.online.passive import Answered
+from cutlayer.serving.online.drift import MIN_ROWS, WAITING_ROWS, DriftReference, column_drift
+from cutlayer.serving.online.metrics import PassiveMetrics, serve_metrics
+from cutlayer.serving.online.passive import LookupCounts
 from cutlayer.serving.online.trained_party import TrainedParty
 from tests.serving.world import ACTIVE, MISSING_AT_SHOP, world
 
@@ -22,11 +22,11 @@ DRAW = np.random.default_rng(5)
 
 
 def test_psi_of_normal_numbers_equals_that_of_their_shares() -> None:
-    reference = Reference("x", DRAW.normal(size=200_000))
+    reference = DriftReference("x", DRAW.normal(size=200_000))
     reference.add(DRAW.normal(size=200_000))
     assert reference.psi is not None
     assert reference.psi < 1e-3
-    shifted = Reference("x", DRAW.normal(size=200_000))
+    shifted = DriftReference("x", DRAW.normal(size=200_000))
     shifted.add(DRAW.normal(loc=1.0, size=200_000))
     # Deciles of N(0, 1) against the shares of N(1, 1) in them, by scipy.stats.norm: 0.9261.
     assert shifted.psi is not None
@@ -35,7 +35,7 @@ def test_psi_of_normal_numbers_equals_that_of_their_shares() -> None:
 
 def test_psi_of_codes_counts_new_ones_together() -> None:
     codes = np.repeat([2.0, 3.0, 4.0], [500, 300, 200])
-    same, other = Reference("c", codes, categories=True), Reference("c", codes, categories=True)
+    same, other = DriftReference("c", codes, categories=True), DriftReference("c", codes, categories=True)
     same.add(codes)
     other.add(np.full(1000, 77.0))
     assert same.psi == 0.0
@@ -46,7 +46,7 @@ def test_psi_of_codes_counts_new_ones_together() -> None:
 def test_ks_is_scipy_s_up_to_a_percentile_and_has_its_limit() -> None:
     for shift in (0.0, 0.3):
         trained, served = DRAW.normal(size=5_000), DRAW.normal(loc=shift, size=3_000)
-        reference = Reference("x", trained)
+        reference = DriftReference("x", trained)
         reference.add(served[:1_000])
         reference.add(served[1_000:])
         exact = ks_2samp(trained, served).statistic
@@ -54,7 +54,7 @@ def test_ks_is_scipy_s_up_to_a_percentile_and_has_its_limit() -> None:
         assert reference.ks_limit is not None
         assert exact - 0.01 <= reference.ks <= exact + 1e-12
         assert (reference.ks > reference.ks_limit) == (shift > 0)
-    codes = Reference("c", np.repeat([2.0, 3.0], 500), categories=True)
+    codes = DriftReference("c", np.repeat([2.0, 3.0], 500), categories=True)
     codes.add(np.repeat([2.0, 3.0], 500))
     assert codes.ks is None
 
@@ -62,7 +62,7 @@ def test_ks_is_scipy_s_up_to_a_percentile_and_has_its_limit() -> None:
 def test_rows_are_counted_as_one_by_one() -> None:
     trained = np.round(DRAW.normal(size=2_000), 1)  # many equal values, also at the edges
     served = np.concatenate([np.round(DRAW.normal(size=900), 1), [np.inf, -np.inf]])
-    one, all_, shares = Reference("x", trained), Reference("x", trained), Reference("x", trained)
+    one, all_, shares = DriftReference("x", trained), DriftReference("x", trained), DriftReference("x", trained)
     for value in served:
         one.add(np.array([value]))
     all_.add(served)
@@ -73,7 +73,7 @@ def test_rows_are_counted_as_one_by_one() -> None:
     assert all_.psi == pytest.approx(((p - q) * np.log(p / q)).sum())
     shares.add(trained)
     assert shares.psi == 0.0
-    codes = Reference("c", np.arange(300.0) % 20, categories=True)
+    codes = DriftReference("c", np.arange(300.0) % 20, categories=True)
     codes.add(np.repeat(np.arange(25, dtype=np.int32), 20))
     assert codes.rows == 500
 
@@ -82,7 +82,7 @@ def test_rows_are_counted_as_one_by_one() -> None:
 def test_codes_count_alike_however_high_they_are(highest: int) -> None:
     codes = np.array([0, 3, highest])
     shares = np.array([0.5, 0.3, 0.2])
-    reference = Reference("c", np.repeat(codes, (1000 * shares).astype(int)).astype(float), categories=True)
+    reference = DriftReference("c", np.repeat(codes, (1000 * shares).astype(int)).astype(float), categories=True)
     served = np.repeat([*codes, 1, highest + 1], [100, 200, 300, 150, 250]).astype(np.int32)
     reference.add(DRAW.permutation(served))
     reference.add(served[:0])
@@ -107,13 +107,13 @@ def test_rows_of_a_store_count_as_their_columns(plain: Path) -> None:
 
 
 def test_too_few_rows_give_no_statistic() -> None:
-    reference = Reference("x", np.arange(50.0))
+    reference = DriftReference("x", np.arange(50.0))
     reference.add(np.arange(MIN_ROWS - 1.0))
     assert reference.psi is None
-    few = Reference("x", np.arange(50.0))
+    few = DriftReference("x", np.arange(50.0))
     few.add(np.arange(MIN_ROWS * 2.0))
     assert few.psi is None
-    constant = Reference("x", np.zeros(500))
+    constant = DriftReference("x", np.zeros(500))
     constant.add(np.zeros(MIN_ROWS))
     assert constant.psi == 0.0
 
@@ -146,9 +146,9 @@ def test_a_passive_party_shows_its_own_metrics(plain: Path) -> None:
     trained = TrainedParty.open(plain, "telco")
     drift = column_drift(trained)
     assert drift is not None
-    answered = Answered(lookups=7)
+    answered = LookupCounts(lookups=7)
     drift.add(torch.zeros(MIN_ROWS, 0, dtype=torch.int32), torch.full((MIN_ROWS, 2), 9.0))
-    with shown_metrics("127.0.0.1:0", PassiveMetrics(answered, drift)) as url, urllib.request.urlopen(url) as page:
+    with serve_metrics("127.0.0.1:0", PassiveMetrics(answered, drift)) as url, urllib.request.urlopen(url) as page:
         text = page.read().decode()
     assert "cutlayer_lookups_total 7.0" in text
     assert 'cutlayer_drift_psi{column="calls"}' in text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import shutil
 import zipfile
@@ -16,7 +17,8 @@ from cutlayer.errors import ConfigError, CutlayerError
 from cutlayer.models import allowed_models
 from cutlayer.report.model_card import model_card, write_card
 from cutlayer.results.finding import Finding
-from cutlayer.serving.export import ARCHITECTURE, Architecture, Exported, export_part, is_pickle, load_part
+from cutlayer.serving import export
+from cutlayer.serving.export import ARCHITECTURE, Architecture, ExportResult, export_part, is_pickle, load_part
 from cutlayer.serving.models import Models, PartyModel, embedding_of
 from cutlayer.training.folder import RunFolder
 from tests.serving.runs import NOISY, tables, trained
@@ -40,7 +42,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Trained:
 
 
 @pytest.fixture(scope="module")
-def exports(run: Trained, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Exported]:
+def exports(run: Trained, tmp_path_factory: pytest.TempPathFactory) -> dict[str, ExportResult]:
     folder = tmp_path_factory.mktemp("exports")
     return {name: export_part(run[0], PartyModel.load(*run, name), folder / name) for name in PARTIES}
 
@@ -52,7 +54,7 @@ def encoded(run: Trained, name: str) -> Store:
 
 
 @pytest.mark.parametrize("name", PARTIES)
-def test_weights_and_architecture_rebuild_the_part(run: Trained, exports: dict[str, Exported], name: str) -> None:
+def test_weights_and_architecture_rebuild_the_part(run: Trained, exports: dict[str, ExportResult], name: str) -> None:
     model, part, store = Models.load(*run), load_part(exports[name].folder), encoded(run, name)
     assert part.encoder == model.encoders[name]
     assert part.bottom is not None
@@ -72,7 +74,7 @@ def test_weights_and_architecture_rebuild_the_part(run: Trained, exports: dict[s
 
 @pytest.mark.parametrize("name", PARTIES)
 def test_programs_give_the_same_outputs_for_any_number_of_rows(
-    run: Trained, exports: dict[str, Exported], name: str
+    run: Trained, exports: dict[str, ExportResult], name: str
 ) -> None:
     folder, part, store = exports[name].folder, load_part(exports[name].folder), encoded(run, name)
     program = torch.export.load(folder / "bottom.pt2").module()
@@ -87,7 +89,7 @@ def test_programs_give_the_same_outputs_for_any_number_of_rows(
             torch.testing.assert_close(program(made), part.top(made), rtol=0, atol=1e-6)
 
 
-def test_no_file_holds_a_pickle_and_none_is_readable_by_others(exports: dict[str, Exported]) -> None:
+def test_no_file_holds_a_pickle_and_none_is_readable_by_others(exports: dict[str, ExportResult]) -> None:
     for exported in exports.values():
         assert not exported.left_out
         for path in exported.folder.iterdir():
@@ -112,7 +114,7 @@ def test_other_kinds_of_models_are_exported(tmp_path: Path, kind: str) -> None:
         assert load_part(exported.folder).bottom is not None
 
 
-def test_the_card_of_each_part_says_what_its_party_may_know(run: Trained, exports: dict[str, Exported]) -> None:
+def test_the_card_of_each_part_says_what_its_party_may_know(run: Trained, exports: dict[str, ExportResult]) -> None:
     cards = {}
     for name, exported in exports.items():
         model = PartyModel.load(*run, name)
@@ -171,7 +173,7 @@ def test_the_active_partys_card_names_no_column_and_no_protection_of_another(run
         assert secret not in card, secret
 
 
-def test_bad_exports_are_refused(run: Trained, exports: dict[str, Exported], tmp_path: Path) -> None:
+def test_bad_exports_are_refused(run: Trained, exports: dict[str, ExportResult], tmp_path: Path) -> None:
     telco = exports["telco"].folder
     with pytest.raises(CutlayerError, match="a new or empty folder"):
         export_part(run[0], PartyModel.load(*run, "telco"), telco)
@@ -189,7 +191,22 @@ def test_bad_exports_are_refused(run: Trained, exports: dict[str, Exported], tmp
         load_part(mixed)
 
 
-def test_a_shared_export_imports_nothing_without_consent(exports: dict[str, Exported], tmp_path: Path) -> None:
+def test_an_export_that_fails_leaves_nothing_and_can_be_repeated(
+    run: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> str:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    out = tmp_path / "telco"
+    with monkeypatch.context() as small:
+        small.setattr(export, "_write_program", full)
+        with pytest.raises(OSError, match="No space left"):
+            export_part(run[0], PartyModel.load(*run, "telco"), out)
+    assert [*out.iterdir()] == []
+    assert "weights.safetensors" in export_part(run[0], PartyModel.load(*run, "telco"), out).files
+
+
+def test_a_shared_export_imports_nothing_without_consent(exports: dict[str, ExportResult], tmp_path: Path) -> None:
     """An export comes from somebody else: what it names must not run."""
     folder = Path(shutil.copytree(exports["telco"].folder, tmp_path / "theirs"))
     stated = json.loads((folder / ARCHITECTURE).read_text())

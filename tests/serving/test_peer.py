@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, closing, suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -24,7 +25,7 @@ from cutlayer.config import PrivateFile, validated
 from cutlayer.errors import PeerLost
 from cutlayer.serving.online.breaker import MAX_MISSES
 from cutlayer.serving.online.link import METHOD, SERVICE, message
-from cutlayer.serving.online.passive import Answered, PassiveService
+from cutlayer.serving.online.passive import LookupCounts, PassiveService
 from cutlayer.serving.online.process import active_service, listens_at
 from tests.serving.world import ACTIVE, PATIENCE, World, offline, passive, private, probabilities, world
 
@@ -244,6 +245,27 @@ def test_what_leaves_each_party_is_in_its_trail(plain: Path, tmp_path: Path) -> 
     assert kinds == {ACTIVE: ["lookup"], "telco": ["offer", "looked_up"]}
 
 
+def test_what_reaches_nobody_has_not_left(plain: Path, tmp_path: Path) -> None:
+    """A line a second for as long as an outage lasts, of offers that nobody received, was in the trail."""
+    with closing(socket.socket()) as nobody:
+        nobody.bind(("127.0.0.1", 0))  # and does not listen
+
+        async def check() -> None:
+            async with passive(plain, "telco", f"127.0.0.1:{nobody.getsockname()[1]}") as service:
+                service.trail = Trail(tmp_path / "telco", {"party": "telco"})
+                task = asyncio.create_task(service.run())
+                deadline = time.monotonic() + PATIENCE
+                while service._outages != {"UNAVAILABLE"}:
+                    assert time.monotonic() < deadline
+                    await asyncio.sleep(0.01)
+                await asyncio.sleep(0.5)
+                task.cancel()
+                service.trail.close()
+
+        asyncio.run(check())
+    assert not [*tmp_path.glob("telco/*.jsonl")]
+
+
 def test_a_message_that_breaks_the_protocol_ends_the_stream_and_not_the_passive_party(plain: Path) -> None:
     async def check() -> None:
         async with world(plain) as served:
@@ -276,7 +298,7 @@ def test_an_outage_and_its_end_are_reported_once(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     service = object.__new__(PassiveService)
-    service.party, service.active, service.address, service.answered = "telco", "bank", "127.0.0.1:1", Answered()
+    service.party, service.active, service.address, service.answered = "telco", "bank", "127.0.0.1:1", LookupCounts()
     service._outages = set()
     outcomes = ["lost", "lost", "connected", "lost", "lost", "end"]
 

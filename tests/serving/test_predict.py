@@ -129,14 +129,14 @@ def test_predictions_are_counted_until_none_is_left(noisy: Trained, tmp_path: Pa
     assert not (tmp_path / "3.parquet").exists()
     del given["telco"]
     assert asked(noisy, tmp_path / "4.parquet", given, absent=["telco"]).rows == 100
-    assert Serving(*noisy, "telco", 4, KEY).made == 2
+    assert Serving(*noisy, "telco", 4, KEY).predictions_made == 2
 
 
 def test_another_key_is_refused_before_anything_is_released(noisy: Trained, tmp_path: Path) -> None:
     for key, error in ((bytes(32), "the keys the run was begun with"), (None, "name the --key of the run")):
         with pytest.raises(CutlayerError, match=error):
             predict(*noisy, tmp_path / "s.parquet", Request(key=key))
-    assert Serving(*noisy, "telco", 4, KEY).made == 0
+    assert Serving(*noisy, "telco", 4, KEY).predictions_made == 0
 
 
 def test_a_row_is_released_once_in_a_prediction(noisy: Trained) -> None:
@@ -148,7 +148,7 @@ def test_a_row_is_released_once_in_a_prediction(noisy: Trained) -> None:
             with pytest.raises(ProtocolError, match="each once in a prediction"):
                 prediction.release(lambda rows: zeros[rows], torch.tensor(rows))
         prediction.release(lambda rows: zeros[rows], torch.arange(10, 20))
-    assert serving.made == 1
+    assert serving.predictions_made == 1
 
 
 def test_absent_parties_are_named_and_need_no_table(plain: Trained, tmp_path: Path) -> None:
@@ -221,7 +221,7 @@ def test_bad_tables_are_refused_with_a_reason_and_release_nothing(
     with pytest.raises((DataError, AlignmentError), match=message):
         asked(noisy, tmp_path / "out" / "s.parquet", given)
     assert not [*(tmp_path / "out").iterdir()]
-    assert Serving(*noisy, "telco", 4, KEY).made == 0
+    assert Serving(*noisy, "telco", 4, KEY).predictions_made == 0
 
 
 def test_bad_requests_are_refused(plain: Trained, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from cutlayer.config import Job, validated
 from cutlayer.jobs.check import check_job
 from cutlayer.jobs.execute import Progress
-from studies.adaptive_audit.page import adaptive_page
+from studies.adaptive_audit.page import REPAIRED, adaptive_page
 from studies.adaptive_audit.settings import (
     ADULT,
     BANK,
@@ -84,9 +84,9 @@ def made_up(leak: float, excess: float, metric: float = 0.9) -> list[TrialResult
 def test_verdicts_follow_the_values(leak: float, excess: float, holds: bool) -> None:
     page = adaptive_page(Results(made_up(leak, excess)))
     claims = [claim for block in page.sections[0].blocks if isinstance(block, ClaimsTable) for claim in block.claims]
-    label_free = [group for group, settings in SETTINGS.items() if LABEL_FREE in settings]
+    repaired = [setting for settings in SETTINGS.values() for setting in settings if setting in REPAIRED]
     hidden = [claim for claim in claims if "reads less than 0.55" in claim.text]
-    assert len(claims) == sum(map(len, READINGS.values())) + 2 * len(label_free) + len(SETTINGS) + len(hidden)
+    assert len(claims) == sum(map(len, READINGS.values())) + 2 * len(repaired) + len(SETTINGS) + len(hidden)
     assert all(claim.verdict == Verdict.HOLDS for claim in claims if claim not in hidden) == holds
     assert [claim.verdict == Verdict.HOLDS for claim in hidden] == [leak < 0.55] * 2
     readings = [claim for claim in claims if "the audit reads at most" in claim.text]

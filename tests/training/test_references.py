@@ -54,7 +54,7 @@ def test_an_undefended_run_ends_where_its_twin_in_one_place_does(
     trained, twin = compared(job, tables(task, passives=2, rows=ROWS), tmp_path, names)
     metric = trained.active.task.metric
     assert twin.metrics[metric] == pytest.approx(trained.active.metrics[metric], abs=0.005)
-    assert twin.kept_epoch == trained.active.kept_epoch
+    assert twin.selected_epoch == trained.active.selected_epoch
     assert float((twin.logits - trained.active.logits).abs().max()) < 0.02
     assert trained.active.metrics[metric] > {"binary": 0.8, "multiclass": 0.6, "regression": 0.6}[task] - (
         0 if active_features else 0.3
@@ -72,7 +72,7 @@ def test_a_reference_stops_by_the_jobs_own_rule(tmp_path: Path, train: dict[str,
     job = make_job(**{**LEARNT, "epochs": 40, "keep": keep, **train})
     trained, twin = compared(job, tables(rows=ROWS), tmp_path, (ACTIVE, PASSIVES[0]))
     assert trained.active.stopped_early
-    assert twin.kept_epoch == trained.active.kept_epoch
+    assert twin.selected_epoch == trained.active.selected_epoch
 
 
 def test_a_reference_leaves_the_global_random_state_alone(tmp_path: Path) -> None:

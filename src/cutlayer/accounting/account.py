@@ -69,7 +69,7 @@ class Account:
         self._unfinished: tuple[str, ...] = ()
         if self._noisy or self._trainings:
             self._open_log()
-        self._extra = self._room(budget) if budget is not None else 0
+        self._extra = self._affordable_extra(budget) if budget is not None else 0
         self.exceeding: Callable[[int, int], None] | None = None
         self._exceeded = False
 
@@ -117,7 +117,7 @@ class Account:
         if not self.counts(slot.occasion.kind) or not rows or self._log.has(slot, digest):
             return
         if self._log.contents(slot) >= self._log.tally.highest.get(slot.occasion, 0):
-            self._check_room(slot.occasion)
+            self._check_limit(slot.occasion)
             self._check_plan(slot.occasion)
         self._log.append(slot, digest, rows)
 
@@ -198,7 +198,7 @@ class Account:
         else:
             self.carried_steps = math.ceil(spent / step * (1 - _ROUNDING))
 
-    def _room(self, budget: BudgetConfig) -> int:
+    def _affordable_extra(self, budget: BudgetConfig) -> int:
         """Number of releases beyond the plan, each with a step, that the budget pays for."""
         if not any(isinstance(event, GaussianRelease | RandomizedResponse) for event in self._events):
             raise ConfigError(
@@ -231,19 +231,19 @@ class Account:
 
     def _over_budget(self, budget: BudgetConfig, cost: float) -> str:
         count = self.planned + self.carried
-        often = f" for {count} releases of a row" if self._noisy else ""
+        releases = f" for {count} releases of a row" if self._noisy else ""
         remedy = "take more noise or fewer epochs, or raise the budget"
         drawn = max((event.draws for event in self._events if isinstance(event, RandomizedResponse)), default=1)
         if drawn > 1:
-            often = f" for {drawn} draws of a label, {drawn - 1} of them by runs that did not end"
+            releases = f" for {drawn} draws of a label, {drawn - 1} of them by runs that did not end"
             remedy = f"resume one of those (--out FOLDER --resume), or {remedy}"
         if self.carried:
-            often += f", {self.carried} of them by runs of this job that did not end"
+            releases += f", {self.carried} of them by runs of this job that did not end"
             resumed = " or ".join(self._unfinished)
             remedy = f"resume {resumed} (--out FOLDER --resume), whose releases are then not made again, or {remedy}"
         return (
             f"{self.party}: expected a run of epsilon {budget.epsilon:g} at most, as its budget says, got "
-            f"{cost:.4g} at delta {budget.delta:g}{often}; {remedy}"
+            f"{cost:.4g} at delta {budget.delta:g}{releases}; {remedy}"
         )
 
     def _check_plan(self, occasion: Occasion) -> None:
@@ -257,7 +257,7 @@ class Account:
         )
         self._exceeded = True
 
-    def _check_room(self, occasion: Occasion) -> None:
+    def _check_limit(self, occasion: Occasion) -> None:
         """Raise if a row of the occasion's part has no release or step left."""
         number = self._log.tally.releases_with(occasion)
         if occasion.kind == "update":
@@ -281,5 +281,5 @@ class Account:
 
 
 def _within(cost: float, budget: BudgetConfig) -> bool:
-    """Noise calibrated to the whole budget must pass, although both were rounded."""
+    """Whether a cost is within the budget; noise calibrated to all of it must pass, although both were rounded."""
     return math.isfinite(cost) and cost <= budget.epsilon * (1 + _ROUNDING)

@@ -171,13 +171,13 @@ class Ledger:
         """Receivers with what they receive, by party and asset."""
         groups: dict[tuple[str, str, tuple[int, ...]], list[str]] = {}
         for party, asset in dict.fromkeys((entry.party, entry.protects) for entry in self.entries):
-            mine = {
+            entries_by_index = {
                 index: entry
                 for index, entry in enumerate(self.entries)
                 if (entry.party, entry.protects) == (party, asset)
             }
-            for receiver in dict.fromkeys(name for entry in mine.values() for name in entry.towards):
-                indices = tuple(index for index, entry in mine.items() if receiver in entry.towards)
+            for receiver in dict.fromkeys(name for entry in entries_by_index.values() for name in entry.towards):
+                indices = tuple(index for index, entry in entries_by_index.items() if receiver in entry.towards)
                 groups.setdefault((party, asset, indices), []).append(receiver)
         for (_, _, indices), receivers in groups.items():
             yield tuple(receivers), [self.entries[index] for index in indices]
@@ -186,14 +186,14 @@ class Ledger:
 def _unprotected(entries: Sequence[Entry], runs: int) -> Iterator[Entry]:
     """Entries for the runs that do not protect an asset which another run protects."""
     for party, asset in dict.fromkeys((entry.party, entry.protects) for entry in entries):
-        mine = [entry for entry in entries if (entry.party, entry.protects) == (party, asset)]
-        receivers = dict.fromkeys(name for entry in mine for name in entry.towards)
+        asset_entries = [entry for entry in entries if (entry.party, entry.protects) == (party, asset)]
+        receivers = dict.fromkeys(name for entry in asset_entries for name in entry.towards)
         for run in range(runs):
-            covered = {name for entry in mine if entry.run == run for name in entry.towards}
-            bare = tuple(name for name in receivers if name not in covered)
-            if bare:
+            covered = {name for entry in asset_entries if entry.run == run for name in entry.towards}
+            uncovered = tuple(name for name in receivers if name not in covered)
+            if uncovered:
                 event = NoFormalGuarantee(f"nothing protects the {asset} in one of the runs")
-                yield Entry("none", party, asset, bare, event, run=run)
+                yield Entry("none", party, asset, uncovered, event, run=run)
 
 
 def _total(towards: tuple[str, ...], entries: Sequence[Entry]) -> Total:

@@ -201,12 +201,12 @@ class ReleaseLog:
     def _check_identity(self, header: Mapping[str, Any]) -> None:
         """Raise unless the log is of this job, these rows and this noise; a log without identity accepts any."""
         stated = {name: value for name, value in header.items() if name not in ("version", "folder")}
-        mine = {name: value for name, value in self.identity.items() if name != "folder"}
-        if mine and stated != mine:
-            if stated | {"rows": ""} == mine | {"rows": ""}:
+        expected = {name: value for name, value in self.identity.items() if name != "folder"}
+        if expected and stated != expected:
+            if stated | {"rows": ""} == expected | {"rows": ""}:
                 wanted = f"the common rows that the releases in {self.path} are of, in every party's table"
                 raise CheckpointError.expected(wanted, "other common rows", "restore them, or start a new run")
-            differing = ", ".join(sorted(name for name in stated | mine if stated.get(name) != mine.get(name)))
+            differing = ", ".join(sorted(name for name in stated | expected if stated.get(name) != expected.get(name)))
             raise CheckpointError.expected(
                 f"{self.path} of this job, rows and protections",
                 f"one of another {differing}",
@@ -266,20 +266,20 @@ class ReleaseLog:
         self._size += len(line.encode()) + 1
 
 
-def log_of_run(own: Path) -> Path:
+def log_of_run(party_folder: Path) -> Path:
     """The path of the release log that a run has written.
 
     Args:
-        own: the party's folder in the run folder, which holds the log or its path.
+        party_folder: the party's folder in the run folder, which holds the log or its path.
 
     Raises:
         CheckpointError: there is no log, or the file that holds its path is damaged.
     """
-    marker = own / MARKER
-    logs = [_log_named(marker)] if marker.exists() else sorted((own / "releases").glob("*/*.jsonl"))
+    marker = party_folder / MARKER
+    logs = [_log_named(marker)] if marker.exists() else sorted((party_folder / "releases").glob("*/*.jsonl"))
     if len(logs) != 1 or not logs[0].is_file():  # a run folder may come from somebody else, and name a device
         got = ", ".join(map(str, logs)) or "none"
-        raise CheckpointError.expected(f"the release log of the run in {own}", got, _RESTORE)
+        raise CheckpointError.expected(f"the release log of the run in {party_folder}", got, _RESTORE)
     return logs[0]
 
 

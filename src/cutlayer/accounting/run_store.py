@@ -51,7 +51,7 @@ class RunLine:
         rows: digest of the ids of the released rows, whatever their order.
         count: number of these rows.
         plan: digest of the ledger as planned.
-        ledger: the party's entries, those of nothing that is protected included.
+        ledger: the party's entries, with those that say that nothing protects an asset.
         time: time of the line, in UTC.
     """
 
@@ -72,7 +72,7 @@ class RunLine:
 
     @property
     def names(self) -> frozenset[str]:
-        """Parties of the run that it names: different ones, therefore."""
+        """Names of parties in the line. They are of one run, so that each is another party."""
         return frozenset({self.party, *(name for entry in self.ledger.entries for name in entry.towards)})
 
 
@@ -120,9 +120,9 @@ class RunStore:
             self._check_never_made()
             return []
         with self._open() as database:
-            return _latest(self._checked(database))
+            return _latest(self._checked_lines(database))
 
-    def before(self, words: Words) -> list[RunLine]:
+    def sharing_rows(self, words: Words) -> list[RunLine]:
         """The latest lines of the runs, of all parties, that share a row with some rows.
 
         Args:
@@ -173,17 +173,17 @@ class RunStore:
             self._check_never_made()
         with self._open() as database:
             database.execute("BEGIN IMMEDIATE")
-            lines = self._checked(database)
+            lines = self._checked_lines(database)
             if not self.head.exists():
-                write_whole(self.head, seal(_last(database)))
+                write_whole(self.head, seal(_last_line(database)))
             self._check_marker(marker, database)
             same = [known for known in _latest(lines) if known.key == line.key]
             check(self._sharing(database, words, [known for known in _latest(lines) if known.key != line.key]))
             if not same or (beyond_plan and replace(same[0], time="") != line):
                 self._append(database, line, words)
             database.execute("COMMIT")
-            last = _last(database)
-        # After the line: a mark of a line that is not there would refuse every later run.
+            last = _last_line(database)
+        # After the line: a marker of a line that is not there would refuse every later run.
         text = seal(last)
         write_whole(self.head, text)
         make_folder(marker.parent)
@@ -191,10 +191,10 @@ class RunStore:
 
     def _append(self, database: sqlite3.Connection, line: RunLine, words: Words) -> None:
         entry = json.dumps({**asdict(line), "ledger": line.ledger.to_json(), "time": _now()}, sort_keys=True)
-        last = _last(database)
+        last = _last_line(database)
         number = int(last["number"]) + 1
         self._append_rows(database, line.rows, words)
-        database.execute("INSERT INTO runs VALUES (?, ?, ?)", (number, entry, _chained(last["hash"], number, entry)))
+        database.execute("INSERT INTO runs VALUES (?, ?, ?)", (number, entry, _chain_hash(last["hash"], number, entry)))
 
     def _append_rows(self, database: sqlite3.Connection, digest: str, words: Words) -> None:
         """Store a set of rows, some at a time, unless it is there."""
@@ -206,21 +206,21 @@ class RunStore:
             for start, end in chunks_of(len(words)):
                 stored.write(words[start:end].astype("<u8").tobytes())
 
-    def _checked(self, database: sqlite3.Connection) -> list[RunLine]:
+    def _checked_lines(self, database: sqlite3.Connection) -> list[RunLine]:
         """All lines, after a check of the chain and of the line that the file next to it names."""
         known, lines = self._known_head(), []
-        previous = reached = ""
-        for number, (given, entry, digest) in enumerate(
+        previous = head_hash = ""
+        for number, (stored_number, entry, digest) in enumerate(
             database.execute("SELECT * FROM runs ORDER BY number"), start=1
         ):
-            if given != number or digest != _chained(previous, number, entry):
+            if stored_number != number or digest != _chain_hash(previous, number, entry):
                 raise CheckpointError(f"{self.path} is damaged at line {number:,}; {_RESTORE}")
             previous = digest
             if number == known.get("number"):
-                reached = digest
+                head_hash = digest
             lines.append(_read(entry, self.path))
         # A process that died right after its line has not noted that line, but an earlier one, or that there is none.
-        if (not known and lines) or reached != known.get("hash", ""):
+        if (not known and lines) or head_hash != known.get("hash", ""):
             wanted = f"{known['number']:,} lines or more in {self.path}" if known else f"{self.head}"
             raise CheckpointError.expected(f"{wanted}, as was written down next to it", "an older copy", _RESTORE)
         return lines
@@ -233,15 +233,15 @@ class RunStore:
         """Raise if the ledger does not have the line that the run folder names."""
         if not marker.exists():
             return
-        noted = _noted(marker)
-        row = database.execute("SELECT hash FROM runs WHERE number = ?", (noted["number"],)).fetchone()
-        if row is None or row[0] != noted["hash"]:
+        mark = _read_mark(marker)
+        row = database.execute("SELECT hash FROM runs WHERE number = ?", (mark["number"],)).fetchone()
+        if row is None or row[0] != mark["hash"]:
             raise CheckpointError.expected(
-                f"line {noted['number']:,} of {self.path} as {marker} says", "none or another", _RESTORE
+                f"line {mark['number']:,} of {self.path} as {marker} says", "none or another", _RESTORE
             )
 
     def _known_head(self) -> Mapping[str, Any]:
-        return _noted(self.head) if self.head.exists() else {}
+        return _read_mark(self.head) if self.head.exists() else {}
 
     def _sharing(self, database: sqlite3.Connection, words: Words, lines: Sequence[RunLine]) -> list[RunLine]:
         """The lines of the runs that share a row with some rows."""
@@ -254,8 +254,8 @@ class RunStore:
         if not len(stored):
             return False
         for start, end in chunks_of(len(words)):
-            own = words[start:end]
-            if (stored[np.minimum(np.searchsorted(stored, own), len(stored) - 1)] == own).any():
+            piece = words[start:end]
+            if (stored[np.minimum(np.searchsorted(stored, piece), len(stored) - 1)] == piece).any():
                 return True
         return False
 
@@ -300,19 +300,19 @@ def _latest(lines: Sequence[RunLine]) -> list[RunLine]:
     return list({line.key: line for line in lines}.values())
 
 
-def _last(database: sqlite3.Connection) -> dict[str, Any]:
+def _last_line(database: sqlite3.Connection) -> dict[str, Any]:
     row = database.execute("SELECT number, hash FROM runs ORDER BY number DESC LIMIT 1").fetchone()
     return {"number": row[0], "hash": row[1]} if row else {"number": 0, "hash": ""}
 
 
-def _chained(previous: str, number: int, entry: str) -> str:
+def _chain_hash(previous: str, number: int, entry: str) -> str:
     return blake2b(f"{previous} {number} {entry}".encode(), digest_size=16, person=b"ledger chain").hexdigest()
 
 
-def _noted(path: Path) -> dict[str, Any]:
+def _read_mark(path: Path) -> dict[str, Any]:
     try:
-        noted = unseal(path.read_bytes())
-        return {"number": int(noted["number"]), "hash": str(noted["hash"])}
+        mark = unseal(path.read_bytes())
+        return {"number": int(mark["number"]), "hash": str(mark["hash"])}
     except (ValueError, KeyError, TypeError):
         raise CheckpointError(f"{path} is damaged; {_RESTORE}") from None
 

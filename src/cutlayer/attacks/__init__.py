@@ -24,6 +24,7 @@ from cutlayer.attacks.label.co_training import CoTraining
 from cutlayer.attacks.label.direct import Direct
 from cutlayer.attacks.label.direction import Direction
 from cutlayer.attacks.label.directions import Directions
+from cutlayer.attacks.label.drawn_labels import DrawnLabels
 from cutlayer.attacks.label.exploit import Exploit
 from cutlayer.attacks.label.feature_prior import FeaturePrior
 from cutlayer.attacks.label.few_labels import FewLabels
@@ -58,6 +59,7 @@ __all__ = [
     "Direct",
     "Direction",
     "Directions",
+    "DrawnLabels",
     "Exact",
     "Exploit",
     "FeatureAttack",
@@ -110,6 +112,7 @@ _ATTACKS: tuple[type[Attack[Any, Any]], ...] = (
     Exploit,
     FeaturePrior,
     CoTraining,
+    DrawnLabels,
     FewLabels,
     MeanGradient,
     StrongProbe,

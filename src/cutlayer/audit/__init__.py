@@ -1,7 +1,7 @@
 """Audits runs: attacks on messages, leaks with intervals, findings and gates."""
 
 from cutlayer.audit.attack_audit import AttackAudit
-from cutlayer.audit.auditor import AttackTarget, Auditor, Series
+from cutlayer.audit.auditor import AttackTarget, Auditor, LeakSeries
 from cutlayer.audit.completion import audit_completions, auxiliary_labels
 from cutlayer.audit.features import audit_features, auxiliary_indices
 from cutlayer.audit.findings import findings_of
@@ -13,7 +13,7 @@ __all__ = [
     "AttackTarget",
     "Auditor",
     "Leak",
-    "Series",
+    "LeakSeries",
     "audit_completions",
     "audit_features",
     "auxiliary_indices",

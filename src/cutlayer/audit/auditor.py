@@ -58,7 +58,7 @@ class AttackTarget:
 
 
 @dataclass
-class Series:
+class LeakSeries:
     """Leak of one attack on one target over the epochs, with the scores of its worst epoch.
 
     Attributes:
@@ -104,7 +104,7 @@ class Auditor:
         self.task, self.attacks, self.active, self.seed = task, attacks, active, seed
         self.truth = where_equal(truth, 1) if task.kind == "binary" else truth
         self.shares = class_shares(rows_of(self.truth, training), task)
-        self.series: dict[AttackTarget, Series] = {}
+        self.series: dict[AttackTarget, LeakSeries] = {}
         self.skipped: dict[AttackTarget, str] = {}
 
     def take(self, epoch: int, steps: Mapping[str, Sequence[Step]]) -> dict[str, float]:
@@ -127,7 +127,7 @@ class Auditor:
                 self.skipped[key] = str(reason)
                 continue
             leak = leak_of(scores, self.truth)
-            series = self.series.setdefault(key, Series())
+            series = self.series.setdefault(key, LeakSeries())
             series.add(epoch, leak, scores)
             series.recorded[epoch] = sum(len(step.rows_of(key.target)) for step in view.steps)
             if key.target is not Target.LAYER:
@@ -206,8 +206,8 @@ class Auditor:
                             attack,
                             LabelView(party, self.task, links, target),
                         )
-        for party, own in steps.items():
-            layered = [step for step in own if step.layers]
+        for party, party_steps in steps.items():
+            layered = [step for step in party_steps if step.layers]
             for index, layer in enumerate(layered[0].layers if layered else ()):
                 view = LabelView(party, self.task, layered, Target.LAYER, layer)
                 for attack in self.attacks:
@@ -218,32 +218,34 @@ class Auditor:
         """Exactly what the attack needs: the class shares of the training rows, and labels of rows drawn at random."""
         known: dict[int, int] = {}
         if Need.KNOWN_POSITIVE in needs:
-            known |= self._one_positive(steps, self._draw(epoch))
+            known |= self._one_positive(steps, self._generator(epoch))
         if Need.HINTS in needs:
-            known |= self._hints(steps, self._draw(epoch))
+            known |= self._hints(steps, self._generator(epoch))
         if Need.KNOWN_LABELS in needs:
-            known |= self._labels(torch.cat([step.rows_of(target) for step in steps]), self._draw(epoch))
+            known |= self._labels(torch.cat([step.rows_of(target) for step in steps]), self._generator(epoch))
         return knowledge_of(self.shares, self.task, known)
 
-    def _draw(self, epoch: int) -> np.random.Generator:
+    def _generator(self, epoch: int) -> np.random.Generator:
         return np.random.default_rng([self.seed, epoch])
 
-    def _one_positive(self, steps: Sequence[Step], draw: np.random.Generator) -> dict[int, int]:
+    def _one_positive(self, steps: Sequence[Step], generator: np.random.Generator) -> dict[int, int]:
         """One positive row of each step that has any."""
         groups = (step.rows[self.truth[step.rows]] for step in steps)
-        return {int(rows[int(draw.integers(len(rows)))]): 1 for rows in groups if len(rows)}
+        return {int(rows[int(generator.integers(len(rows)))]): 1 for rows in groups if len(rows)}
 
-    def _hints(self, steps: Sequence[Step], draw: np.random.Generator) -> dict[int, int]:
+    def _hints(self, steps: Sequence[Step], generator: np.random.Generator) -> dict[int, int]:
         """`HINTS` positive rows of each step, at most half of them (rounded up)."""
         groups = (step.rows[self.truth[step.rows]].numpy() for step in steps)
-        return {int(row): 1 for rows in groups for row in draw.permutation(rows)[: min(HINTS, (len(rows) + 1) // 2)]}
+        return {
+            int(row): 1 for rows in groups for row in generator.permutation(rows)[: min(HINTS, (len(rows) + 1) // 2)]
+        }
 
-    def _labels(self, rows: Tensor, draw: np.random.Generator) -> dict[int, int]:
+    def _labels(self, rows: Tensor, generator: np.random.Generator) -> dict[int, int]:
         """`KNOWN_PER_CLASS` of the rows of each class, at most half of them."""
         codes = self.truth[rows].long()
         groups = [(code, rows[codes == code].numpy()) for code in range(len(self.shares))]
         return {
             int(row): code
             for code, members in groups
-            for row in draw.permutation(members)[: min(KNOWN_PER_CLASS, len(members) // 2)]
+            for row in generator.permutation(members)[: min(KNOWN_PER_CLASS, len(members) // 2)]
         }

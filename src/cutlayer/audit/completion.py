@@ -17,7 +17,7 @@ from cutlayer.attacks.completion.base import CHUNK, Completion, CompletionAttack
 from cutlayer.attacks.knowledge import AUXILIARY, AUXILIARY_PER_CLASS, Knowledge
 from cutlayer.audit.attack_audit import AttackAudit
 from cutlayer.config import Job
-from cutlayer.data.streams import Stream
+from cutlayer.data.streams import RandomStream
 from cutlayer.models import BottomModel, build_bottom
 from cutlayer.parties.random_state import drawn_under
 from cutlayer.results.completion import CompletionResult, VariantValue
@@ -51,7 +51,7 @@ class DepartedParty:
         return self._view(Run(self.job, folder, origin=self.run.folder).bottom(self.party), trained=True)
 
     def untrained(self) -> DepartedView:
-        """The same party with its initial bottom model."""
+        """View of the party with its initial bottom model, for the training from scratch."""
         with drawn_under(starting_keys(self.run.folder.path, [self.party])[self.party]):
             section, inputs = self.job.bottom_of(self.party), self.run.inputs(self.party)
             bottom = build_bottom(section, inputs, precision=self.job.train.precision)
@@ -160,11 +160,13 @@ def auxiliary_labels(truth: Tensor, training: Tensor, classes: int, seed: int) -
     Returns:
         Both kinds of knowledge; the second alone where few would be all.
     """
-    each = max(AUXILIARY_PER_CLASS, -(-AUXILIARY // classes))
-    draw = np.random.default_rng([seed, Stream.COMPLETION_LABELS])
+    per_class = max(AUXILIARY_PER_CLASS, -(-AUXILIARY // classes))
+    generator = np.random.default_rng([seed, RandomStream.COMPLETION_LABELS])
     codes = truth[training].long()
     few = {
-        int(row): code for code in range(classes) for row in draw.permutation(training[codes == code].numpy())[:each]
+        int(row): code
+        for code in range(classes)
+        for row in generator.permutation(training[codes == code].numpy())[:per_class]
     }
-    everything = Knowledge(known=dict(zip(training.tolist(), codes.tolist(), strict=True)))
-    return (Knowledge(known=few), everything) if len(few) < len(training) else (everything,)
+    all_labels = Knowledge(known=dict(zip(training.tolist(), codes.tolist(), strict=True)))
+    return (Knowledge(known=few), all_labels) if len(few) < len(training) else (all_labels,)

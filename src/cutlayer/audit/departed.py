@@ -7,7 +7,7 @@ import torch
 
 from cutlayer.attacks.label.base import Scores
 from cutlayer.audit.own_columns import MAX_ROUNDS, MAX_ROWS, STRENGTH, sparse_columns
-from cutlayer.data.streams import Stream
+from cutlayer.data.streams import RandomStream
 from cutlayer.kernels.logistic import fit_logistic
 from cutlayer.kernels.roc import roc_auc
 from cutlayer.training.trained import Run
@@ -16,9 +16,9 @@ from cutlayer.training.trained import Run
 def departed_auc(run: Run, party: str, scores: Scores) -> float | None:
     """AUC on held-out rows of a linear model that a party trains alone, on the labels that an attack inferred.
 
-    The rows with the highest scores are taken for positives, as many as their share says. No label is known; only the
-    direction of the scores is granted, which is one bit. The model reads the party's own columns, so it goes on
-    predicting for rows that were never aligned, after the party has left.
+    The rows with the highest scores are taken for positives, as many as the share of positives gives. No label is
+    known; only the direction of the scores is granted, which is one bit. The model reads the party's own columns, so it
+    goes on predicting for rows that were never aligned, after the party has left.
 
     Args:
         run: The run, with the party's columns and the truth of its held-out rows.
@@ -33,8 +33,8 @@ def departed_auc(run: Run, party: str, scores: Scores) -> float | None:
     """
     positives, reported = round(run.class_shares[1] * len(scores.rows)), run.reported
     if len(reported) > MAX_ROWS:
-        draw = np.random.default_rng([run.job.train.seed, Stream.OWN_COLUMNS, len(reported)])
-        reported = reported[torch.from_numpy(np.sort(draw.choice(len(reported), MAX_ROWS, replace=False)))]
+        generator = np.random.default_rng([run.job.train.seed, RandomStream.OWN_COLUMNS, len(reported)])
+        reported = reported[torch.from_numpy(np.sort(generator.choice(len(reported), MAX_ROWS, replace=False)))]
     truth = run.actual[reported]
     if party not in run.stores or not 0 < positives < len(scores.rows) or truth.all() or not truth.any():
         return None

@@ -23,7 +23,7 @@ CONFIDENCE = 0.999
 
 
 @dataclass(frozen=True)
-class Outcome:
+class GameResult:
     """Result of a game; the attributes are those of `GuaranteeTest`."""
 
     lower_bound: float
@@ -69,7 +69,7 @@ class Score:
     present: Tensor
 
 
-def label_game(votes: Tensor, truth: Tensor, releases: int) -> Outcome:
+def label_game(votes: Tensor, truth: Tensor, releases: int) -> GameResult:
     """Guess the class of each row as the label that training used for it most often.
 
     Two tests share the risk: the first guesses wherever there is a majority, the second only where the majority is
@@ -89,10 +89,10 @@ def label_game(votes: Tensor, truth: Tensor, releases: int) -> Outcome:
         correct = int(((votes > 0) == (truth == 1))[guessed].sum())
         bounds.append(one_run_epsilon(correct, int(guessed.sum()), confidence=confidence))
     detectable = one_run_epsilon(len(truth), len(truth), confidence=confidence)
-    return Outcome(max(bounds), detectable, len(truth), releases)
+    return GameResult(max(bounds), detectable, len(truth), releases)
 
 
-def gaussian_game(scores: Sequence[Score], delta: float, releases: int) -> Outcome:
+def gaussian_game(scores: Sequence[Score], delta: float, releases: int) -> GameResult:
     """Distinguish the neighbours by each score and take the largest bound; the scores share the risk equally.
 
     Args:
@@ -109,4 +109,4 @@ def gaussian_game(scores: Sequence[Score], delta: float, releases: int) -> Outco
     absent, present = max(sizes, key=sum)
     upper = mu_bound(torch.zeros(absent), torch.ones(present), confidence)
     canaries = sum(len(score.values) for score in scores if score.name.startswith("sum"))
-    return Outcome(gaussian.epsilon(mu, delta), gaussian.epsilon(upper, delta), canaries, releases)
+    return GameResult(gaussian.epsilon(mu, delta), gaussian.epsilon(upper, delta), canaries, releases)

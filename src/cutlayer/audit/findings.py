@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 
 from cutlayer.attacks import REGISTRY as ATTACKS
 from cutlayer.attacks import FeatureAttack
 from cutlayer.attacks.knowledge import condition
+from cutlayer.audit.checks import Check, Context, Occurrence
 from cutlayer.audit.scored_rows import narrow_leaks
+from cutlayer.parties.numbers import NO_GRADIENT_REMEDY
 from cutlayer.protections import REGISTRY as PROTECTIONS
-from cutlayer.results.audit import Audit
 from cutlayer.results.completion import CompletionResult, best
 from cutlayer.results.features import FeatureResult, strongest
 from cutlayer.results.finding import Finding, Severity
 from cutlayer.results.leaks import LeakResult, worst_of
 from cutlayer.results.metric_names import name_of
 from cutlayer.results.number import decimals
-from cutlayer.results.protection import ProtectionResult
 from cutlayer.results.run import RunKind
-from cutlayer.results.utility import UtilityResult
 
 FEW_ROWS = 50
 """Below this many rows of a class an AUC's interval is too wide to distinguish 0.5 from 0.6."""
@@ -27,55 +25,8 @@ EXPOSED = 0.05
 """Excess over the party's own columns, at the lower end of the interval, from which on labels count as exposed."""
 HIDDEN = 0.05
 """Difference between two attacks on the same messages above which a protection hides the label from one alone."""
-
-
-@dataclass(frozen=True)
-class Context:
-    """Results that findings are derived from.
-
-    Attributes:
-        active: name of the active party.
-        utility: held-out metrics of this run and its references.
-        protections: Result of each protection.
-        audit: attacks and tested guarantees; its own findings are not read.
-    """
-
-    active: str
-    utility: UtilityResult
-    protections: tuple[ProtectionResult, ...]
-    audit: Audit
-
-
-@dataclass(frozen=True)
-class Occurrence:
-    """One thing that a check found.
-
-    Attributes:
-        owner: Name of the party whose labels, features or protection it is about; empty where it is about the run.
-        detail: Measured values.
-    """
-
-    owner: str
-    detail: str
-
-
-@dataclass(frozen=True)
-class Check:
-    """One kind of finding.
-
-    Attributes:
-        code: stable code.
-        severity: error, warning or note.
-        title: Meaning of the code.
-        remedy: Advice to the user.
-        find: yields each occurrence.
-    """
-
-    code: str
-    severity: Severity
-    title: str
-    remedy: str
-    find: Callable[[Context], Iterator[Occurrence]]
+_SHOWN = 5
+"""Epochs that a finding names."""
 
 
 def findings_of(context: Context) -> tuple[Finding, ...]:
@@ -139,7 +90,16 @@ def _no_better_than_chance(context: Context) -> Iterator[Occurrence]:
         yield Occurrence(
             "",
             f"held-out {name_of(utility.metric)} {decimals(value)} is not above {decimals(floor)} beyond its interval; "
-            "a model that learned nothing has nothing to leak",
+            "low leaks of a model that learned little say little, and gradients reveal labels all the same",
+        )
+
+
+def _untrained(context: Context) -> Iterator[Occurrence]:
+    if context.idle_epochs:
+        numbers = ", ".join(map(str, context.idle_epochs[:_SHOWN]))
+        more = f" and {len(context.idle_epochs) - _SHOWN:,} more" if len(context.idle_epochs) > _SHOWN else ""
+        yield Occurrence(
+            "", f"all gradients were exactly zero in epoch {numbers}{more}: no model learned anything there"
         )
 
 
@@ -154,6 +114,8 @@ def _exposed(context: Context) -> Iterator[Occurrence]:
     own = context.audit.runs[RunKind.THIS_RUN]
     for party in dict.fromkeys(leak.party for leak in own.leaks):
         worst = worst_of(leak for leak in own.leaks if leak.party == party)
+        if worst is not None and {*worst.parties} <= context.label_free:
+            continue  # whatever is read, the columns reveal: it would be the same with other labels
         baseline = own.baseline(party)
         columns = baseline.own_columns if baseline else None
         floor = max(columns or 0.5, (baseline.chance if baseline else None) or 0.5)
@@ -346,6 +308,13 @@ CHECKS = (
         "the strongest attack scored few of the rows",
         "read the leak as that of the rows which the attack chose to score, beside that of an attack which scored more",
         _few_scored,
+    ),
+    Check(
+        "CL115",
+        "warning",
+        "nothing was trained",
+        NO_GRADIENT_REMEDY,
+        _untrained,
     ),
 )
 """All findings there are, in the order of their codes."""

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from cutlayer.attacks import CATALOGUES
@@ -21,12 +20,11 @@ from cutlayer.audit.departed import departed_auc
 from cutlayer.audit.known_labels import asked, by_variant, granted, label_curve, variant_of
 from cutlayer.audit.leak import Leak, folded, leak_interval
 from cutlayer.audit.own_columns import OwnColumns, predict_from_columns, sparse_columns
+from cutlayer.audit.permuted import permuted_leak
 from cutlayer.channel.followed import FollowedEpoch, read_followed, read_own_embeddings
 from cutlayer.config import AuditConfig, Job
-from cutlayer.data.streams import Stream
 from cutlayer.errors import NotApplicable
-from cutlayer.kernels.concordance import permuted_concordances
-from cutlayer.kernels.roc import permuted_macro_aucs, true_positive_rate
+from cutlayer.kernels.roc import true_positive_rate
 from cutlayer.results.audit import RunAudit, SkippedAttack
 from cutlayer.results.leaks import Attacker, Attempt, Baseline, LabelCurve, LeakResult, colluding
 from cutlayer.results.run import RunKind
@@ -36,8 +34,6 @@ FALSE_POSITIVE_RATE = 0.01
 READ_WHOLE = 0.99
 """Leak from which on a costly attack adds next to nothing to what an audit says of a message."""
 _SHARES = frozenset({Need.CLASS_SHARES, Need.POSITIVE_SHARE})
-PERMUTATIONS = 50
-"""Permutations of the labels that the optimism of the catalogue is measured on."""
 
 
 def audit_history(
@@ -246,40 +242,6 @@ def partners(job: Job) -> Attacker | None:
     if len(job.passives) < 2 or not job.parties[job.active].audit.collusion:
         return None
     return Attacker(**colluding(job.passives))
-
-
-def permuted_leak(scored: Iterable[Scores], truth: Tensor, seed: int) -> float:
-    """Mean over permutations of the labels of the largest leak of all scores: what the catalogue reads of nothing.
-
-    The largest of many AUCs, or concordances, is above 0.5 by chance alone; this is by how much. NaN where nothing was
-    scored.
-
-    Each set of scores costs a sort, and `PERMUTATIONS` passes over its rows, whatever the number of classes.
-
-    Args:
-        scored: Scores of all attacks on one party.
-        truth: True labels by row, bool (N,), class codes, int64 (N,), or the values of a regression, float (N,).
-        seed: Seed of the permutations.
-    """
-    inferring = list(scored)
-    if not inferring:
-        return math.nan
-    rows = torch.unique(torch.cat([scores.rows for scores in inferring]))
-    draw = np.random.default_rng([seed, Stream.PERMUTED_LABELS])
-    several = inferring[0].values.dim() == 2
-    codes = truth[rows].numpy() if several else np.unique(truth[rows].numpy(), return_inverse=True)[1]
-    # One order of the labels for all scores: those of related attacks are wrong about the same rows.
-    orders = np.stack([draw.permutation(codes) for _ in range(PERMUTATIONS)], axis=1)
-    largest = np.full(PERMUTATIONS, math.nan)
-    for scores in inferring:
-        permuted = orders[torch.searchsorted(rows, scores.rows).numpy()]
-        variants = torch.stack([scores.values, *scores.also.values()]).double().numpy()
-        if several:
-            aucs = np.stack([permuted_macro_aucs(values, permuted) for values in variants])
-        else:
-            aucs = permuted_concordances(variants, permuted)
-        largest = np.fmax(largest, (0.5 + np.abs(aucs - 0.5)).max(axis=0))
-    return float(largest.mean())
 
 
 def _not_run(who: Mapping[str, Any], target: str, attack: HistoryAttack, reason: str) -> SkippedAttack:

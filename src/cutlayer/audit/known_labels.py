@@ -15,7 +15,7 @@ from cutlayer.attacks.label.base import Scores
 from cutlayer.attacks.label.few_labels import fit_and_read
 from cutlayer.attacks.label.history import HistoryAttack, HistoryView, run_scores
 from cutlayer.audit.leak import Leak, leak_of
-from cutlayer.data.streams import Stream
+from cutlayer.data.streams import RandomStream
 from cutlayer.errors import NotApplicable
 from cutlayer.results.leaks import CurvePoint, LabelCurve
 from cutlayer.tasks import Task
@@ -58,7 +58,7 @@ def label_curve(run: Run, truth: Tensor, view: HistoryView, attack: HistoryAttac
     """
     points = []
     for count in (count for count in COUNTS if count <= len(view.rows) // 2):
-        leaks, own = [], []
+        leaks, baselines = [], []
         for draw in range(DRAWS):
             knowledge = _with_labels(run, truth, view.rows, count, draw)
             try:
@@ -66,9 +66,10 @@ def label_curve(run: Run, truth: Tensor, view: HistoryView, attack: HistoryAttac
             except NotApplicable:
                 continue
             leaks.append(strongest(scores, truth))
-            own.append(view.once(("own columns", count, draw), partial(_own_leak, view, knowledge, truth)))
+            baselines.append(view.once(("own columns", count, draw), partial(_own_leak, view, knowledge, truth)))
         if leaks:
-            columns = float(np.mean([leak for leak in own if leak is not None])) if None not in own else None
+            measured = [leak for leak in baselines if leak is not None]
+            columns = float(np.mean(measured)) if len(measured) == len(baselines) else None
             spread = float(np.std(leaks, ddof=1)) if len(leaks) > 1 else None
             points.append(CurvePoint(labels=count, leak=float(np.mean(leaks)), deviation=spread, own_columns=columns))
     return LabelCurve(party=view.party, message=str(view.target), attack=attack.name, points=tuple(points))
@@ -109,8 +110,8 @@ def knowledge_of(shares: tuple[float, ...], task: Task, known: Mapping[int, floa
 
 def _with_labels(run: Run, truth: Tensor, rows: Tensor, count: int, draw: int) -> Knowledge:
     """Knowledge of so many rows' labels: one of each class first, from the rarest, then any; values are any."""
-    chance = np.random.default_rng([run.job.train.seed, Stream.KNOWN_LABELS, count, draw])
-    order = chance.permutation(len(rows))
+    generator = np.random.default_rng([run.job.train.seed, RandomStream.KNOWN_LABELS, count, draw])
+    order = generator.permutation(len(rows))
     real = truth.is_floating_point()
     labels = (truth[rows].double() if real else truth[rows].long()).numpy()[order]
     first = [] if real else _one_of_each(labels)

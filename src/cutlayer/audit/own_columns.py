@@ -17,7 +17,7 @@ from torch import Tensor
 from cutlayer.attacks.label.base import Scores
 from cutlayer.audit.leak import leak_of
 from cutlayer.data.store import Store
-from cutlayer.data.streams import Stream
+from cutlayer.data.streams import RandomStream
 from cutlayer.kernels.logistic import LogisticModel, Matrix, fit_logistic
 from cutlayer.kernels.roc import auc_difference
 
@@ -94,9 +94,9 @@ def predict_from_columns(
         seed: Seed of the draw of rows and folds.
         trees: Whether to fit the trees, which take most of the time.
     """
-    draw = np.random.default_rng([seed, Stream.OWN_COLUMNS])
-    rows = training[torch.from_numpy(np.sort(draw.permutation(len(training))[:MAX_ROWS]))]
-    fold = draw.integers(FOLDS, size=len(rows))
+    generator = np.random.default_rng([seed, RandomStream.OWN_COLUMNS])
+    rows = training[torch.from_numpy(np.sort(generator.permutation(len(training))[:MAX_ROWS]))]
+    fold = generator.integers(FOLDS, size=len(rows))
     actual = truth[rows].long() if classes else truth[rows].double()
 
     model = _Logistic() if classes else Ridge(RIDGE)
@@ -113,7 +113,7 @@ def predict_from_columns(
         return first
     boosted.fit(*range(1, FOLDS))
     second = OwnColumns(boosted.auc(rows, truth), "boosted trees")
-    return max(first, second, key=lambda own: np.nan_to_num(own.auc))
+    return max(first, second, key=lambda result: np.nan_to_num(result.auc))
 
 
 class _Logistic:
@@ -140,8 +140,8 @@ class _CrossFit:
 
     Args:
         model: A scikit-learn estimator, or `_Logistic`.
-        x: Its inputs, (n, columns).
-        actual: What it predicts, (n,).
+        x: Inputs of the model, (n, columns).
+        actual: Targets of the model, (n,).
         fold: Fold of each row, int64 (n,).
         classes: Number of classes; 0 for regression.
     """
@@ -152,31 +152,31 @@ class _CrossFit:
 
     def fit(self, *folds: int) -> None:
         """Score the rows of these folds."""
-        for own in folds:
-            others = self.fold != own
-            if others.all() or len(np.unique(self.actual[others])) < 2:
+        for fold in folds:
+            train = self.fold != fold
+            if train.all() or len(np.unique(self.actual[train])) < 2:
                 continue  # nothing to predict, or nothing to fit
-            self.model.fit(self.x[others], self.actual[others])
+            self.model.fit(self.x[train], self.actual[train])
             if self.classes:
-                self.scores[np.ix_(~others, self.model.classes_)] = self.model.predict_proba(self.x[~others])
+                self.scores[np.ix_(~train, self.model.classes_)] = self.model.predict_proba(self.x[~train])
             else:
-                self.scores[~others, 0] = self.model.predict(self.x[~others])
+                self.scores[~train, 0] = self.model.predict(self.x[~train])
 
     def auc(self, rows: Tensor, truth: Tensor, fold: int | None = None) -> float:
         """AUC of the scores, of one fold or of all; `rows` are the row numbers, int64 (n,)."""
-        own = torch.from_numpy(np.full(len(self.fold), True) if fold is None else self.fold == fold)
-        values = torch.from_numpy(self.scores if self.classes > 2 else self.scores[:, -1])[own]
-        return leak_of(Scores(rows[own], values, torch.zeros(len(values), dtype=torch.int64)), truth).pooled_auc
+        mask = torch.from_numpy(np.full(len(self.fold), True) if fold is None else self.fold == fold)
+        values = torch.from_numpy(self.scores if self.classes > 2 else self.scores[:, -1])[mask]
+        return leak_of(Scores(rows[mask], values, torch.zeros(len(values), dtype=torch.int64)), truth).pooled_auc
 
 
 def _behind(boosted: _CrossFit, linear: _CrossFit, rows: Tensor, truth: Tensor) -> bool:
     """Whether the trees are clearly worse in the first fold."""
-    lost, enough = linear.auc(rows, truth, 0) - boosted.auc(rows, truth, 0), CLEARLY
+    lost, limit = linear.auc(rows, truth, 0) - boosted.auc(rows, truth, 0), CLEARLY
     if linear.classes == 2:
-        own = linear.fold == 0
-        error = auc_difference(linear.scores[own, 1], boosted.scores[own, 1], truth[rows].numpy()[own] == 1)[1]
-        enough = min(CLEARLY, ERRORS * error)
-    return lost > enough
+        mask = linear.fold == 0
+        error = auc_difference(linear.scores[mask, 1], boosted.scores[mask, 1], truth[rows].numpy()[mask] == 1)[1]
+        limit = min(CLEARLY, ERRORS * error)
+    return lost > limit
 
 
 def _trees(

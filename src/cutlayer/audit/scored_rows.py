@@ -20,10 +20,10 @@ def narrow_leaks(leaks: Sequence[LeakResult]) -> Iterator[tuple[LeakResult, Leak
         That leak, and the worst of the attacks that scored more rows, `None` where there is none.
     """
     for party, message in dict.fromkeys((leak.party, leak.message) for leak in leaks):
-        own = [leak for leak in leaks if (leak.party, leak.message) == (party, message)]
-        worst = worst_of(own)
+        group = [leak for leak in leaks if (leak.party, leak.message) == (party, message)]
+        worst = worst_of(group)
         if worst is not None and _is_narrow(worst):
-            yield worst, worst_of(leak for leak in own if not _is_narrow(leak))
+            yield worst, worst_of(leak for leak in group if not _is_narrow(leak))
 
 
 def _is_narrow(leak: LeakResult) -> bool:

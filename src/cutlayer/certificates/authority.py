@@ -28,7 +28,7 @@ from cutlayer.durable import locked, make_folder, write_whole
 from cutlayer.errors import TrustError
 
 AUTHORITY_DAYS, CERTIFICATE_DAYS, LIST_DAYS = 3650, 365, 3650
-_AGO = timedelta(minutes=5)
+_CLOCK_SKEW = timedelta(minutes=5)
 """A certificate is valid from a little before it was made: clocks differ."""
 PRIVATE, PUBLIC = 0o600, 0o644
 
@@ -86,13 +86,13 @@ class Authority:
             record = {"federation": federation, "invited": {}, "issued": [], "revoked": [], "lists": 0}
             write_whole(folder / "issued.json", json.dumps(record, indent=1) + "\n")
             write_whole(folder / "ca.pem", pem_of(certificate), PUBLIC)
-        made = cls(folder)
-        with made._changed():
-            made._write_list()
-            own = ec.generate_private_key(ec.SECP256R1())
-            write_key(folder / f"{party}.key", own)
-            made._issue(party, own.public_key(), CERTIFICATE_DAYS, folder / f"{party}.pem")
-        return made
+        authority = cls(folder)
+        with authority._locked_record():
+            authority._write_list()
+            party_key = ec.generate_private_key(ec.SECP256R1())
+            write_key(folder / f"{party}.key", party_key)
+            authority._issue(party, party_key.public_key(), CERTIFICATE_DAYS, folder / f"{party}.pem")
+        return authority
 
     @property
     def fingerprint(self) -> str:
@@ -107,7 +107,7 @@ class Authority:
 
     def invite(self, party: str) -> None:
         """Allow a party to have a request signed."""
-        with self._changed():
+        with self._locked_record():
             self._record["invited"].setdefault(party, datetime.now(UTC).isoformat(timespec="seconds"))
 
     def sign(self, request: x509.CertificateSigningRequest, days: int, out: Path | None = None) -> Path:
@@ -125,8 +125,8 @@ class Authority:
             TrustError: the request is damaged, or of a party that was not invited, or that has a valid certificate of
                 another key.
         """
-        party = self._requested(request)
-        with self._changed():
+        party = self._requesting_party(request)
+        with self._locked_record():
             if party not in self._record["invited"]:
                 invited = ", ".join(self._record["invited"]) or "nobody"
                 raise TrustError.expected(f"a request of an invited party ({invited})", party, "see keys invite")
@@ -134,11 +134,11 @@ class Authority:
             if any(entry["revoked"] and entry["key"] == key for entry in self.certificates):
                 remedy = f"remove {party}.key there, and request again"
                 raise TrustError.expected(f"a new key of {party}", "one whose certificate was revoked", remedy)
-            others = [entry for entry in self._valid(party) if entry["key"] != key]
-            if others:
+            other_keys = [entry for entry in self._valid(party) if entry["key"] != key]
+            if other_keys:
                 remedy = f"if {party} lost it, run keys revoke {party} first"
                 raise TrustError.expected(
-                    f"no valid certificate of another key of {party}", others[0]["serial"], remedy
+                    f"no valid certificate of another key of {party}", other_keys[0]["serial"], remedy
                 )
             path = out or Path(f"{party}.pem")
             self._issue(party, request.public_key(), days, path)
@@ -155,7 +155,7 @@ class Authority:
             got = "a revoked one" if entries else "none"
             raise TrustError.expected(f"a certificate of {party} to renew", got, "sign a request of that party instead")
         key = x509.load_pem_x509_certificate(entries[-1]["pem"].encode()).public_key()
-        with self._changed():
+        with self._locked_record():
             self._issue(party, key, days, out)
 
     def revoke(self, which: str) -> list[str]:
@@ -170,7 +170,7 @@ class Authority:
         Raises:
             TrustError: there is none.
         """
-        with self._changed():
+        with self._locked_record():
             entries = self._valid(which) or [e for e in self.certificates if e["serial"] == which and not e["revoked"]]
             if not entries:
                 raise TrustError.expected("a party with a valid certificate, or the serial number of one", which)
@@ -185,7 +185,7 @@ class Authority:
         now = datetime.now(UTC).isoformat(timespec="seconds")
         return [e for e in self.certificates if e["party"] == party and not e["revoked"] and e["until"] > now]
 
-    def _requested(self, request: x509.CertificateSigningRequest) -> str:
+    def _requesting_party(self, request: x509.CertificateSigningRequest) -> str:
         if not request.is_signature_valid:
             raise TrustError("the request is damaged: its signature does not match its key")
         if not isinstance(request.public_key(), ec.EllipticCurvePublicKey):
@@ -241,8 +241,8 @@ class Authority:
         write_whole(self.folder / "crl.pem", signed.public_bytes(serialization.Encoding.PEM), PUBLIC)
 
     @contextmanager
-    def _changed(self) -> Iterator[None]:
-        """Change the record while no other process does."""
+    def _locked_record(self) -> Iterator[None]:
+        """Lock the record against other processes, read it again, and save it at the end."""
         with locked(self.folder / "keys.lock", "cutlayer keys", wait=True):
             self._record = json.loads((self.folder / "issued.json").read_bytes())
             yield
@@ -326,7 +326,7 @@ def _builder(
     subject: x509.Name, issuer: x509.Name, key: CertificatePublicKeyTypes, now: datetime
 ) -> x509.CertificateBuilder:
     builder = x509.CertificateBuilder().subject_name(subject).issuer_name(issuer).public_key(key)
-    return builder.serial_number(x509.random_serial_number()).not_valid_before(now - _AGO)
+    return builder.serial_number(x509.random_serial_number()).not_valid_before(now - _CLOCK_SKEW)
 
 
 def _usage(**wanted: bool) -> x509.KeyUsage:

@@ -117,23 +117,23 @@ class Credentials:
                 return self._loaded
             self._seen = seen
             try:
-                fresh = load(self.files)
-                check_own(fresh)
+                loaded = load(self.files)
+                check_own(loaded)
             except TrustError as problem:
                 self.problem = str(problem)
                 self._notify(f"replaced certificate files are not used: {problem}")
             else:
                 self.problem = ""
-                if fresh.revoked != self._loaded.revoked:
-                    self._notify(f"the revocation list was replaced; certificates on it: {len(fresh.revoked)}")
-                if (fresh.authorities, fresh.chain, fresh.key) != (
+                if loaded.revoked != self._loaded.revoked:
+                    self._notify(f"the revocation list was replaced; certificates on it: {len(loaded.revoked)}")
+                if (loaded.authorities, loaded.chain, loaded.key) != (
                     self._loaded.authorities,
                     self._loaded.chain,
                     self._loaded.key,
                 ):
-                    until = f"{fresh.certificate.not_valid_after_utc:%Y-%m-%d %H:%M} UTC"
+                    until = f"{loaded.certificate.not_valid_after_utc:%Y-%m-%d %H:%M} UTC"
                     self._notify(f"certificate files were replaced; this party's certificate is valid until {until}")
-                self._loaded = fresh
+                self._loaded = loaded
             return self._loaded
 
 
@@ -158,7 +158,7 @@ def check_own(loaded: Loaded, now: datetime | None = None) -> None:
     """Check a party's own certificate as its peers will.
 
     Raises:
-        TrustError: it is expired, not yet valid, revoked, signed by nobody known, or has no identity.
+        TrustError: it is expired, not yet valid, revoked, signed by an unknown authority, or has no identity.
     """
     identity_of(loaded.certificate)
     reason = out_of_date(loaded.certificate, now) or ("revoked" if loaded.is_revoked(loaded.certificate) else "")
@@ -218,8 +218,8 @@ def _revocations(
     revoked, until = set(), []
     for block in blocks:
         listed = _parsed(path, x509.load_pem_x509_crl, "a revocation list", block)
-        issuers = [each for each in authorities if each.subject == listed.issuer]
-        if not any(listed.is_signature_valid(each.public_key()) for each in issuers):  # type: ignore[arg-type]
+        issuers = [authority for authority in authorities if authority.subject == listed.issuer]
+        if not any(listed.is_signature_valid(authority.public_key()) for authority in issuers):  # type: ignore[arg-type]
             raise TrustError.expected(f"a list in {path} that one of the authorities signed", "another signature")
         revoked |= {(listed.issuer.public_bytes(), entry.serial_number) for entry in listed}
         until += [listed.next_update_utc] if listed.next_update_utc else []

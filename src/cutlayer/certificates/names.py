@@ -115,7 +115,7 @@ def fingerprint(certificate: x509.Certificate) -> str:
 
 
 def key_fingerprint(key: CertificatePublicKeyTypes) -> str:
-    """The same of a public key: a request and all certificates of one key have the same one."""
+    """Fingerprint of a public key: that of a request and of all certificates of the key."""
     hasher = hashes.Hash(hashes.SHA256())
     form = serialization.PublicFormat.SubjectPublicKeyInfo
     hasher.update(key.public_bytes(serialization.Encoding.DER, form))

@@ -123,9 +123,10 @@ def _no_tls(where: str, failure: ssl.SSLError) -> TrustError:
 
 
 def _refused_there(where: str, loaded: Loaded) -> str:
-    own = loaded.certificate
-    until = f"{own.not_valid_after_utc:%Y-%m-%d %H:%M} UTC"
+    certificate = loaded.certificate
+    until = f"{certificate.not_valid_after_utc:%Y-%m-%d %H:%M} UTC"
     return (
-        f"{where} refused this party's certificate ({identity_of(own)}, serial {own.serial_number:x}, valid until "
-        f"{until}): it trusts another authority, or its clock differs; compare the fingerprints of both files ca"
+        f"{where} refused this party's certificate ({identity_of(certificate)}, "
+        f"serial {certificate.serial_number:x}, valid until {until}): it trusts another authority, or its clock "
+        "differs; compare the fingerprints of both files ca"
     )

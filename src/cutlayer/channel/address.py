@@ -21,11 +21,11 @@ def split_address(address: str) -> tuple[str, int]:
     """
     host, _, port = address.rpartition(":")
     bracketed = host.startswith("[") and host.endswith("]")
-    bare = host[1:-1] if bracketed else host
+    name = host[1:-1] if bracketed else host
     numbered = port.isascii() and port.isdigit() and int(port) < 2**16
-    if not (numbered and bare.isprintable() and bare) or set(bare) & set("/[] ") or (":" in bare) != bracketed:
+    if not (numbered and name.isprintable() and name) or set(name) & set("/[] ") or (":" in name) != bracketed:
         raise ConfigError.expected("an address as HOST:PORT or [IPV6]:PORT", repr(address))
-    return bare, int(port)
+    return name, int(port)
 
 
 def check_loopback(address: str) -> str:

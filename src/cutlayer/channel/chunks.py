@@ -14,7 +14,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Iterator
 
-from cutlayer.channel.codec import Limits
+from cutlayer.channel.codec import FrameLimits
 from cutlayer.errors import ProtocolError
 
 CHUNK_BYTES = 2**20
@@ -51,7 +51,7 @@ class Assembler:
         limits: Bounds on a frame, checked before any of it is stored.
     """
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: FrameLimits) -> None:
         self._max_bytes = limits.frame_bytes
         self._parts: list[memoryview] = []
         self._missing = 0

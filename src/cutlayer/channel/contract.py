@@ -72,7 +72,9 @@ def decoded(raw: bytes) -> tuple[Contract, int, Mapping[str, str]]:
         entries = msgpack.unpackb(raw, strict_map_key=True, max_ext_len=0)
         wire, version, text = entries.pop("wire"), entries.pop("version"), entries.pop("shared")
         shared = json.loads(text)
-        fit = isinstance(shared, dict) and all(isinstance(each, str) for each in (version, *entries.values()))
+        fit = isinstance(shared, dict) and all(
+            isinstance(text_field, str) for text_field in (version, *entries.values())
+        )
     except (ValueError, TypeError, AttributeError, KeyError, RecursionError, msgpack.UnpackException):
         fit = False
     if not fit or type(wire) is not int:

@@ -76,7 +76,7 @@ class Follower:
     def __init__(self, folder: Path, rows: Tensor, sampling: Sampling) -> None:
         self.folder, self.rows, self.sampling = folder, rows, sampling
         self.current: FollowedEpoch | None = None
-        self._begun: UnsyncedFile | None = None
+        self._pending_file: UnsyncedFile | None = None
         # Few rows of a batch are followed: a look-up of the last bits of a row number leaves out almost all others.
         self._maybe = torch.zeros(_SLOTS, dtype=torch.bool)
         self._maybe[rows & (_SLOTS - 1)] = True
@@ -116,27 +116,27 @@ class Follower:
                 stored[name][slots] = matrix.detach()[followed.to(matrix.device)].flatten(1).cpu()
         for name, matrix in gradients.items():
             self.current.sizes[name][step] = message_sizes(matrix.flatten(1))
-        self._begun = self._written(epoch) if step + 1 == self.sampling.steps_per_epoch else None
-        if self._begun is not None:
-            self._begun.start()
+        self._pending_file = self._unsynced_file(epoch) if step + 1 == self.sampling.steps_per_epoch else None
+        if self._pending_file is not None:
+            self._pending_file.start()
 
     def _followed(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Indices of the followed rows in a batch, and among the followed rows, int64 (m,) each."""
         candidates = self._maybe[rows & (_SLOTS - 1)].nonzero().flatten()
-        own = rows[candidates]
-        slots = torch.searchsorted(self.rows, own).clamp_max(len(self.rows) - 1)
-        same = self.rows[slots] == own
+        candidate_rows = rows[candidates]
+        slots = torch.searchsorted(self.rows, candidate_rows).clamp_max(len(self.rows) - 1)
+        same = self.rows[slots] == candidate_rows
         return candidates[same], slots[same]
 
     def close(self, epoch: int) -> bool:
         """Write the epoch if the sampling chooses it; whether it was written."""
-        written = self._written(epoch) if self._begun is None else self._begun
-        if written is not None:
-            written.finish()
-        self._begun = None
-        return written is not None
+        file = self._unsynced_file(epoch) if self._pending_file is None else self._pending_file
+        if file is not None:
+            file.finish()
+        self._pending_file = None
+        return file is not None
 
-    def _written(self, epoch: int) -> UnsyncedFile | None:
+    def _unsynced_file(self, epoch: int) -> UnsyncedFile | None:
         """The file of the current epoch, which is not synced yet, if the sampling chooses it."""
         if self.current is None or not self.sampling.writes(epoch, _nbytes(self.current)):
             return None
@@ -196,7 +196,7 @@ def write_own_embeddings(folder: Path, epoch: int, embeddings: Tensor) -> None:
         embeddings: float32 (n, width), in the order of the followed rows.
     """
     make_folder(folder)
-    write_tensors(folder / f"kept-{epoch:04d}.safetensors", {"embedding": embeddings}, {"epoch": str(epoch)})
+    write_tensors(folder / f"own-{epoch:04d}.safetensors", {"embedding": embeddings}, {"epoch": str(epoch)})
 
 
 def read_own_embeddings(folder: Path) -> dict[int, Tensor]:
@@ -205,7 +205,7 @@ def read_own_embeddings(folder: Path) -> dict[int, Tensor]:
     Raises:
         DataError: A file is damaged.
     """
-    return dict(_read(folder, "kept", lambda epoch, tensors: (epoch, tensors["embedding"])))
+    return dict(_read(folder, "own", lambda epoch, tensors: (epoch, tensors["embedding"])))
 
 
 def _read(folder: Path, kind: str, record: Callable[[int, Mapping[str, Tensor]], T]) -> Iterator[T]:

@@ -29,7 +29,7 @@ class Inbox:
 
     Args:
         capacity: Size of all queued frames, in bytes, from which on no more are read from the call.
-        frames: The same for their number, 1 or more.
+        frames: Number of queued frames from which on no more are read from the call, 1 or more.
     """
 
     def __init__(self, capacity: int, frames: int = MAX_FRAMES) -> None:

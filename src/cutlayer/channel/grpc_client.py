@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
 from cutlayer.channel.address import check_loopback
-from cutlayer.channel.codec import DEFAULT_LIMITS, WIRE_VERSION, Limits
+from cutlayer.channel.codec import DEFAULT_LIMITS, WIRE_VERSION, FrameLimits
 from cutlayer.channel.grpc_connection import Connection, Dialler, Unsuited, refused
 from cutlayer.channel.grpc_link import (
     CLOSING,
@@ -48,7 +48,13 @@ class ClientLink(Links):
     """
 
     def __init__(
-        self, address: str, me: str, peer: str, limits: Limits = DEFAULT_LIMITS, timeout: float = 60.0, **options: Any
+        self,
+        address: str,
+        me: str,
+        peer: str,
+        limits: FrameLimits = DEFAULT_LIMITS,
+        timeout: float = 60.0,
+        **options: Any,
     ) -> None:
         transport = Transport(**options)
         if transport.security is None:
@@ -91,7 +97,7 @@ class ClientLink(Links):
         connection, security = self._connection, self._security
         if security is None or connection is None or self._stream.reconnect <= 0 or connection.certificate is None:
             return
-        renewed = security.credentials.current() is not connection.own
+        renewed = security.credentials.current() is not connection.loaded
         try:
             security.check_still_valid(connection.certificate)
         except TrustError:
@@ -171,14 +177,14 @@ class ClientLink(Links):
             answer = dict(connection.call.initial_metadata() or ())
         finally:
             hurry.cancel()
-        run, theirs = text_of(answer.get(RUN)), count_of(answer.get(NEXT))
+        run, peer_received = text_of(answer.get(RUN)), count_of(answer.get(NEXT))
         if not run:
             raise self._dialler.refusal(connection.call)
         if self.run and run != self.run:
             raise ProtocolError.expected(f"run {self.run} at {self._peer}", "another", "it was started anew; resume")
-        attachment = self._stream.attach(theirs)
+        attachment = self._stream.attach(peer_received)
         if attachment is None:
-            raise ProtocolError(f"{self._peer} cannot continue the link after {theirs} messages")
+            raise ProtocolError(f"{self._peer} cannot continue the link after {peer_received} messages")
         self.run = run
         connection.start(self._stream, attachment)
 
@@ -227,19 +233,19 @@ class ClientLink(Links):
 
     def _reconnected(self, why: str) -> bool:
         """Replace a broken connection; if that fails the stream has ended."""
-        wanted, self._redialling = self._redialling, False
-        if not wanted:
+        planned, self._redialling = self._redialling, False
+        if not planned:
             self._notify(f"the connection to {self._peer} broke ({why}); connecting again")
         limit = self._stream.reconnect
         try:
-            fresh = self._dialled(time.monotonic() + limit, f"{why}; it does not answer again", limit)
+            connection = self._dialled(time.monotonic() + limit, f"{why}; it does not answer again", limit)
         except CutlayerError as failure:
             self._stream.end(str(failure).removeprefix(f"lost {self._peer}: "))
             return False
-        self._connection = fresh
+        self._connection = connection
         if self._closing.is_set():
-            fresh.close()
-        if not wanted:
+            connection.close()
+        if not planned:
             self._notify(f"connected to {self._peer} again; nothing was lost")
         return True
 
@@ -248,7 +254,7 @@ def connect(
     address: str,
     me: str,
     peer: str,
-    limits: Limits = DEFAULT_LIMITS,
+    limits: FrameLimits = DEFAULT_LIMITS,
     timeout: float = 60.0,
     **options: Any,
 ) -> ClientLink:

@@ -34,11 +34,11 @@ class Connection:
     Attributes:
         attachment: Attachment of the call to the stream; set by `ClientLink` once the active party has accepted it.
         certificate: Certificate that the active party showed; `None` without TLS.
-        own: This party's certificate files at the time; `None` without TLS.
+        loaded: This party's certificate files at the time; `None` without TLS.
     """
 
-    def __init__(self, channel: grpc.Channel, certificate: x509.Certificate | None, own: Loaded | None) -> None:
-        self.channel, self.certificate, self.own = channel, certificate, own
+    def __init__(self, channel: grpc.Channel, certificate: x509.Certificate | None, loaded: Loaded | None) -> None:
+        self.channel, self.certificate, self.loaded = channel, certificate, loaded
         self.attachment: Attachment | None = None
         self.call: Any = None
         self.began = datetime.now(UTC)
@@ -88,9 +88,9 @@ class Dialler:
         security = self._transport.security
         if security is None:
             return Connection(grpc.insecure_channel(self.address, options=self._options), None, None)
-        own = security.credentials.current()
+        loaded = security.credentials.current()
         channel, certificate = security.open_channel(self.address, self._peer, self._options, timeout)
-        return Connection(channel, certificate, own)
+        return Connection(channel, certificate, loaded)
 
     def greet(self, channel: grpc.Channel, timeout: float) -> None:
         """Compare names, versions and jobs; raises `Unsuited`, or the reason of a call that failed."""
@@ -99,8 +99,8 @@ class Dialler:
             answer = channel.unary_unary(f"/{SERVICE}/{GREET}")(greeting, timeout=timeout)
         except grpc.RpcError as error:
             raise self._failure(error) from None
-        theirs, wire, more = decoded(answer)
-        problem = self._transport.contract.problem(theirs, (WIRE_VERSION, wire), self._peer)
+        peer_contract, wire, more = decoded(answer)
+        problem = self._transport.contract.problem(peer_contract, (WIRE_VERSION, wire), self._peer)
         if problem or more.get("problem"):
             raise Unsuited(problem or f"{self._peer} says: {printable(more['problem'])}")
 

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Self
 
 from cutlayer.channel.chunks import CHUNK_BYTES
-from cutlayer.channel.codec import Limits
+from cutlayer.channel.codec import FrameLimits
 from cutlayer.channel.contract import Contract
 from cutlayer.channel.message import Kind, Message
 from cutlayer.channel.port import Port
@@ -152,7 +152,7 @@ def link_options(keepalive: Keepalive = DEFAULT_KEEPALIVE) -> Sequence[tuple[str
     )
 
 
-def channel_options(limits: Limits) -> Sequence[tuple[str, int]]:
+def channel_options(limits: FrameLimits) -> Sequence[tuple[str, int]]:
     """Options of gRPC for other calls between parties, equal at both ends: each message is a frame."""
     return (*_sizes(limits.frame_bytes), *_COMMON)
 

@@ -15,7 +15,7 @@ import grpc
 from cryptography import x509
 
 from cutlayer.channel.address import check_loopback, split_address
-from cutlayer.channel.codec import DEFAULT_LIMITS, WIRE_VERSION, Limits
+from cutlayer.channel.codec import DEFAULT_LIMITS, WIRE_VERSION, FrameLimits
 from cutlayer.channel.contract import MAX_BYTES, decoded
 from cutlayer.channel.grpc_link import (
     CLOSING,
@@ -59,12 +59,12 @@ class ServerLinks(Links):
         me: str,
         peers: Collection[str],
         run: str,
-        limits: Limits,
+        limits: FrameLimits,
         timeout: float,
         transport: Transport,
         *,
         greet_only: bool,
-        reached: str = "",
+        public_address: str = "",
     ) -> None:
         transport.check(me)
         plain = transport.security is None
@@ -76,7 +76,7 @@ class ServerLinks(Links):
         self.greeted: dict[str, str] = {}
         self._me, self._run, self._timeout, self._greet_only = me, run, timeout, greet_only
         self._closing = False
-        self._reached = reached
+        self._public_address = public_address
         self._security, self._contract = transport.security, transport.contract
         self._notify = transport.notify or logging.getLogger(__name__).info
         self._certificates: dict[str, x509.Certificate] = {}
@@ -118,7 +118,7 @@ class ServerLinks(Links):
         while any(self.greeted.get(peer, "never") for peer in self._streams) and time.monotonic() < deadline:
             self._changed.wait(min(1.0, max(0.0, deadline - time.monotonic())))
             self._changed.clear()
-        absent = f"it did not connect to {self._reached or self.address} within {timeout:g} s"
+        absent = f"it did not connect to {self._public_address or self.address} within {timeout:g} s"
         return {peer: self.greeted.get(peer, absent) for peer in self._streams}
 
     def wait_for_peers(self, timeout: float | None = None) -> None:
@@ -131,7 +131,7 @@ class ServerLinks(Links):
         deadline = time.monotonic() + patience
         for peer, stream in self._streams.items():
             if not stream.opened.is_set():
-                self._notify(f"waiting for {peer}, which connects to {self._sought()}")
+                self._notify(f"waiting for {peer}, which connects to {self._address_to_show()}")
             while not stream.opened.wait(min(REMINDER, max(0.0, deadline - time.monotonic()))):
                 left = deadline - time.monotonic()
                 if left <= 0:
@@ -144,15 +144,14 @@ class ServerLinks(Links):
             reasons = "".join(
                 f"; {peer} was refused: {self.greeted[peer]}" for peer in absent if self.greeted.get(peer)
             )
-            raise PeerLost(
-                f"lost {names}: did not connect to {self._reached or self.address} within {patience:g} s{reasons}"
-            )
+            address = self._public_address or self.address
+            raise PeerLost(f"lost {names}: did not connect to {address} within {patience:g} s{reasons}")
 
-    def _sought(self) -> str:
+    def _address_to_show(self) -> str:
         """Where the peers find this party, and where it listens if that is another address."""
-        if not self._reached or self._reached == self.address:
+        if not self._public_address or self._public_address == self.address:
             return self.address
-        return f"{self._reached}; this party listens at {self.address}"
+        return f"{self._public_address}; this party listens at {self.address}"
 
     def renew(self, peer: str) -> None:
         """Raise if the certificate of a connected peer was revoked meanwhile, or is out of date.
@@ -186,7 +185,7 @@ class ServerLinks(Links):
         )
         reader.start()
         with self._reading:  # calls that come and go must not add up
-            self._readers = [*(each for each in self._readers if each.is_alive()), reader]
+            self._readers = [*(thread for thread in self._readers if thread.is_alive()), reader]
         yield from stream.outgoing(call)
 
     def _pump(self, stream: Stream, requests: Iterator[Arrival], call: Attachment) -> None:
@@ -201,7 +200,7 @@ class ServerLinks(Links):
         wire = caller.get(WIRE)
         if wire != str(WIRE_VERSION):
             self._refuse(context, "FAILED_PRECONDITION", f"expected wire format {WIRE_VERSION}, got {wire!r:.20}")
-        name = self._named(context, text_of(caller.get(FROM)), text_of(caller.get(TO)))
+        name = self._caller_name(context, text_of(caller.get(FROM)), text_of(caller.get(TO)))
         if self._greet_only:
             context.abort(grpc.StatusCode.UNAVAILABLE, f"{self._me} runs its preflight and opens no link")
         stream, run = self._streams[name], text_of(caller.get(RUN)) or ""
@@ -234,8 +233,8 @@ class ServerLinks(Links):
         """
         return isinstance(link, bytes) and bool(link) and link == self._links.get(name)
 
-    def _named(self, context: Any, name: str | None, wanted: str | None) -> str:
-        """Name of the caller: by its certificate, or by its word where links are not authenticated."""
+    def _caller_name(self, context: Any, name: str | None, wanted: str | None) -> str:
+        """Name of the caller: by its certificate, or as it states where links are not authenticated."""
         if self._security is not None:
             try:
                 name = self._security.caller(context)
@@ -250,11 +249,11 @@ class ServerLinks(Links):
     def _greet(self, request: bytes, context: Any) -> bytes:
         """Answer with this party's side of the contract, and with why the caller cannot join."""
         try:
-            theirs, wire, more = decoded(request[: MAX_BYTES + 1])
+            peer_contract, wire, more = decoded(request[: MAX_BYTES + 1])
         except ProtocolError as damage:
             self._refuse(context, "FAILED_PRECONDITION", str(damage))
-        name = self._named(context, more.get("sender"), more.get("receiver"))
-        problem = self._contract.problem(theirs, (WIRE_VERSION, wire), name)
+        name = self._caller_name(context, more.get("sender"), more.get("receiver"))
+        problem = self._contract.problem(peer_contract, (WIRE_VERSION, wire), name)
         if problem:
             self._log(f"{name} at {_address_of(context)} cannot join: {problem}")
         self.greeted[name] = problem
@@ -302,11 +301,11 @@ def serve(
     me: str,
     peers: Collection[str],
     run: str,
-    limits: Limits = DEFAULT_LIMITS,
+    limits: FrameLimits = DEFAULT_LIMITS,
     timeout: float = 60.0,
     *,
     greet_only: bool = False,
-    reached: str = "",
+    public_address: str = "",
     **options: Any,
 ) -> ServerLinks:
     """Listen as the active party.
@@ -319,7 +318,7 @@ def serve(
         limits: Bounds on frames and on what may wait in each direction.
         timeout: Seconds to wait for a peer, whether to connect, to send or to take.
         greet_only: Whether to check callers and open no link.
-        reached: Address at which the peers find this party, for messages; that of `address` where empty.
+        public_address: Address at which the peers find this party, for messages; that of `address` where empty.
         options: Fields of `Transport`.
 
     Returns:
@@ -329,7 +328,9 @@ def serve(
         ConfigError: the address is in use, or without TLS is not a loopback one.
         TrustError: this party's certificate is not of the identity that the job has for it.
     """
-    links = ServerLinks(me, peers, run, limits, timeout, Transport(**options), greet_only=greet_only, reached=reached)
+    links = ServerLinks(
+        me, peers, run, limits, timeout, Transport(**options), greet_only=greet_only, public_address=public_address
+    )
     try:
         links.listen(address)
     except BaseException:

@@ -113,8 +113,8 @@ class Security:
         """
         host, port = split_address(address)
         certificate = probe(host, port, self.credentials, self.identities[peer], timeout)
-        own = self.credentials.current()
-        pinned = grpc.ssl_channel_credentials(pem_of(certificate), own.key, own.chain_pem)
+        loaded = self.credentials.current()
+        pinned = grpc.ssl_channel_credentials(pem_of(certificate), loaded.key, loaded.chain_pem)
         return pinned, [("grpc.ssl_target_name_override", host_of(certificate))], certificate
 
 

@@ -12,7 +12,7 @@ from functools import partial
 import grpc
 
 from cutlayer.channel.chunks import END, Assembler, split_frame
-from cutlayer.channel.codec import Limits, decode, encode_parts
+from cutlayer.channel.codec import FrameLimits, decode, encode_parts
 from cutlayer.channel.frames import ACK_BYTES, ACK_FRAMES, FramesEnded, Inbox, Outbox, Replaced
 from cutlayer.channel.message import Message
 from cutlayer.channel.port import Port
@@ -87,7 +87,7 @@ class Stream:
     def __init__(
         self,
         peer: str,
-        limits: Limits,
+        limits: FrameLimits,
         timeout: float,
         *,
         reconnect: float = 0.0,
@@ -256,7 +256,7 @@ class Stream:
                 return False
             self._call = None
             self._outbox.wake()
-            if self._vacant:  # nothing crossed: the link is as new
+            if self._vacant:  # nothing crossed: the link is unused
                 self.opened.clear()
                 return True
             if not final and self.reconnect > 0:
@@ -333,7 +333,7 @@ class Stream:
 
 
 def _succeeded(arrivals: Iterable[Arrival]) -> bool:
-    """Whether the active party ended a call without an error; of its own side of a call nobody can tell."""
+    """Whether the active party ended a call without an error; for this party's own side of a call that is not known."""
     return isinstance(arrivals, grpc.Call) and arrivals.code() is grpc.StatusCode.OK
 
 

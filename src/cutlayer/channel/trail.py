@@ -32,7 +32,7 @@ class Trail:
 
     Args:
         folder: Folder of the trail.
-        about: What the first line says besides the time: `party`, `job`, `ledger` and so on, as plain values.
+        about: Entries of the first line besides the time: `party`, `job`, `ledger` and so on, as plain values.
     """
 
     def __init__(self, folder: Path, about: Mapping[str, Any]) -> None:
@@ -121,11 +121,11 @@ class Line:
 
 @dataclass(frozen=True)
 class TrailFile:
-    """What a file of a trail says.
+    """The content of a file of a trail.
 
     Attributes:
         name: Name of the file.
-        about: Its first line.
+        about: First line of the file.
         sent: Number of messages and of bytes of numbers, by receiver and kind.
         first: Time of the first line.
         last: Time of the last line.
@@ -261,9 +261,9 @@ def _files(folder: Path) -> list[Path]:
 
 def _absent(files: list[Path], folder: Path) -> list[str]:
     """Names of the files that must have been there: up to the last one, and those in the head."""
-    there = {path.name for path in files}
+    present = {path.name for path in files}
     wanted = {f"{number:06}.jsonl" for number in range(1, int(files[-1].stem) + 1)} | set(_read_head(folder))
-    return sorted(wanted - there)
+    return sorted(wanted - present)
 
 
 def _read_head(folder: Path) -> dict[str, list[Any]]:

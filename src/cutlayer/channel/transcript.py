@@ -118,7 +118,7 @@ class Transcript:
         self.folder = folder
         self.sampling = sampling
         self.steps: list[Step] = []
-        self._begun: UnsyncedFile | None = None
+        self._pending_file: UnsyncedFile | None = None
 
     def add(self, step: Step) -> None:
         """Add a sampled step; the first step of an epoch replaces the steps of the previous epoch.
@@ -129,14 +129,14 @@ class Transcript:
             self.steps = []
         self.steps.append(step.on_cpu())
         is_last = len(self.steps) == self.sampling.steps < self.sampling.steps_per_epoch
-        self._begun = self._written(step.epoch) if is_last else None
-        if self._begun is not None:
-            self._begun.start()
+        self._pending_file = self._unsynced_file(step.epoch) if is_last else None
+        if self._pending_file is not None:
+            self._pending_file.start()
 
     def snapshot(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """The current epoch's steps as tensors and plain values, for a checkpoint within the epoch."""
         epoch = self.steps[-1].epoch if self.steps else 0
-        return _named(self.steps), {"epoch": epoch, "steps": [step.step for step in self.steps]}
+        return _tensors_by_name(self.steps), {"epoch": epoch, "steps": [step.step for step in self.steps]}
 
     def load(self, tensors: Mapping[str, Tensor], plain: Mapping[str, Any]) -> None:
         """Continue from what `snapshot` returned."""
@@ -144,12 +144,12 @@ class Transcript:
 
     def close(self, epoch: int) -> None:
         """Write the epoch's steps if the sampling says so."""
-        written = self._written(epoch) if self._begun is None else self._begun
-        if written is not None:
-            written.finish()
-        self._begun = None
+        file = self._unsynced_file(epoch) if self._pending_file is None else self._pending_file
+        if file is not None:
+            file.finish()
+        self._pending_file = None
 
-    def _written(self, epoch: int) -> UnsyncedFile | None:
+    def _unsynced_file(self, epoch: int) -> UnsyncedFile | None:
         """The file of an epoch, which is not synced yet, if the sampling says so."""
         if self.folder is None or not self.steps or not self.sampling.writes(epoch, file_bytes(self.steps)):
             return None
@@ -158,7 +158,10 @@ class Transcript:
 
 def file_bytes(steps: list[Step]) -> int:
     """Upper bound on the size in bytes of the file of these steps."""
-    return sum(tensor.nbytes + len(name.encode()) + ENTRY_BYTES for name, tensor in _named(steps).items()) + ENTRY_BYTES
+    return (
+        sum(tensor.nbytes + len(name.encode()) + ENTRY_BYTES for name, tensor in _tensors_by_name(steps).items())
+        + ENTRY_BYTES
+    )
 
 
 def write_epoch(folder: Path, epoch: int, steps: list[Step]) -> None:
@@ -167,13 +170,13 @@ def write_epoch(folder: Path, epoch: int, steps: list[Step]) -> None:
 
 
 def unsynced_epoch(folder: Path, epoch: int, steps: list[Step]) -> UnsyncedFile:
-    """The same without a wait for the disk: its caller finishes the file."""
+    """As `write_epoch`, without a wait for the disk: the caller finishes the file."""
     make_folder(folder)
     header = {"epoch": str(epoch), "steps": json.dumps([step.step for step in steps])}
-    return unsynced_tensors(folder / f"epoch-{epoch:04d}.safetensors", _named(steps), header)
+    return unsynced_tensors(folder / f"epoch-{epoch:04d}.safetensors", _tensors_by_name(steps), header)
 
 
-def _named(steps: list[Step]) -> dict[str, Tensor]:
+def _tensors_by_name(steps: list[Step]) -> dict[str, Tensor]:
     tensors: dict[str, Tensor] = {}
     for number, step in enumerate(steps):
         tensors[f"{number}/rows"] = step.rows

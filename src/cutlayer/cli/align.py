@@ -57,11 +57,11 @@ def align(
     from cutlayer.cli.progress import progress_for
     from cutlayer.jobs.align import align_party
 
-    own = organisation(job, name, local, plaintext=plaintext, timeout=timeout, deadline=deadline, reconnect=reconnect)
+    setup = organisation(job, name, local, plaintext=plaintext, timeout=timeout, deadline=deadline, reconnect=reconnect)
     file = out or local.parent / "runs" / f"{job.stem}-{name}-aligned.csv"
     purpose = purpose_of(dry_run, reveal)
     with progress_for(quiet=json) as progress:
-        result = align_party(own.job, name, file, purpose, progress, own.links)
+        result = align_party(setup.job, name, file, purpose, progress, setup.links)
     if json:
         emit({**asdict(result), "out": str(result.out) if result.out else None})
         return

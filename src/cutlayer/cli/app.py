@@ -33,6 +33,18 @@ FREE_SPACE = (
     "--out; then repeat the command, with --resume if the run folder holds a committed epoch"
 )
 
+WRITABLE = (
+    "this command writes there: use a copy in a folder that can be written to; .cutlayer is next to the job unless "
+    "`secret` of a party names another place"
+)
+
+_REMEDIES = {
+    errno.ENOSPC: FREE_SPACE,
+    errno.EDQUOT: FREE_SPACE,
+    errno.EROFS: WRITABLE,
+    errno.EACCES: "look at the permissions of the file and of its folder",
+}
+
 _QUOTED = r"'([^']*)'"
 _CHOICE = re.compile(rf"Invalid value for .*: {_QUOTED} is not one of (.*)\.$")
 
@@ -149,8 +161,8 @@ def _fault(fault: Exception, as_json: bool) -> int:
         traceback.print_exc()
     if isinstance(fault, OSError):
         message = ": ".join(filter(None, (str(fault.filename or ""), fault.strerror or str(fault))))
-        full = fault.errno in (errno.ENOSPC, errno.EDQUOT)
-        return _report(_noted(f"{message}; {FREE_SPACE}" if full else message, fault), BAD_INPUT, as_json)
+        remedy = _REMEDIES.get(fault.errno or 0)
+        return _report(_noted(f"{message}; {remedy}" if remedy else message, fault), BAD_INPUT, as_json)
     if isinstance(fault, MemoryError) or "allocate memory" in str(fault):
         message = _noted("the machine has too little memory for this job", fault)
         hint = "lower train.batch_size or the widths under model; try check first"

@@ -62,7 +62,7 @@ def init(
     if not folder.is_dir():
         got = f"{folder}, which is a file" if folder.exists() else f"{folder}, which does not exist"
         raise ConfigError.expected("a folder with tables", got, "make it, and put the tables in it")
-    tables = find_tables(folder)
+    tables = find_tables(folder, [owner, *partner] if owner and partner else [])
     asking = not (yes or json) and sys.stdin.isatty()
     job = _answered(tables, owner, partner or [], label, id or [], protect, apart, asking=asking)
     profile = label_of(job)
@@ -115,20 +115,20 @@ def _answered(
     return FirstJob(chosen, chosen_partners, label, ids, protect, apart)  # type: ignore[arg-type] # one of PROTECTED
 
 
-def _positive(classes: Mapping[str, int], given: str | None, *, asking: bool) -> str | None:
+def _positive(classes: Mapping[str, int], option: str | None, *, asking: bool) -> str | None:
     """The label that is called positive, where it is not the greater of two.
 
     Raises:
         ConfigError: There are not two labels, or none of this name.
     """
     if len(classes) != 2:
-        if given is not None:
+        if option is not None:
             raise ConfigError.expected(
                 "--positive with two different labels", f"{len(classes) or 'many'}", "leave it out"
             )
         return None
     greater = [*classes][-1]
-    word = _choice("Which label is the positive one?", [*classes], given, greater, asking=asking)
+    word = _choice("Which label is the positive one?", [*classes], option, greater, asking=asking)
     return None if word == greater else word
 
 
@@ -147,7 +147,7 @@ def _owner_of(names: dict[str, Any], label: str | None) -> str:
     return next((name for name, table in names.items() if label in table.columns), next(iter(names)))
 
 
-def _choice(question: str, known: Sequence[str], given: str | None, default: str, *, asking: bool) -> str:
+def _choice(question: str, known: Sequence[str], option: str | None, default: str, *, asking: bool) -> str:
     """One of the known words: the given one, the answer to a question, or the default.
 
     Raises:
@@ -155,7 +155,7 @@ def _choice(question: str, known: Sequence[str], given: str | None, default: str
     """
     from cutlayer.config import near_miss
 
-    word = given
+    word = option
     if word is None:
         word = typer.prompt(f"{question} ({', '.join(known)})", default=default) if asking else default
     if word not in known:

@@ -104,15 +104,15 @@ def request(
     known = folder / "ca.pem"
     if known.exists() and known.read_bytes() != pem_of(authority):
         raise TrustError(f"{folder} holds the certificate of another authority; choose another --folder")
-    path, made = make_request(folder, federation, party)
+    path, signing_request = make_request(folder, federation, party)
     write_whole(known, pem_of(authority), PUBLIC)
-    own = key_fingerprint(made.public_key())
+    key = key_fingerprint(signing_request.public_key())
     _print(
         as_json,
-        {"file": str(path), "key": own, "authority": fingerprint(authority), "party": party, "address": address},
+        {"file": str(path), "key": key, "authority": fingerprint(authority), "party": party, "address": address},
         f"compare with what the other side reads out: authority {fingerprint(authority)}",
         f"send {path} back, and read this fingerprint out to them:",
-        own,
+        key,
         f"put the certificate that returns at {folder / f'{party}.pem'}; the job names the address {plain(address)}",
     )
 
@@ -130,14 +130,14 @@ def sign(
     from cutlayer.certificates.authority import Authority, read_request
     from cutlayer.certificates.names import key_fingerprint
 
-    authority, made = Authority(folder), read_request(file)
-    own = key_fingerprint(made.public_key())
-    _compare(seen, own, "the key in the request")
-    path = authority.sign(made, _checked_days(days), out)
+    authority, signing_request = Authority(folder), read_request(file)
+    key = key_fingerprint(signing_request.public_key())
+    _compare(seen, key, "the key in the request")
+    path = authority.sign(signing_request, _checked_days(days), out)
     _print(
         as_json,
-        {"file": str(path), "key": own},
-        f"compare with what the other side reads out: key {own}; if it differs, revoke {path.stem} at once",
+        {"file": str(path), "key": key},
+        f"compare with what the other side reads out: key {key}; if it differs, revoke {path.stem} at once",
         f"send {path} back; it is no secret",
     )
 

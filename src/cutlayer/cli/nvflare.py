@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -41,17 +42,17 @@ def nvflare(
     from cutlayer.config.load import load_job
     from cutlayer.nvflare.export import export_job
 
-    made = export_job(load_job(job), out, _sites(site or ()), route=route, resume=resume_job)
+    exported = export_job(load_job(job), out, _sites(site or ()), route=route, resume=resume_job)
     if json:
-        emit({"out": str(out), "name": made.name, "files": made.files, "sites": made.sites, "left_out": made.left_out})
+        emit({"out": str(out), **asdict(exported)})
         return
     console = Console()
-    console.print(f"{out}: job {made.name}", highlight=False, markup=False, soft_wrap=True)
-    for party, name in made.sites.items():
-        text = f"  {party}: site {name}, which needs local/cutlayer/{made.name}/job.yaml and party.yaml"
+    console.print(f"{out}: job {exported.name}", highlight=False, markup=False, soft_wrap=True)
+    for party, name in exported.sites.items():
+        text = f"  {party}: site {name}, which needs local/cutlayer/{exported.name}/job.yaml and party.yaml"
         console.print(text, highlight=False, markup=False, soft_wrap=True)
-    if made.left_out:
-        console.print(f"  left out: {', '.join(made.left_out)}", highlight=False, markup=False, soft_wrap=True)
+    if exported.left_out:
+        console.print(f"  left out: {', '.join(exported.left_out)}", highlight=False, markup=False, soft_wrap=True)
 
 
 def _sites(texts: Sequence[str]) -> dict[str, str]:

@@ -38,7 +38,7 @@ from cutlayer.cli.run import (
 from cutlayer.report.rounding import plain
 
 if TYPE_CHECKING:
-    from cutlayer.jobs.preflight import Check
+    from cutlayer.jobs.preflight import PreflightCheck
 
 Out = Annotated[
     Path | None,
@@ -80,7 +80,7 @@ def party(
     from cutlayer.jobs.team import rank_here
     from cutlayer.models import allowed_models
 
-    own = organisation(
+    setup = organisation(
         job,
         name,
         local,
@@ -91,34 +91,34 @@ def party(
         address=address,
         kit=kit,
     )
-    chosen = with_device(own.job, device, name)
+    chosen = with_device(setup.job, device, name)
     folder = out or local.parent / "runs" / f"{job.stem}-{name}"
     options = Options(keys_for(local.parent, key), resume, forget_peer_progress=checked_forget(forget, resume))
     lines = located(job, local)
-    models = allowed_models(*own.private.allow_models, *allow_model or ())
+    models = allowed_models(*setup.private.allow_models, *allow_model or ())
     if preflight:
         with models:
-            raise typer.Exit(show_checks(run_preflight(chosen, name, options, own.links), as_json=json))
+            raise typer.Exit(show_checks(run_preflight(chosen, name, options, setup.links), as_json=json))
     quiet = quiet or json or rank_here() > 0
     with lines, interruptible(folder), models, progress_for(quiet=quiet) as progress:
-        ran = run_party(chosen, name, folder, options, progress, own.links)
+        ran = run_party(chosen, name, folder, options, progress, setup.links)
     if rank_here():  # the first worker shows the result
         return
-    if name == own.job.active:
+    if name == setup.job.active:
         raise typer.Exit(finish(ran, as_json=json))
-    show_outcome(ran, as_json=json, trail=own.links.trail)
+    show_outcome(ran, as_json=json, trail=setup.links.trail)
 
 
-def show_checks(checks: Sequence[Check], *, as_json: bool) -> int:
+def show_checks(checks: Sequence[PreflightCheck], *, as_json: bool) -> int:
     """Show the checks of a preflight; returns the exit code."""
-    good = all(not check.problem for check in checks)
+    ready = all(not check.problem for check in checks)
     if as_json:
-        emit({"ready": good, "checks": [asdict(check) for check in checks]})
+        emit({"ready": ready, "checks": [asdict(check) for check in checks]})
     else:
         console = Console()
         for check in checks:
-            mark, text = ("[red]fix[/]", check.problem) if check.problem else ("[green]ok[/] ", check.found)
+            mark, text = ("[red]fix[/]", check.problem) if check.problem else ("[green]ok[/] ", check.result)
             if check.caution:
                 mark = "[yellow]warning[/]"
             console.print(mark, f"{check.name}:", plain(text), highlight=False, soft_wrap=True)
-    return 0 if good else BAD_INPUT
+    return 0 if ready else BAD_INPUT

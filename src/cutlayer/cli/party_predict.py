@@ -17,7 +17,7 @@ from cutlayer.errors import ConfigError
 if TYPE_CHECKING:
     from cutlayer.config import Job, PrivateFile, TableConfig
     from cutlayer.jobs.links import LinkOptions
-    from cutlayer.serving.between import Side
+    from cutlayer.serving.between import PredictionSide
     from cutlayer.serving.release import Serving
     from cutlayer.training.folder import RunFolder
 
@@ -55,33 +55,33 @@ def party_predict(
     from cutlayer.channel.address import check_loopback
     from cutlayer.jobs.links import address_of
     from cutlayer.models import allowed_models
-    from cutlayer.serving.between import Side
+    from cutlayer.serving.between import PredictionSide
     from cutlayer.serving.release import Serving
     from cutlayer.training.folder import RunFolder
     from cutlayer.training.keys import read_key
     from cutlayer.training.process import run_threads
 
-    given, private, links = organisation(
+    checked_job, private, links = organisation(
         job, name, local, plaintext=plaintext, timeout=timeout, deadline=deadline, reconnect=reconnect
     )
     folder = RunFolder.open(run or local.parent / "runs" / f"{job.stem}-{name}")
-    trained = _trained_job(folder, given)
+    trained = _trained_job(folder, checked_job)
     if links.security is None:
-        check_loopback(address_of(given))
-    _check_options(given, name, folder, out, absent or ())
+        check_loopback(address_of(checked_job))
+    _check_options(checked_job, name, folder, out, absent or ())
     supplied = read_key(key) if key else None
     with (
         allowed_models(*private.allow_models, *allow_model or ()),
         run_threads(trained.train.threads, 1, processes=len(trained.parties)),
     ):
-        side = Side.open(trained, folder, name, _table(private, data), private.limits)
+        side = PredictionSide.open(trained, folder, name, _table(private, data), private.limits)
         if name == trained.active and out is not None:
-            _lead(side, given, links, out, absent or (), as_json=json)
+            _lead(side, checked_job, links, out, absent or (), as_json=json)
         else:
-            _follow(side, Serving(trained, folder, name, side.width, supplied), given, links, as_json=json)
+            _follow(side, Serving(trained, folder, name, side.width, supplied), checked_job, links, as_json=json)
 
 
-def _trained_job(folder: RunFolder, given: Job) -> Job:
+def _trained_job(folder: RunFolder, job: Job) -> Job:
     """The job of the run, whose shared part the job file must still have; protections are those of the training.
 
     Raises:
@@ -90,7 +90,7 @@ def _trained_job(folder: RunFolder, given: Job) -> Job:
     from cutlayer.config.load import load_job
 
     trained = load_job(folder.path / "job.yaml")
-    if trained.digest() != given.digest():
+    if trained.digest() != job.digest():
         wanted = f"the job that {folder.path} was trained with"
         raise ConfigError.expected(wanted, "another one", "the shared part of the job must be equal")
     return trained
@@ -124,7 +124,9 @@ def _table(private: PrivateFile, data: Path | None) -> TableConfig:
     return private.table
 
 
-def _lead(side: Side, job: Job, how: LinkOptions, out: Path, names: list[str] | tuple[()], *, as_json: bool) -> None:
+def _lead(
+    side: PredictionSide, job: Job, link_options: LinkOptions, out: Path, names: list[str] | tuple[()], *, as_json: bool
+) -> None:
     from cutlayer.jobs.links import open_server
     from cutlayer.parties.linked import driven
     from cutlayer.serving.between import ask, write_answered
@@ -133,9 +135,9 @@ def _lead(side: Side, job: Job, how: LinkOptions, out: Path, names: list[str] | 
     absent = checked_absent(names, [*side.model.record.widths], side.name)
     peers = [name for name in job.passives if name not in absent]
     if peers:
-        with open_server(job, how, peers=peers) as links:
+        with open_server(job, link_options, peers=peers) as links:
             links.wait_for_peers()
-            done = driven(ask(side, links.ports, absent), links, how.deadline)
+            done = driven(ask(side, links.ports, absent), links, link_options.deadline)
     else:
         raise ConfigError.expected("a passive party that is not absent", "none", "use cutlayer predict")
     rows = write_answered(side, done, out)
@@ -146,26 +148,26 @@ def _lead(side: Side, job: Job, how: LinkOptions, out: Path, names: list[str] | 
     Console().print(text, highlight=False, markup=False, soft_wrap=True)
 
 
-def _follow(side: Side, serving: Serving, job: Job, how: LinkOptions, *, as_json: bool) -> None:
+def _follow(side: PredictionSide, serving: Serving, job: Job, link_options: LinkOptions, *, as_json: bool) -> None:
     from cutlayer.jobs.links import make_client
     from cutlayer.parties.linked import driven
     from cutlayer.serving.between import answer
 
     serving.check()  # before the active party waits for an alignment
-    with make_client(job, side.name, how) as link:
-        link.open(how.timeout)
-        rows = driven(answer(side, serving, link.port), link, how.deadline)
+    with make_client(job, side.name, link_options) as link:
+        link.open(link_options.timeout)
+        rows = driven(answer(side, serving, link.port), link, link_options.deadline)
     planned = serving.plan.serving if serving.counted else None
     if as_json:
         emit(
             {
                 "party": side.name,
                 "rows": rows,
-                "predictions": serving.made if serving.counted else None,
+                "predictions": serving.predictions_made if serving.counted else None,
                 "planned": planned,
             }
         )
         return
-    counted = f"; prediction {serving.made} of {planned} planned" if serving.counted else ""
-    text = f"{side.name}: released {rows:,} rows to {job.active}{counted}"
+    prediction = f"; prediction {serving.predictions_made} of {planned} planned" if serving.counted else ""
+    text = f"{side.name}: released {rows:,} rows to {job.active}{prediction}"
     Console().print(text, highlight=False, markup=False, soft_wrap=True)

@@ -57,14 +57,14 @@ def predict(
     tables = tables_of(job, data or ())
     request = Request(tables, absent or (), partial, read_key(key) if key else None)
     with allowed_models(*allow_model or ()), run_threads(job.train.threads, 1):
-        done = predict_rows(job, folder, out, request)
+        predicted = predict_rows(job, folder, out, request)
     if json:
-        emit({**asdict(done), "out": str(done.out)})
+        emit({**asdict(predicted), "out": str(predicted.out)})
     else:
-        show(done)
+        show(predicted)
 
 
-def tables_of(job: Job, given: list[str] | tuple[()]) -> dict[str, TableConfig]:
+def tables_of(job: Job, options: list[str] | tuple[()]) -> dict[str, TableConfig]:
     """Tables from `PARTY=FILE`, laid out as those that the job was trained on.
 
     Raises:
@@ -73,7 +73,7 @@ def tables_of(job: Job, given: list[str] | tuple[()]) -> dict[str, TableConfig]:
     from cutlayer.config import near_miss
 
     tables: dict[str, TableConfig] = {}
-    for text in given:
+    for text in options:
         name, sign, path = text.partition("=")
         if not sign or not path:
             raise ConfigError.expected("--data as PARTY=FILE", repr(text), "such as --data telco=new.parquet")
@@ -104,18 +104,18 @@ def table_like(trained: TableConfig | None, path: Path) -> TableConfig:
     return validated(TableConfig, {**settings, "path": str(path)}, "--data")
 
 
-def show(done: Predicted) -> None:
+def show(predicted: Predicted) -> None:
     """Print what a prediction left."""
     console = Console()
 
     def line(text: str) -> None:
         console.print(text, highlight=False, markup=False, soft_wrap=True)
 
-    line(f"{done.out}: {done.rows:,} rows")
-    for name, rows in done.contributed.items():
-        note = " (absent)" if name in done.absent else ""
-        line(f"  {name} contributed to {'all' if rows == done.rows else f'{rows:,}'}{note}")
-    for name, rows in done.lacking.items():
+    line(f"{predicted.out}: {predicted.rows:,} rows")
+    for name, rows in predicted.contributed.items():
+        note = " (absent)" if name in predicted.absent else ""
+        line(f"  {name} contributed to {'all' if rows == predicted.rows else f'{rows:,}'}{note}")
+    for name, rows in predicted.lacking.items():
         line(f"  {name} does not have {rows:,} of the ids")
-    for name, (made, planned) in done.predictions.items():
+    for name, (made, planned) in predicted.predictions.items():
         line(f"  {name}: prediction {made} of {planned} planned")

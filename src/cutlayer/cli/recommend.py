@@ -62,11 +62,11 @@ def recommend(
     """Find a protection of the labels that stays within limits; the same command continues an interrupted search."""
     from cutlayer.cli.progress import progress_for
     from cutlayer.models import allowed_models
-    from cutlayer.sweeps.recommend import Limits, Request, parse_guarantee, recommended_diff, verdict
+    from cutlayer.sweeps.recommend import Limits, SearchRequest, parse_guarantee, recommended_diff, verdict
     from cutlayer.sweeps.recommend import recommend as search
 
     limits = Limits(max_leak, max_excess, max_loss, parse_guarantee(guarantee))
-    request = Request(job, limits, out or job.parent / "runs" / f"{job.stem}-recommend", storage, seeds)
+    request = SearchRequest(job, limits, out or job.parent / "runs" / f"{job.stem}-recommend", storage, seeds)
     keys = keys_for(job.parent, None)
     with progress_for(quiet=quiet or json) as progress, allowed_models(*allow_model or ()):
         result = search(request, keys, progress)

@@ -56,11 +56,11 @@ def described(schema: dict[str, Any]) -> dict[str, Any]:
     """The schema with a description of each property: its entry among the attributes of the docstring of its class."""
     for section in (schema, *schema.get("$defs", {}).values()):
         text = section.get("description", "")
-        found = _ATTRIBUTES.search(text)
-        if found is None:
+        match = _ATTRIBUTES.search(text)
+        if match is None:
             continue
-        section["description"] = (text[: found.start()] + text[found.end() :]).strip()
-        _, *parts = _ENTRY.split(found["entries"])
+        section["description"] = (text[: match.start()] + text[match.end() :]).strip()
+        _, *parts = _ENTRY.split(match["entries"])
         for name, entry in zip(parts[::2], parts[1::2], strict=True):
             if name in section.get("properties", {}):
                 section["properties"][name].setdefault("description", " ".join(entry.split()))

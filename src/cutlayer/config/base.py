@@ -41,9 +41,9 @@ def registered(registry: Mapping[str, K], raw: Mapping[str, Any], where: str) ->
         ConfigError: unknown kind; names a near miss where there is one.
     """
     name = raw.get("kind")
-    if name not in registry:
-        raise ConfigError(f"{where}.kind: unknown kind {name!r}{near_miss(str(name), list(registry))}")
-    return registry[str(name)]
+    if not isinstance(name, str) or name not in registry:
+        raise ConfigError(f"{where}.kind: unknown kind {name!r:.40}{near_miss(str(name), list(registry))}")
+    return registry[name]
 
 
 def validated(section: type[S], raw: object, where: str) -> S:

@@ -58,7 +58,7 @@ def _movable(section: Section, top: Section, depth: int) -> list[int]:
     if activation != top.get("activation", "relu"):
         raise ValueError("cut_depth with the same activation below and above the cut, got two; write the same in both")
     hidden = section.get("hidden", [64, 32])
-    if not isinstance(hidden, list | tuple) or len(hidden) <= depth:
+    if not isinstance(hidden, list | tuple) or len(hidden) <= depth or not all(isinstance(w, int) for w in hidden):
         count = len(hidden) if isinstance(hidden, list | tuple) else 0
         raise ValueError(
             f"cut_depth below the {count} layers of the bottom model, got {depth}; at least one stays below the cut"

@@ -87,7 +87,7 @@ class Job(FrozenModel):
             place), `alone` (the active party's own columns), `undefended`, `each` (each protection alone),
             `uncompressed`, `retrained` (without each single passive party), `finetuned` (the top model trained further
             after a departure), `boosting` (gradient boosting on all columns in one place).
-        alternatives: The job with other protections, trained and audited beside it: by name, and then by party.
+        alternatives: The job with other protections, trained and audited as well: by name, and then by party.
     """
 
     name: str = "job"
@@ -118,6 +118,10 @@ class Job(FrozenModel):
             unknown = [name for name in self.model.bottom if name not in self.parties]
             if missing or unknown:
                 raise ValueError(_bottoms(missing, unknown) + (did_you_mean(unknown[0], missing) if unknown else ""))
+            for name, section in self.model.bottom.items():
+                if not isinstance(section, Mapping):
+                    got, form = f"{section!r:.40}", section if isinstance(section, str) and section else "mlp"
+                    raise ValueError(f"keys and values at model.bottom.{name}, got {got}; write {{kind: {form}}}")
         if len(set(self.identities.values())) < len(self.parties):
             raise ValueError("a different identity for each party, got one for several")
         return self
@@ -143,11 +147,11 @@ class Job(FrozenModel):
         That is a passive party that releases once or has a `fit`, whose model gradients reach at most in warm-up,
         and `dp_bottom`, which refuses dropout.
         """
-        section, own = self.model.bottom_of(party), self.parties[party]
+        section, config = self.model.bottom_of(party), self.parties[party]
         if not isinstance(section, Mapping) or section.get("kind") != "auto":
             return section
-        untrained = own.role == "passive" and (self.train.releases_once(party) or own.fit is not None)
-        return {**section, "kind": "mlp"} if untrained or "dp_bottom" in own.protections else section
+        untrained = config.role == "passive" and (self.train.releases_once(party) or config.fit is not None)
+        return {**section, "kind": "mlp"} if untrained or "dp_bottom" in config.protections else section
 
     @property
     def identities(self) -> dict[str, str]:

@@ -124,20 +124,20 @@ def _parsed(text: str) -> Any:
     return YAML(typ="safe", pure=True).load(text)
 
 
-def _values_of(raw: Any, counted: dict[int, int]) -> int:
+def _values_of(raw: Any, counts: dict[int, int]) -> int:
     """Number of values with aliases written out: a few lines of aliases of aliases stand for more than memory holds.
 
     Args:
         raw: What was parsed.
-        counted: Numbers of values so far, by the identity of the list or mapping.
+        counts: Numbers of values so far, by the identity of the list or mapping.
     """
     if not isinstance(raw, list | dict):
         return 1
-    if id(raw) not in counted:
-        counted[id(raw)] = MAX_VALUES + 1  # of one that holds itself
-        within = raw.values() if isinstance(raw, dict) else raw
-        counted[id(raw)] = 1 + sum(_values_of(each, counted) for each in within)
-    return counted[id(raw)]
+    if id(raw) not in counts:
+        counts[id(raw)] = MAX_VALUES + 1  # of one that holds itself
+        values = raw.values() if isinstance(raw, dict) else raw
+        counts[id(raw)] = 1 + sum(_values_of(value, counts) for value in values)
+    return counts[id(raw)]
 
 
 def dump_job(job: Job) -> str:

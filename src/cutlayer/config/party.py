@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import Field, model_validator
 
 from cutlayer.config.base import FrozenModel
 from cutlayer.config.device import DeviceName
@@ -15,18 +15,11 @@ from cutlayer.config.names import FilePath, Identity, ModuleName
 from cutlayer.config.protect_labels import PROTECT_LABELS, expanded
 from cutlayer.config.serve import ServeConfig
 from cutlayer.config.size import MemorySize
-from cutlayer.config.table import FeaturesConfig, TableConfig
+from cutlayer.config.table import CellText, FeaturesConfig, TableConfig
 
 Role = Literal["active", "passive"]
 OnAbsent = Literal["stop", "wait", "continue"]
 MAX_SERVING = 1_000_000
-
-
-def _label_text(value: object) -> object:
-    """A label as the tables' own text for it: YAML reads 0 as a number and true as a boolean."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    return str(value) if isinstance(value, int) else value
 
 
 class GatesConfig(FrozenModel):
@@ -170,7 +163,7 @@ class PrivatePart(FrozenModel):
     table: TableConfig | None = None
     id: IdConfig | None = None
     label: str | None = None
-    positive: Annotated[str, BeforeValidator(_label_text)] | None = None
+    positive: CellText | None = None
     weight: str | None = None
     features: FeaturesConfig = FeaturesConfig()
     privacy: Mapping[str, Mapping[str, Any] | None] = Field(default_factory=dict)

@@ -157,7 +157,7 @@ class CategoriesConfig(FrozenModel):
     """
 
     max_codes: int = Field(default=100_000, ge=3, le=2**24)
-    min_count: int = Field(default=1, ge=1)
+    min_count: int = Field(default=1, ge=1, le=2**31)
     missing: Literal["code", "error"] = "code"
 
 
@@ -169,7 +169,7 @@ def _ascending(span: tuple[float, float]) -> tuple[float, float]:
 
 
 def _as_text(value: Any) -> Any:
-    """A value of a vocabulary as text, as in its column."""
+    """A value of a column as the tables' own text for it: YAML reads 0 as a number and true as a boolean."""
     if isinstance(value, bool):
         return str(value).lower()
     return str(value) if isinstance(value, int) else value
@@ -184,7 +184,7 @@ def _distinct(values: tuple[str, ...]) -> tuple[str, ...]:
     return values
 
 
-Value = Annotated[str, BeforeValidator(_as_text)]
+CellText = Annotated[str, BeforeValidator(_as_text)]
 
 
 class FeaturesConfig(FrozenModel):
@@ -207,7 +207,7 @@ class FeaturesConfig(FrozenModel):
     exclude: Names = ()
     categorical: Names = ()
     ranges: Mapping[str, Annotated[tuple[float, float], AfterValidator(_ascending)]] = Field(default_factory=dict)
-    vocabulary: Mapping[str, Annotated[tuple[Value, ...], AfterValidator(_distinct)]] = Field(default_factory=dict)
+    vocabulary: Mapping[str, Annotated[tuple[CellText, ...], AfterValidator(_distinct)]] = Field(default_factory=dict)
     numbers: NumbersConfig = NumbersConfig()
     categories: CategoriesConfig = CategoriesConfig()
 

@@ -56,7 +56,9 @@ def sentences(section: type[BaseModel], raw: object, where: str, faults: Sequenc
         path = fault["loc"] if fault["type"] == "missing" else _path_in(raw, fault["loc"])
         by_path.setdefault(path, []).append(fault)
     outer = {path[:depth] for path in by_path for depth in range(1, len(path))}  # wrong for what is wrong inside
-    return [_sentence(section, raw, where, path, there) for path, there in by_path.items() if path not in outer]
+    return [
+        _sentence(section, raw, where, path, path_faults) for path, path_faults in by_path.items() if path not in outer
+    ]
 
 
 def near_miss(word: str, known: list[str]) -> str:
@@ -80,13 +82,13 @@ def did_you_mean(word: str, known: list[str]) -> str:
 
 def _path_in(raw: object, path: Sequence[int | str]) -> tuple[int | str, ...]:
     """The path without the union branches that pydantic adds: no path continues in a value without keys."""
-    taken: list[int | str] = []
+    known_path: list[int | str] = []
     for part in path:
         if part != _KEY and not isinstance(raw, Mapping) and not (isinstance(raw, list) and isinstance(part, int)):
             break
-        taken.append(part)
+        known_path.append(part)
         raw = _inside(raw, part)
-    return tuple(taken)
+    return tuple(known_path)
 
 
 def _sentence(

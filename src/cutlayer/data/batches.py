@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from cutlayer.data.shuffling import block_windows, permutation
-from cutlayer.data.streams import Stream
+from cutlayer.data.streams import RandomStream
 from cutlayer.errors import DataError
 from cutlayer.row_arrays import gathered
 
@@ -82,7 +82,7 @@ class Schedule:
 
     def _windows(self, number: int) -> Iterator[Tensor]:
         """The training rows in the order of the epoch, some at a time."""
-        n, key = len(self._rows), (self._seed, Stream.BATCHES, number)
+        n, key = len(self._rows), (self._seed, RandomStream.BATCHES, number)
         orders = iter((permutation(n, *key),)) if self._shuffle == "rows" else block_windows(n, *key)
         return (torch.from_numpy(gathered(self._rows.numpy(), order)) for order in orders)
 

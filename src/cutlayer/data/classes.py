@@ -82,6 +82,8 @@ def listed_classes(rows: Mapping[str, int], distinct: int, positive: str | None 
 
     >>> listed_classes({"Yes": 580, "no": 4360}, 2)
     ('positive class', 'no (4,360 rows); the other: Yes (580)')
+    >>> listed_classes({"gold, plus": 8, "silver": 9, "tin": 3}, 3)
+    ('classes', "3: 'gold, plus' (8), silver (9), tin (3)")
     """
     if distinct == 2:
         pairs = [*rows.items()]
@@ -93,7 +95,7 @@ def listed_classes(rows: Mapping[str, int], distinct: int, positive: str | None 
 
 
 def _plain(name: str) -> str:
-    return name if name and name == name.strip() else repr(name)
+    return name if name and name == name.strip() and "," not in name else repr(name)
 
 
 def _fold(name: str) -> str:

@@ -104,15 +104,15 @@ def feature_kinds(
 
 def side_by_side(sources: Sequence[Iterator[pa.Table]]) -> Iterator[pa.Table]:
     """Columns of several sources of the same rows, whose chunks need not begin at the same rows."""
-    held: list[pa.Table | None] = [None] * len(sources)
+    rest: list[pa.Table | None] = [None] * len(sources)
     while True:
         for index, source in enumerate(sources):
-            if held[index] is None:
-                held[index] = next(source, None)
-        tables = [table for table in held if table is not None]
+            if rest[index] is None:
+                rest[index] = next(source, None)
+        tables = [table for table in rest if table is not None]
         if len(tables) < len(sources):
             return
         length = min(table.num_rows for table in tables)
         columns = {name: table.column(name).slice(0, length) for table in tables for name in table.column_names}
         yield pa.table(columns)
-        held = [table.slice(length) if table.num_rows > length else None for table in tables]
+        rest = [table.slice(length) if table.num_rows > length else None for table in tables]

@@ -141,7 +141,7 @@ def id_texts(table: pa.Table, ids: IdConfig, where: str) -> pa.ChunkedArray:
 
     Args:
         table: Holds the id columns.
-        ids: Their names and normal forms.
+        ids: Names and normal forms of the id columns.
         where: Name of the data, for error messages.
 
     Raises:

@@ -182,13 +182,13 @@ def _targets(column: _Column, where: str) -> Labels:
         raise fault(where, "numbers for task regression", f"{column.type}", "set task: binary or multiclass")
     values, same = row_array(column.count, np.float32), True
     for part, piece in column.pieces():
-        own = torch.from_numpy(number_values(piece, "label", where)).to(torch.float32).numpy()
-        if not np.isfinite(own).all():
-            row = int(np.flatnonzero(~np.isfinite(own))[0])
+        numbers = torch.from_numpy(number_values(piece, "label", where)).to(torch.float32).numpy()
+        if not np.isfinite(numbers).all():
+            row = int(np.flatnonzero(~np.isfinite(numbers))[0])
             got = f"{piece[row].as_py()} in {_row(part.start + row, column.rows)}"
             raise fault(where, "finite labels", got, "fix or drop the row")
-        values[part] = own
-        same = same and bool((own == values[:1]).all())
+        values[part] = numbers
+        same = same and bool((numbers == values[:1]).all())
     if same:
         first = f"{values[0]:g}" if len(values) else "none"
         raise fault(where, "different labels", f"{first} in all rows", "is it the right column?")
@@ -217,4 +217,5 @@ def _row(index: int, rows: npt.NDArray[np.int64] | None) -> str:
 
 
 def _some(classes: tuple[str, ...]) -> str:
-    return ", ".join(classes[:3]) + (", ..." if len(classes) > 3 else "")
+    shown = [repr(name) if "," in name else name for name in classes[:3]]
+    return ", ".join(shown) + (", ..." if len(classes) > 3 else "")

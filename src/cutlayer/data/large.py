@@ -53,16 +53,16 @@ def read_or_open(source: Source, names: Sequence[str], as_text: Collection[str],
     size = source.memory_bytes(list(names))
     if size is not None:
         return source.read(names, as_text) if SHARE * size <= memory else LargeTable(source, names, as_text)
-    held: list[pa.Table] = []
+    read: list[pa.Table] = []
     pieces = source.chunks(names, CHUNK_ROWS, as_text)
     for piece in pieces:
-        held.append(piece)
-        if SHARE * sum(part.nbytes for part in held) > memory:
-            return LargeTable(source, names, as_text, chain(held, pieces))
-    if not held:
+        read.append(piece)
+        if SHARE * sum(part.nbytes for part in read) > memory:
+            return LargeTable(source, names, as_text, chain(read, pieces))
+    if not read:
         raise fault(source.where, "a table with rows", "no row")
-    unified = _unified([piece.schema for piece in held], source.where)
-    return pa.concat_tables([piece.cast(unified) for piece in held]).combine_chunks()
+    unified = _unified([piece.schema for piece in read], source.where)
+    return pa.concat_tables([piece.cast(unified) for piece in read]).combine_chunks()
 
 
 class LargeTable:
@@ -179,13 +179,13 @@ def common_batches(
     """
     positions, first = positions_among(rows), 0
     for chunk in table.chunks(names, coded):
-        own = positions[first : first + chunk.num_rows]
+        chunk_positions = positions[first : first + chunk.num_rows]
         first += chunk.num_rows
-        chunk, common = chunk.slice(0, len(own)), own >= 0
+        chunk, common = chunk.slice(0, len(chunk_positions)), chunk_positions >= 0
         if common.all() and len(common):
-            yield chunk, own
+            yield chunk, chunk_positions
         elif common.any():
-            yield chunk.filter(pa.array(common)), own[common]
+            yield chunk.filter(pa.array(common)), chunk_positions[common]
 
 
 class Arranged:

@@ -122,18 +122,18 @@ class CategoryCounts:
     def _look_up(self) -> None:
         """Count the values of the dictionary that came last."""
         if self._dictionary is not None and not self._hashed:
-            there = np.flatnonzero(self._tally)
-            values = self._dictionary.take(pa.array(there)).cast(pa.large_string())
+            used = np.flatnonzero(self._tally)
+            values = self._dictionary.take(pa.array(used)).cast(pa.large_string())
             self._dictionary = None
-            self._add_counted(values, pa.array(self._tally[there]))
+            self._add_counted(values, pa.array(self._tally[used]))
 
     def _add_counted(self, values: pa.Array, counts: pa.Array) -> None:
-        counted = pa.table({"values": values, "counts": counts})
-        counted = counted.filter(pc.is_valid(counted.column("values")))
+        table = pa.table({"values": values, "counts": counts})
+        table = table.filter(pc.is_valid(table.column("values")))
         if self._sketch is not None:
-            self._add_to_sketch(counted)
+            self._add_to_sketch(table)
             return
-        self._waiting.append(counted)
+        self._waiting.append(table)
         # Merged only when as many rows wait as there are already, so that the work stays linear.
         if sum(part.num_rows for part in self._waiting) >= max(self._counts.num_rows, CHUNK_ROWS):
             self._merge()
@@ -160,20 +160,20 @@ class CategoryCounts:
         if self._frequent().num_rows + FIRST > max_codes:
             self._hashed, self._counts = True, self._counts.slice(0, 0)
         elif self._sketch is None and self._counts.num_rows > EXACT_SHARE * max_codes:
-            counted, self._counts = self._counts, self._counts.slice(0, 0)
+            table, self._counts = self._counts, self._counts.slice(0, 0)
             self._sketch = np.zeros((2, SKETCH_CELLS), dtype=np.int64)
-            self._add_to_sketch(counted)
+            self._add_to_sketch(table)
 
-    def _add_to_sketch(self, counted: pa.Table) -> None:
+    def _add_to_sketch(self, table: pa.Table) -> None:
         """Count values, and collect those whose estimate reaches `min_count`."""
         assert self._sketch is not None  # noqa: S101 (for the type checker)
-        words = np.concatenate([fnv1a(chunk) for chunk in counted.column("values").chunks] or [np.zeros(0, np.uint64)])
+        words = np.concatenate([fnv1a(chunk) for chunk in table.column("values").chunks] or [np.zeros(0, np.uint64)])
         cells = [(words >> np.uint64(shift)) % np.uint64(SKETCH_CELLS) for shift in (0, 32)]
         estimate = np.full(len(words), np.iinfo(np.int64).max)
-        for row, own in zip(self._sketch, cells, strict=True):
-            np.add.at(row, own, counted.column("counts").to_numpy())
-            estimate = np.minimum(estimate, row[own])
-        frequent = counted.set_column(1, "counts", pa.array(estimate)).filter(estimate >= self._config.min_count)
+        for row, columns in zip(self._sketch, cells, strict=True):
+            np.add.at(row, columns, table.column("counts").to_numpy())
+            estimate = np.minimum(estimate, row[columns])
+        frequent = table.set_column(1, "counts", pa.array(estimate)).filter(estimate >= self._config.min_count)
         whole = pa.concat_tables([self._counts, frequent]).group_by("values").aggregate([("counts", "max")])
         self._counts = whole.rename_columns({"counts_max": "counts"}).select(["values", "counts"])
         self._merge()

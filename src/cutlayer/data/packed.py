@@ -81,8 +81,8 @@ class PackedColumns:
             records[self._fields[name]] = number_values(table.column(name), name, self._where)
         for name in [name for name in self._values if name not in self.dropped]:
             records[self._fields[name]] = self._values[name].codes(table.column(name), name, self._where)
-            held = sum(values.nbytes for values in self._values.values())
-            if len(self._values[name].values) > self._max_values or held > self._memory:
+            nbytes = sum(values.nbytes for values in self._values.values())
+            if len(self._values[name].values) > self._max_values or nbytes > self._memory:
                 self.dropped.append(name)
                 self._values[name] = _Values()
         self._rows.add(records, positions)
@@ -143,9 +143,9 @@ class _Values:
         codes: npt.NDArray[np.int32] = self._numbers[indices]
         unmapped = codes == _UNMAPPED
         if unmapped.any():
-            there = np.zeros(len(dictionary), np.bool_)
-            there[indices[unmapped]] = True
-            used = np.flatnonzero(there)
+            is_used = np.zeros(len(dictionary), np.bool_)
+            is_used[indices[unmapped]] = True
+            used = np.flatnonzero(is_used)
             self._numbers[used] = self._looked_up(dictionary.take(pa.array(used)).cast(pa.large_string()))
             codes = self._numbers[indices]
         return codes

@@ -27,10 +27,10 @@ class Pages:
     """
 
     def __init__(self, matrices: Sequence[np.memmap[Any, Any]], limit: int) -> None:
-        there = [matrix for matrix in matrices if matrix.nbytes]
+        filled = [matrix for matrix in matrices if matrix.nbytes]
         self._limit = limit
-        self._matrices = there if READ_AHEAD is not None and sum(matrix.nbytes for matrix in there) > limit else []
-        self._row_bytes = sum(matrix.nbytes // len(matrix) for matrix in there)
+        self._matrices = filled if READ_AHEAD is not None and sum(matrix.nbytes for matrix in filled) > limit else []
+        self._row_bytes = sum(matrix.nbytes // len(matrix) for matrix in filled)
         self._mapped = self._announced = 0
 
     def read_ahead(self, rows: npt.NDArray[np.int64]) -> None:

@@ -82,7 +82,7 @@ def column_profiles(
 
     Args:
         party: Name of the party.
-        table: Its rows, with these columns.
+        table: The party's rows, with these columns.
         features: Columns that are features, their names written out.
         label: Name of the label column; `None` at a passive party.
         where: Name of the table, for error messages.
@@ -108,7 +108,7 @@ def label_profile(
     Args:
         party: Name of the active party.
         name: Name of the column.
-        column: Its values.
+        column: Values of the column.
         task: Kind of the labels.
         where: Name of the table, for error messages.
         positive: The label that the job calls positive; `None` where it names none.
@@ -188,7 +188,7 @@ def _type_name(stored: pa.DataType) -> str:
 
 
 def _of_text(present: pa.ChunkedArray) -> Iterator[str]:
-    """Notes on a text column that nobody said is a category."""
+    """Notes on a text column that no setting names as a category."""
     distinct = pc.unique(present).to_pylist()
     words = [value for value in distinct if not _is_number(value)]
     amounts = [value for value in words if _AMOUNT.fullmatch(value) is not None]

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from cutlayer.config import SplitConfig
 from cutlayer.data.shuffling import permutation
-from cutlayer.data.streams import Stream
+from cutlayer.data.streams import RandomStream
 from cutlayer.errors import DataError
 from cutlayer.row_arrays import chosen, chunks_of, computed, row_array
 
@@ -75,11 +75,11 @@ def split_rows(n: int, split: SplitConfig, seed: int) -> Split:
     (7, 1, 2)
     """
     test, validation = _sizes(n, split)
-    order = permutation(n, seed, Stream.SPLIT)
+    order = permutation(n, seed, RandomStream.SPLIT)
     held_out = test + validation
     parts = order[held_out:], order[test:held_out], order[:test]
     for part in parts:
-        part.sort()  # in its place, since a large order lies in a file
+        part.sort()  # in place, since a large order is mapped from a file
     return Split(*parts)
 
 
@@ -110,10 +110,10 @@ def stratified_rows(classes: Rows, split: SplitConfig, order: Rows) -> Split:
     for start, end in chunks_of(len(order)):
         rows = order[start:end]
         rows = rows[np.argsort(classes[rows], kind="stable")]  # class by class, within each as before
-        own, here = classes[rows], np.bincount(classes[rows], minlength=len(counts))
-        rank = np.arange(len(rows)) - np.repeat(np.cumsum(here) - here, here) + taken[own]
-        codes[rows] = (rank < held_out[own]).astype(np.uint8) + (rank < tested[own])
-        taken += here
+        row_classes, sizes = classes[rows], np.bincount(classes[rows], minlength=len(counts))
+        rank = np.arange(len(rows)) - np.repeat(np.cumsum(sizes) - sizes, sizes) + taken[row_classes]
+        codes[rows] = (rank < held_out[row_classes]).astype(np.uint8) + (rank < tested[row_classes])
+        taken += sizes
     return Split.from_codes(torch.from_numpy(codes))
 
 
@@ -148,10 +148,10 @@ def ordered_rows(values: npt.NDArray[np.float64], split: SplitConfig) -> Split:
     first_held_out = _nearest(cuts, first_test - validation) if validation else first_test
 
     def piece(part: slice) -> npt.NDArray[np.uint8]:
-        own: npt.NDArray[np.uint8] = (values[part] >= ascending[first_held_out]).astype(np.uint8)
+        part_codes: npt.NDArray[np.uint8] = (values[part] >= ascending[first_held_out]).astype(np.uint8)
         if test:
-            own += values[part] >= ascending[first_test]
-        return own
+            part_codes += values[part] >= ascending[first_test]
+        return part_codes
 
     codes = torch.from_numpy(computed(len(values), np.uint8, piece))
     parts = Split.from_codes(codes)
@@ -169,10 +169,10 @@ def check_parts(parts: Split, split: SplitConfig) -> None:
     got = (len(parts.test), len(parts.validation))
     n = len(parts.train) + sum(got)
     wanted = _sizes(n, split)
-    asked = n - sum(wanted)
+    train = n - sum(wanted)
     exact = split.stratify and got != wanted
-    if exact or [bool(size) for size in got] != [bool(size) for size in wanted] or 2 * len(parts.train) < asked:
-        sizes = f"about {asked:,} training, {wanted[1]:,} validation and {wanted[0]:,} test rows"
+    if exact or [bool(size) for size in got] != [bool(size) for size in wanted] or 2 * len(parts.train) < train:
+        sizes = f"about {train:,} training, {wanted[1]:,} validation and {wanted[0]:,} test rows"
         stated = f"{len(parts.train):,}, {got[1]:,} and {got[0]:,}"
         raise DataError.expected(sizes, stated, "do most rows have the same value in the column of train.split.by?")
 
@@ -188,9 +188,9 @@ def _sizes(n: int, split: SplitConfig) -> tuple[int, int]:
 
 def _apportioned(counts: Rows, total: int) -> Rows:
     """A total divided in proportion to counts, by the largest remainders; no part exceeds its count."""
-    whole, remainders = np.divmod(counts * total, max(int(counts.sum()), 1))
-    whole[np.argsort(-remainders, kind="stable")[: total - int(whole.sum())]] += 1
-    return whole
+    shares, remainders = np.divmod(counts * total, max(int(counts.sum()), 1))
+    shares[np.argsort(-remainders, kind="stable")[: total - int(shares.sum())]] += 1
+    return shares
 
 
 def _nearest(cuts: Rows, wanted: int) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import IntEnum
 
 
-class Stream(IntEnum):
+class RandomStream(IntEnum):
     """Purpose of random numbers; each purpose has a separate stream under the seed.
 
     A value never changes: a job repeats its draws. The sampled knowledge of attacks on labels has no purpose here, its

@@ -28,7 +28,7 @@ from cutlayer.data.ids import (
 from cutlayer.data.large import joined
 from cutlayer.data.sources.base import Source
 from cutlayer.data.table_rows import TableRows
-from cutlayer.data.taken import taken
+from cutlayer.data.take_rows import take_rows
 from cutlayer.row_arrays import joined_rows
 
 
@@ -80,14 +80,14 @@ class TableIds:
     """
 
     def __init__(
-        self, table: TableRows, names: Sequence[str], rule: IdConfig | None, where: str, counted: Sequence[str]
+        self, table: TableRows, names: Sequence[str], rule: IdConfig | None, where: str, any_columns: Sequence[str]
     ) -> None:
         self._table, self._names, self._rule, self._where = table, names, rule, where
         self.kind: IdKind = "row"
         if rule is not None and names:
             self._identify(rule)
         else:
-            rows = sum(chunk.num_rows for chunk in table.batches(counted))
+            rows = sum(chunk.num_rows for chunk in table.batches(any_columns))
             self.digests = row_digests(pa.array(np.arange(rows)), where)
 
     def texts(self) -> pa.ChunkedArray:
@@ -114,7 +114,7 @@ class TableIds:
         if self._rule is None or not self._names:
             return pa.chunked_array([pa.array(positions)])
         if len(self._names) > 1:
-            return taken((spaced(texts) for texts in self._texts(self._rule)), positions)
+            return take_rows((spaced(texts) for texts in self._texts(self._rule)), positions)
         return self._table.take(self._names[0], positions)
 
     def _texts(self, rule: IdConfig) -> Iterator[pa.ChunkedArray]:
@@ -130,7 +130,7 @@ class TableIds:
             return
         if rule.duplicates == "refuse":
             repeated = np.setdiff1d(np.arange(len(self.digests)), first_rows(self.digests, drop=True))
-            raise duplicates(taken(self._texts(rule), repeated), where, self._names)
+            raise duplicates(take_rows(self._texts(rule), repeated), where, self._names)
         remaining = first_rows(self.digests, drop=rule.duplicates == "drop")
         if not len(remaining):
             raise fault(where, "an id that no other row has", "none", "set id.duplicates to first")

@@ -13,7 +13,7 @@ from cutlayer.data.columns import decoded
 from cutlayer.data.encoded import CHUNK_ROWS
 from cutlayer.data.large import LargeTable, read_or_open
 from cutlayer.data.sources.base import Source
-from cutlayer.data.taken import taken
+from cutlayer.data.take_rows import take_rows
 
 
 class TableRows:
@@ -91,7 +91,7 @@ class TableRows:
         """Values of a column in some rows, (m,); the rows are distinct."""
         if self.large is None:
             return decoded(self.table().column(name)).take(pa.array(positions))
-        return taken(self._column(name), positions)
+        return take_rows(self._column(name), positions)
 
     def digest(self, name: str) -> bytes:
         """16 bytes of all values of a column, in their order."""

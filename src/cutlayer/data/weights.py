@@ -30,13 +30,13 @@ def row_weights(pieces: Pieces, rows: int, where: str, training: npt.NDArray[np.
     """
     values, first = row_array(rows, np.float64), 0
     for piece in pieces():
-        own = number_values(piece, "weight", where)
-        wrong = np.flatnonzero(~(np.isfinite(own) & (own >= 0)))
+        numbers = number_values(piece, "weight", where)
+        wrong = np.flatnonzero(~(np.isfinite(numbers) & (numbers >= 0)))
         if len(wrong):
-            got = f"{own[wrong[0]]:g} in row {first + int(wrong[0])} of the common ones"
+            got = f"{numbers[wrong[0]]:g} in row {first + int(wrong[0])} of the common ones"
             raise fault(where, "weights of 0 or more in all rows", got, "fill or drop the row")
-        values[first : first + len(own)] = own
-        first += len(own)
+        values[first : first + len(numbers)] = numbers
+        first += len(numbers)
     mean = float(gathered(values, training).mean())
     if mean == 0:
         raise fault(where, "a weight above 0 among the training rows", "0 in all", "is it the right column?")

@@ -23,11 +23,11 @@ from cutlayer.data.store import Store
 from cutlayer.errors import ConfigError, DataError, RunFolderError
 from cutlayer.estimator.arguments import arguments_named, refuse_unknown
 from cutlayer.estimator.job import job_of
+from cutlayer.estimator.notebook_report import for_notebook
 from cutlayer.estimator.prediction import Evaluation, embed, encode
 from cutlayer.estimator.privacy import Protections
 from cutlayer.estimator.saved import classes_of, columns_of, parameters_of, read_record, save, write_record
 from cutlayer.estimator.scratch import Scratch
-from cutlayer.estimator.shown import shown
 from cutlayer.estimator.single_table import Columns, divide
 from cutlayer.estimator.tables import (
     Tables,
@@ -129,10 +129,10 @@ class VerticalEstimator(BaseEstimator):  # type: ignore[misc]
         """
         with value_errors(lambda text: arguments_named(text, self.active or next(iter(self.columns or ()), ""))):
             check_order({**self._tables(X), "y": y, "sample_weight": sample_weight})
-            given, labels = self._inputs(X, y)
+            inputs, labels = self._inputs(X, y)
             weights = weights_of(sample_weight, labels, self.class_weight)
-            job = job_of(self, given, self._active(given), self._kind(labels), weighted=weights is not None)
-            tables = read(given, [name for name in job.parties if name != job.active or given[name] is not None])
+            job = job_of(self, inputs, self._active(inputs), self._kind(labels), weighted=weights is not None)
+            tables = read(inputs, [name for name in job.parties if name != job.active or inputs[name] is not None])
             check_rows(tables, len(labels))
             tables[job.active] = with_labels(tables.get(job.active), labels, weights)
             key, (out, scratch) = checked_key(self.key), self._out()
@@ -200,7 +200,7 @@ class VerticalEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _fitted(self, job: Job, folder: RunFolder, key: bytes | None, scratch: Scratch | None) -> None:
         """Take the results of a run."""
-        self.report_ = shown(build(folder.path))
+        self.report_ = for_notebook(build(folder.path))
         self.models_ = Models.load(job, folder)
         self.encoders_ = self.models_.encoders
         self.folder_, self.job_, self._supplied, self._scratch = folder, job, key, scratch
@@ -250,7 +250,7 @@ class VerticalEstimator(BaseEstimator):  # type: ignore[misc]
             raise ConfigError.expected("the name of the active party, which holds the labels", "none", "set `active`")
         return next(iter(named), "")
 
-    def _given(self, X: Any) -> Tables:
+    def _tables_by_party(self, X: Any) -> Tables:
         """The tables by party of rows to predict."""
         return X if self.columns is None else divide(checked(self, X), self.columns)
 
@@ -263,7 +263,7 @@ class VerticalEstimator(BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self, "folder_")
         with self._consent():
             audit_again(self.folder_, tuple(attacks))
-        self.report_ = shown(build(self.folder_.path))
+        self.report_ = for_notebook(build(self.folder_.path))
         return self.report_
 
     def evaluate(self, X: Any, y: Any, absent: Collection[str] = ()) -> Evaluation:
@@ -366,7 +366,7 @@ class VerticalEstimator(BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self, "folder_")
         absent_parties = self.models_.absent(absent)
         with value_errors():
-            stores = encode(self.models_, self._given(X), absent_parties)
+            stores = encode(self.models_, self._tables_by_party(X), absent_parties)
         logits = self.models_.answer(self._embed(stores, protected=protected), absent_parties)
         predicted: npt.NDArray[np.float64] = self.models_.task.predict(logits.double()).numpy()
         return predicted
@@ -379,7 +379,7 @@ class VerticalEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _labelled(self, X: Any, y: Any, absent_parties: Collection[str], *, protected: bool) -> Labelled:
         check_order({**self._tables(X), "y": y})
-        labels, stores = labels_of(y), encode(self.models_, self._given(X), absent_parties)
+        labels, stores = labels_of(y), encode(self.models_, self._tables_by_party(X), absent_parties)
         counts = {len(labels), *(store.rows for store in stores.values())}
         if len(counts) > 1:
             got = ", ".join(f"{count:,}" for count in sorted(counts))

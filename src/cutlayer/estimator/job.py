@@ -70,13 +70,13 @@ def _train(estimator: Any) -> dict[str, Any]:
     }
 
 
-def _by_party(parameter: str, given: object, names: Sequence[str]) -> Mapping[str, Any]:
+def _by_party(parameter: str, settings: object, names: Sequence[str]) -> Mapping[str, Any]:
     """A parameter that has settings of parties by name."""
-    if given is None:
+    if settings is None:
         return {}
-    if not isinstance(given, Mapping):
-        raise ConfigError.expected(f"{parameter} as a mapping by party ({', '.join(names)})", type(given).__name__)
-    for name in given:
+    if not isinstance(settings, Mapping):
+        raise ConfigError.expected(f"{parameter} as a mapping by party ({', '.join(names)})", type(settings).__name__)
+    for name in settings:
         if name not in names:
             raise ConfigError(f"{parameter}: no party is called {name!r}{near_miss(str(name), list(names))}")
-    return given
+    return settings

@@ -64,13 +64,13 @@ def embed(models: Models, stores: Mapping[str, Store], servings: Mapping[str, Se
         ConfigError, BudgetExceeded: a party has no prediction left.
     """
     rows = next(iter(stores.values())).rows
-    made: dict[str, Tensor] = {}
+    embeddings: dict[str, Tensor] = {}
     for name, bottom in models.bottoms.items():
         if name not in stores:
-            made[name] = torch.zeros(rows, bottom.width)
+            embeddings[name] = torch.zeros(rows, bottom.width)
         elif name in servings:
-            made[name] = servings[name].release(embedding_of(bottom, stores[name]), rows)
+            embeddings[name] = servings[name].release(embedding_of(bottom, stores[name]), rows)
         else:
             with torch.no_grad():
-                made[name] = embedding_of(bottom, stores[name])(torch.arange(rows))
-    return made
+                embeddings[name] = embedding_of(bottom, stores[name])(torch.arange(rows))
+    return embeddings

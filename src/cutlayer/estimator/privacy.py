@@ -29,7 +29,7 @@ def privacy_of(protections: Protections, active: str, names: Sequence[str]) -> d
         ConfigError: no protection's settings, an unknown party, or one protection twice.
     """
     wanted: dict[str, dict[str, Any]] = {name: {} for name in names}
-    for name, settings in _given(protections, active, names):
+    for name, settings in _owned_settings(protections, active, names):
         if name not in wanted:
             raise ConfigError.expected(f"protections of {', '.join(names)}", name)
         key = _key(settings)
@@ -39,7 +39,7 @@ def privacy_of(protections: Protections, active: str, names: Sequence[str]) -> d
     return wanted
 
 
-def _given(protections: Protections, active: str, names: Sequence[str]) -> Iterator[tuple[str, FrozenModel]]:
+def _owned_settings(protections: Protections, active: str, names: Sequence[str]) -> Iterator[tuple[str, FrozenModel]]:
     """Each protection with its party: the one that the mapping names, or all of the side it is for."""
     by_party = protections if isinstance(protections, Mapping) else {None: protections}
     for party, some in by_party.items():

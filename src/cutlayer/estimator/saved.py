@@ -160,20 +160,20 @@ def save(job: Job, source: RunFolder, target: Path, temporary: Path | None) -> N
         raise RunFolderError.expected(f"a new or empty folder at {target}", "other files", "choose another one")
     make_folder(target)
     for party in job.parties:
-        own, copied = source.path / "checkpoint" / party, target / "checkpoint" / party
+        party_folder, copied = source.path / "checkpoint" / party, target / "checkpoint" / party
         make_folder(copied)
-        if (own / MARKER).exists() or (own / "releases").exists():
-            _share_log(own, copied, temporary)
-        _copy(own, copied, (*_OF_A_PARTY, f"{_final(job, own)}.safetensors"))
+        if (party_folder / MARKER).exists() or (party_folder / "releases").exists():
+            _share_log(party_folder, copied, temporary)
+        _copy(party_folder, copied, (*_OF_A_PARTY, f"{_final(job, party_folder)}.safetensors"))
         if source.data(party).exists():
             make_folder(target / "data" / party)
             _copy(source.data(party), target / "data" / party, ("encoder.json",))
     _copy(source.path, target, _FILES)
 
 
-def _final(job: Job, own: Path) -> str:
+def _final(job: Job, party_folder: Path) -> str:
     """Name of the checkpoint that the run ended with."""
-    return "best" if job.keeps_best else max(path.stem for path in own.glob("epoch-*.safetensors"))
+    return "best" if job.keeps_best else max(path.stem for path in party_folder.glob("epoch-*.safetensors"))
 
 
 def _copy(source: Path, target: Path, names: Sequence[str]) -> None:
@@ -182,17 +182,17 @@ def _copy(source: Path, target: Path, names: Sequence[str]) -> None:
             shutil.copy2(source / name, target / name)
 
 
-def _share_log(own: Path, copied: Path, temporary: Path | None) -> None:
+def _share_log(party_folder: Path, copied: Path, temporary: Path | None) -> None:
     """Have both folders name one release log: two would each allow the planned number of predictions.
 
     A log in a temporary folder is moved into the copy.
     """
-    log = shared = log_of_run(own)
+    log = shared = log_of_run(party_folder)
     if temporary is not None and log.resolve().is_relative_to(temporary.resolve()):
         shared = copied.resolve() / "releases" / log.name
         make_folder(shared.parent)
         with locked(log.with_suffix(".lock"), "saving a model"):
             shutil.copy2(log, shared)
-            write_whole(own / MARKER, json.dumps({"log": str(shared)}) + "\n")
+            write_whole(party_folder / MARKER, json.dumps({"log": str(shared)}) + "\n")
             log.unlink()
     write_whole(copied / MARKER, json.dumps({"log": str(shared.resolve())}) + "\n")

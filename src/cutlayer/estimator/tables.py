@@ -95,18 +95,18 @@ def check_mapping(tables: object) -> None:
         )
 
 
-def check_order(given: Mapping[str, Any]) -> None:
+def check_order(inputs: Mapping[str, Any]) -> None:
     """Refuse tables whose pandas indexes have the same values in another order: rows are joined by position.
 
     Equal indexes, and those of different values, are accepted: only the owner knows what such an index means.
 
     Args:
-        given: Tables, labels and weights by name; those without an index are not compared.
+        inputs: Tables, labels and weights by name; those without an index are not compared.
 
     Raises:
         DataError: an order differs from that of the first one with an index.
     """
-    indexes = {name: table.index for name, table in given.items() if hasattr(table, "iloc")}
+    indexes = {name: table.index for name, table in inputs.items() if hasattr(table, "iloc")}
     first, *others = indexes or [""]
     for name in others:
         index, wanted = indexes[name], indexes[first]

@@ -49,7 +49,9 @@ class Aligned:
     out: Path | None
 
 
-def align_party(job: Job, name: str, out: Path, purpose: Purpose, progress: Progress, how: LinkOptions) -> Aligned:
+def align_party(
+    job: Job, name: str, out: Path, purpose: Purpose, progress: Progress, link_options: LinkOptions
+) -> Aligned:
     """Align one organisation's rows with those of the other parties of a job.
 
     The progress of a large alignment is in a folder next to `out` until it is done; the same call continues it.
@@ -60,7 +62,7 @@ def align_party(job: Job, name: str, out: Path, purpose: Purpose, progress: Prog
         out: CSV file to write, with the number (from 0) and the id of each common row, in the common order.
         purpose: What is revealed, and to whom.
         progress: Receives the finished buckets.
-        how: How to connect to the other parties.
+        link_options: How to connect to the other parties.
 
     Raises:
         RunFolderError: `out` exists.
@@ -77,9 +79,9 @@ def align_party(job: Job, name: str, out: Path, purpose: Purpose, progress: Prog
     table = PartyTable(name, party.table, party.id, features=FeaturesConfig(include="none"))
     unfinished = out.with_name(f"{out.name}.progress")
     alignment = Alignment(job.alignment, purpose, folder=unfinished, progress=progress.aligned)
-    with _linked(job, name, how) as (links, patience):
-        own = _active if name == job.active else _passive
-        result = driven(own(job, name, table, links.ports, alignment), links, patience)
+    with _linked(job, name, link_options) as (links, patience):
+        protocol = _active if name == job.active else _passive
+        result = driven(protocol(job, name, table, links.ports, alignment), links, patience)
     written = None
     if result.positions is not None:
         written = out
@@ -102,18 +104,18 @@ def check_purpose(job: Job, purpose: Purpose) -> None:
 
 
 @contextmanager
-def _linked(job: Job, name: str, how: LinkOptions) -> Iterator[tuple[Links, float]]:
+def _linked(job: Job, name: str, link_options: LinkOptions) -> Iterator[tuple[Links, float]]:
     """Open links to all peers, to wait for each message that many seconds."""
-    if how.security is None:
+    if link_options.security is None:
         check_loopback(address_of(job))
     if name == job.active:
-        with open_server(job, how) as links:
+        with open_server(job, link_options) as links:
             links.wait_for_peers()
-            yield links, how.deadline
+            yield links, link_options.deadline
     else:
-        with make_client(job, name, how) as link:
-            link.open(how.timeout)
-            yield link, how.deadline + GRACE
+        with make_client(job, name, link_options) as link:
+            link.open(link_options.timeout)
+            yield link, link_options.deadline + GRACE
 
 
 Party = Generator[Port, Message, CommonRows]

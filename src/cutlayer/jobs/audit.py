@@ -7,9 +7,10 @@ from functools import cache, partial
 
 from cutlayer.attacks import REGISTRY, FeatureAttack, HistoryAttack, left_out, resolve
 from cutlayer.audit.auditor import Auditor
+from cutlayer.audit.checks import Context
 from cutlayer.audit.completion import audit_completions
 from cutlayer.audit.features import audit_features
-from cutlayer.audit.findings import Context, findings_of
+from cutlayer.audit.findings import findings_of
 from cutlayer.audit.gates import gates_of
 from cutlayer.audit.history import audit_history, own_columns
 from cutlayer.audit.own_columns import OwnColumns
@@ -50,21 +51,29 @@ def conclude_audit(
     runs = _with_history(job, folder, folders, runs, task, attacks.histories)
     completed = audit_completions(job, folders, folder, attacks.completions, task)
     shown = {RunKind.THIS_RUN, RunKind.UNDEFENDED, *job.alternatives}
-    compared = {label: own for label, own in folders.items() if label in shown}
+    compared = {label: run_folder for label, run_folder in folders.items() if label in shown}
     features = audit_features(job, compared, folder, task.classes)
-    own = runs[RunKind.THIS_RUN]
-    skipped = (*own.skipped, *completed.skipped.values(), *features.skipped.values())
-    own = own.model_copy(update={"skipped": skipped})
+    this_run = runs[RunKind.THIS_RUN]
+    skipped = (*this_run.skipped, *completed.skipped.values(), *features.skipped.values())
+    this_run = this_run.model_copy(update={"skipped": skipped})
     audit = Audit(
-        runs={**runs, RunKind.THIS_RUN: own},
+        runs={**runs, RunKind.THIS_RUN: this_run},
         completions=tuple(completed.results),
         features=tuple(features.results),
         guarantees=tuple(guarantees),
         left_out=left_out(job.parties[job.active].audit.catalogue, job.task),
         sample=sample_of(job, summary.data.train),
     )
-    findings = findings_of(Context(job.active, summary.utility, summary.protections, audit))
-    gates = gates_of(job.parties[job.active].audit.fail_above.limits, own, audit.left_out)
+    context = Context(
+        job.active,
+        summary.utility,
+        summary.protections,
+        audit,
+        label_free=frozenset(name for name in job.passives if job.train.is_label_free(name)),
+        idle_epochs=tuple(line["epoch"] + 1 for line in folder.history() if not line.get("learned", True)),
+    )
+    findings = findings_of(context)
+    gates = gates_of(job.parties[job.active].audit.fail_above.limits, this_run, audit.left_out)
     return audit.model_copy(update={"findings": findings, "gates": gates})
 
 
@@ -80,8 +89,8 @@ def _with_history(
     opened = {label: Run(job, folders[label], origin=folder, classes=task.classes) for label in runs}
     recorded = job.parties[job.active].audit.every != "never"
     # Once for all runs, and in this thread: trees of two threads at a time wait for each other busily.
-    own = cache(partial(own_columns, opened[RunKind.THIS_RUN])) if attacks and recorded else dict[str, OwnColumns]
-    return {label: audit_history(opened[label], label, audit, attacks, own) for label, audit in runs.items()}
+    columns = cache(partial(own_columns, opened[RunKind.THIS_RUN])) if attacks and recorded else dict[str, OwnColumns]
+    return {label: audit_history(opened[label], label, audit, attacks, columns) for label, audit in runs.items()}
 
 
 def audit_again(

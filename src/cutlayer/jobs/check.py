@@ -16,10 +16,13 @@ from cutlayer.parties.device import device_of
 from cutlayer.parties.local import plan_of
 from cutlayer.protections import Chain, LabelDP
 from cutlayer.protections.base import Asset
-from cutlayer.protections.hooks import hooks_of
+from cutlayer.protections.hooks import acts_at, hooks_of
 from cutlayer.results.run import RunKind
 from cutlayer.training.comparisons import alternative_job, compared_jobs
 from cutlayer.training.run_ledger import chain_of
+
+HIDING_LENGTHS = frozenset({"iso_noise", "marvell", "max_norm"})
+"""Protections under which the length of a gradient says hardly anything of its row (tests/parties/test_weights.py)."""
 
 
 def check_job(job: Job, only: str | None = None) -> None:
@@ -154,9 +157,7 @@ def check_weights(job: Job) -> None:
     stated = next((where for where, value in weights.items() if value is not None), None)
     if stated is None:
         return
-    drawn = [
-        protection.name for protection in chain_of(job, job.active).protections if "labels" in hooks_of(protection)
-    ]
+    drawn = _acting_at(chain_of(job, job.active), "labels")
     if drawn:
         wanted = f"no {stated} with {drawn[0]}, whose loss is corrected for the draws"
         raise ConfigError.expected(wanted, weights[stated], "leave one of them out")
@@ -215,7 +216,7 @@ def check_workers(job: Job) -> None:
     if workers == 1:
         return
     for name, party in job.parties.items():
-        updating = [each.name for each in chain_of(job, name).protections if "update" in hooks_of(each)]
+        updating = _acting_at(chain_of(job, name), "update")
         for wrong in (
             f"parties.{name}.on_absent: {party.on_absent}" if party.on_absent != "stop" else "",
             f"train.release: once at {name}" if name in job.passives and job.train.releases_once(name) else "",
@@ -283,32 +284,35 @@ def check_stages(job: Job) -> None:
             protection of the active party that reads the labels of whole batches.
     """
     chain = chain_of(job, job.active)
-    staged = next((each for each in chain.protections if isinstance(each, LabelDP) and each.settings.stages > 1), None)
-    if staged is None:
+    stages = max((item.settings.stages for item in chain.protections if isinstance(item, LabelDP)), default=1)
+    if stages == 1:
         return
-    train, where = job.train, f"parties.{job.active}.privacy.label_dp.stages: {staged.settings.stages}"
-    if staged.settings.stages > train.max_epochs:
+    train, where = job.train, f"parties.{job.active}.privacy.label_dp.stages: {stages}"
+    if stages > train.max_epochs:
         raise ConfigError.expected(f"one epoch or more for each stage of {where}", train.max_epochs, "train longer")
     if train.stops_early is not None:
         got = "train.early_stop" if train.early_stop is not None else "train.epochs: auto, which stops early"
         raise ConfigError.expected(f"a stated train.epochs alone with {where}", got, "labels would remain undrawn")
     if train.workers > 1:
         raise ConfigError.expected(f"train.workers: 1 with {where}", train.workers, "leave one of them out")
-    reading = {"cut_gradient", "gradient_out"}
-    other = next((each.name for each in chain.protections if reading & set(hooks_of(each))), None)
-    if other is not None:
+    reading = _acting_at(chain, "cut_gradient", "gradient_out")
+    if reading:
         wanted = f"no protection of gradients with {where}, whose later rows have no label at first"
-        raise ConfigError.expected(wanted, other, "leave one of them out")
+        raise ConfigError.expected(wanted, reading[0], "leave one of them out")
 
 
 def _check_gradients(job: Job, chain: Chain) -> None:
     """Raise if a protection acts on cut gradients although no party receives any."""
     if _sends_gradients(job):
         return
-    for protection in chain.protections:
-        if {"cut_gradient", "gradient_out"} & set(hooks_of(protection)):
-            where = f"parties.{chain.party}.privacy.{protection.name}"
-            raise ConfigError(f"{where}: nothing to protect, parties that release once get no gradient; remove it")
+    for name in _acting_at(chain, "cut_gradient", "gradient_out"):
+        where = f"parties.{chain.party}.privacy.{name}"
+        raise ConfigError(f"{where}: nothing to protect, parties that release once get no gradient; remove it")
+
+
+def _acting_at(chain: Chain, *hooks: str) -> list[str]:
+    """Names of the protections that act at any of these hooks."""
+    return [protection.name for protection in chain.protections if {*hooks} & {*hooks_of(protection)}]
 
 
 def _sends_gradients(job: Job) -> bool:
@@ -328,13 +332,19 @@ def notes_of(job: Job) -> tuple[str, ...]:
             f"alignment: plain shows {job.active} a digest of every id of the other parties, and with it all ids that "
             "can be guessed; write alignment: psi for parties in processes of their own"
         )
+    owner = job.parties[job.active]
+    if owner.weight is not None and _sends_gradients(job) and not HIDING_LENGTHS & {*owner.protections}:
+        hiding = ", ".join(sorted(HIDING_LENGTHS))
+        notes.append(
+            f"{job.active}.weight: a row's weight multiplies its cut gradient, so that passive parties can read the "
+            f"column {owner.weight!r} by the length; train.release: once sends none, and {hiding} hide it"
+        )
     for name in job.parties:
         chain = chain_of(job, name)
-        hooks = {protection.name: set(hooks_of(protection)) for protection in chain.protections}
-        hidden = any({"gradient_out", "labels"} & own for own in hooks.values())
+        hidden = chain.acts_at("gradient_out", "labels")
         for protection in chain.protections:
             notes += [f"{protection.name}: {note}" for note in protection.notes(job.train.max_epochs)]
-            if protection.protects is Asset.LABELS and "cut_gradient" in hooks[protection.name] and not hidden:
+            if protection.protects is Asset.LABELS and acts_at(protection, "cut_gradient") and not hidden:
                 notes.append(
                     f"{protection.name}: acts on embeddings only, and the cut gradients of the same party reveal every "
                     "label; add a protection of gradients or label_dp"

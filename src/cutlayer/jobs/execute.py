@@ -87,7 +87,7 @@ def execute(job: Job, out: Path, options: Options, progress: Progress) -> RunFol
     check_job(job)
     tables = {name: open_table(job, name, options.tables) for name in job.parties}
     with (
-        RunFolder.begun(out, job, resume=options.resume) as folder,
+        RunFolder.new_or_resumed(out, job, resume=options.resume) as folder,
         run_threads(job.train.threads, job.train.batch_size) as threads,
     ):
         try:
@@ -122,8 +122,8 @@ def _run_all(
     for compared, other in compared_jobs(job):
         progress.stage(compared.label)
         runs[compared.label] = _compared(other, folder, compared, tables, options, threads, progress)
-    own = RunId(RunKind.THIS_RUN)
-    progress.stage(own.label)
+    this_run = RunId(RunKind.THIS_RUN)
+    progress.stage(this_run.label)
     watcher = Watcher(job, folder, progress)
     trained = train_together(
         job,
@@ -134,7 +134,7 @@ def _run_all(
         resume=options.resume,
         forget_peer_progress=options.forget_peer_progress,
     )
-    runs[own.label] = describe(job, own, folder, trained, watcher.auditor, threads, options)
+    runs[this_run.label] = describe(job, this_run, folder, trained, watcher.auditor, threads, options)
     references = tuple(_references(job, folder, trained, progress))
     if resolve(job.parties[job.active].audit.catalogue, job.task).completions:
         progress.stage("model completion")
@@ -152,19 +152,19 @@ def conclude(job: Job, folder: RunFolder, runs: Mapping[str, Described], referen
         runs: this run and those it is compared with, by label.
         references: held-out metrics of the references.
     """
-    own = runs[RunKind.THIS_RUN].summary
+    this_run = runs[RunKind.THIS_RUN].summary
     compared = [run.summary.utility.rows[0] for label, run in runs.items() if label != RunKind.THIS_RUN]
-    rows = (*own.utility.rows, *compared, *references)
+    rows = (*this_run.utility.rows, *compared, *references)
     undefended = runs[RunKind.UNDEFENDED].summary.departures if RunKind.UNDEFENDED in runs else None
-    summary = own.model_copy(
+    summary = this_run.model_copy(
         update={
-            "utility": own.utility.model_copy(update={"rows": rows}),
+            "utility": this_run.utility.model_copy(update={"rows": rows}),
             "alternatives": {
                 name: tuple(total.statement for total in runs[name].summary.ledger.totals)
                 for name in job.alternatives
                 if name in runs
             },
-            "departures": with_references(own.departures, undefended, references, own.utility.metric),
+            "departures": with_references(this_run.departures, undefended, references, this_run.utility.metric),
         }
     )
     folder.write_json("ledger.json", summary.ledger.to_json())
@@ -231,8 +231,8 @@ def describe(
 def _references(job: Job, folder: RunFolder, trained: Trained, progress: Progress) -> Iterator[ModelUtility]:
     """Train what this run is compared with besides other runs of the protocol."""
     active = trained.active
-    own = Run(job, folder, classes=active.task.classes)
-    stores = own.stores
+    trained_run = Run(job, folder, classes=active.task.classes)
+    stores, truth = trained_run.stores, trained_run.truth
     wanted: dict[RunId, dict[str, Store]] = {}
     if "centralised" in job.compare:
         wanted[RunId(RunKind.CENTRALISED)] = stores
@@ -243,20 +243,18 @@ def _references(job: Job, folder: RunFolder, trained: Trained, progress: Progres
     keys = starting_keys(folder.path, job.parties) if wanted else {}
     for run, chosen in wanted.items():
         progress.stage(run.label)
-        reference = train_reference(
-            job, chosen, active.task, keys, own.truth, active.split, active.part, active.weights
-        )
+        reference = train_reference(job, chosen, active.task, keys, truth, active.split, active.part, active.weights)
         yield _measured(run, reference, active, job)
     if "boosting" in job.compare:
         run = RunId(RunKind.BOOSTING)
         progress.stage(run.label)
-        trees = train_boosting(stores, active.task, own.truth, active.split, active.part, job.train.seed)
+        trees = train_boosting(stores, active.task, truth, active.split, active.part, job.train.seed)
         yield _measured(run, trees, active, job)
     for absent in finetuned_sets(job, stores) if "finetuned" in job.compare else ():
         run = RunId(RunKind.FINETUNED, absent)
         progress.stage(run.label)
-        yield _measured(run, finetune_top(own, absent), active, job)
-    yield chance_reference(trained, own.truth)
+        yield _measured(run, finetune_top(trained_run, absent), active, job)
+    yield chance_reference(trained, truth)
 
 
 def _measured(run: RunId, reference: Reference | FineTuned, active: ActiveOutcome, job: Job) -> ModelUtility:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -37,11 +37,11 @@ class TableSummary:
     """A table that was found.
 
     Attributes:
-        path: Its file.
-        columns: Names of its columns.
-        rows: Number of its rows.
+        path: Path of the file.
+        columns: Names of the columns.
+        rows: Number of rows.
         distinct: Number of different values of each column.
-        folded: The same after trimming and lower-casing, for columns of text.
+        folded: Number of different values of each column of text after trimming and lower-casing.
         delimiter: Delimiter of a CSV file, where it is not the one that its ending stands for.
     """
 
@@ -86,15 +86,24 @@ class FirstJob:
     positive: str | None = None
 
 
-def find_tables(folder: Path) -> tuple[TableSummary, ...]:
-    """The tables of a folder that can be read, by name.
+def find_tables(folder: Path, named: Collection[str] = ()) -> tuple[TableSummary, ...]:
+    """The tables of a folder, by name.
+
+    Args:
+        folder: The folder.
+        named: Names of the files that take part; all files are read without any, and if one of them is not there.
 
     Raises:
-        DataError: There are fewer than two.
+        DataError: There are fewer than two, or one cannot be read.
     """
     endings = tuple(ending for kind in ("csv", "parquet") for ending in SOURCES[kind].endings)
     files = sorted(path for path in folder.iterdir() if path.is_file() and uncompressed_name(path).endswith(endings))
-    tables = tuple(read_table(path) for path in files)
+    if len({*named}) > 1 and {*named} <= {path.name for path in files}:
+        files = [path for path in files if path.name in named]
+    try:
+        tables = tuple(read_table(path) for path in files)
+    except DataError as failure:
+        raise DataError(f"{failure}; if it takes no part, name those that do with --labels and --partner") from None
     if len(tables) < 2:
         got = ", ".join(table.path.name for table in tables) or "none"
         raise DataError.expected(
@@ -110,7 +119,7 @@ def read_table(path: Path) -> TableSummary:
         DataError: It cannot be read.
     """
     delimiter = unusual_delimiter(path)
-    source = _opened(path, delimiter)
+    source = _open_source(path, delimiter)
     table = source.read(source.names)
     distinct = {name: int(pc.count_distinct(table.column(name)).as_py()) for name in source.names}
     texts = [name for name in source.names if is_text(table.column(name).type)]
@@ -123,7 +132,7 @@ def _distinct_folded(column: pa.ChunkedArray) -> int:
     return int(pc.count_distinct(alike).as_py())
 
 
-def _opened(path: Path, delimiter: str | None) -> Source:
+def _open_source(path: Path, delimiter: str | None) -> Source:
     config = validated(TableConfig, {"path": path, "delimiter": delimiter}, "table")
     return open_source(config, path.name, path.name)
 
@@ -131,7 +140,7 @@ def _opened(path: Path, delimiter: str | None) -> Source:
 def label_of(job: FirstJob) -> ColumnProfile:
     """What the label column is taken for: its classes, and what is odd about them."""
     table = job.owner
-    column = _opened(table.path, table.delimiter).read([job.label]).column(job.label)
+    column = _open_source(table.path, table.delimiter).read([job.label]).column(job.label)
     return label_profile(table.party, job.label, column, task_of(job), table.path.name)
 
 
@@ -147,7 +156,7 @@ def id_columns(tables: Sequence[TableSummary], named: Sequence[str] = ()) -> dic
         DataError: Nothing is named, and there is no column of one name whose values are all different.
     """
     if named:
-        return {table.path.name: _named(table, named) for table in tables}
+        return {table.path.name: _first_named(table, named) for table in tables}
     same = [name for name in tables[0].columns if all(name in table.columns for table in tables)]
     for alike in (str, _letters):  # the same name, then the same letters: Customer No and customer_no
         identifying = [
@@ -176,7 +185,7 @@ def _letters(name: str) -> str:
     return re.sub(r"[\W_]+", "", name).lower()
 
 
-def _named(table: TableSummary, named: Sequence[str]) -> str:
+def _first_named(table: TableSummary, named: Sequence[str]) -> str:
     for name in named:
         if name in table.columns:
             return name
@@ -201,15 +210,15 @@ def guess(tables: Sequence[TableSummary], ids: Mapping[str, str]) -> tuple[Table
 
 
 def _label(table: TableSummary, key: str) -> str | None:
-    others = [name for name in table.columns if name != key]
-    named = [name for name in others if LABEL_NAMES.search(name) and table.distinct[name] >= 2]
+    other_columns = [name for name in table.columns if name != key]
+    named = [name for name in other_columns if LABEL_NAMES.search(name) and table.distinct[name] >= 2]
     return named[0] if named else None
 
 
 def candidates(table: TableSummary, key: str) -> list[str]:
     """Columns that may be the label: likely names first, then those of few values."""
-    others = [name for name in table.columns if name != key and table.distinct[name] >= 2]
-    return sorted(others, key=lambda name: (not LABEL_NAMES.search(name), table.distinct[name]))
+    other_columns = [name for name in table.columns if name != key and table.distinct[name] >= 2]
+    return sorted(other_columns, key=lambda name: (not LABEL_NAMES.search(name), table.distinct[name]))
 
 
 def task_of(job: FirstJob) -> TaskKind:
@@ -245,9 +254,9 @@ def files_of(job: FirstJob, folder: Path) -> dict[str, dict[str, Any]]:
         shared.setdefault("train", {})["split"] = split
     if job.apart:
         shared["parties"][names[0]]["address"] = f"{names[0]}.example:7070"
-        return {"job.yaml": shared, **{f"{name}.yaml": own for name, own in private.items()}}
-    for name, own in private.items():
-        shared["parties"][name] |= own
+        return {"job.yaml": shared, **{f"{name}.yaml": section for name, section in private.items()}}
+    for name, section in private.items():
+        shared["parties"][name] |= section
     own_features = set(job.owner.columns) - {job.ids[job.owner.path.name], job.label, job.split_by}
     shared["compare"] = ["undefended", "alone"] if own_features else ["undefended"]
     return {"job.yaml": shared}
@@ -256,7 +265,7 @@ def files_of(job: FirstJob, folder: Path) -> dict[str, dict[str, Any]]:
 def _split(job: FirstJob, *, labels_protected: bool) -> dict[str, Any]:
     """Settings of the split: by a column if one is named, else stratified unless the labels are protected.
 
-    A stratified split shows a little of the labels: nothing beside gradients, but it would void a guarantee.
+    A stratified split reveals a little of the labels: far less than gradients do, but it would void a guarantee.
 
     Raises:
         ConfigError: The owner's table has no such column.
@@ -278,21 +287,21 @@ def _private(job: FirstJob, folder: Path) -> Iterator[dict[str, Any]]:
                 raise ConfigError.expected(f"a column {name!r} in {table.path.name}", ", ".join(table.columns))
         file = _relative(table.path, folder)
         stated = file if table.delimiter is None else {"path": file, "delimiter": table.delimiter}
-        own: dict[str, Any] = {"table": stated, "id": key}
+        section: dict[str, Any] = {"table": stated, "id": key}
         if table is job.owner:
-            own["label"] = job.label
+            section["label"] = job.label
             if job.positive is not None:
-                own["positive"] = job.positive
+                section["positive"] = job.positive
             if not set(table.columns) - {key, job.label, job.split_by}:
-                own["features"] = {"include": "none"}
+                section["features"] = {"include": "none"}
             if job.protect in ("labels", "both"):
-                own["privacy"] = {"label_free": None}
+                section["privacy"] = {"label_free": None}
         else:
             if job.protect in ("labels", "both"):
-                own |= {"features": {"numbers": {"quantiles": 10}}, "fit": {"kind": "sketch"}}
+                section |= {"features": {"numbers": {"quantiles": 10}}, "fit": {"kind": "sketch"}}
             if job.protect in ("columns", "both"):
-                own["privacy"] = {"dp_embedding": {"clip": 1.0, "epsilon": 8.0, "delta": 1e-5}}
-        yield own
+                section["privacy"] = {"dp_embedding": {"clip": 1.0, "epsilon": 8.0, "delta": 1e-5}}
+        yield section
 
 
 def _relative(path: Path, folder: Path) -> str:

@@ -92,7 +92,7 @@ class Forecast(FrozenModel):
         devices: What each party would train on, by name.
         precision: Precision of the layers of all models.
         parties: Cost of each party, in the job's order.
-        memory_bytes: Estimated peak of the process that runs all parties, the libraries included: see `_memory`.
+        memory_bytes: Estimated peak of the process that runs all parties, the libraries included: see `_peak_memory`.
         transcript_bytes: Maximum size of all transcripts.
         seconds_per_epoch: Estimated time of an epoch.
         guarantees: Statement of each protection.
@@ -100,7 +100,7 @@ class Forecast(FrozenModel):
         warnings: What is accepted and perhaps not meant, each after the name of what it is about.
         columns: What each column of the tables here was taken for.
         totals: Total cost of each party in privacy, if its protections have one.
-        all_runs: The same with all earlier runs on the same rows, of each party that has any.
+        all_runs: Total cost in privacy with all earlier runs on the same rows, of each party that has earlier runs.
         imports: Classes of users that building the models imports, as `package.module:Class`, by path in the job.
     """
 
@@ -144,10 +144,7 @@ def forecast(job: Job, secrets: Path | None = None) -> Forecast:
 
 def _forecast(job: Job, threads: int, secrets: Path | None) -> Forecast:
     tables = {name: open_table(job, name, {}) for name in job.parties}
-    kinds = {name: table.id_kind for name, table in tables.items()}
-    examples = {name: table.id_example for name, table in tables.items()} if len(set(kinds.values())) > 1 else {}
-    check_id_kinds(kinds, {name: table.rows for name, table in tables.items()}, examples)
-    check_id_rules({name: table.id_rule for name, table in tables.items()})
+    _check_ids(tables)
     profiles = tuple(
         profile
         for name, table in tables.items()
@@ -156,7 +153,7 @@ def _forecast(job: Job, threads: int, secrets: Path | None) -> Forecast:
         )
     )
     read_bytes = sum(table.bytes for table in tables.values())  # before `prepare` lets the rows of files go
-    positions = _common(tables)
+    positions = _common_positions(tables)
     all_runs = tuple(
         total
         for name, table in (tables.items() if secrets is not None else ())
@@ -172,7 +169,7 @@ def _forecast(job: Job, threads: int, secrets: Path | None) -> Forecast:
         outputs, columns = _layer_outputs(model), _layer_columns(job, model)
     held_out = len(split.validation) or len(split.test)
     counts = (len(split.train), held_out, len(positions[job.active]))
-    parties = tuple(_party(job, name, tables, prepared, model, counts) for name in job.parties)
+    parties = tuple(_party_forecast(job, name, tables, prepared, model, counts) for name in job.parties)
     ledger = ledger_of(job)
     rows = {party.name: party.rows for party in parties}
     return Forecast(
@@ -189,8 +186,8 @@ def _forecast(job: Job, threads: int, secrets: Path | None) -> Forecast:
         },
         precision=job.train.precision,
         parties=parties,
-        memory_bytes=_memory(model, schedule.batch_size, outputs, parties, read_bytes),
-        transcript_bytes=_transcript(job, model, columns, schedule),
+        memory_bytes=_peak_memory(model, schedule.batch_size, outputs, parties, read_bytes),
+        transcript_bytes=_transcript_bytes(job, model, columns, schedule),
         seconds_per_epoch=seconds * schedule.steps_per_epoch,
         guarantees=tuple(f"{entry.protection}: {entry.statement}" for entry in ledger.entries),
         notes=notes_of(job),
@@ -202,7 +199,14 @@ def _forecast(job: Job, threads: int, secrets: Path | None) -> Forecast:
     )
 
 
-def _common(tables: Mapping[str, PartyTable]) -> dict[str, Positions]:
+def _check_ids(tables: Mapping[str, PartyTable]) -> None:
+    kinds = {name: table.id_kind for name, table in tables.items()}
+    examples = {name: table.id_example for name, table in tables.items()} if len(set(kinds.values())) > 1 else {}
+    check_id_kinds(kinds, {name: table.rows for name, table in tables.items()}, examples)
+    check_id_rules({name: table.id_rule for name, table in tables.items()})
+
+
+def _common_positions(tables: Mapping[str, PartyTable]) -> dict[str, Positions]:
     """Row numbers of the common rows in each table; an error shows ids, since all tables are here."""
     try:
         return intersect({name: table.digests for name, table in tables.items()})
@@ -246,7 +250,7 @@ def _timed(job: Job, prepared: Mapping[str, Prepared], schedule: Schedule) -> tu
     return model, (time.perf_counter() - starts[len(starts) > 1]) / max(len(starts) - 1, 1)
 
 
-def _party(
+def _party_forecast(
     job: Job,
     name: str,
     tables: Mapping[str, PartyTable],
@@ -286,14 +290,18 @@ def _layer_outputs(model: JointModel) -> int:
     counts: list[int] = []
     kinds = (nn.Linear, nn.Conv2d, nn.BatchNorm2d, nn.GroupNorm)
     layers = [layer for layer in model.modules() if isinstance(layer, kinds)]
-    handles = [layer.register_forward_hook(lambda *seen: counts.append(seen[2].numel())) for layer in layers]
+    handles = [
+        layer.register_forward_hook(lambda _layer, _inputs, output: counts.append(output.numel())) for layer in layers
+    ]
     model.logits(torch.zeros(1, dtype=torch.int64))
     for handle in handles:
         handle.remove()
     return sum(counts)
 
 
-def _memory(model: JointModel, batch: int, outputs: int, parties: tuple[PartyForecast, ...], read_bytes: int) -> int:
+def _peak_memory(
+    model: JointModel, batch: int, outputs: int, parties: tuple[PartyForecast, ...], read_bytes: int
+) -> int:
     """Peak memory of a run with all parties in one process.
 
     All tables are in memory with the digests of their ids while the ids are matched, and then while the first party's
@@ -330,7 +338,7 @@ def _layer_columns(job: Job, model: JointModel) -> dict[str, int]:
     return columns
 
 
-def _transcript(job: Job, model: JointModel, columns: Mapping[str, int], schedule: Schedule) -> int:
+def _transcript_bytes(job: Job, model: JointModel, columns: Mapping[str, int], schedule: Schedule) -> int:
     """Total size in bytes of the transcripts of all parties."""
     total = 0
     widths = model.widths

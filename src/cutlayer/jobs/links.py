@@ -80,8 +80,8 @@ def security_of(job: Job, name: str, private: PrivateFile, folder: Path, notify:
     Args:
         job: The job.
         name: Name of the party.
-        private: Its private file.
-        folder: Folder of that file.
+        private: Private file of the party.
+        folder: Folder of the private file.
         notify: Called when the certificate files were replaced.
 
     Raises:
@@ -167,7 +167,7 @@ def open_server(
         secrets.token_hex(8),
         timeout=options.timeout,
         greet_only=greet_only,
-        reached=job.parties[job.active].address or "",
+        public_address=job.parties[job.active].address or "",
         **_transport(job, job.active, options),
     )
 

@@ -78,7 +78,7 @@ def _run_first(
     table = open_table(job, name, options.tables)
     processes = len(job.parties) * workers_here()
     with (
-        RunFolder.begun(out, job, resume=options.resume) as folder,
+        RunFolder.new_or_resumed(out, job, resume=options.resume) as folder,
         run_threads(job.train.threads, job.train.batch_size, processes=processes) as threads,
     ):
         while True:
@@ -143,21 +143,21 @@ def _lead(
     job: Job,
     local: Local,
     folder: RunFolder,
-    how: LinkOptions,
+    link_options: LinkOptions,
     options: Options,
     progress: Progress,
     threads: int,
 ) -> None:
-    own = RunId(RunKind.THIS_RUN)
-    progress.stage(own.label)
+    this_run = RunId(RunKind.THIS_RUN)
+    progress.stage(this_run.label)
     watcher = Watcher(job, folder, progress)
     recorder = Recorder(folder, local.name, watcher)
-    with open_server(job, how) as links:
+    with open_server(job, link_options) as links:
         # Before the party is made, so that a missing peer is named at once and not at the first message due from it.
         links.wait_for_peers()
         party = ActiveParty(job, local, links.ports, recorder)
         with _waiting_for(job, local.name), repeatable_kernels([local.device]):
-            outcome = driven(isolated(party.run(), local.starting_key, local.device), links, how.deadline)
+            outcome = driven(isolated(party.run(), local.starting_key, local.device), links, link_options.deadline)
     recorder.finished()
     record_active(folder, party)
     trained = Trained(
@@ -169,18 +169,18 @@ def _lead(
         seconds=party.usage.seconds,
         devices={local.name: described(local.device)},
     )
-    summary = describe(job, own, folder, trained, watcher.auditor, threads, options)
+    summary = describe(job, this_run, folder, trained, watcher.auditor, threads, options)
     truth, _ = read_truth(folder.transcript(local.name))
-    conclude(job, folder, {own.label: summary}, [chance_reference(trained, truth)])
+    conclude(job, folder, {this_run.label: summary}, [chance_reference(trained, truth)])
 
 
-def _follow(job: Job, local: Local, folder: RunFolder, how: LinkOptions) -> None:
-    with make_client(job, local.name, how) as link:
-        link.open(how.timeout)
+def _follow(job: Job, local: Local, folder: RunFolder, link_options: LinkOptions) -> None:
+    with make_client(job, local.name, link_options) as link:
+        link.open(link_options.timeout)
         party = PassiveParty(job, local, link.port)
         with _waiting_for(job, local.name), repeatable_kernels([local.device]):
             outcome: PassiveOutcome = driven(
-                isolated(party.run(), local.starting_key, local.device), link, how.deadline + GRACE
+                isolated(party.run(), local.starting_key, local.device), link, link_options.deadline + GRACE
             )
     record_passive(folder, party)
     folder.write_json("outcome.json", {"party": local.name, "device": described(local.device), **asdict(outcome)})

@@ -28,23 +28,23 @@ MAX_COLUMNS = 40
 
 
 @dataclass(frozen=True)
-class Check:
+class PreflightCheck:
     """One thing that was checked.
 
     Attributes:
         name: What was checked.
-        found: What was found.
+        result: What was seen.
         problem: What is wrong and how to fix it; empty if all is well.
-        caution: Whether `found` is something that the party may not have meant; it stops nothing.
+        caution: Whether `result` is something that the party may not have meant; it stops nothing.
     """
 
     name: str
-    found: str = ""
+    result: str = ""
     problem: str = ""
     caution: bool = False
 
 
-def run_preflight(job: Job, name: str, options: Options, links: LinkOptions) -> list[Check]:
+def run_preflight(job: Job, name: str, options: Options, links: LinkOptions) -> list[PreflightCheck]:
     """Check one party of a job; nothing is trained, released or written.
 
     The active party listens and waits for the others, which run their preflight or the job itself; a passive party
@@ -65,7 +65,7 @@ def run_preflight(job: Job, name: str, options: Options, links: LinkOptions) -> 
     return [*checks, *(_passive_parties(job, links) if name == job.active else _active_party(job, name, links))]
 
 
-def check_own_part(job: Job, name: str) -> list[Check]:
+def check_own_part(job: Job, name: str) -> list[PreflightCheck]:
     """Check one party's part of a job by itself: no other party is needed, and nothing is written.
 
     Args:
@@ -73,17 +73,17 @@ def check_own_part(job: Job, name: str) -> list[Check]:
         name: Name of the party.
     """
     checks = [_checked("job", lambda: _job(job, name))]
-    cautions: list[Check] = []
-    columns: list[Check] = []
+    cautions: list[PreflightCheck] = []
+    columns: list[PreflightCheck] = []
     checks += [_checked("table", lambda: _columns(job, name, columns, cautions))]
     if not any(check.problem for check in checks):
         checks += columns[:MAX_COLUMNS] + cautions
         if (more := len(columns) - MAX_COLUMNS) > 0:
-            checks.append(Check("columns", f"{more:,} more; those that are odd are named above"))
+            checks.append(PreflightCheck("columns", f"{more:,} more; those that are odd are named above"))
         totals = [total for total in ledger_of(job).totals if total.party == name]
-        checks += [Check("guarantee", total.statement) for total in totals]
+        checks += [PreflightCheck("guarantee", total.statement) for total in totals]
         if all(total.epsilon is None for total in totals):
-            checks.append(Check("guarantee", _exposed(job, name), caution=True))
+            checks.append(PreflightCheck("guarantee", _exposed(job, name), caution=True))
     return checks
 
 
@@ -94,7 +94,7 @@ def _exposed(job: Job, name: str) -> str:
     return f"none: {job.active} receives an embedding of every common row, and may rebuild columns of {name} from it"
 
 
-def _columns(job: Job, name: str, columns: list[Check], cautions: list[Check]) -> str:
+def _columns(job: Job, name: str, columns: list[PreflightCheck], cautions: list[PreflightCheck]) -> str:
     """Rows of a party's table; adds what each column is taken for to the columns, and what is odd to the cautions."""
     table = open_table(job, name, {})
     for column in table.profiles(
@@ -102,10 +102,10 @@ def _columns(job: Job, name: str, columns: list[Check], cautions: list[Check]) -
     ):
         if column.role == "label":
             Task(job.task, tuple(column.classes)).calling(column.positive, name)  # raises where there is no such label
-        columns.append(Check(f"column {column.name}", _taken_for(column)))
+        columns.append(PreflightCheck(f"column {column.name}", _taken_for(column)))
         if column.classes and column.distinct is not None:
-            columns.insert(0, Check(*listed_classes(column.classes, column.distinct, column.positive)))
-        cautions += [Check(f"column {column.name}", note, caution=True) for note in column.notes]
+            columns.insert(0, PreflightCheck(*listed_classes(column.classes, column.distinct, column.positive)))
+        cautions += [PreflightCheck(f"column {column.name}", note, caution=True) for note in column.notes]
     everything = np.arange(table.rows)
     store = table.prepare(everything, everything).store
     if store is None:
@@ -130,10 +130,10 @@ def _certificate(security: Security | None) -> str:
     if security is None:
         return "none, links without TLS on this machine alone"
     loaded = security.credentials.current()
-    own = loaded.certificate
+    certificate = loaded.certificate
     authorities = ", ".join(map(fingerprint, loaded.authorities))
-    until = f"valid until {own.not_valid_after_utc:%Y-%m-%d}"
-    return f"{identity_of(own)}, {until}; authority {authorities}"
+    until = f"valid until {certificate.not_valid_after_utc:%Y-%m-%d}"
+    return f"{identity_of(certificate)}, {until}; authority {authorities}"
 
 
 def _address(job: Job, links: LinkOptions) -> str:
@@ -141,7 +141,7 @@ def _address(job: Job, links: LinkOptions) -> str:
     return address if links.security is not None else check_loopback(address)
 
 
-def _active_party(job: Job, name: str, links: LinkOptions) -> Iterator[Check]:
+def _active_party(job: Job, name: str, links: LinkOptions) -> Iterator[PreflightCheck]:
     def greeted() -> str:
         with make_client(job, name, links) as link:
             link.greet(links.timeout)
@@ -150,20 +150,20 @@ def _active_party(job: Job, name: str, links: LinkOptions) -> Iterator[Check]:
     yield _checked(job.active, greeted)
 
 
-def _passive_parties(job: Job, links: LinkOptions) -> Iterator[Check]:
+def _passive_parties(job: Job, links: LinkOptions) -> Iterator[PreflightCheck]:
     try:
         with open_server(job, links, greet_only=True) as server:
             links.notify(f"listening at {server.address} for {', '.join(job.passives)}")
             problems = server.wait_for_greetings(links.timeout)
     except CutlayerError as failure:
-        yield Check("listen", problem=str(failure))
+        yield PreflightCheck("listen", problem=str(failure))
         return
     for peer, problem in problems.items():
-        yield Check(peer, "" if problem else "connected, with the same job and version", problem)
+        yield PreflightCheck(peer, "" if problem else "connected, with the same job and version", problem)
 
 
-def _checked(name: str, check: Callable[[], str]) -> Check:
+def _checked(name: str, check: Callable[[], str]) -> PreflightCheck:
     try:
-        return Check(name, check())
+        return PreflightCheck(name, check())
     except CutlayerError as failure:
-        return Check(name, problem=str(failure))
+        return PreflightCheck(name, problem=str(failure))

@@ -78,8 +78,8 @@ def _run(job: Job, folder: RunFolder, trained: Trained, threads: int, *, reprodu
         epochs_run=active.epochs,
         epochs_planned=job.train.max_epochs,
         stopped_early=active.stopped_early,
-        kept="best" if job.keeps_best else "last",
-        kept_epoch=active.kept_epoch + 1,
+        selected="best" if job.keeps_best else "last",
+        selected_epoch=active.selected_epoch + 1,
         reproducible_noise=reproducible,
         job_digest=job.digest(),
         folder=str(folder.path),
@@ -112,7 +112,9 @@ def protection_results(job: Job, evidence: Iterable[Evidence]) -> tuple[Protecti
         job: Job of the run; it has no settings of a party that ran elsewhere.
         evidence: Evidence that the parties report.
     """
-    owned = {(name, own.name): own for name in job.parties for own in chain_of(job, name).protections}
+    owned = {
+        (name, protection.name): protection for name in job.parties for protection in chain_of(job, name).protections
+    }
     entries = {(entry.party, entry.protection): entry for entry in ledger_of(job).entries}
     return tuple(
         _protection(item, owned.get(key := (item.party, item.protection)), entries.get(key)) for item in evidence
@@ -123,13 +125,13 @@ def _protection(item: Evidence, protection: Protection[Any] | None, entry: Entry
     evidence = {key: getattr(item, key) for key in ("party", "unit", "covered", "sent", "changed", "kinds", "metrics")}
     if protection is None or entry is None:
         why = f"none that this party can check: {item.party} states its own evidence, and its ledger is its own"
-        own = {"protects": "features", "reference": "", "formal": False, "statement": why}
+        description = {"protects": "features", "reference": "", "formal": False, "statement": why}
     else:
-        own = {
+        description = {
             "protects": entry.protects,
             "reference": protection.reference,
             "settings": protection.settings.model_dump(mode="json"),
             "formal": entry.formal,
             "statement": entry.statement,
         }
-    return ProtectionResult(name=item.protection, **evidence, **own)
+    return ProtectionResult(name=item.protection, **evidence, **description)

@@ -27,7 +27,7 @@ def align_signs(scores: Tensor, blocks: Sequence[Sequence[Tensor]]) -> Tensor:
         The scores with their signs changed, float64 (n, epochs); the sign of the whole is that of the given scores.
     """
     signs = [torch.ones(len(parts), dtype=torch.float64) for parts in blocks]
-    given = _search(scores, blocks, signs)
+    unchanged = _search(scores, blocks, signs)
     weights = [sign.clone() for sign in signs]
     for _ in range(ROUNDS):
         weighted = _signed(scores, blocks, weights)
@@ -38,10 +38,10 @@ def align_signs(scores: Tensor, blocks: Sequence[Sequence[Tensor]]) -> Tensor:
         ]
         largest = max(float(weight.abs().max()) for weight in weights)
         if not largest:
-            return given
+            return unchanged
         weights = [weight / largest for weight in weights]
     joint = _search(scores, blocks, [torch.where(weight < 0, -1.0, 1.0).double() for weight in weights])
-    best = max(given, joint, key=lambda aligned: float(aligned.sum(dim=1).square().sum()))
+    best = max(unchanged, joint, key=lambda aligned: float(aligned.sum(dim=1).square().sum()))
     return best if float((best * scores).sum()) >= 0 else -best
 
 
@@ -53,10 +53,10 @@ def _search(scores: Tensor, blocks: Sequence[Sequence[Tensor]], signs: list[Tens
         changed = False
         for epoch, parts in enumerate(blocks):
             for part in parts:
-                own = aligned[part, epoch]
-                if float(own @ (total[part] - own)) < 0:
-                    total[part] -= 2 * own
-                    aligned[part, epoch] = -own
+                vector = aligned[part, epoch]
+                if float(vector @ (total[part] - vector)) < 0:
+                    total[part] -= 2 * vector
+                    aligned[part, epoch] = -vector
                     changed = True
         if not changed:
             break

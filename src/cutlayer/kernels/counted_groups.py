@@ -44,12 +44,12 @@ def _merged(positives: Scores, negatives: Scores) -> Iterator[Counts]:
     yield np.zeros((0, 2), np.int64)
     classes, first = (positives, negatives), [0, 0]
     while any(start < len(values) for start, values in zip(first, classes, strict=True)):
-        there = [(start, values) for start, values in zip(first, classes, strict=True) if start < len(values)]
-        cut = min(values[min(start + row_arrays.CHUNK_ROWS, len(values)) - 1] for start, values in there)
+        unfinished = [(start, values) for start, values in zip(first, classes, strict=True) if start < len(values)]
+        cut = min(values[min(start + row_arrays.CHUNK_ROWS, len(values)) - 1] for start, values in unfinished)
         below = [int(np.searchsorted(values, cut, side="left")) for values in classes]
-        own = [values[start:end] for values, start, end in zip(classes, first, below, strict=True)]
-        distinct = np.unique(np.concatenate(own))
-        upto = [np.searchsorted(values, distinct, side="right") for values in own]
+        pieces = [values[start:end] for values, start, end in zip(classes, first, below, strict=True)]
+        distinct = np.unique(np.concatenate(pieces))
+        upto = [np.searchsorted(values, distinct, side="right") for values in pieces]
         yield np.column_stack([np.diff(counts, prepend=0) for counts in upto])
         first = [int(np.searchsorted(values, cut, side="right")) for values in classes]
         yield np.array([[end - start for start, end in zip(below, first, strict=True)]])

@@ -228,11 +228,11 @@ def _pass(x: Points, y: Points | _Classes) -> tuple[Tensor, Tensor, float]:
 
 def _add_row_sums(totals: Tensor, tile: Tensor, rows: slice, cols: slice) -> Tensor:
     """Add a tile of a symmetric matrix to its row sums; returns the tile's own."""
-    own = tile.sum(1).to(torch.float64)
-    totals[rows] += own
+    row_sums = tile.sum(1).to(torch.float64)
+    totals[rows] += row_sums
     if rows != cols:
         totals[cols] += tile.sum(0)
-    return own
+    return row_sums
 
 
 def _exchanged(of: _Derivative) -> _Derivative:

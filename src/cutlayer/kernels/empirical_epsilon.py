@@ -102,10 +102,10 @@ def _rates(absent: Array, present: Array, thresholds: Array, confidence: float) 
 
     Both hold together with the confidence, since each may fail with half of what is left (Clopper and Pearson 1934).
     """
-    half = (1 - confidence) / 2
-    (hits, runs), (alarms, others) = (_at_or_above(scores, thresholds) for scores in (present, absent))
-    low = np.where(hits > 0, beta.ppf(half, np.maximum(hits, 1), runs - hits + 1), 0.0)
-    high = np.where(alarms < others, beta.ppf(1 - half, alarms + 1, np.maximum(others - alarms, 1)), 1.0)
+    alpha = (1 - confidence) / 2
+    (hits, runs), (alarms, absent_runs) = (_at_or_above(scores, thresholds) for scores in (present, absent))
+    low = np.where(hits > 0, beta.ppf(alpha, np.maximum(hits, 1), runs - hits + 1), 0.0)
+    high = np.where(alarms < absent_runs, beta.ppf(1 - alpha, alarms + 1, np.maximum(absent_runs - alarms, 1)), 1.0)
     return low, high
 
 
@@ -113,8 +113,8 @@ def _at_or_above(scores: Array, thresholds: Array) -> tuple[npt.NDArray[np.int64
     return len(scores) - np.searchsorted(np.sort(scores), thresholds), len(scores)
 
 
-def _scores(given: Tensor) -> Array:
-    scores: Array = given.detach().double().numpy()
+def _scores(values: Tensor) -> Array:
+    scores: Array = values.detach().double().numpy()
     if scores.ndim != 1 or len(scores) < 2 or not np.isfinite(scores).all():
         raise DataError.expected("2 finite scores or more of each neighbour, (n,)", f"shape {scores.shape}")
     return scores

@@ -28,20 +28,20 @@ def forward_corrected_loss(log_probabilities: Tensor, drawn: Tensor, transition:
 
 
 def informative_loss(log_probabilities: Tensor, likelihood: Tensor) -> Tensor:
-    """`likelihood_loss` in which rows that tell nothing of the true class count as 0, and have a gradient of exactly 0.
+    """`likelihood_loss` where rows without information on the true class count as 0 and have a gradient of exactly 0.
 
     Args:
-        log_probabilities: as there.
-        likelihood: as there; a row tells nothing if all its numbers are the same.
+        log_probabilities: as in `likelihood_loss`.
+        likelihood: as in `likelihood_loss`; a row has no information if all its numbers are the same.
 
     Returns:
         A scalar: the sum over the other rows, divided by the number of all rows.
     """
-    telling = likelihood.amax(dim=1) > likelihood.amin(dim=1)
-    share = float(telling.double().mean())
+    informative = likelihood.amax(dim=1) > likelihood.amin(dim=1)
+    share = float(informative.double().mean())
     if not share:
         return log_probabilities.sum() * 0.0
-    return likelihood_loss(log_probabilities[telling], likelihood[telling]) * share
+    return likelihood_loss(log_probabilities[informative], likelihood[informative]) * share
 
 
 def likelihood_loss(log_probabilities: Tensor, likelihood: Tensor) -> Tensor:

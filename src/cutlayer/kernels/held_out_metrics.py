@@ -25,7 +25,7 @@ class Ranking:
 
     Attributes:
         positives: Number of positive rows with this score or a larger one, int64 (groups,).
-        negatives: The same of negative rows.
+        negatives: Number of negative rows with this score or a larger one, int64 (groups,).
     """
 
     positives: Counts
@@ -101,9 +101,9 @@ def log_loss(truth: npt.NDArray[np.int64], predicted: Floats) -> float:
     """
 
     def piece(part: slice) -> Floats:
-        own = np.clip(predicted[part], _EPS, 1 - _EPS)
-        is_class = (truth[part, np.newaxis] == np.arange(own.shape[1])).astype(np.float64)
-        losses: Floats = -np.sum(xlogy(is_class, own), axis=1)
+        probabilities = np.clip(predicted[part], _EPS, 1 - _EPS)
+        is_class = (truth[part, np.newaxis] == np.arange(probabilities.shape[1])).astype(np.float64)
+        losses: Floats = -np.sum(xlogy(is_class, probabilities), axis=1)
         return losses
 
     return float(computed(len(truth), np.float64, piece).mean())

@@ -52,8 +52,8 @@ def upper_of_two(values: Tensor) -> Tensor:
 
     Reference: Fisher 1958, On grouping for maximum homogeneity.
     """
-    given = values.detach().numpy().astype(np.float64)
-    ordered = np.sort(given)
+    array = values.detach().numpy().astype(np.float64)
+    ordered = np.sort(array)
     n = len(ordered)
     if n < 2 or ordered[0] == ordered[-1]:
         return torch.zeros(n, dtype=torch.bool)
@@ -61,7 +61,7 @@ def upper_of_two(values: Tensor) -> Tensor:
     lowest = np.arange(1, n)
     between = np.cumsum(centred)[:-1] ** 2 / (lowest * (n - lowest))
     between[ordered[1:] == ordered[:-1]] = -1.0
-    return torch.from_numpy(given > ordered[between.argmax()])
+    return torch.from_numpy(array > ordered[between.argmax()])
 
 
 def distances(points: Tensor, centres: Tensor) -> Tensor:

@@ -25,7 +25,7 @@ class LogisticModel:
 
     Attributes:
         classes: Codes of the classes that it was fitted on, ascending, int64 (k,).
-        weights: Of each input, float64 (d, 1) for two classes, (d, k) for more.
+        weights: Coefficients of each input, float64 (d, 1) for two classes, (d, k) for more.
         intercepts: float64 (1,) or (k,).
     """
 
@@ -79,8 +79,8 @@ def fit_logistic(x: Matrix, codes: npt.NDArray[np.int64], strength: float, max_r
         "ftol": _FUNCTION_TOLERANCE,
     }
     start = np.zeros((width + 1) * outputs)
-    found = minimize(loss_and_gradient, start, jac=True, method="L-BFGS-B", options=options).x
-    return LogisticModel(classes, *_parts(found, width, outputs))
+    optimum = minimize(loss_and_gradient, start, jac=True, method="L-BFGS-B", options=options).x
+    return LogisticModel(classes, *_parts(optimum, width, outputs))
 
 
 def _parts(point: Floats, width: int, outputs: int) -> tuple[Floats, Floats]:

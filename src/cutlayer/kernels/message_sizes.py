@@ -12,7 +12,7 @@ ROUNDS = 3
 _ROUNDING = 1e-6
 """Share of the squared size below which what is left of it is rounding to float32."""
 _SMALLEST = 1e-12
-"""Largest number of a message from which on the squares of all that matters beside it are in the range of float32."""
+"""Largest number of a message from which on the squares of all numbers that matter are in the range of float32."""
 
 
 def message_sizes(message: Tensor) -> Tensor:

@@ -33,14 +33,14 @@ def row_bytes(form: Form | None, width: int) -> int:
     """
     if form is None:
         return 4 * width
-    head, each = _LAYOUTS[form]
-    return head + each * width
+    per_row, per_number = _LAYOUTS[form]
+    return per_row + per_number * width
 
 
 def width_of(form: Form, nbytes: int) -> int | None:
     """Number of numbers of a row of so many bytes; `None` if there is no such row."""
-    head, each = _LAYOUTS[form]
-    width, rest = divmod(nbytes - head, each)
+    per_row, per_number = _LAYOUTS[form]
+    width, rest = divmod(nbytes - per_row, per_number)
     return None if width < 1 or rest else width
 
 

@@ -43,8 +43,8 @@ def shrunk_mean(matrices: Sequence[Tensor], present: Tensor) -> Tensor:
     noise = _noise_covariance(matrices, present)
     counts = present.sum(dim=1)
     seen = counts > 0
-    for matrix, held in zip(matrices, present.T, strict=True):
-        total += matrix * held[:, None]
+    for matrix, observed in zip(matrices, present.T, strict=True):
+        total += matrix * observed[:, None]
     means = total / counts.clamp_min(1)[:, None]
     centred = (means - means[seen].mean(dim=0)) * seen[:, None]
     values, vectors = torch.linalg.eigh(noise)

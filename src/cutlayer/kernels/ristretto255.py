@@ -43,9 +43,9 @@ def hash_to_group(values: npt.NDArray[np.uint8], context: bytes) -> Points:
     hashed = bytearray(_HASH_BYTES * len(values))
     width, raw = values.shape[1], np.ascontiguousarray(values).tobytes()
     for row in range(len(values)):
-        one = start.copy()
-        one.update(raw[row * width : (row + 1) * width])
-        hashed[row * _HASH_BYTES : (row + 1) * _HASH_BYTES] = one.digest()
+        digest = start.copy()
+        digest.update(raw[row * width : (row + 1) * width])
+        hashed[row * _HASH_BYTES : (row + 1) * _HASH_BYTES] = digest.digest()
     return _mapped(np.frombuffer(hashed, dtype=np.uint8).reshape(-1, _HASH_BYTES))
 
 

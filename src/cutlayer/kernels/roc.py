@@ -158,7 +158,7 @@ def auc_difference(
     if min(positives, negatives) < 2:
         return float("nan"), float("nan")
     placed = [_placements(scores[truth], scores[~truth]) for scores in (first, second)]
-    of_positives, of_negatives = (own - other for own, other in zip(*placed, strict=True))
+    of_positives, of_negatives = (first - second for first, second in zip(*placed, strict=True))
     variance = of_positives.var(ddof=1) / positives + of_negatives.var(ddof=1) / negatives
     return float(of_positives.mean()), float(np.sqrt(variance))
 

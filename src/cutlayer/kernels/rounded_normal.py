@@ -131,7 +131,7 @@ def _uniforms(words: Tensor, out: Tensor, key: bytes, fine: bytes) -> None:
     """
     out.copy_(words).abs_()
     if float(out.numpy().min()) < _COARSE:
-        few = torch.nonzero(out < _COARSE).squeeze(1)
-        whole = torch.where(words[few] < 0, -1 - words[few], words[few])
-        out[few] = whole.double() + uniform64(key, fine, len(out))[few]
+        coarse = torch.nonzero(out < _COARSE).squeeze(1)
+        whole = torch.where(words[coarse] < 0, -1 - words[coarse], words[coarse])
+        out[coarse] = whole.double() + uniform64(key, fine, len(out))[coarse]
     out.mul_(_TO_UNIFORM)

@@ -48,8 +48,8 @@ def class_second_moments(rows: Tensor, labels: Tensor, classes: int) -> Tensor:
     wide = rows.double()
     moments = wide.new_zeros(classes, rows.shape[1], rows.shape[1])
     for code in torch.bincount(labels, minlength=classes).nonzero()[:, 0].tolist():
-        own = wide[labels == code]
-        moments[code] = own.T @ own / len(own)
+        class_rows = wide[labels == code]
+        moments[code] = class_rows.T @ class_rows / len(class_rows)
     return moments
 
 

@@ -118,8 +118,8 @@ def _last_eigenvector(products: Tensor, factor: Tensor) -> Tensor:
 
 def _krylov(moved: Tensor) -> Tensor:
     """Rayleigh-Ritz on a Krylov space of the covariance, restarted from its best vector."""
-    start = torch.Generator().manual_seed(0)
-    top = torch.randn(moved.shape[1], generator=start, dtype=moved.dtype)
+    generator = torch.Generator().manual_seed(0)
+    top = torch.randn(moved.shape[1], generator=generator, dtype=moved.dtype)
     for _ in range(_RESTARTS):
         basis, images = _krylov_space(moved, top)
         values, vectors = torch.linalg.eigh(basis @ images.T)
@@ -163,8 +163,8 @@ def _iterated(moved: Tensor, directions: int) -> Tensor:
 
     Reference: Halko, Martinsson and Tropp 2011, algorithm 4.4.
     """
-    start = torch.Generator().manual_seed(0)
-    basis = torch.randn(moved.shape[1], directions + _SPARE, generator=start, dtype=moved.dtype)
+    generator = torch.Generator().manual_seed(0)
+    basis = torch.randn(moved.shape[1], directions + _SPARE, generator=generator, dtype=moved.dtype)
     for _ in range(_POWER_ROUNDS):
         basis = torch.linalg.qr(moved.T @ (moved @ basis)).Q
     image = moved @ basis

@@ -46,7 +46,7 @@ __all__ = [
 ]
 
 
-class Kind(NamedTuple):
+class ModelKind(NamedTuple):
     """A kind of model.
 
     Attributes:
@@ -62,24 +62,28 @@ class Kind(NamedTuple):
     width: Callable[[Any], int | None] = lambda _section: None
 
 
-BOTTOMS: Mapping[str, Kind] = {
-    "auto": Kind(AutoBottomConfig, auto_bottom, width=lambda section: section.hidden[-1]),
-    "mlp": Kind(MlpBottomConfig, MlpBottom, width=lambda section: section.hidden[-1]),
-    "wide_deep": Kind(WideDeepBottomConfig, WideDeepBottom, width=lambda section: section.hidden[-1] + section.wide),
-    "linear": Kind(LinearBottomConfig, LinearBottom, width=lambda section: section.width),
-    "tabular": Kind(TabularBottomConfig, TabularBottom, width=lambda section: section.hidden[-1]),
-    "cnn": Kind(CnnBottomConfig, CnnBottom, width=lambda section: section.width),
-    "lenet5": Kind(LeNet5BottomConfig, LeNet5Bottom, width=lambda section: section.width),
-    "resnet18": Kind(ResNet18BottomConfig, ResNet18Bottom, width=lambda section: section.width or 8 * section.channels),
-    "python": Kind(UserModelConfig, UserBottom),
+BOTTOMS: Mapping[str, ModelKind] = {
+    "auto": ModelKind(AutoBottomConfig, auto_bottom, width=lambda section: section.hidden[-1]),
+    "mlp": ModelKind(MlpBottomConfig, MlpBottom, width=lambda section: section.hidden[-1]),
+    "wide_deep": ModelKind(
+        WideDeepBottomConfig, WideDeepBottom, width=lambda section: section.hidden[-1] + section.wide
+    ),
+    "linear": ModelKind(LinearBottomConfig, LinearBottom, width=lambda section: section.width),
+    "tabular": ModelKind(TabularBottomConfig, TabularBottom, width=lambda section: section.hidden[-1]),
+    "cnn": ModelKind(CnnBottomConfig, CnnBottom, width=lambda section: section.width),
+    "lenet5": ModelKind(LeNet5BottomConfig, LeNet5Bottom, width=lambda section: section.width),
+    "resnet18": ModelKind(
+        ResNet18BottomConfig, ResNet18Bottom, width=lambda section: section.width or 8 * section.channels
+    ),
+    "python": ModelKind(UserModelConfig, UserBottom),
 }
 
-TOPS: Mapping[str, Kind] = {
-    "mlp": Kind(MlpTopConfig, MlpTop),
-    "wide_deep": Kind(WideDeepTopConfig, WideDeepTop),
-    "multi_head": Kind(MultiHeadTopConfig, MultiHeadTop, needs_departures=True),
-    "laser": Kind(LaserTopConfig, LaserTop, needs_departures=True),
-    "python": Kind(UserModelConfig, UserTop),
+TOPS: Mapping[str, ModelKind] = {
+    "mlp": ModelKind(MlpTopConfig, MlpTop),
+    "wide_deep": ModelKind(WideDeepTopConfig, WideDeepTop),
+    "multi_head": ModelKind(MultiHeadTopConfig, MultiHeadTop, needs_departures=True),
+    "laser": ModelKind(LaserTopConfig, LaserTop, needs_departures=True),
+    "python": ModelKind(UserModelConfig, UserTop),
 }
 
 
@@ -153,6 +157,6 @@ def imported_path(raw: Mapping[str, Any]) -> str | None:
     return str(raw["path"]) if raw.get("kind") == "python" else None
 
 
-def _section(kinds: Mapping[str, Kind], raw: Mapping[str, Any], where: str) -> tuple[Kind, FrozenModel]:
+def _section(kinds: Mapping[str, ModelKind], raw: Mapping[str, Any], where: str) -> tuple[ModelKind, FrozenModel]:
     kind = registered(kinds, raw, where)
     return kind, validated(kind.config, raw, where)

@@ -50,17 +50,17 @@ def check_row_independence(bottom: BottomModel, inputs: Inputs, needed_by: str, 
     Raises:
         ConfigError: rows are mixed, remembered from one batch to the next, or random numbers drawn.
     """
-    draw = torch.Generator().manual_seed(_SEED)
-    batch, later = _rows(inputs, _ROWS, draw), _rows(inputs, _LATER_ROWS, draw)
-    many = _rows(inputs, _MANY_ROWS, draw)
+    generator = torch.Generator().manual_seed(_SEED)
+    batch, later = _rows(inputs, _ROWS, generator), _rows(inputs, _LATER_ROWS, generator)
+    large_batch = _rows(inputs, _MANY_ROWS, generator)
     with torch.random.fork_rng(devices=[]):
-        fresh = _copied(bottom, needed_by)
-        for model, steps in ((fresh, 0), (_moved(fresh, draw), _STEPS_BEFORE)):
+        original = _copied(bottom, needed_by)
+        for model, steps in ((original, 0), (_moved(original, generator), _STEPS_BEFORE)):
             for training, changes in ((True, _ROWS), (False, 1)):
                 trial = _Trial(model.train(training), steps, later, needed_by, repeatable)
-                trial.check(batch, changes, draw)
+                trial.check(batch, changes, generator)
                 if steps:
-                    trial.check(many, 1, draw)
+                    trial.check(large_batch, 1, generator)
 
 
 class _Trial:
@@ -78,12 +78,12 @@ class _Trial:
         self.model, self.steps, self.later = model, steps, later
         self.needed_by, self.repeatable = needed_by, repeatable
 
-    def check(self, batch: Batch, changes: int, draw: torch.Generator) -> None:
+    def check(self, batch: Batch, changes: int, generator: torch.Generator) -> None:
         """Embed a batch, then with the first of its rows replaced, each in another way."""
         embedded, afterwards = self._pass(batch)
         if not _same(embedded, self._pass(batch)[0]):
             self._refuse("a bottom model that repeats itself from one random state", "other numbers in a second pass")
-        for row, changed in zip(range(changes), _changed(batch, draw), strict=False):
+        for row, changed in zip(range(changes), _changed(batch, generator), strict=False):
             others = torch.arange(len(embedded)) != row
             moved, moved_afterwards = self._pass(changed)
             if not _same(embedded[others], moved[others]):
@@ -131,28 +131,28 @@ def _embedded(model: BottomModel, batch: Batch) -> Tensor:
     return embedding.detach()
 
 
-def _moved(bottom: nn.Module, draw: torch.Generator) -> BottomModel:
+def _moved(bottom: nn.Module, generator: torch.Generator) -> BottomModel:
     """A copy with every weight moved at random."""
     model: BottomModel = copy.deepcopy(bottom)  # type: ignore[assignment]
     for parameter in model.parameters():
-        parameter.data.add_(_MOVE * torch.randn(parameter.shape, generator=draw))
+        parameter.data.add_(_MOVE * torch.randn(parameter.shape, generator=generator))
     return model
 
 
-def _rows(inputs: Inputs, count: int, draw: torch.Generator) -> Batch:
-    codes = [torch.randint(cardinality, (count,), generator=draw) for cardinality in inputs.cardinalities]
+def _rows(inputs: Inputs, count: int, generator: torch.Generator) -> Batch:
+    codes = [torch.randint(cardinality, (count,), generator=generator) for cardinality in inputs.cardinalities]
     stacked = torch.stack(codes, dim=1).int() if codes else torch.zeros(count, 0, dtype=torch.int32)
-    return stacked, torch.randn(count, inputs.numbers, generator=draw)
+    return stacked, torch.randn(count, inputs.numbers, generator=generator)
 
 
-def _changed(batch: Batch, draw: torch.Generator) -> Iterator[Batch]:
+def _changed(batch: Batch, generator: torch.Generator) -> Iterator[Batch]:
     """The batch with one row replaced: by another, by a large one, by zeros, and in its codes alone.
 
     The codes of a replaced row are not those it had, wherever a column has two in the batch or more.
     """
     codes, numbers = batch
     ways = (
-        torch.randn(numbers.shape[1], generator=draw),
+        torch.randn(numbers.shape[1], generator=generator),
         _LARGE * numbers[1],
         torch.zeros_like(numbers[2]),
         numbers[3],

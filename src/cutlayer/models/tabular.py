@@ -22,7 +22,7 @@ class TabularBottomConfig(FrozenModel):
         hidden: widths of the layers; the last is the width of the cut.
         embedding: columns per categorical column.
         frequencies: Number of cosines per numeric column.
-        number_embedding: Number of learned combinations of its cosines per numeric column, beside the number itself.
+        number_embedding: Number of learned combinations of its cosines per numeric column, besides the number itself.
         sigma: Standard deviation of the initial frequencies, in periods per unit of a scaled number; above 0. The
             larger it is, the closer may values be that the model tells apart.
         activation: activation function.
@@ -56,7 +56,7 @@ class PeriodicNumbers(Block):
 
     Reference: Gorishniy, Rubachev, Babenko 2022, On embeddings for numerical features in tabular deep learning (arXiv
     2203.05556), section 3.3; in the form "PBLD" of Holzmueller, Grinsztajn, Steinwart 2024 (arXiv 2407.04491), with
-    one cosine and a phase in place of sine and cosine, without an activation, and with the number itself beside it.
+    one cosine and a phase in place of sine and cosine, without an activation, and with the number itself besides.
     """
 
     def __init__(self, columns: int, config: TabularBottomConfig) -> None:

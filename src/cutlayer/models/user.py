@@ -100,8 +100,8 @@ def _user_errors(path: str) -> Iterator[None]:
         raise
     except Exception as failure:
         frames = traceback.extract_tb(failure.__traceback__)[1:]
-        own = [frame for frame in frames if not frame.filename.startswith(_TORCH)] or frames
-        location = f"{own[-1].filename}, line {own[-1].lineno}" if own else "its constructor"
+        user_frames = [frame for frame in frames if not frame.filename.startswith(_TORCH)] or frames
+        location = f"{user_frames[-1].filename}, line {user_frames[-1].lineno}" if user_frames else "its constructor"
         raise ConfigError(f"{path} failed at {location}: {type(failure).__name__}: {failure}") from failure
 
 

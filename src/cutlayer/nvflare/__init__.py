@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from cutlayer.lazy import on_first_use
 
 if TYPE_CHECKING:
-    from cutlayer.nvflare.export import Exported, export_job
+    from cutlayer.nvflare.export import ExportedJob, export_job
     from cutlayer.nvflare.route import Route
 
-_MODULES = {"Exported": ".export", "Route": ".route", "export_job": ".export"}
+_MODULES = {"ExportedJob": ".export", "Route": ".route", "export_job": ".export"}
 
-__all__ = ["Exported", "Route", "export_job"]
+__all__ = ["ExportedJob", "Route", "export_job"]
 __getattr__, __dir__ = on_first_use(__name__, _MODULES)

@@ -22,8 +22,8 @@ from cutlayer.errors import ConfigError, CutlayerError, PeerLost, TrustError
 from cutlayer.nvflare.export import CHECK, SHARED_JOB, START, TRAIN, valid_run
 from cutlayer.nvflare.process import PartyProcess
 from cutlayer.nvflare.route import Route
-from cutlayer.nvflare.site import Agreement, agreement
-from cutlayer.nvflare.tunnel import Piece, Tunnel
+from cutlayer.nvflare.site import AgreedJob, agreement
+from cutlayer.nvflare.tunnel import Segment, Tunnel
 from cutlayer.version import __version__
 
 PAYLOAD = "cutlayer"
@@ -48,7 +48,7 @@ class CutlayerExecutor(Executor):  # type: ignore[misc]
         super().__init__()
         self._name, self._route = job, Route(route)
         self._resume = valid_run(resume) if resume else ""
-        self._agreement: Agreement | None = None
+        self._agreement: AgreedJob | None = None
         self._process: PartyProcess | None = None
         self._tunnel: Tunnel | None = None
         self._engine: Any = None
@@ -122,7 +122,7 @@ class CutlayerExecutor(Executor):  # type: ignore[misc]
             return {"error": "aborted"}
         return {"party": agreed.party, "route": route, "error": process.problem(), "run": self._run(fl_ctx)}
 
-    def _way(self, agreed: Agreement, wanted: str, fl_ctx: FLContext) -> tuple[str, str]:
+    def _way(self, agreed: AgreedJob, wanted: str, fl_ctx: FLContext) -> tuple[str, str]:
         """How this passive party reaches the active one: the route, and the address to connect to.
 
         Raises:
@@ -143,7 +143,7 @@ class CutlayerExecutor(Executor):  # type: ignore[misc]
                 self.log_info(fl_ctx, f"no direct link, so tensors take the hub's messages, encrypted: {failure}")
         return Route.HUB, self._opened_tunnel().entrance(agreed.site_of(agreed.job.active))
 
-    def _launch(self, agreed: Agreement, fl_ctx: FLContext, address: str | None) -> PartyProcess:
+    def _launch(self, agreed: AgreedJob, fl_ctx: FLContext, address: str | None) -> PartyProcess:
         self._check_first_start()
         folder = agreed.run_folder(self._run(fl_ctx))
         arguments = agreed.arguments(folder, resume=bool(self._resume), address=address, reconnect=RECONNECT)
@@ -158,7 +158,7 @@ class CutlayerExecutor(Executor):  # type: ignore[misc]
     def _run(self, fl_ctx: FLContext) -> str:
         return self._resume or valid_run(str(fl_ctx.get_job_id()))
 
-    def _agreed(self) -> Agreement:
+    def _agreed(self) -> AgreedJob:
         if self._agreement is None:
             raise CutlayerError("the job was not checked")
         return self._agreement
@@ -169,7 +169,7 @@ class CutlayerExecutor(Executor):  # type: ignore[misc]
                 self._tunnel = Tunnel(self._send, self.logger.info)
             return self._tunnel
 
-    def _send(self, site: str, piece: Piece) -> bool:
+    def _send(self, site: str, piece: Segment) -> bool:
         request = Shareable()
         request["connection"], request["number"], request["content"] = piece.connection, piece.number, piece.content
         with self._engine.new_context() as fl_ctx:
@@ -180,7 +180,7 @@ class CutlayerExecutor(Executor):  # type: ignore[misc]
         return bool(reply.get("taken"))
 
     def _receive(self, topic: str, request: Shareable, fl_ctx: FLContext) -> Shareable:
-        piece = Piece(request.get("connection"), request.get("number"), request.get("content"))
+        piece = Segment(request.get("connection"), request.get("number"), request.get("content"))
         site = fl_ctx.get_peer_context().get_identity_name()
         tunnel = self._tunnel
         reply = make_reply(ReturnCode.OK)

@@ -28,7 +28,7 @@ _PUBLIC = 0o644
 
 
 @dataclass(frozen=True)
-class Exported:
+class ExportedJob:
     """A job folder that was written.
 
     Attributes:
@@ -46,7 +46,7 @@ class Exported:
 
 def export_job(
     job: Job, out: Path, sites: Mapping[str, str] | None = None, *, route: Route = Route.AUTO, resume: str = ""
-) -> Exported:
+) -> ExportedJob:
     """Write a job folder for NVFlare 2.9 or newer.
 
     Args:
@@ -61,20 +61,20 @@ def export_job(
             address for a direct route, `on_absent: wait`, several workers, or a folder with something in it.
         CutlayerError: an error of `check_job`.
     """
-    named = _sites(job, sites or {})
+    site_of = _sites(job, sites or {})
     name = job_folder_name(job.name)
     _check(job, route, resume)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise ConfigError.expected(f"a new folder as {out}", "one with files in it", "remove it or choose another")
-    public = public_job(job, named)
+    public = public_job(job, site_of)
     args = {"job": name, "route": route.value, "resume": resume}
     controller = {
-        "active": named[job.active],
-        "passives": [named[party] for party in job.passives],
-        "may_leave": [named[party] for party in job.passives if job.parties[party].on_absent == "continue"],
+        "active": site_of[job.active],
+        "passives": [site_of[party] for party in job.passives],
+        "may_leave": [site_of[party] for party in job.passives if job.parties[party].on_absent == "continue"],
     }
     files = {
-        "meta.json": _text(_meta(name, list(named.values()))),
+        "meta.json": _text(_meta(name, list(site_of.values()))),
         "app/config/config_fed_server.json": _text(
             {"format_version": 2, "workflows": [{"id": "cutlayer", "path": _CONTROLLER, "args": controller}]}
         ),
@@ -89,7 +89,7 @@ def export_job(
     for path, text in files.items():
         make_folder((out / path).parent)
         write_whole(out / path, text, _PUBLIC)
-    return Exported(name, tuple(files), named, _left_out(job))
+    return ExportedJob(name, tuple(files), site_of, _left_out(job))
 
 
 def public_job(job: Job, sites: Mapping[str, str]) -> Job:
@@ -132,11 +132,11 @@ def valid_run(text: str) -> str:
     return text
 
 
-def _sites(job: Job, given: Mapping[str, str]) -> dict[str, str]:
-    unknown = [party for party in given if party not in job.parties]
+def _sites(job: Job, stated: Mapping[str, str]) -> dict[str, str]:
+    unknown = [party for party in stated if party not in job.parties]
     if unknown:
         raise ConfigError.expected(f"--site with a party of the job ({', '.join(job.parties)})", ", ".join(unknown))
-    sites = {party: given.get(party, party) for party in job.parties}
+    sites = {party: stated.get(party, party) for party in job.parties}
     if len(set(sites.values())) < len(sites):
         raise ConfigError.expected("a site of its own for each party", ", ".join(sites.values()))
     for site in sites.values():

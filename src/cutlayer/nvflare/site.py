@@ -25,7 +25,7 @@ FOLDER, PRIVATE, KEY, RUNS = "cutlayer", "party.yaml", "noise.key", "runs"
 
 
 @dataclass(frozen=True)
-class Agreement:
+class AgreedJob:
     """A job that a site takes part in.
 
     Attributes:
@@ -80,8 +80,8 @@ class Agreement:
         return ["party", str(self.folder / SHARED_JOB), *words, "--json", *(["--resume"] if resume else [])]
 
 
-def agreement(local: Path, kit: Path, name: str, submitted: Path, site: str) -> Agreement:
-    """What a site has agreed to, if the submitted job is that.
+def agreement(local: Path, kit: Path, name: str, submitted: Path, site: str) -> AgreedJob:
+    """The job that a site has agreed to, if the submitted one is the same.
 
     Args:
         local: Folder `local` of the site.
@@ -100,19 +100,19 @@ def agreement(local: Path, kit: Path, name: str, submitted: Path, site: str) -> 
         if not (folder / file).is_file():
             wanted = f"{FOLDER}/{name}/{file} in the site's folder local"
             raise ConfigError.expected(wanted, "none", f"{site} runs only what it put there")
-    own, theirs = load_job(folder / SHARED_JOB), load_job(submitted)
-    if problem := _differences(own, theirs):
+    agreed, other = load_job(folder / SHARED_JOB), load_job(submitted)
+    if problem := _differences(agreed, other):
         raise ConfigError(f"other job than the one {site} agreed to: {problem}")
-    party = next((name for name, stated in own.identities.items() if stated == f"{COMMON_NAME}{site}"), None)
+    party = next((name for name, stated in agreed.identities.items() if stated == f"{COMMON_NAME}{site}"), None)
     if party is None:
         raise ConfigError.expected(f"a party with identity {COMMON_NAME}{site} in the job", "none")
-    return Agreement(folder, own, party, kit)
+    return AgreedJob(folder, agreed, party, kit)
 
 
-def _differences(own: Job, theirs: Job) -> str:
-    if own.digest() == theirs.digest() and own.identities == theirs.identities:
+def _differences(agreed: Job, submitted: Job) -> str:
+    if agreed.digest() == submitted.digest() and agreed.identities == submitted.identities:
         return ""
     from cutlayer.channel.contract import differences  # loads the tensor library, which this process does not need
 
-    here, there = ({**job.shared(), "identities": job.identities} for job in (own, theirs))
+    here, there = ({**job.shared(), "identities": job.identities} for job in (agreed, submitted))
     return "; ".join(list(differences(here, there))[:8]) or "the order of its parties"

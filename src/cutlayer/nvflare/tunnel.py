@@ -39,7 +39,7 @@ Without a limit a party that has stopped reading would hold a thread of the engi
 
 
 @dataclass(frozen=True)
-class Piece:
+class Segment:
     """Bytes of one direction of a connection.
 
     Attributes:
@@ -58,7 +58,7 @@ class Piece:
         return typed and len(self.connection) == 16 and self.number >= 0 and len(self.content) <= PIECE_BYTES
 
 
-Send = Callable[[str, Piece], bool]
+Send = Callable[[str, Segment], bool]
 """Sends a piece to a site; true if it was taken, false if the site closed the connection. No answer is an `OSError`."""
 
 
@@ -89,7 +89,7 @@ class Tunnel:
         threading.Thread(target=self._accept, args=(door, site), name=f"tunnel to {site}", daemon=True).start()
         return f"127.0.0.1:{door.getsockname()[1]}"
 
-    def receive(self, site: str, piece: Piece) -> bool:
+    def receive(self, site: str, piece: Segment) -> bool:
         """Take a piece from a site.
 
         Returns:
@@ -126,7 +126,7 @@ class Tunnel:
                 return
             self._start(near, site, secrets.token_hex(8))
 
-    def _pipe(self, site: str, piece: Piece) -> _Pipe | None:
+    def _pipe(self, site: str, piece: Segment) -> _Pipe | None:
         """The connection of a piece; the first piece of an unknown one opens it."""
         with self._changing:
             known = self._pipes.get((site, piece.connection))
@@ -146,7 +146,7 @@ class Tunnel:
         near.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", TAKEN_WITHIN, 0))
         with self._changing:
             known = self._pipes.get((site, connection))
-            full = sum(each == site for each, _ in self._pipes) >= MAX_CONNECTIONS
+            full = sum(pipe_site == site for pipe_site, _ in self._pipes) >= MAX_CONNECTIONS
             if self._closed or full or known is not None:
                 near.close()
                 return known
@@ -164,7 +164,7 @@ class _Pipe:
     """One connection: a thread sends what its socket has, `take` writes what arrives."""
 
     def __init__(
-        self, near: socket.socket, connection: str, send: Callable[[Piece], bool], forget: Callable[[], None]
+        self, near: socket.socket, connection: str, send: Callable[[Segment], bool], forget: Callable[[], None]
     ) -> None:
         self._near, self._connection, self._send, self._forget = near, connection, send, forget
         self._expected = 0
@@ -174,7 +174,7 @@ class _Pipe:
     def start(self) -> None:
         threading.Thread(target=self._forward, name=f"tunnel {self._connection}", daemon=True).start()
 
-    def take(self, piece: Piece) -> bool:
+    def take(self, piece: Segment) -> bool:
         """Write the next piece; one that was written before is taken without effect, one out of order is refused."""
         with self._writing:
             if piece.number < self._expected:
@@ -208,7 +208,7 @@ class _Pipe:
                 content = self._near.recv(PIECE_BYTES)
             except OSError:
                 content = b""
-            if not self._sent(Piece(self._connection, number, content)):
+            if not self._sent(Segment(self._connection, number, content)):
                 self.close()
                 return
             number += 1
@@ -217,7 +217,7 @@ class _Pipe:
         self._sent_end = True
         self._close_if_done()
 
-    def _sent(self, piece: Piece) -> bool:
+    def _sent(self, piece: Segment) -> bool:
         for _ in range(ATTEMPTS):
             with suppress(OSError):
                 return self._send(piece)

@@ -25,7 +25,7 @@ from cutlayer.parties.evidence import stated_evidence
 from cutlayer.parties.handshake import agree_active, agree_order_active
 from cutlayer.parties.local import Local, compress_links
 from cutlayer.parties.messages import DONE, receive
-from cutlayer.parties.numbers import check_weights
+from cutlayer.parties.numbers import SATURATED_LOSS, check_weights, warn_of_zeros
 from cutlayer.parties.observer import EpochRecord, Observer
 from cutlayer.parties.outcome import ActiveOutcome
 from cutlayer.parties.passives import Passives
@@ -50,6 +50,7 @@ class ActiveParty:
         self.job, self.local, self.ports, self.observer = job, local, ports, observer
         self.passives = Passives(job, local, ports, self._go_on_without)
         self.presence, self.usage = self.passives.presence, self.passives.usage
+        self._warned = False
         compress_links(job, local, ports.values())
         self.checkpoints = Checkpoints(local.folder / "checkpoint" / local.name, local.name, job.digest())
 
@@ -69,7 +70,9 @@ class ActiveParty:
                 self.usage.begin_epoch()
             if self.setup.staged is not None:
                 self.setup.staged.begin(epoch)
+            self.training_step.has_gradient = step > 0  # of an interrupted epoch it is not known
             loss = yield from self._train_epoch(epoch, step)
+            learned = self.training_step.has_gradient or loss <= SATURATED_LOSS
             step = 0
             seconds = time.perf_counter() - began
             estimates = self.state.chain.epoch_metrics()
@@ -87,7 +90,10 @@ class ActiveParty:
             rate = len(self.split.train) / seconds
             record = EpochRecord(epoch, loss, self.part, metrics, seconds, rate, best, leak, estimates)
             traffic, left = self.usage.of_epoch(), tuple(self.presence.left)
-            self.observer.ended(replace(record, bytes=traffic, left=left))
+            self.observer.ended(replace(record, bytes=traffic, left=left, learned=learned))
+            if not learned and not self._warned:
+                self._warned = True
+                warn_of_zeros(self.local.name, epoch)
             self._commit(epoch)
             epoch += 1
             if epoch == self.job.train.warmup_epochs:
@@ -239,7 +245,7 @@ class ActiveParty:
         # Before the peers are asked: they store two epochs, and a failure here must not remove the older.
         check_weights(snapshot[0], self.local.name, epoch)
         for name, port in self.presence.ports.items():
-            # Whether the epoch is the best depends on labels, so it is said only to a party that will go back to it. A
+            # Whether the epoch is the best depends on labels, so it is sent only to a party that will restore it. A
             # bottom model that no longer changes is always the best.
             fixed = name in self.passives.released and epoch >= self.job.train.warmup_epochs
             fields = {"stop": self.stopping.stop, "best": best or fixed or not self.job.keeps_best}
@@ -277,7 +283,7 @@ class ActiveParty:
             task=self.task,
             split=self.split,
             step_losses=tuple(self.stopping.step_losses),
-            kept_epoch=self.stopping.best_epoch if keeps_best else epochs - 1,
+            selected_epoch=self.stopping.best_epoch if keeps_best else epochs - 1,
             epochs=epochs,
             stopped_early=epochs < self.job.train.max_epochs,
             part=part,

@@ -44,11 +44,11 @@ def evaluate(
         for port in passives.streaming_ports.values():
             passives.presence.send(port, Kind.REQUEST, epoch=epoch, step=number, rows=digest, fields=fields)
         with torch.no_grad():
-            own = setup.own_embedding(rows)
+            active_embedding = setup.own_embedding(rows)
         received = yield from passives.receive(Kind.EVALUATION, epoch, number, rows, digest)
         view = ActiveView(Mode.EVALUATE, epoch, number, rows, passives.local.placed(setup.labels[rows]), received)
         with torch.no_grad():
-            seen = setup.ordered(own, view)
+            seen = setup.ordered(active_embedding, view)
             for names in logits:
                 absent_parties = {*names, *passives.presence.left}
                 answer = setup.top.answer(seen, seen.keys() - absent_parties) if absent_parties else setup.top(seen)

@@ -38,7 +38,7 @@ class ActiveModel(nn.Module):
 
 
 @dataclass(frozen=True)
-class Labels:
+class TrainingLabels:
     """What the active party's workers compute the loss from.
 
     Attributes:

@@ -42,16 +42,16 @@ class ActiveSetup:
         task: Task with the true classes, for the evaluation of held-out rows.
         positive_share: Share of positive training rows by their true labels; `None` unless the task is binary.
         staged: The labels where they are drawn in stages; `None` where all were drawn.
-        training_task: The same for the protected labels, with weights of the classes.
+        training_task: Task of the protected labels, with weights of the classes.
         weights: Weights of the rows in the loss, if any.
         store: Encoded columns of the party, if it has any.
-        inputs: Their shape.
+        inputs: Shape of the encoded columns.
         widths: Number of columns of each embedding, this party's own included, in the job's order.
         top: The top model.
         state: Models, optimiser and protections.
         optimizer: The optimiser.
         fingerprint: See `ActiveOutcome.fingerprint`.
-        draws: The same for the ledger of all runs, where draws that are remembered do not depend on the common rows.
+        draws: Fingerprint for the ledger of all runs, where draws that are remembered do not depend on the common rows.
     """
 
     def __init__(
@@ -157,8 +157,8 @@ class ActiveSetup:
             return {}
         return {self._local.name: self.state.modules["bottom"](*map(self._local.placed, self.store.gather(rows)))}
 
-    def ordered(self, own: Mapping[str, Tensor], view: ActiveView) -> dict[str, Tensor]:
+    def ordered(self, active_embedding: Mapping[str, Tensor], view: ActiveView) -> dict[str, Tensor]:
         """All embeddings, including this party's own, in the job's order of parties."""
-        seen = {**self.state.chain.embeddings_in(view.embeddings, view), **own}
+        seen = {**self.state.chain.embeddings_in(view.embeddings, view), **active_embedding}
         self.state.sent["embeddings_in"] += 1
         return {name: seen[name] for name in self.widths}

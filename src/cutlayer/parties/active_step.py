@@ -16,16 +16,16 @@ from cutlayer.channel.followed import Follower
 from cutlayer.channel.transcript import LAYER_ROWS, Sampling, Step, Transcript
 from cutlayer.config import Job
 from cutlayer.models import tapped
-from cutlayer.parties.active_model import ActiveModel, Labels
+from cutlayer.parties.active_model import ActiveModel, TrainingLabels
 from cutlayer.parties.active_setup import ActiveSetup
 from cutlayer.parties.group_threads import GroupThreads, Learned
 from cutlayer.parties.groups import groups_of, joined, joined_by_name, parts_of
 from cutlayer.parties.lanes import ActiveLanes
-from cutlayer.parties.leading import ActiveLead, SharedLabels, counted, needs_of, share_start
+from cutlayer.parties.leading import ActiveLead, SharedLabels, needs_of, share_start, step_bytes
 from cutlayer.parties.local import Local
 from cutlayer.parties.numbers import check_loss, check_own
 from cutlayer.parties.passives import Passives
-from cutlayer.parties.team import Order
+from cutlayer.parties.team import StepOrder
 from cutlayer.protections.views import ActiveView, Mode
 
 Crossed = tuple[Mapping[str, Tensor], Mapping[str, Tensor], Mapping[str, Tensor]]
@@ -60,6 +60,9 @@ class ActiveStep:
         transcript: Record of the sampled steps.
         sampling: Chooses them.
         follower: Record of the followed rows, if anything is recorded.
+
+    Attributes:
+        has_gradient: Whether a gradient of this epoch was not zero; the caller resets it.
     """
 
     def __init__(
@@ -75,6 +78,7 @@ class ActiveStep:
         self.job, self.local, self.setup, self.passives = job, local, setup, passives
         self.state = setup.state
         self.transcript, self.sampling, self.follower = transcript, sampling, follower
+        self.has_gradient = False
         self.lanes: ActiveLanes | None = None
         self._threads: GroupThreads | None = None
         if not setup.whole and local.team is None and setup.staged is None:
@@ -85,7 +89,7 @@ class ActiveStep:
         team, local, state = self.local.team, self.local, self.state
         if team is None:
             return
-        needs, labels = needs_of(local), Labels(self.setup.labels, self.setup.training_task, self.setup.weights)
+        needs, labels = needs_of(local), TrainingLabels(self.setup.labels, self.setup.training_task, self.setup.weights)
         shared = SharedLabels.of(labels)
         plain = {**shared.plain, "widths": self.setup.widths, "features": self.setup.store is not None}
         share_start(team, local, state, needs, shared.tensors, **plain)
@@ -112,13 +116,13 @@ class ActiveStep:
         if self._threads is not None:
             self._threads.close()
 
-    def take(self, epoch: int, step: int, count: int, rows: Tensor) -> Generator[Port, Message, float]:
+    def take(self, epoch: int, step: int, global_step: int, rows: Tensor) -> Generator[Port, Message, float]:
         """Train on a batch.
 
         Args:
             epoch: Number of the epoch.
             step: Number of the step within the epoch.
-            count: Number of the step in the whole run.
+            global_step: Number of the step in the whole run.
             rows: Row numbers of the batch, int64 (n,).
 
         Returns:
@@ -126,14 +130,15 @@ class ActiveStep:
         """
         self.passives.presence.now = (epoch, step)
         if self.lanes is not None:
-            return (yield from self._team_step(self.lanes, epoch, step, count, rows))
+            return (yield from self._team_step(self.lanes, epoch, step, global_step, rows))
         self.setup.optimizer.zero_grad()
         # Taps on the layers collect what any thread computes, so that a step with taps is computed in one.
         taps = self.state.modules if self.local.records_layers(self.sampling, step) else None
         if self._threads is None or taps is not None:
-            losses, pieces = yield from self._train_in_turn(epoch, step, count, rows, taps)
+            losses, pieces = yield from self._train_in_turn(epoch, step, global_step, rows, taps)
         else:
-            losses, pieces = yield from self._train_at_once(self._threads, epoch, step, count, rows)
+            losses, pieces = yield from self._train_at_once(self._threads, epoch, step, global_step, rows)
+        self.has_gradient = self.has_gradient or reaches_a_weight(self.setup.top)
         self.setup.optimizer.step()
         if self._is_recorded(step):
             seen, gradients, layers = (joined_by_name(pieces_of) for pieces_of in zip(*pieces, strict=True))
@@ -141,15 +146,16 @@ class ActiveStep:
         return sum(losses)
 
     def _team_step(
-        self, lanes: ActiveLanes, epoch: int, step: int, count: int, rows: Tensor
+        self, lanes: ActiveLanes, epoch: int, step: int, global_step: int, rows: Tensor
     ) -> Generator[Port, Message, float]:
         """A step that all workers of this party take together; returns its loss."""
-        order = Order(epoch, step, count, rows, self._is_recorded(step))
+        order = StepOrder(epoch, step, global_step, rows, self._is_recorded(step))
         self.state.charge()
         lanes.team.lead(order)
         crossed = yield from lanes.step(order, self.lead)
+        self.has_gradient = self.has_gradient or reaches_a_weight(self.setup.top)
         for name in self.passives.ports:
-            whole, others = counted(order, lanes.team, self.passives.row_bytes(self.setup.widths[name]))
+            whole, others = step_bytes(order, lanes.team, self.passives.row_bytes(self.setup.widths[name]))
             self.passives.usage.count(Kind.EMBEDDING, whole)
             self.passives.usage.count(Kind.GRADIENT, whole)
             self.passives.usage.count_elsewhere(name, Kind.EMBEDDING, received=others)
@@ -158,14 +164,14 @@ class ActiveStep:
         return crossed.loss
 
     def _train_in_turn(
-        self, epoch: int, step: int, count: int, rows: Tensor, taps: nn.Module | None
+        self, epoch: int, step: int, global_step: int, rows: Tensor, taps: nn.Module | None
     ) -> Generator[Port, Message, tuple[list[float], list[Crossed]]]:
         """Forward and backward passes of the groups of a step, one after another; the outputs of layers of `taps`."""
         losses: list[float] = []
         pieces: list[Crossed] = []
         for parts, share in self._groups(rows):
             with tapped(taps, LAYER_ROWS) as layers:
-                batch = yield from self._receive(epoch, step, count, parts)
+                batch = yield from self._receive(epoch, step, global_step, parts)
                 loss = self._loss(batch)
             losses.append(self._checked(loss.item(), batch) * share)
             (loss if share == 1 else loss * share).backward()  # type: ignore[no-untyped-call]
@@ -173,7 +179,7 @@ class ActiveStep:
         return losses, pieces
 
     def _train_at_once(
-        self, threads: GroupThreads, epoch: int, step: int, count: int, rows: Tensor
+        self, threads: GroupThreads, epoch: int, step: int, global_step: int, rows: Tensor
     ) -> Generator[Port, Message, tuple[list[float], list[Crossed]]]:
         """The same, several groups at a time. Gradients are returned in the order of the groups."""
         losses: list[float] = []
@@ -187,7 +193,7 @@ class ActiveStep:
 
         threads.begin()
         for parts, share in self._groups(rows):
-            batch = yield from self._receive(epoch, step, count, parts)
+            batch = yield from self._receive(epoch, step, global_step, parts)
             leaves = [embedding for embedding in batch.view.embeddings.values() if embedding.requires_grad]
             waiting.append((batch, share, threads.learn_from(partial(self._loss, batch), share, leaves)))
             if len(waiting) == threads.at_once:
@@ -203,17 +209,19 @@ class ActiveStep:
         for group in groups_of(rows, parts, whole=whole):
             yield parts_of(group, parts, whole=whole), len(group) / len(rows)
 
-    def _receive(self, epoch: int, step: int, count: int, parts: Sequence[Tensor]) -> Generator[Port, Message, Batch]:
+    def _receive(
+        self, epoch: int, step: int, global_step: int, parts: Sequence[Tensor]
+    ) -> Generator[Port, Message, Batch]:
         """The embeddings and labels of a group.
 
         Args:
             epoch: Number of the epoch.
             step: Number of the step within the epoch.
-            count: Number of the step in the whole run.
+            global_step: Number of the step in the whole run.
             parts: Rows of each message that arrives and leaves.
         """
         rows, digests = joined(parts), [rows_digest(part) for part in parts]
-        own = self.setup.own_embedding(rows)  # while the embeddings of the others are on their way
+        active_embedding = self.setup.own_embedding(rows)  # while the embeddings of the others are on their way
         received = []
         for part, digest in zip(parts, digests, strict=True):
             received.append((yield from self.passives.receive(Kind.EMBEDDING, epoch, step, part, digest)))
@@ -223,8 +231,8 @@ class ActiveStep:
             for name, e in joined_by_name(received).items()
         }
         labels = self.local.placed(self.setup.labels[rows])
-        view = ActiveView(Mode.TRAIN, epoch, count, rows, labels, embeddings, parts=len(parts))
-        return Batch(step, view, self.setup.ordered(own, view), digests)
+        view = ActiveView(Mode.TRAIN, epoch, global_step, rows, labels, embeddings, parts=len(parts))
+        return Batch(step, view, self.setup.ordered(active_embedding, view), digests)
 
     def _loss(self, batch: Batch) -> Tensor:
         """The loss of a group, on which the models train."""
@@ -256,6 +264,8 @@ class ActiveStep:
         chain = self.state.chain
         embeddings = {name: view.embeddings[name] for name in self.passives.gradient_ports}
         task = {name: e.grad if e.grad is not None else torch.zeros_like(e) for name, e in embeddings.items()}
+        # In warm-up epochs embeddings may be zeros, so that no weight of the top model has a gradient, but they have.
+        self.has_gradient = self.has_gradient or any(bool(gradient.any()) for gradient in task.values())
         view = replace(view, embeddings=embeddings, task_gradients=task)
         summed = chain.cut_gradients(view)
         self.state.sent["cut_gradient"] += 1
@@ -280,3 +290,12 @@ class ActiveStep:
         if self.local.records(self.sampling, step):
             first = {name: output[:LAYER_ROWS] for name, output in layers.items()}
             self.transcript.add(Step(epoch, step, rows, seen, gradients, first))
+
+
+def reaches_a_weight(top: nn.Module) -> bool:
+    """Whether a gradient of the last backward pass reached a weight of a model; biases alone do not count.
+
+    With hidden units that are inactive for all rows, as those of a rectifier can be, the last bias is all that learns.
+    """
+    weights = [parameter for parameter in top.parameters() if parameter.dim() > 1] or [*top.parameters()]
+    return any(weight.grad is not None and bool(weight.grad.any()) for weight in weights)

@@ -41,9 +41,9 @@ class Purpose(StrEnum):
     TRAIN = "train"
     """Both sides learn the common rows."""
     PREDICT = "predict"
-    """The same, of rows to be predicted with a trained model."""
+    """Both sides learn the common rows, which are to be predicted with a trained model."""
     ALIGN = "align"
-    """The same, without a training after it."""
+    """Both sides learn the common rows; no training follows."""
     ALIGN_ACTIVE = "align active"
     """Only the active party learns the common rows."""
     SIZE = "size"
@@ -109,7 +109,7 @@ class Masker:
 
     def hashed(self, bucket: int) -> Points:
         """The rows of a bucket as points, uint8 (m, 32), in the common order; the same for all peers, and secret."""
-        return self._workers.each(hash_to_group, self.buckets.digests(bucket), self._context)
+        return self._workers.map(hash_to_group, self.buckets.digests(bucket), self._context)
 
     def masked(self, bucket: int, hashed: Points) -> Masked:
         """A bucket under a new scalar, filled up with random points and sorted."""
@@ -126,7 +126,7 @@ class Masker:
         Raises:
             ProtocolError: a point is the identity, or no point.
         """
-        return self._workers.each(multiply, points, scalar)
+        return self._workers.map(multiply, points, scalar)
 
 
 def checked_bits(bits: int, mine: int, theirs: int, max_rows: int) -> int:
@@ -265,14 +265,14 @@ def common_ranks(matches: Mapping[str, CommonPositions]) -> tuple[Positions, dic
     Raises:
         ProtocolError: a peer's point matched a random one of this party; practically impossible.
     """
-    for own, _ in matches.values():
-        if len(own) and own.min() == DUMMY:
+    for matched, _ in matches.values():
+        if len(matched) and matched.min() == DUMMY:
             raise ProtocolError("expected matches with rows alone, got one with a random point")
-    ranks = reduce(np.intersect1d, [np.sort(own) for own, _ in matches.values()])
+    ranks = reduce(np.intersect1d, [np.sort(matched) for matched, _ in matches.values()])
     indices: dict[str, Positions] = {}
-    for peer, (own, slots) in matches.items():
-        order = np.argsort(own)
-        indices[peer] = slots[order[np.searchsorted(own[order], ranks)]]
+    for peer, (matched, slots) in matches.items():
+        order = np.argsort(matched)
+        indices[peer] = slots[order[np.searchsorted(matched[order], ranks)]]
     return ranks, indices
 
 

@@ -29,7 +29,7 @@ class AlignmentProgress:
 
     Attributes:
         session: Id of the session on disk, or empty.
-        bits: Its number of buckets, as bits.
+        bits: Number of bits that name a bucket of the session.
     """
 
     def __init__(self, folder: Path | None, *inputs: bytes | memoryview) -> None:

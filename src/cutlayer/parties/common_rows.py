@@ -161,7 +161,7 @@ def _psi_active(
 
     def seen(bucket: int, matches: Mapping[str, CommonPositions]) -> None:
         offsets = {peer: bucket * bucket_capacity(rows[peer], bits) for peer in matches}
-        ranks = {f"{peer} ranks": own for peer, (own, _) in matches.items()}
+        ranks = {f"{peer} ranks": matched for peer, (matched, _) in matches.items()}
         progress.add(ranks | {f"{peer} indices": slots + offsets[peer] for peer, (_, slots) in matches.items()})
         alignment.finished(bucket + 1, 2**bits)
 
@@ -170,7 +170,7 @@ def _psi_active(
         masker = Masker(Buckets(table.digests, bits, table.stated_rows, table.where), workers, run)
         yield from intersect_active(ports, masker, rows, first, seen)
     matches = {peer: (_joined(progress, f"{peer} ranks"), _joined(progress, f"{peer} indices")) for peer in ports}
-    sizes = {peer: len(own) for peer, (own, _) in matches.items()}
+    sizes = {peer: len(matched) for peer, (matched, _) in matches.items()}
     if purpose is Purpose.SIZE:
         for peer, port in ports.items():
             port.send(Kind.COMMON, fields={"rows": sizes[peer]})

@@ -58,7 +58,7 @@ class FurtherWorker:
         lanes = yield from (self._lead_lanes if self.name == self.job.active else self._follow_lanes)(tensors, plain)
         while (order := self.team.follow()) is not None:
             # By the step, so that a resume repeats the masks of dropout; by the worker, so that no two draw the same.
-            torch.set_rng_state(random_state(derive(dropout, b"%d" % order.count)))
+            torch.set_rng_state(random_state(derive(dropout, b"%d" % order.global_step)))
             yield from lanes.step(order)
         for port in self.ports.values():
             port.send(Kind.CLOSE, fields={"reason": DONE})
@@ -85,14 +85,14 @@ class FurtherWorker:
             may_leave=self.job.passives,
             precision=self.job.train.precision,
         )
-        held = nn.ModuleDict(modules)
+        modules_by_name = nn.ModuleDict(modules)
         return ActiveLanes(
             self.ports,
-            ActiveModel(held, self.name, tuple(all_widths)),
+            ActiveModel(modules_by_name, self.name, tuple(all_widths)),
             store,
             widths,
             labels,
-            **self._common(held, tensors, plain),
+            **self._common(modules_by_name, tensors, plain),
         )
 
     def _follow_lanes(

@@ -72,7 +72,7 @@ class GroupThreads:
 
     def embed(self, bottom: BottomModel, columns: Sequence[BatchColumns]) -> list[Future[Tensor]]:
         """Begin the forward passes of the micro-batches of a step; each gives float32 (n, width)."""
-        return [self._pool.submit(bottom, *each) for each in columns]
+        return [self._pool.submit(bottom, *group) for group in columns]
 
     def learn(self, embedding: Tensor, gradient: Tensor) -> None:
         """Begin the backward pass of a micro-batch.
@@ -89,7 +89,7 @@ class GroupThreads:
         Args:
             objective: Returns the loss of the micro-batch.
             share: Factor of the loss, above 0 and at most 1.
-            leaves: Tensors beside the parameters that get their gradient, as `grad`.
+            leaves: Tensors besides the parameters that get their gradient, as `grad`.
         """
         self._learning.append(self._pool.submit(self._passes, objective, share, leaves))
         return self._learning[-1]

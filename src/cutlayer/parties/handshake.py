@@ -128,7 +128,7 @@ def agree_passive(
     if start != START and not saved.has(start):
         wanted = f"a checkpoint {described(start)} here, as at {port.peer}"
         raise CheckpointError.expected(
-            wanted, _named(saved.points), "restore the run folder from a copy, or start again"
+            wanted, _listed_points(saved.points), "restore the run folder from a copy, or start again"
         )
     # A part is saved here before the peer commits it: after a kill in between, the peer names the latest one again.
     if start < saved.before and not forget:
@@ -218,13 +218,13 @@ def _common_start(saved: Sequence[Point], latest: Mapping[str, Point]) -> Point:
     newest = min(max(saved), *latest.values())
     if newest not in saved:
         peer = min(latest, key=lambda name: latest[name])
-        wanted = f"a whole checkpoint {_named(saved)} at {peer}"
+        wanted = f"a whole checkpoint {_listed_points(saved)} at {peer}"
         got = f"one {described(latest[peer])} as its latest" if latest[peer] > START else "none"
         raise CheckpointError.expected(wanted, got, "restore its run folder from a copy, or start again")
     return newest
 
 
-def _named(saved: Sequence[Point]) -> str:
+def _listed_points(saved: Sequence[Point]) -> str:
     return " or ".join(map(described, saved)) if saved else "none"
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -18,13 +18,16 @@ from cutlayer.config import LimitsConfig
 from cutlayer.data.store import Store
 from cutlayer.errors import ProtocolError
 from cutlayer.models import BottomModel
-from cutlayer.parties.active_model import ActiveModel, Labels
+from cutlayer.parties.active_model import ActiveModel, TrainingLabels
 from cutlayer.parties.messages import checked_embedding, receive
 from cutlayer.parties.numbers import check_loss, check_own, check_received
-from cutlayer.parties.team import Order, Team, together
+from cutlayer.parties.team import StepOrder, Team, together
 
-Wholes = dict[str, Tensor]
-"""Tensors of the whole batch, (n, width), by passive party."""
+if TYPE_CHECKING:
+    from cutlayer.parties.leading import ActiveLead, PassiveLead
+
+BatchTensors = dict[str, Tensor]
+"""Tensors (n, width) by passive party, of the whole batch or of a worker's part."""
 
 
 @dataclass(frozen=True)
@@ -40,32 +43,6 @@ class Needs:
     shown: bool = False
 
 
-class PassiveProtections(Protocol):
-    """The protections of a passive party, on whole batches."""
-
-    def protect(self, order: Order, embedding: Tensor) -> Tensor:
-        """What leaves in place of the embedding (n, width)."""
-
-    def learn(self, order: Order, gradient: Tensor) -> Tensor:
-        """The gradient at the embedding, from the one (n, width) that came back and the protections' own terms."""
-
-    def leave(self, kind: Kind, peer: str, part: Tensor) -> None:
-        """Check and count a part before another worker sends it."""
-
-
-class ActiveProtections(Protocol):
-    """The protections of the active party, on whole batches."""
-
-    def show(self, order: Order, embeddings: Wholes) -> Wholes:
-        """What the top model sees in place of the embeddings."""
-
-    def protect(self, order: Order, embeddings: Wholes, gradients: Wholes) -> Wholes:
-        """What leaves in place of the gradients at what the top model saw."""
-
-    def leave(self, kind: Kind, peer: str, part: Tensor) -> None:
-        """Check and count a part before another worker sends it."""
-
-
 @dataclass(frozen=True)
 class Crossed:
     """The messages of a step at the leader.
@@ -73,12 +50,12 @@ class Crossed:
     Attributes:
         loss: Mean loss of the batch; 0 at a passive party.
         embeddings: By passive party, as they crossed; empty where they were not gathered.
-        gradients: The same of the gradients.
+        gradients: Gradients by passive party, as they crossed; empty where they were not gathered.
     """
 
     loss: float
-    embeddings: Wholes
-    gradients: Wholes
+    embeddings: BatchTensors
+    gradients: BatchTensors
 
 
 class Lanes:
@@ -101,8 +78,8 @@ class Lanes:
         self,
         port: Port,
         kind: Kind,
-        order: Order,
-        own: Tensor,
+        order: StepOrder,
+        part: Tensor,
         whole: Tensor | None,
         leave: Callable[[Kind, str, Tensor], None] | None,
     ) -> Tensor:
@@ -112,7 +89,7 @@ class Lanes:
             port: Port to the same worker of another party.
             kind: Kind of the message.
             order: The step.
-            own: This worker's part, sent as it is where no protection acts on it.
+            part: This worker's part, sent as it is where no protection acts on it.
             whole: What the protections returned for the whole batch; at the leader alone.
             leave: Checks the parts of other workers; at the leader alone.
 
@@ -120,25 +97,25 @@ class Lanes:
             The part as it crossed.
         """
         if whole is not None:
-            own = self.team.part(whole)
+            part = self.team.part(whole)
         elif self.needs.out:
-            own = self.team.scatter(None, own)
+            part = self.team.scatter(None, part)
         rows = self.team.part(order.rows)
         if len(rows):
             name = "embedding" if kind is Kind.EMBEDDING else "gradient"
             digest = rows_digest(rows)
-            message = port.send(kind, epoch=order.epoch, step=order.step, rows=digest, tensors={name: own})
-            own = message.tensors[name]
+            message = port.send(kind, epoch=order.epoch, step=order.step, rows=digest, tensors={name: part})
+            part = message.tensors[name]
         if whole is not None:
             # After the leader's own part: the chain compares them in the order of the batch. Before they are scattered:
             # what the chain did not return reaches no lane.
-            for part in self.team.parts(whole)[1:]:
-                if leave is not None and len(part):
-                    leave(kind, port.peer, part)
-            self.team.scatter(whole, own)
-        return own
+            for other in self.team.parts(whole)[1:]:
+                if leave is not None and len(other):
+                    leave(kind, port.peer, other)
+            self.team.scatter(whole, part)
+        return part
 
-    def rows_to_compute(self, order: Order) -> Tensor:
+    def rows_to_compute(self, order: StepOrder) -> Tensor:
         """This worker's part of the rows, or one row to compute with weight 0."""
         rows = self.team.part(order.rows)
         return rows if len(rows) else order.rows[:1]
@@ -159,7 +136,7 @@ class PassiveLanes(Lanes):
         self.port, self.store = port, store
         self.model = self.team.parallel(bottom)
 
-    def step(self, order: Order, protections: PassiveProtections | None = None) -> Generator[Port, Message, Crossed]:
+    def step(self, order: StepOrder, protections: PassiveLead | None = None) -> Generator[Port, Message, Crossed]:
         """Embed this worker's part, send it, and train on the gradient that comes back.
 
         Args:
@@ -168,38 +145,38 @@ class PassiveLanes(Lanes):
         """
         count = len(self.team.part(order.rows))
         output: Tensor = self.model(*self.store.gather(self.rows_to_compute(order)))
-        own = output.detach()[:count]
+        embedding = output.detach()[:count]
         what = f"embedding of epoch {order.epoch}, step {order.step}"
-        check_own(own, self.limits.embedding_norm, self.name, what)
+        check_own(embedding, self.limits.embedding_norm, self.name, what)
         protected = None
         if self.needs.out:
-            whole = self.team.gather(own, len(order.rows))
+            whole = self.team.gather(embedding, len(order.rows))
             if whole is not None and protections is not None:
                 protected = protections.protect(order, whole)
         leave = None if protections is None else protections.leave
-        crossed = self.send(self.port, Kind.EMBEDDING, order, own, protected, leave)
-        gradient = own
+        crossed = self.send(self.port, Kind.EMBEDDING, order, embedding, protected, leave)
+        gradient = embedding
         if count:
-            gradient = yield from self._gradient(order, own)
+            gradient = yield from self._gradient(order, embedding)
         embeddings, gradients = (self._recorded(order, part) for part in (crossed, gradient))
         if self.needs.out:
             whole = self.team.gather(gradient, len(order.rows))
             learnt = None if whole is None or protections is None else protections.learn(order, whole)
-            gradient = self.team.scatter(learnt, own)
+            gradient = self.team.scatter(learnt, embedding)
         self._update(output, gradient)
         return Crossed(0.0, embeddings, gradients)
 
-    def _gradient(self, order: Order, own: Tensor) -> Generator[Port, Message, Tensor]:
+    def _gradient(self, order: StepOrder, embedding: Tensor) -> Generator[Port, Message, Tensor]:
         digest = rows_digest(self.team.part(order.rows))
         answer = yield from receive(self.port, Kind.GRADIENT, order.epoch, order.step, digest)
         gradient = answer.tensors["gradient"]
-        if gradient.shape != own.shape:
-            raise ProtocolError.expected(f"a gradient of shape {tuple(own.shape)}", tuple(gradient.shape))
+        if gradient.shape != embedding.shape:
+            raise ProtocolError.expected(f"a gradient of shape {tuple(embedding.shape)}", tuple(gradient.shape))
         check_received(answer, self.limits.gradient_norm, "limits.gradient_norm")
         return gradient
 
-    def _recorded(self, order: Order, part: Tensor) -> Wholes:
-        """The whole of some parts at the leader, if the step is recorded."""
+    def _recorded(self, order: StepOrder, part: Tensor) -> BatchTensors:
+        """The parts of all workers in one tensor at the leader, if the step is recorded."""
         whole = self.team.gather(part, len(order.rows)) if order.record else None
         return {} if whole is None else {self.name: whole}
 
@@ -232,14 +209,14 @@ class ActiveLanes(Lanes):
         model: ActiveModel,
         store: Store | None,
         widths: Mapping[str, int],
-        labels: Labels,
+        labels: TrainingLabels,
         **more: Any,
     ) -> None:
         super().__init__(**more)
         self.ports, self.store, self.widths, self.labels = ports, store, widths, labels
         self.model = self.team.parallel(model)
 
-    def step(self, order: Order, protections: ActiveProtections | None = None) -> Generator[Port, Message, Crossed]:
+    def step(self, order: StepOrder, protections: ActiveLead | None = None) -> Generator[Port, Message, Crossed]:
         """Compute the loss of this worker's part from the embeddings that arrive, and send the gradients back.
 
         Args:
@@ -247,31 +224,31 @@ class ActiveLanes(Lanes):
             protections: Protections of the party; at the leader alone.
         """
         received = yield from self._receive(order)
-        wholes = self._gathered(order, received) if self.needs.out or order.record else {}
+        embeddings = self._gathered(order, received) if self.needs.out or order.record else {}
         seen, shown = received, None
         if self.needs.shown:
-            shown = protections.show(order, wholes) if protections is not None else None
+            shown = protections.show(order, embeddings) if protections is not None else None
             seen = {name: self.team.scatter(None if shown is None else shown[name], e) for name, e in received.items()}
-        loss, own = self._backward(order, seen)
-        protected: Wholes = {}
+        loss, gradients = self._backward(order, seen)
+        protected: BatchTensors = {}
         if self.needs.out:
-            gradients = self._gathered(order, own)
+            whole_gradients = self._gathered(order, gradients)
             if protections is not None:
-                protected = protections.protect(order, wholes, gradients)
-        for name, gradient in own.items() if not self.needs.out else ():
+                protected = protections.protect(order, embeddings, whole_gradients)
+        for name, gradient in gradients.items() if not self.needs.out else ():
             what = f"cut gradient for {name} in epoch {order.epoch}, step {order.step}"
             check_own(gradient, self.limits.gradient_norm, self.name, what)
         leave = None if protections is None else protections.leave
         sent = {
-            name: self.send(port, Kind.GRADIENT, order, own[name], protected.get(name), leave)
+            name: self.send(port, Kind.GRADIENT, order, gradients[name], protected.get(name), leave)
             for name, port in self.ports.items()
         }
         if self.optimizer is not None:
             self.optimizer.step()
         crossed = self._gathered(order, sent) if order.record else {}
-        return Crossed(loss, wholes, crossed)
+        return Crossed(loss, embeddings, crossed)
 
-    def _receive(self, order: Order) -> Generator[Port, Message, Wholes]:
+    def _receive(self, order: StepOrder) -> Generator[Port, Message, BatchTensors]:
         """The embeddings of this worker's part, by passive party."""
         rows = self.team.part(order.rows)
         received = {name: torch.zeros(0, self.widths[name]) for name in self.ports}
@@ -282,12 +259,12 @@ class ActiveLanes(Lanes):
                 received[name] = checked_embedding(message, len(rows), self.widths[name], self.limits.embedding_norm)
         return received
 
-    def _gathered(self, order: Order, parts: Wholes) -> Wholes:
-        """The whole of the parts, by passive party, at the leader."""
+    def _gathered(self, order: StepOrder, parts: BatchTensors) -> BatchTensors:
+        """The parts of all workers in one tensor, by passive party, at the leader."""
         gathered = {name: self.team.gather(part, len(order.rows)) for name, part in parts.items()}
         return {name: whole for name, whole in gathered.items() if whole is not None}
 
-    def _backward(self, order: Order, seen: Wholes) -> tuple[float, Wholes]:
+    def _backward(self, order: StepOrder, seen: BatchTensors) -> tuple[float, BatchTensors]:
         """The batch's loss, and the gradients at this worker's embeddings."""
         rows = self.rows_to_compute(order)
         count = len(self.team.part(order.rows))

@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from cutlayer.kernels.noise import derive
-from cutlayer.parties.active_model import Labels
-from cutlayer.parties.lanes import Needs, Wholes
+from cutlayer.parties.active_model import TrainingLabels
+from cutlayer.parties.lanes import BatchTensors, Needs
 from cutlayer.parties.local import Local
 from cutlayer.parties.numbers import check_own
 from cutlayer.parties.state import PartyState
-from cutlayer.parties.team import Order, Team
+from cutlayer.parties.team import StepOrder, Team
 from cutlayer.protections.views import ActiveView, Mode, PassiveView
 from cutlayer.tasks import Task
 
@@ -68,13 +68,13 @@ class PassiveLead:
         self.state, self.leave = state, state.leave
         self._workers, self._embed, self._inputs = workers, embed, inputs
 
-    def protect(self, order: Order, embedding: Tensor) -> Tensor:
-        """See `PassiveProtections.protect`."""
+    def protect(self, order: StepOrder, embedding: Tensor) -> Tensor:
+        """What leaves in place of the embedding (n, width)."""
         self._leaf = embedding.requires_grad_()
         view = PassiveView(
             Mode.TRAIN,
             order.epoch,
-            order.count,
+            order.global_step,
             order.rows,
             self._embed,
             inputs=self._inputs,
@@ -85,8 +85,8 @@ class PassiveLead:
         self._view = replace(view, embedding=released)
         return released.detach()
 
-    def learn(self, order: Order, gradient: Tensor) -> Tensor:
-        """See `PassiveProtections.learn`."""
+    def learn(self, order: StepOrder, gradient: Tensor) -> Tensor:
+        """The gradient at the embedding, from the one (n, width) that came back and the protections' own terms."""
         extra = self.state.chain.local_loss(replace(self._view, gradient=gradient))
         outputs = [tensor for tensor in (self._view.embedding, extra) if tensor is not None]
         self.state.sent["local_loss"] += 1
@@ -112,25 +112,25 @@ class ActiveLead:
         state: PartyState,
         workers: int,
         labels: Tensor,
-        protected: Callable[[ActiveView], Wholes],
+        protected: Callable[[ActiveView], BatchTensors],
         name: str,
         limit: float,
     ) -> None:
         self.state, self.leave = state, state.leave
         self._workers, self._labels, self._protected = workers, labels, protected
         self._name, self._limit = name, limit
-        self._shown: tuple[Wholes, Wholes] | None = None
+        self._shown: tuple[BatchTensors, BatchTensors] | None = None
 
-    def show(self, order: Order, embeddings: Wholes) -> Wholes:
-        """See `ActiveProtections.show`."""
+    def show(self, order: StepOrder, embeddings: BatchTensors) -> BatchTensors:
+        """What the top model sees in place of the embeddings."""
         leaves = {name: e.detach().requires_grad_() for name, e in embeddings.items()}
         shown = dict(self.state.chain.embeddings_in(leaves, self._view(order, leaves)))
         self.state.sent["embeddings_in"] += 1
         self._shown = leaves, shown
         return {name: e.detach() for name, e in shown.items()}
 
-    def protect(self, order: Order, embeddings: Wholes, gradients: Wholes) -> Wholes:
-        """See `ActiveProtections.protect`.
+    def protect(self, order: StepOrder, embeddings: BatchTensors, gradients: BatchTensors) -> BatchTensors:
+        """What leaves in place of the gradients at what the top model saw.
 
         Raises:
             Diverged: a gradient is not finite, or a row is too long; nothing is sent then.
@@ -150,9 +150,11 @@ class ActiveLead:
             check_own(gradient, self._limit, self._name, what)
         return protected
 
-    def _view(self, order: Order, embeddings: Wholes) -> ActiveView:
+    def _view(self, order: StepOrder, embeddings: BatchTensors) -> ActiveView:
         labels = self._labels[order.rows]
-        return ActiveView(Mode.TRAIN, order.epoch, order.count, order.rows, labels, embeddings, parts=self._workers)
+        return ActiveView(
+            Mode.TRAIN, order.epoch, order.global_step, order.rows, labels, embeddings, parts=self._workers
+        )
 
 
 @dataclass(frozen=True)
@@ -163,7 +165,7 @@ class SharedLabels:
     plain: dict[str, Any]
 
     @classmethod
-    def of(cls, labels: Labels) -> SharedLabels:
+    def of(cls, labels: TrainingLabels) -> SharedLabels:
         """What `labels` restores."""
         task = labels.task
         optional = {
@@ -175,7 +177,7 @@ class SharedLabels:
         plain = {"kind": task.kind, "classes": list(task.classes), "center": task.center, "scale": task.scale}
         return cls({"labels": labels.values, **tensors}, {"task": plain})
 
-    def labels(self) -> Labels:
+    def labels(self) -> TrainingLabels:
         """The labels and the task."""
         plain, tensors = self.plain["task"], self.tensors
         task = Task(
@@ -186,10 +188,10 @@ class SharedLabels:
             tensors.get("transition"),
             tensors.get("class_weights"),
         )
-        return Labels(tensors["labels"], task, tensors.get("weights"))
+        return TrainingLabels(tensors["labels"], task, tensors.get("weights"))
 
 
-def counted(order: Order, team: Team, row: int) -> tuple[int, int]:
+def step_bytes(order: StepOrder, team: Team, row: int) -> tuple[int, int]:
     """Bytes of a step's messages of one kind: on all lanes, and on those of other workers.
 
     Args:
@@ -197,5 +199,5 @@ def counted(order: Order, team: Team, row: int) -> tuple[int, int]:
         team: This worker, which leads, and the others.
         row: Bytes of a row as it crosses.
     """
-    whole = len(order.rows) * row
-    return whole, whole - len(team.part(order.rows)) * row
+    nbytes = len(order.rows) * row
+    return nbytes, nbytes - len(team.part(order.rows)) * row

@@ -124,35 +124,35 @@ class Local:
         """The log of this run's releases, by the run's noise key.
 
         Logs of one job share a folder, whose name reveals the job only to a reader with the secret. It does not depend
-        on the common rows: which rows those are, and in which order, is a peer's word, and a false one must not hide
-        what earlier runs released.
+        on the common rows: which rows those are, and in which order, is stated by a peer, and a false statement must
+        not hide what earlier runs released.
 
         Args:
             job: Job that is run.
             rows: Digest of the ids of the common rows, in their order.
         """
-        own = self.folder / "checkpoint" / self.name
+        party_folder = self.folder / "checkpoint" / self.name
         which = derive(self.secret, b"release logs", self.name.encode(), job.digest().encode(), size=8).hex()
         run = derive(self.noise_key, b"release log", size=8).hex()
         identity = {"party": self.name, "job": job.digest(), "rows": rows.hex(), "folder": str(self.folder.resolve())}
         if self.releases is None:
-            return ReleaseLog(own / "releases" / which / f"{run}.jsonl", identity)
-        return ReleaseLog(self.releases / which / f"{run}.jsonl", identity, own / MARKER)
+            return ReleaseLog(party_folder / "releases" / which / f"{run}.jsonl", identity)
+        return ReleaseLog(self.releases / which / f"{run}.jsonl", identity, party_folder / MARKER)
 
     def draw_ids(self, digests: Digests) -> Digests:
         """Input of the draws of each row's label: the digest of its id, uint8 (n, 16).
 
         Row numbers name other rows in another table, so that there the labels themselves become part of it: drawn alike
         in two tables, the known labels of one would reveal the draws of the other. They are those of the whole table:
-        which rows are common is a peer's word, and another answer must not draw every label anew.
+        which rows are common is stated by a peer, and another answer must not draw every label again.
 
         Args:
             digests: Digests of the ids of the common rows, in their order.
         """
         if self.table.id_kind != "row":
             return digests
-        own = np.frombuffer(self.table.labels_digest, dtype=np.uint8)
-        return computed(len(digests), np.uint8, lambda part: digests[part] ^ own, digests.shape[1:])
+        labels_digest = np.frombuffer(self.table.labels_digest, dtype=np.uint8)
+        return computed(len(digests), np.uint8, lambda part: digests[part] ^ labels_digest, digests.shape[1:])
 
     def draw_fingerprint(self, draws: tuple[str | None, ...], rows: bytes, truth: Tensor) -> str:
         """Hash of what a row's draws depend on besides the settings of a protection; see `ActiveOutcome.fingerprint`.
@@ -236,7 +236,7 @@ def context_of(
         more: Further fields of `Context`; without a task and labels, the party has none.
     """
     peers = job.passives if party == job.active else (job.active,)
-    own: dict[str, Any] = {"task": None, "labels": None, **more}
+    fields: dict[str, Any] = {"task": None, "labels": None, **more}
     return Context(
         party=party,
         peers=peers,
@@ -247,7 +247,7 @@ def context_of(
         epochs=job.train.max_epochs,
         batch_size=job.train.rows_per_step(len(training)),
         plan=plan_of(job, party),
-        **own,
+        **fields,
     )
 
 

@@ -126,4 +126,4 @@ def receive_chunks(
             raise ProtocolError.expected(f"{CHUNK:,} rows in all but the last {kind} of {port.peer}", len(part))
         joined.add(part.numpy())
         if message.fields["last"]:
-            return torch.from_numpy(joined.joined())
+            return torch.from_numpy(joined.to_array())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Mapping
 
 from torch import Tensor
@@ -11,6 +12,12 @@ from cutlayer.channel import Message
 from cutlayer.errors import Diverged, ProtocolError
 from cutlayer.kernels.row_norms import largest_norm, rows_within
 
+SATURATED_LOSS = 1e-6
+"""Loss up to which zeros are expected: in float32 the gradient of a right answer is 0 from a loss of 4e-8 on."""
+NO_GRADIENT_REMEDY = (
+    "the top model's hidden units may be inactive for all rows: train again with a lower train.optimizer.lr, a wider "
+    "model.top, or model.top.activation silu, whose units always have a gradient"
+)
 _REMEDY = "lower train.optimizer.lr, or scale the columns"
 
 
@@ -81,3 +88,16 @@ def check_weights(tensors: Mapping[str, Tensor], party: str, epoch: int) -> None
             f"training diverged: after epoch {epoch} {broken[0]} and {len(broken) - 1} more tensors of {party} hold "
             f"NaN or infinity; that epoch was not saved, and the previous checkpoint is intact; {_REMEDY}"
         )
+
+
+def warn_of_zeros(party: str, epoch: int) -> None:
+    """Warn that no model learned anything in an epoch; its metrics alone look like those of a hard task.
+
+    Args:
+        party: Name of the active party.
+        epoch: Number of the epoch, from 0.
+    """
+    warnings.warn(
+        f"{party}: all gradients of epoch {epoch + 1} are exactly zero, so that no model learns; {NO_GRADIENT_REMEDY}",
+        stacklevel=2,
+    )

@@ -28,6 +28,7 @@ class EpochRecord:
         protections: The active party's own metrics of the epoch, by `protection.metric`; estimates, never a guarantee.
         bytes: Bytes of tensors that crossed in the epoch, in both directions on all links, by kind of message.
         left: Passive parties that were lost by then, without which training goes on.
+        learned: Whether a gradient was not zero, or the loss so small that none is needed.
     """
 
     epoch: int
@@ -41,6 +42,7 @@ class EpochRecord:
     protections: Mapping[str, float] = field(default_factory=dict)
     bytes: Mapping[str, int] = field(default_factory=dict)
     left: tuple[str, ...] = ()
+    learned: bool = True
 
 
 class WatchedParty(Protocol):

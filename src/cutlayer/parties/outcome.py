@@ -23,7 +23,7 @@ class ActiveOutcome:
         task: Task, with its classes and the scale of its targets.
         split: Rows for training, validation and testing.
         step_losses: Exact loss of every step since the last start.
-        kept_epoch: Epoch whose weights the run ended with, counted from 0.
+        selected_epoch: Epoch whose weights the run ended with, counted from 0.
         epochs: Number of epochs that were trained.
         stopped_early: Whether fewer epochs were trained than the job plans.
         part: Held-out rows that `metrics` are of: `validation` or `test`.
@@ -48,7 +48,7 @@ class ActiveOutcome:
     task: Task
     split: Split
     step_losses: tuple[float, ...]
-    kept_epoch: int
+    selected_epoch: int
     epochs: int
     stopped_early: bool
     part: str

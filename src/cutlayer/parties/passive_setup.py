@@ -31,9 +31,9 @@ class PassiveSetup:
 
     Attributes:
         store: Encoded columns.
-        inputs: Their shape.
+        inputs: Shape of the encoded columns.
         bottom: The bottom model.
-        state: The same with its optimiser and protections.
+        state: The bottom model with its optimiser, and the protections.
     """
 
     def __init__(self, job: Job, local: Local, split: Split, prepared: Prepared, port: Port) -> None:

@@ -24,7 +24,7 @@ from cutlayer.parties.local import Local
 from cutlayer.parties.messages import receive
 from cutlayer.parties.numbers import check_received
 from cutlayer.parties.passive_setup import PassiveSetup
-from cutlayer.parties.team import Order
+from cutlayer.parties.team import StepOrder
 from cutlayer.protections.views import Mode, PassiveView, Update
 
 
@@ -58,14 +58,14 @@ class PassiveStep:
             self._threads = GroupThreads.of([setup.bottom], job.train, local.device)
 
     def take(
-        self, epoch: int, step: int, count: int, rows: Tensor, next_rows: Tensor | None
+        self, epoch: int, step: int, global_step: int, rows: Tensor, next_rows: Tensor | None
     ) -> Generator[Port, Message, None]:
         """Train on a batch.
 
         Args:
             epoch: Number of the epoch.
             step: Number of the step within the epoch.
-            count: Number of the step in the whole run.
+            global_step: Number of the step in the whole run.
             rows: Row numbers of the batch, int64 (n,).
             next_rows: Those of the next batch of the epoch, if there is one.
         """
@@ -73,9 +73,9 @@ class PassiveStep:
             yield from self._warmup_step(epoch, step, rows)
         elif self.lanes is not None:
             record = self.local.records(self.sampling, step)
-            yield from self._team_step(self.lanes, Order(epoch, step, count, rows, record))
+            yield from self._team_step(self.lanes, StepOrder(epoch, step, global_step, rows, record))
         else:
-            yield from self._train_step(epoch, step, count, rows, next_rows)
+            yield from self._train_step(epoch, step, global_step, rows, next_rows)
 
     def meet_workers(self) -> None:
         """Give the other workers of this party, if there are any, what they start from."""
@@ -115,7 +115,7 @@ class PassiveStep:
             mine = self.local.name
             self.transcript.add(Step(epoch, step, rows, {mine: zeros}, {mine: self.warmup_gradients[rows]}, {}))
 
-    def _team_step(self, lanes: PassiveLanes, order: Order) -> Generator[Port, Message, None]:
+    def _team_step(self, lanes: PassiveLanes, order: StepOrder) -> Generator[Port, Message, None]:
         """A step that all workers of this party take together."""
         self.state.charge()
         lanes.team.lead(order)
@@ -124,19 +124,19 @@ class PassiveStep:
             self.transcript.add(Step(order.epoch, order.step, order.rows, crossed.embeddings, crossed.gradients, {}))
 
     def _train_step(
-        self, epoch: int, step: int, count: int, rows: Tensor, next_rows: Tensor | None
+        self, epoch: int, step: int, global_step: int, rows: Tensor, next_rows: Tensor | None
     ) -> Generator[Port, Message, None]:
         number, whole = self.job.train.micro_batches, self.setup.whole
-        groups, codes, numbers = (groups_of(each, number, whole=whole) for each in (rows, *self._ahead.take(rows)))
+        groups, codes, numbers = (groups_of(part, number, whole=whole) for part in (rows, *self._ahead.take(rows)))
         columns = list(zip(codes, numbers, strict=True))
         computed: Sequence[Future[Tensor] | None] = [None] * len(groups)
         # Taps on the layers collect what any thread computes, so that a step with taps is computed in one.
         if self._threads is not None and not self.local.records_layers(self.sampling, step):
             computed = self._threads.embed(self.setup.bottom, columns)
         sent = []
-        for group, own, embedded in zip(groups, columns, computed, strict=True):
+        for group, group_columns, embedded in zip(groups, columns, computed, strict=True):
             parts = parts_of(group, number, whole=whole)
-            sent.append((parts, *self._send_group(epoch, step, count, parts, own, embedded)))
+            sent.append((parts, *self._send_group(epoch, step, global_step, parts, group_columns, embedded)))
         self._ahead.read(next_rows)  # while the active party computes
         self._begin_update()
         gradients = []
@@ -155,7 +155,7 @@ class PassiveStep:
         self,
         epoch: int,
         step: int,
-        count: int,
+        global_step: int,
         parts: Sequence[Tensor],
         columns: BatchColumns,
         computed: Future[Tensor] | None,
@@ -165,7 +165,7 @@ class PassiveStep:
         Args:
             epoch: Number of the epoch.
             step: Number of the step within the epoch.
-            count: Number of the step in the whole run.
+            global_step: Number of the step in the whole run.
             parts: Rows of each message.
             columns: Columns of all these rows.
             computed: Their embedding, where a thread computes it.
@@ -179,12 +179,19 @@ class PassiveStep:
         self.setup.check_own(embedding, epoch, step)
         rows, number = joined(parts), len(parts)
         view = PassiveView(
-            Mode.TRAIN, epoch, count, rows, self.setup.embed, inputs=self.setup.columns, part="train", parts=number
+            Mode.TRAIN,
+            epoch,
+            global_step,
+            rows,
+            self.setup.embed,
+            inputs=self.setup.columns,
+            part="train",
+            parts=number,
         )
         released = self.state.chain.embedding_out(embedding, view)
         crossed = [
-            self.port.send(Kind.EMBEDDING, epoch=epoch, step=step, rows=rows_digest(part), tensors={"embedding": each})
-            for part, each in zip(parts, micro_batches(released, number), strict=True)
+            self.port.send(Kind.EMBEDDING, epoch=epoch, step=step, rows=rows_digest(part), tensors={"embedding": chunk})
+            for part, chunk in zip(parts, micro_batches(released, number), strict=True)
         ]
         sent = joined([message.tensors["embedding"] for message in crossed])
         return embedding, replace(view, embedding=released), sent, layers

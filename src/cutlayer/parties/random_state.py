@@ -54,8 +54,9 @@ class RandomState(NamedTuple):
     """States of the tensor library's generators.
 
     Attributes:
-        cpu: Of the CPU, from which initial weights, orders and fits are drawn.
-        gpu: Of a party's GPU, from which its models draw masks, such as those of dropout; `None` without one.
+        cpu: State of the CPU's generator, from which initial weights, orders and fits are drawn.
+        gpu: State of the generator of a party's GPU, from which its models draw masks, such as those of dropout; `None`
+            without a GPU.
     """
 
     cpu: Tensor
@@ -100,12 +101,12 @@ def isolated(steps: Generator[Port, Message, R], key: bytes, device: torch.devic
         key: Starting key of the party, 32 bytes.
         device: Device that the party trains on.
     """
-    own = RandomState.of_key(key, device)
+    state = RandomState.of_key(key, device)
     message: Message | None = None
     lost: PeerLost | None = None
     while True:
         outer = RandomState.current(device)
-        own.restore(device)
+        state.restore(device)
         try:
             if lost is not None:
                 port = steps.throw(lost)
@@ -115,7 +116,7 @@ def isolated(steps: Generator[Port, Message, R], key: bytes, device: torch.devic
             result: R = finished.value
             return result
         finally:
-            own = RandomState.current(device)
+            state = RandomState.current(device)
             outer.restore(device)
         lost = None
         try:

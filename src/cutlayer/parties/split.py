@@ -146,12 +146,12 @@ def _digest(classes: npt.NDArray[np.int64]) -> bytes:
 
 
 def _drawn_order(key: bytes, rows: int) -> Positions:
-    """The rows in the order of a word for each of the keystream, equal words in the order of the rows."""
+    """The rows sorted by a word of the keystream for each; equal words stay in the order of the rows."""
     words, done = row_array(rows, np.uint64), 0
     for piece in word_pieces(key, b"split", rows, 2, CHUNK_ROWS):
-        own = piece.numpy().view(np.uint64)
-        words[done : done + len(own)] = own
-        done += len(own)
+        drawn = piece.numpy().view(np.uint64)
+        words[done : done + len(drawn)] = drawn
+        done += len(drawn)
     if rows <= CHUNK_ROWS:
         return np.argsort(words, kind="stable")
     ascending = computed(rows, np.uint64, lambda part: words[part])

@@ -26,24 +26,24 @@ from cutlayer.errors import ConfigError, PeerLost
 
 LEADER = 0
 _BACKENDS = ("gloo", "nccl")
-"""Named in the text of an error of these, which is a plain `RuntimeError`."""
+"""Their errors are plain `RuntimeError`s, whose messages contain these names."""
 
 
 @dataclass(frozen=True)
-class Order:
+class StepOrder:
     """A training step that the leader orders.
 
     Attributes:
         epoch: Number of the epoch.
         step: Number of the step within the epoch.
-        count: Number of the step in the whole run.
+        global_step: Number of the step in the whole run.
         rows: Row numbers of the whole batch, int64 (n,).
         record: Whether the leader needs the step's messages for its transcript.
     """
 
     epoch: int
     step: int
-    count: int
+    global_step: int
     rows: Tensor
     record: bool
 
@@ -65,7 +65,7 @@ class Team:
         return self.rank == LEADER
 
     def parts(self, batch: Tensor) -> tuple[Tensor, ...]:
-        """The part of each worker of what a batch has of each row, (n, ...); the last may be empty."""
+        """The part of each worker of a tensor (n, ...) with an entry for each row of a batch; the last may be empty."""
         parts = micro_batches(batch, self.size)
         return parts + (batch[:0],) * (self.size - len(parts))
 
@@ -74,7 +74,7 @@ class Team:
         return self.parts(batch)[self.rank]
 
     def gather(self, part: Tensor, rows: int) -> Tensor | None:
-        """The whole of what each worker has a part of, at the leader; `None` elsewhere.
+        """The parts of all workers in one tensor, at the leader; `None` elsewhere.
 
         Args:
             part: This worker's part, float32 (m, width).
@@ -94,7 +94,7 @@ class Team:
             return whole
 
     def scatter(self, whole: Tensor | None, like: Tensor) -> Tensor:
-        """This worker's part of a whole that the leader has.
+        """This worker's part of a tensor that the leader has.
 
         Args:
             whole: At the leader float32 (n, width); `None` elsewhere.
@@ -119,27 +119,27 @@ class Team:
             dist.all_reduce(summed)
         return float(summed)
 
-    def lead(self, order: Order | None) -> None:
+    def lead(self, order: StepOrder | None) -> None:
         """Have all workers take a step; `None` ends their work."""
         with together():
             if order is None:
                 dist.broadcast(torch.full((5,), -1), LEADER)
                 return
-            head = (len(order.rows), order.epoch, order.step, order.count, int(order.record))
+            head = (len(order.rows), order.epoch, order.step, order.global_step, int(order.record))
             dist.broadcast(torch.tensor(head), LEADER)
             dist.broadcast(order.rows.contiguous(), LEADER)
 
-    def follow(self) -> Order | None:
+    def follow(self) -> StepOrder | None:
         """Wait for the leader's next step; `None` at the end."""
         with together():
             head = torch.empty(5, dtype=torch.int64)
             dist.broadcast(head, LEADER)
-            count, epoch, step, number, record = head.tolist()
-            if count < 0:
+            rows_count, epoch, step, global_step, record = head.tolist()
+            if rows_count < 0:
                 return None
-            rows = torch.empty(count, dtype=torch.int64)
+            rows = torch.empty(rows_count, dtype=torch.int64)
             dist.broadcast(rows, LEADER)
-            return Order(epoch, step, number, rows, bool(record))
+            return StepOrder(epoch, step, global_step, rows, bool(record))
 
     def share(self, tensors: Mapping[str, Tensor], plain: Mapping[str, Any]) -> None:
         """Send tensors and plain values to all workers, as safetensors and JSON; a worker takes them by `shared`."""

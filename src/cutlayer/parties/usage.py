@@ -60,7 +60,9 @@ class Usage:
     def kinds_by_party(self, active: str) -> dict[str, Kinds]:
         """Bytes sent and received by every party, by kind of message, the active party first."""
         links = self.kinds
-        swapped = {name: {kind: (there, here) for kind, (here, there) in each.items()} for name, each in links.items()}
+        swapped = {
+            name: {kind: (there, here) for kind, (here, there) in kinds.items()} for name, kinds in links.items()
+        }
         return {active: _added(links.values()), **swapped}
 
     def begin_epoch(self) -> None:

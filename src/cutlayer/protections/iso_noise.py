@@ -26,7 +26,7 @@ class IsoNoiseConfig(FrozenModel):
             batch itself, and tells how many of its rows are of the rarer class.
     """
 
-    ratio: float = Field(gt=0, strict=True, description="1 to 25 are in the published grids")
+    ratio: float = Field(gt=0, le=1e6, strict=True, description="1 to 25 are in the published grids")
     form: Literal["past", "paper"] = "past"
 
 

@@ -133,7 +133,8 @@ class LabelDP(Protection[LabelDPConfig]):
         codes, draws = y, ""
         if context.label_memory is not None:
             of = Drawn(context.label_column, eps, classes, self.settings.stages)
-            self._recalled = context.label_memory.recall(y, ids, of, self.settings.changed_labels)
+            names = context.task.classes if context.task is not None else ()
+            self._recalled = context.label_memory.recall(y, ids, of, self.settings.changed_labels, names)
             codes, draws = self._recalled.codes, self._recalled.draws
         if self.settings.stages > 1:
             self._stages = self._in_stages(codes, ids, draws)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +21,7 @@ from cutlayer.durable import locked, make_folder, replace_whole, write_whole
 from cutlayer.errors import CheckpointError, DataError, RunFolderError
 from cutlayer.kernels.noise import derive
 from cutlayer.kernels.row_tensors import copied
-from cutlayer.protections.label_record import LabelRecord, damaged
+from cutlayer.protections.label_record import LabelRecord, damaged, renamed
 from cutlayer.protections.label_words import Words, bytes_of, changed_rows, find, first_words, sorted_pairs, unknown
 from cutlayer.row_arrays import chunks_of, computed, joined_rows
 from cutlayer.tensor_file import stream_tensors
@@ -113,7 +113,9 @@ class LabelMemory:
         self.folder, self.simulated = folder, simulated
         self._record, self._secret = LabelRecord(record), secret
 
-    def recall(self, codes: Tensor, digests: Tensor, drawn: Drawn, choice: Choice) -> Recalled:
+    def recall(
+        self, codes: Tensor, digests: Tensor, drawn: Drawn, choice: Choice, classes: Sequence[str] = ()
+    ) -> Recalled:
         """Compare labels with those of earlier draws, and remember them; all is on disk when this returns.
 
         With `redraw` every new training begins a generation, whether a label changed or not: new draws then reveal
@@ -124,9 +126,11 @@ class LabelMemory:
             digests: digests of the row ids, uint8 (n, 16), distinct.
             drawn: the inputs of the draws apart from the row.
             choice: the action if labels changed.
+            classes: names of the classes, in the order of their codes; without them they are not compared.
 
         Raises:
-            DataError: labels changed and `choice` is `refuse`, or the run began before they did.
+            DataError: labels changed and `choice` is `refuse`, or the run began before they did; or labels changed and
+                the classes have other names than when they were drawn, so that a code may mean another class.
             CheckpointError: the memory is damaged or missing.
             RunFolderError: another process has used it for a minute.
         """
@@ -138,7 +142,8 @@ class LabelMemory:
             path = self.folder / f"{which}-{generation}.safetensors"
             if begun is not None and not path.exists():
                 raise CheckpointError.expected(f"the label memory {path}", "none", "restore it from a backup")
-            known_ids, known_labels, memory = self._read(path)
+            known_ids, known_labels, memory, named = self._read(path)
+            tag = self._classes_tag(classes, drawn) if classes else named
             if begun is not None and name != memory:
                 wanted = f"the label memory {path} that the run was begun with"
                 raise CheckpointError.expected(wanted, "another one", "restore it from a backup, or start a new run")
@@ -146,12 +151,15 @@ class LabelMemory:
             where = find(known_ids, ids)
             changed = changed_rows(where, known_labels, labels)
             old, count = codes, int(np.count_nonzero(changed))
+            if count and named and named != tag:
+                raise renamed(drawn.column, classes)
             if count:
                 self._check(count, len(codes), choice, drawn, begun is not None)
                 old = self._old_codes(codes, digests, drawn, changed, where, known_labels)
-            if any((where[start:end] < 0).any() for start, end in chunks_of(len(where))):
+            if named != tag or any((where[start:end] < 0).any() for start, end in chunks_of(len(where))):
                 fresh = [unknown(words, where) for words in (ids, labels)]
-                self._write(path, joined_rows([known_ids, fresh[0]]), joined_rows([known_labels, fresh[1]]), memory)
+                both = joined_rows([known_ids, fresh[0]]), joined_rows([known_labels, fresh[1]])
+                self._write(path, *both, memory, tag)
             # After the memory: a record without its memory would refuse the resume of a run that died in between.
             if begun is None:
                 self._record.note_draws(which, generation, memory)
@@ -299,10 +307,13 @@ class LabelMemory:
         latest = self._latest(which)
         return 0 if latest is None else latest + (choice == "redraw")
 
-    def _read(self, path: Path) -> tuple[Words, Words, str]:
-        """Ids, sorted, their labels, and the name of the memory; a new name where there is none."""
+    def _read(self, path: Path) -> tuple[Words, Words, str, str]:
+        """Ids, sorted, their labels, the name of the memory, and the digest of the classes, empty where it has none.
+
+        Where there is no memory, there are no ids, and the name is a new one.
+        """
         if not path.exists():
-            return np.zeros(0, np.uint64), np.zeros(0, np.uint64), secrets.token_hex(8)
+            return np.zeros(0, np.uint64), np.zeros(0, np.uint64), secrets.token_hex(8), ""
         try:
             with safe_open(path, framework="pt") as file:  # which maps the file: NumPy's tensors would be copies
                 header = file.metadata()
@@ -312,13 +323,17 @@ class LabelMemory:
             raise damaged(path) from None
         if checked != self._tag(ids, labels, memory):
             raise damaged(path)
-        return ids, labels, memory
+        return ids, labels, memory, str(header.get("classes", ""))
 
-    def _write(self, path: Path, ids: Words, labels: Words, memory: str) -> None:
+    def _write(self, path: Path, ids: Words, labels: Words, memory: str, classes: str) -> None:
         ids, labels = sorted_pairs(ids, labels)
-        header = {"check": self._tag(ids, labels, memory), "memory": memory}
+        header = {"check": self._tag(ids, labels, memory), "memory": memory, "classes": classes}
         tensors = {"ids": torch.from_numpy(ids), "labels": torch.from_numpy(labels)}
         replace_whole(path, lambda partial: stream_tensors(partial, tensors, header))
+
+    def _classes_tag(self, classes: Sequence[str], drawn: Drawn) -> str:
+        """Keyed digest of the names of the classes, in the order of their codes."""
+        return derive(self._secret, b"label memory classes", *drawn.purpose, repr([*classes]).encode(), size=16).hex()
 
     def _tag(self, ids: Words, labels: Words, memory: str) -> str:
         parts = memory.encode(), bytes_of(ids), bytes_of(labels)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from cutlayer.durable import make_folder, write_whole
-from cutlayer.errors import CheckpointError
+from cutlayer.errors import CheckpointError, DataError
 
 
 class LabelRecord:
@@ -70,4 +71,14 @@ def damaged(path: Path) -> CheckpointError:
     return CheckpointError(
         f"{path} is damaged or of another secret; restore it from a backup together with the secret: without it, a "
         "label that changed would be revealed"
+    )
+
+
+def renamed(column: str, classes: Sequence[str]) -> DataError:
+    """The error for changed labels of classes with other names than when they were drawn: codes may mean other ones."""
+    return DataError.expected(
+        f"the classes of label {column!r} by the names that they were drawn under",
+        ", ".join(map(repr, classes)),
+        "labels are coded by the order of these names, so that kept draws would be of other classes: rename them back, "
+        "or write 'changed_labels: redraw' of label_dp at the label's owner, and the eps of both trainings add up",
     )

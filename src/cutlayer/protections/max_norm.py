@@ -117,8 +117,13 @@ class MaxNorm(Protection[MaxNormConfig]):
         return max_norm(g, norms, normal, isotropic)
 
     def notes(self, epochs: int) -> Sequence[str]:
-        """The weaknesses of the other forms."""
+        """The weakness of each form over several epochs, and of the forms that follow a batch."""
         notes = list[str]()
+        if self.settings.form == "past" and epochs > 1:
+            notes.append(
+                "the sign of a row changes between epochs where its gradient is long: do not rely on form: past where "
+                "one class is rare (sign_changes reads 0.93 with 2 % of positives)"
+            )
         if self.settings.form == "paper" and epochs > 1:
             notes.append(
                 f"form: paper draws {epochs:,} times for a row, and the mean of its gradients reveals its label"

@@ -23,7 +23,7 @@ class NoisyGradientConfig(FrozenModel):
         distribution: `laplace` or `gaussian`.
     """
 
-    scale: float = Field(gt=0, strict=True, description="the published grids go from 0.0001 to 0.1")
+    scale: float = Field(gt=0, le=1e6, strict=True, description="the published grids go from 0.0001 to 0.1")
     distribution: Literal["laplace", "gaussian"] = "laplace"
 
 

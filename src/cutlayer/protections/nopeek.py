@@ -36,7 +36,8 @@ class NoPeek(Protection[NoPeekConfig]):
     Reference: Vepakomma et al. 2020, NoPeek: information leakage reduction to share activations in distributed deep
     learning (arXiv 2008.09161), section 3.
 
-    Guarantee: none, empirical. It is a penalty, paid against the task, on a dependence estimated from each batch.
+    Guarantee: none, empirical. It is a penalty, paid against the task, on a dependence estimated from each batch. The
+    embeddings of the first steps, which it has hardly changed, are sent as well.
     """
 
     name = "nopeek"

@@ -58,9 +58,11 @@ def _job(path: Path) -> str:
 
 def _history(folder: RunFolder, label: str) -> Iterator[EpochResult]:
     fields = ("loss", "seconds", "rows_per_second", "metrics", "leak")
-    own = folder.of_run(label)
-    for line in own.history():
+    run_folder = folder.of_run(label)
+    for line in run_folder.history():
         try:
             yield EpochResult(run=label, epoch=line["epoch"] + 1, **{key: line[key] for key in fields})
         except (KeyError, ValueError) as damage:
-            raise RunFolderError(f"{own.path / 'history.jsonl'} is damaged ({damage}); run the job again") from None
+            raise RunFolderError(
+                f"{run_folder.path / 'history.jsonl'} is damaged ({damage}); run the job again"
+            ) from None

@@ -33,7 +33,7 @@ class Series:
 
     Attributes:
         name: Name of the run.
-        style: Its index in the legend; 0 is this run.
+        style: Index of the run in the legend; 0 is this run.
         points: Positions and values; a value of `None` is a gap.
     """
 

@@ -26,8 +26,8 @@ def columns_of(job: Job, folder: RunFolder, parties: Sequence[PartyInfo]) -> Ite
 
     Args:
         job: Job of the run.
-        folder: Its folder.
-        parties: Its parties.
+        folder: Folder of the run.
+        parties: Parties of the run.
     """
     for party in parties:
         encoder, section = folder.data(party.name) / "encoder.json", job.parties[party.name]

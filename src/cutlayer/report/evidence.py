@@ -30,29 +30,29 @@ _COMPARED = {
 
 def evidence_of(report: Report) -> tuple[Evidence, ...]:
     """All attacks on this run; of each threat to each party the strongest is marked and comes first."""
-    attacks = [*_labels(report), *_features(report), *_completions(report)]
+    results = [*_labels(report), *_features(report), *_completions(report)]
     marked: list[Evidence] = []
-    for group in dict.fromkeys((each.threat, each.owner, each.attacker) for each in attacks):
-        own = [each for each in attacks if (each.threat, each.owner, each.attacker) == group]
-        own = [each.model_copy(update={"attack_does": _purpose(each)}) for each in own]
-        first = max(own, key=_beyond)
+    for group in dict.fromkeys((result.threat, result.owner, result.attacker) for result in results):
+        group_results = [result for result in results if (result.threat, result.owner, result.attacker) == group]
+        group_results = [result.model_copy(update={"attack_does": _purpose(result)}) for result in group_results]
+        first = max(group_results, key=_excess)
         marked.append(first.model_copy(update={"strongest": True}))
-        marked += sorted((each for each in own if each is not first), key=_beyond, reverse=True)
+        marked += sorted((result for result in group_results if result is not first), key=_excess, reverse=True)
     return tuple(marked)
 
 
-def _beyond(each: Evidence) -> float:
+def _excess(result: Evidence) -> float:
     """What counts: a leak by itself, another metric beyond its control."""
-    value = -1.0 if each.value is None else each.value
-    return value if each.metric == "leak" else value - (each.control or 0.0)
+    value = -1.0 if result.value is None else result.value
+    return value if result.metric == "leak" else value - (result.control or 0.0)
 
 
-def _purpose(each: Evidence) -> str:
+def _purpose(result: Evidence) -> str:
     """What the attack does; where rows were released once, no mean over epochs is of several releases."""
-    if each.attack not in REGISTRY:
+    if result.attack not in REGISTRY:
         return ""
-    purpose = REGISTRY[each.attack].purpose()
-    once = "epochs" in purpose and each.subject.endswith(ONLY)
+    purpose = REGISTRY[result.attack].purpose()
+    once = "epochs" in purpose and result.subject.endswith(ONLY)
     return f"{purpose} Here each row has one release, which every epoch uses." if once else purpose
 
 
@@ -131,8 +131,8 @@ def _threat(result: FeatureResult) -> Threat:
 def _completions(report: Report) -> Iterator[Evidence]:
     active = _active(report)
     for result in report.completions:
-        own, scratch = best(result.variants), best(result.scratch)
-        if result.run != RunKind.THIS_RUN or own is None:
+        completed, scratch = best(result.variants), best(result.scratch)
+        if result.run != RunKind.THIS_RUN or completed is None:
             continue
         yield Evidence(
             threat="model completion",
@@ -142,9 +142,9 @@ def _completions(report: Report) -> Iterator[Evidence]:
             attack=result.attack,
             knowledge=result.knowledge,
             metric=report.utility.metric,
-            value=own.value,
-            low=own.low,
-            high=own.high,
+            value=completed.value,
+            low=completed.low,
+            high=completed.high,
             control=scratch.value if scratch else None,
             control_is="the same training from an untrained model",
             naive=None,
@@ -160,96 +160,100 @@ def learns_of(evidence: Iterable[Evidence], task: str, label_free: Collection[st
         task: Kind of the labels.
         label_free: Parties that are sent no message which depends on a label.
     """
-    counting = [each for each in evidence if each.strongest and each.value is not None]
+    counting = [result for result in evidence if result.strongest and result.value is not None]
     return tuple(
-        _label_sentence(each, task, is_label_free={*(each.together or (each.attacker,))} <= {*label_free})
-        if each.threat == "label inference"
-        else _SENTENCES[each.threat](each)
-        for each in counting
+        _label_sentence(result, task, is_label_free={*(result.together or (result.attacker,))} <= {*label_free})
+        if result.threat == "label inference"
+        else _SENTENCES[result.threat](result)
+        for result in counting
     )
 
 
-def _label_sentence(each: Evidence, task: str, *, is_label_free: bool) -> str:
-    """What an attacker reads of labels, beside what it would know without any message."""
-    leak = each.value or 0.5
+def _label_sentence(result: Evidence, task: str, *, is_label_free: bool) -> str:
+    """What an attacker infers about labels, and what it would know without any message."""
+    leak = result.value or 0.5
     what, over = _COMPARED[task]
     accuracy = f"tells {what} in {share(leak, 1)} of the cases{over}"
-    given = f" with {each.given}" if each.given else ""
-    many = bool(each.together)
-    its = "their" if many else "its"
-    if each.naive is not None and (is_label_free or leak - each.naive <= SMALL):
+    given = f" with {result.given}" if result.given else ""
+    several = bool(result.together)
+    its = "their" if several else "its"
+    if result.naive is not None and (is_label_free or leak - result.naive <= SMALL):
         return (
-            f"{each.attacker} {_no_more(each, leak - each.naive, is_label_free=is_label_free)}: an attack{given} "
-            f"{accuracy}, {its} own columns alone in {share(each.naive, 1)}; a guess is right in 50\u00a0%."
+            f"{result.attacker} {_no_more(result, leak - result.naive, is_label_free=is_label_free)}: an attack{given} "
+            f"{accuracy}, {its} own columns alone in {share(result.naive, 1)}; a guess is right in 50\u00a0%."
         )
     if is_label_free:
         return (
-            f"{each.attacker} {_nothing(each)}: an attack{given} {accuracy}, by what {each.attacker} "
-            f"{'compute' if many else 'computes'} from {its} own columns alone; a guess is right in 50\u00a0%."
+            f"{result.attacker} {_nothing(result)}: an attack{given} {accuracy}, by what {result.attacker} "
+            f"{'compute' if several else 'computes'} from {its} own columns alone; a guess is right in 50\u00a0%."
         )
-    known = "" if each.naive is None else f", {its} own columns alone in {share(each.naive, 1)}"
-    what = "the attack" if many else "it"
-    return f"{_attacker(each)} {reading(leak, each.owner)}: {what} {accuracy}{known}; a guess is right in 50\u00a0%."
+    known = "" if result.naive is None else f", {its} own columns alone in {share(result.naive, 1)}"
+    what = "the attack" if several else "it"
+    return (
+        f"{_attacker(result)} {reading(leak, result.owner)}: {what} {accuracy}{known}; a guess is right in 50\u00a0%."
+    )
 
 
-def _no_more(each: Evidence, excess: float, *, is_label_free: bool) -> str:
+def _no_more(result: Evidence, excess: float, *, is_label_free: bool) -> str:
     """That messages add nothing: proved where none depends on a label, else as far as the attacks that were run."""
     if is_label_free:
-        return _nothing(each)
+        return _nothing(result)
     words = "no" if excess <= 0 else "hardly"
-    was, its = ("were", "their") if each.together else ("was", "its")
-    return f"{was} found to learn {words} more about the labels of {each.owner} than {its} own columns reveal"
+    was, its = ("were", "their") if result.together else ("was", "its")
+    return f"{was} found to learn {words} more about the labels of {result.owner} than {its} own columns reveal"
 
 
-def _nothing(each: Evidence) -> str:
-    return f"learn{'' if each.together else 's'} nothing about the labels of {each.owner} from the messages"
+def _nothing(result: Evidence) -> str:
+    return f"learn{'' if result.together else 's'} nothing about the labels of {result.owner} from the messages"
 
 
 def _own_columns(leak: LeakResult) -> str:
-    own = f"the own columns of {leak.attacker}" if leak.together else f"{leak.party}'s own columns"
-    return f"what {own} reveal, without a message"
+    columns = f"the own columns of {leak.attacker}" if leak.together else f"{leak.party}'s own columns"
+    return f"what {columns} reveal, without a message"
 
 
-def _attacker(each: Evidence) -> str:
+def _attacker(result: Evidence) -> str:
     """Who attacks, and what it must know of single rows."""
-    return f"{each.attacker}, with {each.given}," if each.given else each.attacker
+    return f"{result.attacker}, with {result.given}," if result.given else result.attacker
 
 
-def _rebuilt_sentence(each: Evidence) -> str:
-    able = f"can rebuild {rebuilding(each.value or 0.0)} of the columns of {each.owner} from its embeddings"
-    return f"{_attacker(each)} {able}{'' if _gains(each) else ', no more than without them'}: {_reached(each)}."
+def _rebuilt_sentence(result: Evidence) -> str:
+    able = f"can rebuild {rebuilding(result.value or 0.0)} of the columns of {result.owner} from its embeddings"
+    return f"{_attacker(result)} {able}{'' if _gains(result) else ', no more than without them'}: {_details(result)}."
 
 
-def _inferred_sentence(each: Evidence) -> str:
-    able = "can infer" if _gains(each) else "was not found to infer"
-    columns = f"a column of {each.owner} from its embeddings better than without them"
-    return f"{_attacker(each)} {able} {columns}: {_reached(each)}."
+def _inferred_sentence(result: Evidence) -> str:
+    able = "can infer" if _gains(result) else "was not found to infer"
+    columns = f"a column of {result.owner} from its embeddings better than without them"
+    return f"{_attacker(result)} {able} {columns}: {_details(result)}."
 
 
-def _gains(each: Evidence) -> bool:
+def _gains(result: Evidence) -> bool:
     """Whether the whole interval is above the control and the naive baseline."""
-    return each.low is not None and each.low > max(each.control or 0.0, -1.0 if each.naive is None else each.naive)
-
-
-def _reached(each: Evidence) -> str:
-    naive = "not measured here" if each.naive is None else metric(each.naive)
-    return (
-        f"{name_of(each.metric)} {metric(each.value)} ({each.attack}, {each.subject}); "
-        f"a constant answer gives {metric(each.control)}, other parties' columns {naive}"
+    return result.low is not None and result.low > max(
+        result.control or 0.0, -1.0 if result.naive is None else result.naive
     )
 
 
-def _member_sentence(each: Evidence) -> str:
+def _details(result: Evidence) -> str:
+    naive = "not measured here" if result.naive is None else metric(result.naive)
     return (
-        f"{_attacker(each)} can identify which rows of {each.owner} were trained on with AUC {metric(each.value)} "
-        f"({each.attack}); a guess is 0.500."
+        f"{name_of(result.metric)} {metric(result.value)} ({result.attack}, {result.subject}); "
+        f"a constant answer gives {metric(result.control)}, other parties' columns {naive}"
     )
 
 
-def _completion_sentence(each: Evidence) -> str:
+def _member_sentence(result: Evidence) -> str:
     return (
-        f"After leaving, {each.attacker} can predict alone with {name_of(each.metric)} {metric(each.value)} "
-        f"({each.subject}); an untrained model on the same labels reaches {metric(each.control)}."
+        f"{_attacker(result)} can identify which rows of {result.owner} were trained on "
+        f"with AUC {metric(result.value)} ({result.attack}); a guess is 0.500."
+    )
+
+
+def _completion_sentence(result: Evidence) -> str:
+    return (
+        f"After leaving, {result.attacker} can predict alone with {name_of(result.metric)} {metric(result.value)} "
+        f"({result.subject}); an untrained model on the same labels reaches {metric(result.control)}."
     )
 
 

@@ -26,8 +26,8 @@ class Glance:
     """One run at a glance.
 
     Attributes:
-        name: Its label.
-        note: Its protections, or what it is.
+        name: Label of the run.
+        note: Protections of the run, or what kind of run it is.
         utility: Headline metric on the reported rows.
         leak: Worst leak of the labels; `None` where no message was attacked.
         features: Largest R² of a reconstruction of columns; `None` where none was tried.
@@ -69,8 +69,8 @@ def glance(report: Report) -> Section | None:
 
 
 def _table(report: Report, runs: tuple[Glance, ...]) -> Table:
-    tried = any(run.features is not None for run in runs)
-    columns = [(number("Columns rebuilt (R\u00b2)"), _features)] if tried else []
+    has_features = any(run.features is not None for run in runs)
+    columns = [(number("Columns rebuilt (R\u00b2)"), _features)] if has_features else []
     return table(
         "Label leak: the strongest attack on messages, 0.5 is chance, 1 every label; below it what the party's own "
         "columns reveal without any message. Columns rebuilt: 0 is none, 1 all",
@@ -79,7 +79,7 @@ def _table(report: Report, runs: tuple[Glance, ...]) -> Table:
         (Column(f"test {name_of(report.utility.metric)}", "number"), lambda run: metric(run.utility)),
         (number("Label leak"), lambda run: _leak(run)),
         *columns,
-        own=lambda run: run.name == RunKind.THIS_RUN,
+        highlight=lambda run: run.name == RunKind.THIS_RUN,
         layout="stack",
     )
 
@@ -106,9 +106,9 @@ def _panels(report: Report, runs: tuple[Glance, ...]) -> Panels:
     scale = Scale(*leak_domain(run.leak for run in runs), *charts.SCATTER)
     x = Axis(scale, "leak of the strongest attack", reference=max(columns, default=0.5))
     panels = [Panel("Labels", about, _drawn(name, [(run, run.leak) for run in attacked], x))]
-    tried = [run.features for run in attacked if run.features is not None]
-    if tried:
-        x = Axis(Scale(*padded([0.0, 1.0, *tried], 0.04), *charts.SCATTER), "R\u00b2 of the columns rebuilt")
+    rebuilt = [run.features for run in attacked if run.features is not None]
+    if rebuilt:
+        x = Axis(Scale(*padded([0.0, 1.0, *rebuilt], 0.04), *charts.SCATTER), "R\u00b2 of the columns rebuilt")
         panels.append(Panel("Features", "0 is nothing", _drawn(name, [(run, run.features) for run in attacked], x)))
     legend = [LegendEntry(run.name, run.note, charts.swatch(style)) for style, run in enumerate(attacked)]
     return Panels((("", tuple(panels)),), tuple(legend))

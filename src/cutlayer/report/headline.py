@@ -19,7 +19,9 @@ def headline(report: Report) -> str:
     matrix = matrix_of(report)
     worst, before = matrix.worst(RunKind.THIS_RUN), matrix.worst(RunKind.UNDEFENDED)
     if worst is None:
-        return "No attack was run, so this report says nothing about what leaks"
+        if not report.features:
+            return "No attack was run, so this report says nothing about what leaks"
+        return f"No attack on labels was run, so this report says nothing about what leaks of them{_features(report)}"
     now = _now(report, matrix, worst)
     sentence = f"the partners {now}"
     if before is not None:
@@ -55,21 +57,21 @@ def _read(matrix: Matrix, worst: LeakResult) -> str:
 def _price(report: Report) -> str:
     """What the model predicts, against the undefended one."""
     values = {model.name: model.metrics.get(report.utility.metric) for model in report.utility.rows}
-    own, undefended = values.get(RunKind.THIS_RUN), values.get(RunKind.UNDEFENDED)
-    if own is None:
+    value, undefended = values.get(RunKind.THIS_RUN), values.get(RunKind.UNDEFENDED)
+    if value is None:
         return ""
     name = name_of(report.utility.metric)
     if undefended is None:
-        return f", at a test {name} of {metric(own)}"
-    lost = (undefended - own) * (1 if report.utility.higher_is_better else -1)
+        return f", at a test {name} of {metric(value)}"
+    lost = (undefended - value) * (1 if report.utility.higher_is_better else -1)
     words = "predicts as well" if lost <= SMALL else "predicts worse"
-    return f", and the model {words} (test {name} {metric(own)}, undefended {metric(undefended)})"
+    return f", and the model {words} (test {name} {metric(value)}, undefended {metric(undefended)})"
 
 
 def rebuilt(report: Report, run: str) -> FeatureResult | None:
     """The reconstruction of a run with the largest R²; of equal ones that of the last release, not of their mean."""
-    own = [result for result in report.features if result.run == run and result.metric == "r2"]
-    defined = [result for result in own if result.value is not None]
+    reconstructions = [result for result in report.features if result.run == run and result.metric == "r2"]
+    defined = [result for result in reconstructions if result.value is not None]
     return max(defined, key=lambda result: result.value or 0.0, default=None)
 
 

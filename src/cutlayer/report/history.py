@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from cutlayer.report import charts
 from cutlayer.report.charts import Series
-from cutlayer.report.matrix import Target, matrix_of, runs_of
+from cutlayer.report.matrix import LeakTarget, matrix_of, runs_of
 from cutlayer.report.section import LegendEntry
 from cutlayer.results.report import Report
 from cutlayer.results.run import EpochResult, RunKind
@@ -18,15 +18,15 @@ EPOCHS = 100
 
 def shown_epochs(report: Report) -> tuple[EpochResult, ...]:
     """About `EPOCHS` epochs of each run: evenly spaced, with the first, last, best and worst among them."""
-    wanted = {(leak.run, leak.epoch) for leak in report.leaks} | {(RunKind.THIS_RUN, report.run.kept_epoch)}
+    wanted = {(leak.run, leak.epoch) for leak in report.leaks} | {(RunKind.THIS_RUN, report.run.selected_epoch)}
     selected: list[EpochResult] = []
     for run in runs_of(report):
-        own = sorted((epoch for epoch in report.history if epoch.run == run), key=lambda epoch: epoch.epoch)
-        stride = max(1, -(-len(own) // EPOCHS))
-        last = len(own) - 1
+        epochs = sorted((epoch for epoch in report.history if epoch.run == run), key=lambda epoch: epoch.epoch)
+        stride = max(1, -(-len(epochs) // EPOCHS))
+        last = len(epochs) - 1
         selected += [
             epoch
-            for index, epoch in enumerate(own)
+            for index, epoch in enumerate(epochs)
             if index % stride == 0 or index == last or (run, epoch.epoch) in wanted
         ]
     return tuple(selected)
@@ -52,14 +52,14 @@ def legend(report: Report, drawn: Iterable[str]) -> tuple[LegendEntry, ...]:
     return tuple(entry for run, entry in entries if run in names)
 
 
-def targets_of(report: Report) -> tuple[Target, ...]:
+def targets_of(report: Report) -> tuple[LeakTarget, ...]:
     """The targets of the matrix, then those that only the history has."""
     targets = dict.fromkeys(matrix_of(report).targets)
     # A key of another form names no target; its values are in the document alone.
     keys = {key for epoch in report.history for key in epoch.leak if key.count("/") >= 2}
     for key in sorted(keys - {target.key for target in targets}):
         party, message, attack = key.rsplit("/", 2)
-        targets[Target(party, message, attack)] = None
+        targets[LeakTarget(party, message, attack)] = None
     return tuple(targets)
 
 

@@ -93,7 +93,7 @@ def environment(package: str) -> Environment:
     Args:
         package: Package with a folder `templates`.
     """
-    made = Environment(
+    environment = Environment(
         loader=ChoiceLoader([PackageLoader(package), PackageLoader("cutlayer.report")]),
         autoescape=True,
         undefined=StrictUndefined,
@@ -102,12 +102,12 @@ def environment(package: str) -> Environment:
         lstrip_blocks=True,
     )
     for name in ("auc", "metric", "times", "count", "seconds", "date"):
-        made.filters[name] = getattr(rounding, name)
-    made.filters["name_of"] = name_of
-    made.filters["marked"] = marked
-    made.filters["css"] = _CLASSES.__getitem__
-    made.filters["kind"] = lambda value: type(value).__name__
-    return made
+        environment.filters[name] = getattr(rounding, name)
+    environment.filters["name_of"] = name_of
+    environment.filters["marked"] = marked
+    environment.filters["css"] = _CLASSES.__getitem__
+    environment.filters["kind"] = lambda value: type(value).__name__
+    return environment
 
 
 def marked(text: str) -> Markup:

@@ -13,7 +13,7 @@ STEPS = (0.05, 0.1, 0.2, 0.3, 0.4)
 
 
 @dataclass(frozen=True, order=True)
-class Target:
+class LeakTarget:
     """A target and an attack.
 
     Attributes:
@@ -51,25 +51,25 @@ class Matrix:
     """
 
     runs: Mapping[str, str]
-    targets: tuple[Target, ...]
-    cells: Mapping[tuple[str, Target], LeakResult]
+    targets: tuple[LeakTarget, ...]
+    cells: Mapping[tuple[str, LeakTarget], LeakResult]
     baselines: Mapping[str, Baseline]
 
-    def cell(self, run: str, target: Target) -> LeakResult | None:
+    def cell(self, run: str, target: LeakTarget) -> LeakResult | None:
         """The leak of one run at one target."""
         return self.cells.get((run, target))
 
     def worst(self, run: str, party: str = "", message: str = "") -> LeakResult | None:
         """`worst_of` the cells of a run; of one party's messages of one kind where these are given."""
         wanted = {run, party or None, message or None}
-        own = [leak for leak in self.cells.values() if wanted - {None} <= {leak.run, leak.party, leak.message}]
-        return worst_of(own)
+        leaks = [leak for leak in self.cells.values() if wanted - {None} <= {leak.run, leak.party, leak.message}]
+        return worst_of(leaks)
 
     @property
     def excesses(self) -> list[float]:
         """Each leak of this run minus what the columns of its attacker reveal, where that was measured."""
-        own = [leak for leak in self.cells.values() if leak.run == RunKind.THIS_RUN]
-        known = [(leak.leak, self.own_columns(leak)) for leak in own]
+        leaks = [leak for leak in self.cells.values() if leak.run == RunKind.THIS_RUN]
+        known = [(leak.leak, self.own_columns(leak)) for leak in leaks]
         return [leak - columns for leak, columns in known if columns is not None]
 
     def own_columns(self, leak: LeakResult) -> float | None:
@@ -87,7 +87,7 @@ def matrix_of(report: Report) -> Matrix:
     parties = [party.name for party in report.parties]
     attacks = list(dict.fromkeys(leak.attack for leak in report.leaks))
 
-    def order(target: Target) -> tuple[int, bool, int]:
+    def order(target: LeakTarget) -> tuple[int, bool, int]:
         known = target.party in parties
         index = parties.index(target.party) if known else len(parties)
         return index, target.message != "gradient", attacks.index(target.attack)
@@ -99,9 +99,9 @@ def matrix_of(report: Report) -> Matrix:
     return Matrix(runs, tuple(targets), cells, {baseline.party: baseline for baseline in report.baselines})
 
 
-def target_of(leak: LeakResult) -> Target:
+def target_of(leak: LeakResult) -> LeakTarget:
     """The target of a leak."""
-    return Target(leak.party, leak.message, leak.attack, leak.together)
+    return LeakTarget(leak.party, leak.message, leak.attack, leak.together)
 
 
 def runs_of(report: Report) -> tuple[str, ...]:

@@ -23,7 +23,7 @@ from cutlayer.results.leaks import LeakResult
 from cutlayer.results.metric_names import name_of
 from cutlayer.results.run import RunKind
 from cutlayer.results.summary import Summary
-from cutlayer.serving.export import CARD, ENCODER, WEIGHTS, Architecture, Exported
+from cutlayer.serving.export import CARD, ENCODER, WEIGHTS, Architecture, ExportResult
 from cutlayer.serving.models import PartyModel
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import noise_key_path
@@ -31,7 +31,9 @@ from cutlayer.training.model_record import TrainedTask
 from cutlayer.version import __version__
 
 
-def model_card(job: Job, folder: RunFolder, model: PartyModel, architecture: Architecture, exported: Exported) -> str:
+def model_card(
+    job: Job, folder: RunFolder, model: PartyModel, architecture: Architecture, exported: ExportResult
+) -> str:
     """The card of an exported part.
 
     Args:
@@ -94,7 +96,7 @@ def _outputs(task: TrainedTask) -> str:
     return f"{reading}. The positive class is {negative}, of probability 1 / (1 + exp(z)), as in `cutlayer predict`."
 
 
-def _files(exported: Exported) -> Iterator[str]:
+def _files(exported: ExportResult) -> Iterator[str]:
     yield from (f"- `{name}`" for name in exported.files)
     yield from (f"- `{name}` was left out: {escaped(why)}" for name, why in exported.left_out.items())
 
@@ -173,13 +175,13 @@ def _ledger(folder: RunFolder, party: str, summary: Summary | None) -> Iterator[
         entries: Any = folder.read_json("ledger.json")["entries"]
     except (RunFolderError, KeyError, TypeError):
         return
-    own = [entry for entry in entries if entry.get("party") == party]
-    if not own:
+    party_entries = [entry for entry in entries if entry.get("party") == party]
+    if not party_entries:
         yield f"{escaped(party)} had no protection: nothing bounds what its messages reveal."
-    yield from (f"- {escaped(str(entry['protection']))}: {escaped(str(entry['statement']))}" for entry in own)
+    yield from (f"- {escaped(str(entry['protection']))}: {escaped(str(entry['statement']))}" for entry in party_entries)
     # The folder of a passive party has no summary; a key of the run's own is in it.
     supplied = not noise_key_path(folder.path, party).exists() if summary is None else summary.run.reproducible_noise
-    if own and supplied:
+    if party_entries and supplied:
         yield f"- {REPRODUCIBLE}"
 
 
@@ -188,14 +190,12 @@ def _alone(summary: Summary | None, audit: Audit | PassiveAudit | None, party: s
         yield "It gives embeddings. It predicts nothing without the top model, or labels to train a head with:"
         yield ""
         completions = audit.completions if isinstance(audit, Audit) else ()
-        own = [result for result in completions if (result.party, result.run) == (party, RunKind.THIS_RUN)]
-        for result in own:
-            ours, scratch = best(result.variants), best(result.scratch)
-            reached = (
-                f"{metric(ours.value if ours else None)}, from scratch {metric(scratch.value if scratch else None)}"
-            )
-            yield f"- {result.attack} with {result.labels:,} labels reaches {reached}"
-        if not own:
+        party_results = [result for result in completions if (result.party, result.run) == (party, RunKind.THIS_RUN)]
+        for result in party_results:
+            completed, scratch = best(result.variants), best(result.scratch)
+            values = [metric(value.value if value else None) for value in (completed, scratch)]
+            yield f"- {result.attack} with {result.labels:,} labels reaches {values[0]}, from scratch {values[1]}"
+        if not party_results:
             yield "- what it reaches then was not measured (attacks `model_completion`, `active_model_completion`)"
         return
     rows = summary.departures.rows if summary is not None else ()
@@ -216,7 +216,7 @@ def _care(party: str, model: PartyModel, *, active: bool) -> Iterator[str]:
     yield "- No protection acts on what these models compute: embeddings are as private as the columns they come from."
 
 
-def write_card(text: str, exported: Exported) -> None:
+def write_card(text: str, exported: ExportResult) -> None:
     """Write the card next to the other files."""
     path = exported.folder / CARD
     path.touch(mode=0o600)

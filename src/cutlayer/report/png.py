@@ -37,7 +37,7 @@ def png(pixels: bytes, shape: tuple[int, int, int]) -> bytes:
 
 
 def png_uri(pixels: bytes, shape: tuple[int, int, int]) -> str:
-    """The same as a data URI."""
+    """The PNG file of `png` as a data URI."""
     return "data:image/png;base64," + base64.b64encode(png(pixels, shape)).decode()
 
 

@@ -57,10 +57,10 @@ class Column:
 
 @dataclass(frozen=True)
 class Row:
-    """One row of a table; `own` marks this run among its references."""
+    """One row of a table; `highlighted` marks what the table is about, such as this run among its references."""
 
     cells: tuple[Cell, ...]
-    own: bool = False
+    highlighted: bool = False
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class Table:
     def brief(self) -> Table:
         """The table without the columns that are for the page alone."""
         indices = [index for index, column in enumerate(self.columns) if not column.page_only]
-        rows = tuple(Row(tuple(row.cells[index] for index in indices), row.own) for row in self.rows)
+        rows = tuple(Row(tuple(row.cells[index] for index in indices), row.highlighted) for row in self.rows)
         return Table(self.caption, tuple(self.columns[index] for index in indices), rows, self.layout)
 
 
@@ -103,7 +103,7 @@ def table(
     caption: str,
     records: Iterable[Record],
     *columns: tuple[Column | str, Callable[[Record], Cell | str]],
-    own: Callable[[Record], bool] | None = None,
+    highlight: Callable[[Record], bool] | None = None,
     layout: Literal["", "stack", "matrix"] = "",
 ) -> Table:
     """A table with a row for each record.
@@ -112,11 +112,14 @@ def table(
         caption: What it shows.
         records: What the rows are about.
         columns: Each column, or only its name, with the function that reads its cell from a record.
-        own: Whether a record is of this run.
+        highlight: Whether the row of a record is marked, as that of this run.
         layout: See `Table`.
     """
     heads = tuple(Column(column) if isinstance(column, str) else column for column, _ in columns)
-    rows = [Row(tuple(_cell(read(record)) for _, read in columns), bool(own and own(record))) for record in records]
+    rows = [
+        Row(tuple(_cell(read(record)) for _, read in columns), bool(highlight and highlight(record)))
+        for record in records
+    ]
     return Table(caption, heads, tuple(rows), layout)
 
 
@@ -181,7 +184,7 @@ class LegendEntry(NamedTuple):
 
 @dataclass(frozen=True)
 class Panels:
-    """Small charts beside each other, in groups with a title each, and one legend for all."""
+    """Small charts next to each other, in groups with a title each, and one legend for all."""
 
     groups: tuple[tuple[str, Sequence[Panel]], ...]
     legend: tuple[LegendEntry, ...]
@@ -199,7 +202,7 @@ class Picture(NamedTuple):
 
 @dataclass(frozen=True)
 class Pictures:
-    """Images beside their reconstructions."""
+    """Images with their reconstructions."""
 
     title: str
     pictures: tuple[Picture, ...]

@@ -59,7 +59,8 @@ def _departures(report: Report) -> list[str]:
 
 def _proved(report: Report) -> list[str]:
     """The ledger's totals of this run, and those that its alternatives add."""
-    own = [total.statement for total in report.ledger.totals]
-    caveat = [REPRODUCIBLE] * (report.run.reproducible_noise and bool(own))
-    further = [(name, text) for name, texts in report.alternatives.items() for text in texts if text not in own]
-    return [*(f"{RunKind.THIS_RUN}: {text}" for text in own), *(f"{name}: {text}" for name, text in further), *caveat]
+    statements = [total.statement for total in report.ledger.totals]
+    caveat = [REPRODUCIBLE] * (report.run.reproducible_noise and bool(statements))
+    further = [(name, text) for name, texts in report.alternatives.items() for text in texts if text not in statements]
+    named = [*((RunKind.THIS_RUN, text) for text in statements), *further]
+    return [*(f"{name}: {text}" for name, text in named), *caveat]

@@ -64,15 +64,15 @@ def _rendered(block: Block) -> Iterator[RenderableType]:
 def rich_table(table: Table) -> RichTable:
     """A table without the columns that are for the page alone."""
     table = table.brief
-    made = RichTable(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False, collapse_padding=True)
+    rich = RichTable(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False, collapse_padding=True)
     for index, column in enumerate(table.columns):
         if column.kind == "number":
-            made.add_column(Text(plain(column.name)), justify="right", no_wrap=True)
+            rich.add_column(Text(plain(column.name)), justify="right", no_wrap=True)
         else:
-            made.add_column(Text(plain(column.name)), max_width=16 if index else 34, overflow="fold")
+            rich.add_column(Text(plain(column.name)), max_width=16 if index else 34, overflow="fold")
     for row in table.rows:
-        made.add_row(*map(_cell, row.cells), style="bold" if row.own else "")
-    return made
+        rich.add_row(*map(_cell, row.cells), style="bold" if row.highlighted else "")
+    return rich
 
 
 def _cell(cell: Cell) -> Text:

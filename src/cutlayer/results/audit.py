@@ -62,8 +62,8 @@ class RunAudit(FrozenModel):
 
     def excesses(self) -> dict[str, float]:
         """Each leak minus what the attacker's own columns reveal, by label, where these columns are here."""
-        own = {baseline.party: baseline.own_columns for baseline in self.baselines}
-        known = [(leak, own.get(leak.party)) for leak in self.leaks]
+        columns = {baseline.party: baseline.own_columns for baseline in self.baselines}
+        known = [(leak, columns.get(leak.party)) for leak in self.leaks]
         return {leak.label: leak.leak - columns for leak, columns in known if columns is not None}
 
 

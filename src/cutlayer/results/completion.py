@@ -50,8 +50,8 @@ class CompletionResult(FrozenModel):
     @property
     def gains(self) -> bool:
         """Whether the best variant is above the best from-scratch one, and their intervals are apart."""
-        own, scratch = best(self.variants), best(self.scratch)
-        bounds = (own.low, scratch.high) if own and scratch else (None, None)
+        completed, scratch = best(self.variants), best(self.scratch)
+        bounds = (completed.low, scratch.high) if completed and scratch else (None, None)
         return bounds[0] is not None and bounds[1] is not None and bounds[0] > bounds[1]
 
 

@@ -12,7 +12,7 @@ from cutlayer.config import FrozenModel
 from cutlayer.durable import write_whole
 from cutlayer.errors import ConfigError, RunFolderError
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 
 
 class Document(FrozenModel):

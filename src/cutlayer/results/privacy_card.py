@@ -90,8 +90,8 @@ class SubgroupUtility(FrozenModel):
         party: Owner of the column.
         column: Name of the column.
         group: Value of the column.
-        rows: Number of held-out rows; `None` where they are fewer than 20.
-        metrics: Metrics by name; empty where the group has too few rows, or one class only.
+        rows: Number of held-out rows; `None` where they are fewer than 20, or would give away those of such groups.
+        metrics: Metrics by name; empty where the number of rows is not shown, or the rows are of one class only.
     """
 
     party: str
@@ -127,7 +127,7 @@ class PrivacyCard(Document):
         created: Start of the run, ISO 8601.
         cutlayer: Version of this package.
         statement: What partners could learn and what that costs: the sentence at the top of the report.
-        figures: Worst leak and utility, each with that of the undefended run; empty in a card without them.
+        verdict: Worst leak and utility, each with that of the undefended run; empty in a card without them.
         protected: Whether any protection acted in this run, or no message to some party depended on a label.
         learns: Who could learn what, in words.
         columns: The columns that went in, by party.
@@ -147,7 +147,7 @@ class PrivacyCard(Document):
     created: str
     cutlayer: str
     statement: str
-    figures: str = ""
+    verdict: str = ""
     protected: bool
     learns: tuple[str, ...]
     columns: tuple[PartyColumns, ...]

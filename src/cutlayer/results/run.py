@@ -114,8 +114,8 @@ class RunInfo(FrozenModel):
         epochs_run: number of epochs trained.
         epochs_planned: number of epochs in the job.
         stopped_early: whether early stopping ended the run.
-        kept: the reported models: of the `best` or of the `last` epoch.
-        kept_epoch: that epoch, from 1.
+        selected: the reported models: of the `best` or of the `last` epoch.
+        selected_epoch: that epoch, from 1.
         reproducible_noise: whether the noise key was supplied, so that its holder can subtract the noise.
         job_digest: digest of what the parties agreed on.
         folder: path of the run folder.
@@ -136,8 +136,8 @@ class RunInfo(FrozenModel):
     epochs_run: int
     epochs_planned: int
     stopped_early: bool
-    kept: Literal["best", "last"]
-    kept_epoch: int
+    selected: Literal["best", "last"]
+    selected_epoch: int
     reproducible_noise: bool
     job_digest: str
     folder: str

@@ -37,14 +37,14 @@ PART = "new rows"
 
 
 @dataclass(frozen=True)
-class Side:
+class PredictionSide:
     """A party's own side of a prediction.
 
     Attributes:
-        job: Job of its run, with the private part that it was trained with.
-        model: Its part of the model.
-        table: Its new rows.
-        limits: Bounds on the numbers that it sends and accepts.
+        job: Job of the run, with the private part that the party was trained with.
+        model: The party's part of the model.
+        table: The party's new rows.
+        limits: Bounds on the numbers that the party sends and accepts.
         alignment: How the rows are aligned.
     """
 
@@ -55,7 +55,7 @@ class Side:
     alignment: Alignment = field(default_factory=Alignment)
 
     @classmethod
-    def open(cls, job: Job, folder: RunFolder, party: str, table: object, limits: LimitsConfig) -> Side:
+    def open(cls, job: Job, folder: RunFolder, party: str, table: object, limits: LimitsConfig) -> PredictionSide:
         """Load a party's part of a run, and open its table of new rows.
 
         Args:
@@ -94,7 +94,7 @@ class Side:
 
 
 @dataclass(frozen=True)
-class Answered:
+class PredictedRows:
     """What the active party has after a prediction.
 
     Attributes:
@@ -108,12 +108,12 @@ class Answered:
     contributed: tuple[str, ...]
 
 
-def answer(side: Side, serving: Serving, port: Port) -> Generator[Port, Message, int]:
+def answer(side: PredictionSide, serving: Serving, port: Port) -> Generator[Port, Message, int]:
     """The passive side: align, then release every common row once; returns the number of rows.
 
     Args:
         side: The party's own side.
-        serving: Its releases.
+        serving: Releases of the party.
         port: Port to the active party.
 
     Raises:
@@ -142,7 +142,9 @@ def answer(side: Side, serving: Serving, port: Port) -> Generator[Port, Message,
     return store.rows
 
 
-def ask(side: Side, ports: Mapping[str, Port], absent: Sequence[str] = ()) -> Generator[Port, Message, Answered]:
+def ask(
+    side: PredictionSide, ports: Mapping[str, Port], absent: Sequence[str] = ()
+) -> Generator[Port, Message, PredictedRows]:
     """The active side: align, then ask for every common row, and answer with the top model.
 
     Args:
@@ -158,20 +160,20 @@ def ask(side: Side, ports: Mapping[str, Port], absent: Sequence[str] = ()) -> Ge
     yield from agree_order_active(side.job, ports, side.table.digests[aligned.positions])
     yield from _compare_trainings(side, [*ports.values()], 0, widths)
     count = len(aligned.positions)
-    own = None if side.model.bottom is None else embedding_of(side.model.bottom, side.store(aligned.positions))
+    embed = None if side.model.bottom is None else embedding_of(side.model.bottom, side.store(aligned.positions))
     logits = []
     for number, rows in enumerate(evaluation_batches(torch.arange(count), EVALUATION_ROWS)):
         digest = rows_digest(rows)
         for port in ports.values():
             port.send(Kind.REQUEST, step=number, rows=digest, fields={"part": PART, "batch": number})
-        made = {name: torch.zeros(1, width).expand(len(rows), -1) for name, width in widths.items()}
+        embeddings = {name: torch.zeros(1, width).expand(len(rows), -1) for name, width in widths.items()}
         for name, port in ports.items():
             message = yield from receive(port, Kind.EVALUATION, -1, number, digest)
-            made[name] = checked_embedding(message, len(rows), widths[name], side.limits.embedding_norm)
+            embeddings[name] = checked_embedding(message, len(rows), widths[name], side.limits.embedding_norm)
         with torch.no_grad():
-            if own is not None:
-                made[side.name] = own(rows)
-            logits.append(top.answer(made, made.keys() - set(absent)) if absent else top(made))
+            if embed is not None:
+                embeddings[side.name] = embed(rows)
+            logits.append(top.answer(embeddings, embeddings.keys() - set(absent)) if absent else top(embeddings))
     for port in ports.values():
         port.send(Kind.CLOSE, fields={"reason": DONE})
     for port in ports.values():
@@ -179,15 +181,15 @@ def ask(side: Side, ports: Mapping[str, Port], absent: Sequence[str] = ()) -> Ge
     order = np.argsort(aligned.positions)
     ids = side.table.ids(aligned.positions[order]).combine_chunks()
     contributed = tuple(name for name in widths if name not in absent)
-    return Answered(ids, torch.cat(logits)[torch.from_numpy(order)], contributed)
+    return PredictedRows(ids, torch.cat(logits)[torch.from_numpy(order)], contributed)
 
 
-def write_answered(side: Side, answered: Answered, out: Path) -> int:
+def write_answered(side: PredictionSide, answered: PredictedRows, out: Path) -> int:
     """Write the predictions as `predict` does, and return the number of rows.
 
     Args:
         side: The active party's own side.
-        answered: What it has after the prediction.
+        answered: Ids and logits of the predicted rows, and who contributed.
         out: Path of the Parquet or CSV file, by its ending.
     """
     check_scores_path(out)
@@ -199,7 +201,7 @@ def write_answered(side: Side, answered: Answered, out: Path) -> int:
 
 
 def _compare_trainings(
-    side: Side, ports: Sequence[Port], width: int, widths: Mapping[str, int] | None = None
+    side: PredictionSide, ports: Sequence[Port], width: int, widths: Mapping[str, int] | None = None
 ) -> Generator[Port, Message, None]:
     """Compare the training that each party's part is of: parts of different ones give numbers without a meaning.
 
@@ -219,13 +221,13 @@ def _compare_trainings(
             raise ProtocolError.expected(wanted, theirs.fields["width"])
 
 
-def _bottom(side: Side) -> BottomModel:
+def _bottom(side: PredictionSide) -> BottomModel:
     if side.model.bottom is None:
         raise RunFolderError.expected(f"a bottom model of {side.name}", "none")
     return side.model.bottom
 
 
-def _top(side: Side) -> TopModel:
+def _top(side: PredictionSide) -> TopModel:
     if side.model.top is None:
         raise RunFolderError.expected(f"the top model at {side.name}", "none", "it is at the active party")
     return side.model.top

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import warnings
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -94,7 +95,7 @@ class Architecture(Document):
 
 
 @dataclass(frozen=True)
-class Exported:
+class ExportResult:
     """What an export left.
 
     Attributes:
@@ -136,7 +137,7 @@ class ExportedPart:
         return self.architecture.top.task.task
 
 
-def export_part(job: Job, model: PartyModel, out: Path, *, onnx: bool = False) -> Exported:
+def export_part(job: Job, model: PartyModel, out: Path, *, onnx: bool = False) -> ExportResult:
     """Write a party's part of a trained model.
 
     Args:
@@ -157,19 +158,31 @@ def export_part(job: Job, model: PartyModel, out: Path, *, onnx: bool = False) -
     programs = {name: traced(part, _arguments(architecture, name)) for name, part in modules.items()}
     converted = {name: _converted(architecture, name, programs[name]) for name in modules} if onnx else {}
     make_folder(out)
-    weights = {f"{name}.{key}": value for name, part in modules.items() for key, value in part.state_dict().items()}
-    write_tensors(out / WEIGHTS, weights, {"party": architecture.party, "training": architecture.training})
-    if model.encoder is not None:
-        write_whole(out / ENCODER, json.dumps(json.loads(model.encoder.to_json()), indent=1) + "\n")
-    architecture.write(out / ARCHITECTURE)
-    for name, content in converted.items():
-        write_whole(out / f"{name}{ONNX}", content)
-    left_out = {}
-    for name, program in programs.items():
-        why = program if isinstance(program, str) else _write_program(out / f"{name}{PROGRAM}", program)
-        if why:
-            left_out[f"{name}{PROGRAM}"] = why
-    return Exported(out, tuple(sorted(path.name for path in out.iterdir())), left_out)
+    with _emptied_on_failure(out):
+        weights = {f"{name}.{key}": value for name, part in modules.items() for key, value in part.state_dict().items()}
+        write_tensors(out / WEIGHTS, weights, {"party": architecture.party, "training": architecture.training})
+        if model.encoder is not None:
+            write_whole(out / ENCODER, json.dumps(json.loads(model.encoder.to_json()), indent=1) + "\n")
+        architecture.write(out / ARCHITECTURE)
+        for name, content in converted.items():
+            write_whole(out / f"{name}{ONNX}", content)
+        left_out = {}
+        for name, program in programs.items():
+            why = program if isinstance(program, str) else _write_program(out / f"{name}{PROGRAM}", program)
+            if why:
+                left_out[f"{name}{PROGRAM}"] = why
+    return ExportResult(out, tuple(sorted(path.name for path in out.iterdir())), left_out)
+
+
+@contextmanager
+def _emptied_on_failure(folder: Path) -> Iterator[None]:
+    """Remove the files of a folder that was empty if they are not all written, so that the export can be repeated."""
+    try:
+        yield
+    except BaseException:
+        for path in folder.iterdir():
+            path.unlink()
+        raise
 
 
 def load_part(folder: Path) -> ExportedPart:
@@ -241,9 +254,9 @@ def _built_top(stated: TopArchitecture | None, precision: Precision) -> TopModel
 
 def _restore(module: nn.Module, name: str, weights: Mapping[str, Tensor], folder: Path) -> None:
     prefix = f"{name}."
-    own = {key.removeprefix(prefix): value for key, value in weights.items() if key.startswith(prefix)}
+    module_weights = {key.removeprefix(prefix): value for key, value in weights.items() if key.startswith(prefix)}
     try:
-        module.load_state_dict(own)
+        module.load_state_dict(module_weights)
     except RuntimeError as mismatch:
         got = str(mismatch).splitlines()[-1].strip()
         raise RunFolderError.expected(f"weights of the {name} model in {folder}", got, "export it again") from None

@@ -46,12 +46,12 @@ def onnx_bytes(program: torch.export.ExportedProgram, model: str, inputs: Sequen
 
     try:
         with _silent():
-            made = torch.onnx.export(
+            exported = torch.onnx.export(
                 program, dynamo=True, input_names=list(inputs), output_names=[output], verbose=False
             )
-            if made is None:
+            if exported is None:
                 raise RuntimeError("the exporter returned nothing")
-            proto = made.model_proto
+            proto = exported.model_proto
             _strip(proto)
             onnx.checker.check_model(proto, full_check=True)
             return bytes(proto.SerializeToString(deterministic=True))

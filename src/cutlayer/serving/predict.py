@@ -24,7 +24,7 @@ from cutlayer.serving.aligned import MAX_WINDOW, AlignedRows, Window
 from cutlayer.serving.models import Models, embedding_of
 from cutlayer.serving.new_rows import NewRows
 from cutlayer.serving.online.patterns import patterns
-from cutlayer.serving.release import Prediction, servings
+from cutlayer.serving.release import OpenPrediction, servings
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.test_predictions import check_other_file, reported_ids
 
@@ -87,21 +87,23 @@ def predict(job: Job, folder: RunFolder, out: Path, request: Request) -> Predict
     check_other_file(folder, out)
     models = Models.load(job, folder)
     absent = models.absent(request.absent)
-    with _opened(job, folder, models, absent, out.parent, request) as rows:
+    with _open_rows(job, folder, models, absent, out.parent, request) as rows:
         passives = [name for name in rows.features if name in job.passives]
         serving = servings(job, folder, {name: models.widths[name] for name in passives}, request.key)
-        with ExitStack() as held, score_file(out, models.task, rows.ids, [*models.encoders]) as writer:
-            counted = {name: held.enter_context(party.prediction()) for name, party in serving.items()}
-            _write(models, rows, counted, writer)
+        with ExitStack() as stack, score_file(out, models.task, rows.ids, [*models.encoders]) as writer:
+            open_predictions = {name: stack.enter_context(party.prediction()) for name, party in serving.items()}
+            _write(models, rows, open_predictions, writer)
             if not writer.rows:
                 raise AlignmentError.expected("rows that all parties have", "none", "or predict without some of them")
-        made = {name: (party.made, party.plan.serving) for name, party in serving.items() if party.counted}
+        predictions = {
+            name: (party.predictions_made, party.plan.serving) for name, party in serving.items() if party.counted
+        }
         lacking = {name: count for name, count in rows.lacking.items() if count}
-        return Predicted(out, writer.rows, writer.counts, absent, lacking, made)
+        return Predicted(out, writer.rows, writer.counts, absent, lacking, predictions)
 
 
 @dataclass(frozen=True)
-class _Rows:
+class _OpenRows:
     """Aligned rows to predict, ready to be read."""
 
     ids: pa.DataType
@@ -111,9 +113,9 @@ class _Rows:
 
 
 @contextmanager
-def _opened(
+def _open_rows(
     job: Job, folder: RunFolder, models: Models, absent: Sequence[str], scratch: Path, request: Request
-) -> Iterator[_Rows]:
+) -> Iterator[_OpenRows]:
     needed = [name for name in models.encoders if name not in absent]
     if not request.tables:
         yield _test_rows(job, folder, needed)
@@ -122,7 +124,7 @@ def _opened(
     with tempfile.TemporaryDirectory(prefix=".cutlayer-", dir=scratch) as path:
         aligned = AlignedRows(tables, Path(path), partial=request.partial)
         aligned.prepare()
-        yield _Rows(aligned.ids, aligned.features, aligned.lacking, aligned.windows())
+        yield _OpenRows(aligned.ids, aligned.features, aligned.lacking, aligned.windows())
 
 
 def _tables(
@@ -134,23 +136,23 @@ def _tables(
         ConfigError: a table of an unknown or absent party.
         DataError: a party has features, and no table.
     """
-    given = request.tables
-    for name in given:
+    tables = request.tables
+    for name in tables:
         if name not in job.parties:
             raise ConfigError(f"no party is called {name!r}{near_miss(name, [*job.parties])}")
         if name in absent:
             raise ConfigError.expected(f"no table of {name}, which is absent", "one", "leave one of the two out")
-    missing = [name for name in needed if name not in given]
+    missing = [name for name in needed if name not in tables]
     if missing:
         remedy = "" if missing == [job.active] else "or name who is absent"
         raise DataError.expected(f"a table of {', '.join(needed)}", f"none of {', '.join(missing)}", remedy)
     names = sorted(
-        (name for name in given if name in needed or name == job.active), key=lambda name: name != job.active
+        (name for name in tables if name in needed or name == job.active), key=lambda name: name != job.active
     )
-    return {name: NewRows(name, given[name], job.parties[name].id, models.encoders.get(name)) for name in names}
+    return {name: NewRows(name, tables[name], job.parties[name].id, models.encoders.get(name)) for name in names}
 
 
-def _test_rows(job: Job, folder: RunFolder, needed: Sequence[str]) -> _Rows:
+def _test_rows(job: Job, folder: RunFolder, needed: Sequence[str]) -> _OpenRows:
     """The rows that the run is measured on, as they were encoded for it."""
     ids = reported_ids(folder)
     stores = {name: Store.open(folder.data(name)) for name in needed}
@@ -161,29 +163,33 @@ def _test_rows(job: Job, folder: RunFolder, needed: Sequence[str]) -> _Rows:
         first = 0
         for rows in torch.split(chosen, MAX_WINDOW):
             present = {name: np.ones(len(rows), dtype=bool) for name in needed}
-            taken = {name: store.take(rows) for name, store in stores.items()}
-            yield Window(ids.slice(first, len(rows)).combine_chunks(), taken, present)
+            columns = {name: store.take(rows) for name, store in stores.items()}
+            yield Window(ids.slice(first, len(rows)).combine_chunks(), columns, present)
             first += len(rows)
 
-    return _Rows(ids.type, needed, {}, windows())
+    return _OpenRows(ids.type, needed, {}, windows())
 
 
-def _write(models: Models, rows: _Rows, counted: Mapping[str, Prediction], writer: ScoreWriter) -> None:
+def _write(
+    models: Models, rows: _OpenRows, open_predictions: Mapping[str, OpenPrediction], writer: ScoreWriter
+) -> None:
     first = 0
     for window in rows.windows:
-        made = {name: _embeddings(models, name, window, first, counted.get(name)) for name in models.bottoms}
+        embeddings = {
+            name: _embeddings(models, name, window, first, open_predictions.get(name)) for name in models.bottoms
+        }
         present = {name: window.present.get(name, np.zeros(len(window), dtype=bool)) for name in models.bottoms}
-        logits = answered(models, made, present)
+        logits = answer_rows(models, embeddings, present)
         writer.write(window.ids, scores_of(models.task, logits), present)
         first += len(window)
 
 
-def _embeddings(models: Models, name: str, window: Window, first: int, prediction: Prediction | None) -> Tensor:
+def _embeddings(models: Models, name: str, window: Window, first: int, prediction: OpenPrediction | None) -> Tensor:
     """Embeddings (n, width) of a window at the active party; zeros for rows that the party does not have."""
     bottom = models.bottoms[name]
-    made = torch.zeros(1, bottom.width).expand(len(window), -1)
+    embedding = torch.zeros(1, bottom.width).expand(len(window), -1)
     if name not in window.stores:
-        return made
+        return embedding
     embed, present = embedding_of(bottom, window.stores[name], first), torch.from_numpy(window.present[name])
     rows = torch.nonzero(present)[:, 0] + first
     with torch.no_grad():
@@ -191,11 +197,11 @@ def _embeddings(models: Models, name: str, window: Window, first: int, predictio
             released = prediction.release(embed, rows)
         else:
             released = torch.cat([embed(batch) for batch in evaluation_batches(rows, EVALUATION_ROWS)])
-    return released if bool(present.all()) else made.clone().index_copy_(0, rows - first, released)
+    return released if bool(present.all()) else embedding.clone().index_copy_(0, rows - first, released)
 
 
-def answered(models: Models, embeddings: Mapping[str, Tensor], present: Mapping[str, np.ndarray]) -> Tensor:
-    """Logits (n, outputs) where each row has parties of its own that are absent.
+def answer_rows(models: Models, embeddings: Mapping[str, Tensor], present: Mapping[str, np.ndarray]) -> Tensor:
+    """Logits (n, outputs) of rows that differ in the parties that are absent.
 
     Args:
         models: Trained models of all parties.
@@ -203,13 +209,13 @@ def answered(models: Models, embeddings: Mapping[str, Tensor], present: Mapping[
         present: Which rows each of these parties contributes to, bool (n,).
     """
     names = [*embeddings]
-    there = np.column_stack([present[name] for name in names])
+    contributing = np.column_stack([present[name] for name in names])
     logits: Tensor | None = None
-    for pattern, indices in patterns(there) if len(there) else ():
+    for pattern, indices in patterns(contributing) if len(contributing) else ():
         absent = [name for name, contributes in zip(names, pattern.tolist(), strict=True) if not contributes]
         for batch in evaluation_batches(torch.from_numpy(indices), EVALUATION_ROWS):
-            part = models.answer({name: made[batch] for name, made in embeddings.items()}, absent)
-            logits = part.new_empty(len(there), part.shape[1]) if logits is None else logits
+            part = models.answer({name: embedding[batch] for name, embedding in embeddings.items()}, absent)
+            logits = part.new_empty(len(contributing), part.shape[1]) if logits is None else logits
             logits[batch] = part
     if logits is None:
         raise DataError.expected("a row to predict", "none")

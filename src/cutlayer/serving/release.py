@@ -28,7 +28,7 @@ Embed = Callable[[Tensor], Tensor]
 """Runs the bottom model on some of the rows asked for, int64 (m,) -> (m, width)."""
 
 
-class Prediction:
+class OpenPrediction:
     """A prediction that was counted: it releases every row once, in batches of the party's own numbering.
 
     Args:
@@ -94,16 +94,16 @@ class Serving:
             isinstance(protection.event(self.plan), GaussianRelease) for protection in self.chain.protections
         )
         record, state = ModelRecord.read(record_path(folder, party)), checkpoint_of(job, folder, party)
-        own = folder.path / "checkpoint" / party
+        party_folder = folder.path / "checkpoint" / party
         identity = {"party": party, "job": job.digest(), "rows": state[1]["rows"], "folder": str(folder.path.resolve())}
-        self._log = ReleaseLog(log_of_run(own), identity) if self.counted else ReleaseLog()
+        self._log = ReleaseLog(log_of_run(party_folder), identity) if self.counted else ReleaseLog()
         key = run_noise_key(folder, party, supplied) if self.chain.protections else bytes(KEY_BYTES)
         context = context_of(job, party, {party: width}, record.training_rows(job, folder), key, key)
         self.chain.setup(context, self._log)
         self.chain.load_state_dict(chain_state(state))
 
     @property
-    def made(self) -> int:
+    def predictions_made(self) -> int:
         """Predictions so far."""
         return sum(occasion.reason == Mode.SERVE.value for occasion in self._log.tally.highest)
 
@@ -123,15 +123,17 @@ class Serving:
                 f"train with serving at {self.party} (`predictions` of an estimator), or ask for the unprotected "
                 "prediction, which shows what never left the party",
             )
-        made, planned = self.made, self.plan.serving
+        made, planned = self.predictions_made, self.plan.serving
         if made >= planned:
+            plan = f"{planned} were planned, and the ledger states the cost of those"
+            if planned == 1:
+                plan = "1 was planned, and the ledger states its cost"
             raise BudgetExceeded(
-                f"{self.party}: prediction {made + 1} was asked for, but {planned} were planned, and the ledger states "
-                "the cost of those; nothing was released; train with more"
+                f"{self.party}: prediction {made + 1} was asked for, but {plan}; nothing was released; train with more"
             )
 
     @contextmanager
-    def prediction(self) -> Iterator[Prediction]:
+    def prediction(self) -> Iterator[OpenPrediction]:
         """Count a prediction, whose rows are released batch by batch while the context is open.
 
         Raises:
@@ -141,7 +143,7 @@ class Serving:
         with self._alone():
             self.check()
             try:
-                yield Prediction(self.chain, self.job.active, self.made)
+                yield OpenPrediction(self.chain, self.job.active, self.predictions_made)
             finally:
                 # The log of a finished run ends with the record of its end, or a later run takes it for unfinished.
                 self.chain.close_account()

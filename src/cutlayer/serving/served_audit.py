@@ -117,10 +117,10 @@ def _audit_labels(job: Job, folder: RunFolder, party: str, sample: Served) -> Ru
     try:
         known, truth = _labels(trained, sample)
     except DataError as reason:
-        return _none_of(party, _NO_TABLE.format(reason))
+        return _skipped(party, _NO_TABLE.format(reason))
     rows, embeddings = torch.arange(len(truth)), sample.embeddings[torch.from_numpy(known)]
-    if lacking := too_few(truth):
-        return _none_of(party, lacking)
+    if too_few_rows := too_few(truth):
+        return _skipped(party, too_few_rows)
     run = _ServedRun(job, folder, trained.model.task, truth)
     auditor = Auditor(run.task, truth, rows, attacks.labels, job.active, job.train.seed)
     auditor.take(0, {job.active: [Step(0, 0, rows, embeddings={party: embeddings})]})
@@ -136,7 +136,7 @@ def _audit_labels(job: Job, folder: RunFolder, party: str, sample: Served) -> Ru
 
 
 def too_few(truth: Tensor) -> str:
-    """Why these labels are too few to measure a leak on, of which chance alone would make 1; empty if they are not."""
+    """Why these labels are too few to measure a leak, which chance alone could make 1; empty if they are enough."""
     wanted = f"expected {MIN_ROWS} served rows or more with a known label"
     if truth.is_floating_point():
         return "" if len(truth) >= MIN_ROWS else f"{wanted}, got {len(truth)}; serve more rows first"
@@ -147,7 +147,7 @@ def too_few(truth: Tensor) -> str:
     return f"{wanted}, {classes}, got {len(truth)}, {counts[1]} of the second class; serve more rows first"
 
 
-def _none_of(party: str, reason: str) -> RunAudit:
+def _skipped(party: str, reason: str) -> RunAudit:
     """The audit of embeddings that no attack on labels could read."""
     return RunAudit(skipped=(SkippedAttack(party=party, message="embedding", reason=reason),))
 

@@ -25,12 +25,12 @@ def measure(job: Job, folder: Path, options: Options, leak: LeakKind, progress: 
     ran = execute(job, folder, options, progress)
     summary, audit = ran.summary, ran.audit.runs[RunKind.THIS_RUN]
     metric, row = summary.utility.metric, summary.utility.rows[0]
-    chosen = next(line for line in ran.history() if line["epoch"] == summary.run.kept_epoch - 1)
+    chosen = next(line for line in ran.history() if line["epoch"] == summary.run.selected_epoch - 1)
     utility, test = chosen["metrics"][metric], row.metrics[metric]
     if math.isnan(utility) or test is None:
         raise DataError(f"{metric} is not defined on the held-out rows; hold out more rows")
     worst = _worst(audit, leak)
-    baseline, own = audit.baseline(worst.party), audit.excesses()
+    baseline, excesses = audit.baseline(worst.party), audit.excesses()
     chosen_leaks = [result.label for result in audit.leaks if result.message in leak.messages]
     # Checkpoints, transcript and encoded data of hundreds of trials would fill a disk.
     for child in folder.iterdir():
@@ -48,7 +48,7 @@ def measure(job: Job, folder: Path, options: Options, leak: LeakKind, progress: 
         epoch=worst.epoch,
         seconds=summary.run.seconds,
         columns=baseline.own_columns if baseline else None,
-        excess=max((own[label] for label in chosen_leaks if label in own), default=None),
+        excess=max((excesses[label] for label in chosen_leaks if label in excesses), default=None),
     )
 
 

@@ -99,5 +99,5 @@ def trial_table(result: SweepResult) -> Table:
             lambda pair: Cell(pair[1].where, (f"epoch {pair[1].epoch}",)),
         ),
         ("rank", lambda pair: result.rank(pair[0])),
-        own=lambda pair: pair[0].number == result.knee,
+        highlight=lambda pair: pair[0].number == result.knee,
     )

@@ -29,16 +29,16 @@ class TrialMetrics:
     Attributes:
         utility: Headline metric on the rows that the knee is chosen by: the validation rows, or without any the test
             rows.
-        test: The same metric on the rows that the report shows.
+        test: Headline metric on the rows that the report shows.
         low: Lower end of the 95 % bootstrap interval of `test`.
-        high: Upper end of that interval.
+        high: Upper end of the 95 % bootstrap interval of `test`.
         leak: max(AUC, 1 - AUC) of the strongest attack at its worst epoch, 0.5 to 1.
         leak_low: Lower end of the 95 % bootstrap interval of `leak`.
-        leak_high: Upper end of that interval.
-        where: That attack, as `party/message/attack`.
-        epoch: Its worst epoch, from 1.
+        leak_high: Upper end of the 95 % bootstrap interval of `leak`.
+        where: The strongest attack, as `party/message/attack`.
+        epoch: Worst epoch of the strongest attack, from 1.
         seconds: Wall-clock time of training.
-        columns: What the columns of that attack's party reveal by themselves; `None` where that is not defined.
+        columns: What the columns of the attacking party reveal by themselves; `None` where that is not defined.
         excess: Largest leak minus what the party's own columns reveal; `None` where that is not defined.
     """
 
@@ -64,8 +64,8 @@ class TrialResult:
         number: Number of the trial in the storage.
         values: Values by path; empty while the trial waits for the sampler.
         state: How far the trial is.
-        measured: Its metrics, once it is complete.
-        reason: Why it failed.
+        measured: Metrics of the trial, once it is complete.
+        reason: Why the trial failed.
         worker: Host and process that ran it.
         folder: Folder with the small files of its run; `None` where they are on another machine or were removed.
     """
@@ -137,8 +137,8 @@ class SweepResult:
         """The content of `sweep.json`."""
         fields = asdict(self)
         del fields["names"]
-        own = {"front": list(self.front), "knee": self.knee, "uncounted": UNCOUNTED}
-        return {"cutlayer": __version__, **fields, **own, "vary": list(self.vary), "trials": list(fields["trials"])}
+        more = {"front": list(self.front), "knee": self.knee, "uncounted": UNCOUNTED}
+        return {"cutlayer": __version__, **fields, **more, "vary": list(self.vary), "trials": list(fields["trials"])}
 
     def write(self, path: Path) -> None:
         """Write `sweep.json` whole or not at all."""

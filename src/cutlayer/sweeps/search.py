@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cutlayer.config import Job
+from cutlayer.durable import make_folder
 from cutlayer.errors import ConfigError, RunFolderError
 from cutlayer.jobs.execute import Progress
 from cutlayer.jobs.forecast import forecast
@@ -75,7 +76,7 @@ def run_sweep(plan: Plan, keys: Keys, progress: Progress) -> SweepResult:
     job = variants.job({dimension.path: dimension.edges[0] for dimension in space.varied})
     check_measured(job, plan.leak.messages)
     forecast(job)
-    plan.out.mkdir(parents=True, exist_ok=True)
+    make_folder(plan.out)
     storage = plan.storage or str(plan.out / "sweep.log")
     study = open_study(storage, f"cutlayer: {job.name}", identity_of(variants.base, space, plan.leak))
     shared = SharedTrials(study, space, total)

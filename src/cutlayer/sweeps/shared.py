@@ -134,7 +134,7 @@ class SharedTrials:
 
     def _fill(self) -> None:
         """Queue every slot that has no trial."""
-        taken = {trial.user_attrs[SLOT] for trial in self.trials()}
+        claimed = {trial.user_attrs[SLOT] for trial in self.trials()}
         for slot in range(self.total):
-            if slot not in taken:
+            if slot not in claimed:
                 self.study.enqueue_trial(dict(self.space.fixed(slot)), user_attrs={SLOT: slot})

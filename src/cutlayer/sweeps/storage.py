@@ -58,7 +58,7 @@ def open_study(storage: str, name: str, identity: dict[str, str]) -> optuna.Stud
 
     with _explained(storage):
         study = optuna.create_study(
-            storage=_opened(storage), study_name=name, directions=["maximize", "minimize"], load_if_exists=True
+            storage=_open_storage(storage), study_name=name, directions=["maximize", "minimize"], load_if_exists=True
         )
         stored = study.user_attrs
         for key, value in identity.items():
@@ -74,7 +74,7 @@ def open_study(storage: str, name: str, identity: dict[str, str]) -> optuna.Stud
     return study
 
 
-def _opened(storage: str) -> Any:
+def _open_storage(storage: str) -> Any:
     from optuna.storages import JournalStorage, RDBStorage
     from optuna.storages.journal import JournalFileBackend
 

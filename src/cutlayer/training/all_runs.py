@@ -47,8 +47,8 @@ class AllRuns:
     Attributes:
         job: Job with the party's private part.
         name: Name of the party.
-        chain: Its protections.
-        store: Its ledger of all runs.
+        chain: Protections of the party.
+        store: The party's ledger of all runs.
         marker: File of the run folder that names the run's line.
         run: Name of the run, the same after a resume.
         source: Digest of the party's secret.
@@ -109,7 +109,7 @@ class AllRuns:
         """
         self.charge()
         planned = self._planned()
-        entries = tuple(_more(entry, releases, steps) for entry in planned.entries)
+        entries = tuple(_extended(entry, releases, steps) for entry in planned.entries)
         if self._digests is not None:
             self._add(self._digests, planned, Ledger(entries), beyond_plan=True)
 
@@ -139,20 +139,22 @@ class AllRuns:
         self.store.add(line, words, self.marker, check, beyond_plan=beyond_plan)
 
 
-def all_runs_of(job: Job, name: str, chain: Chain, folder: Path, own: Path, secret: bytes, noise_key: bytes) -> AllRuns:
+def all_runs_of(
+    job: Job, name: str, chain: Chain, folder: Path, party_folder: Path, secret: bytes, noise_key: bytes
+) -> AllRuns:
     """The charge of one run of a party.
 
     Args:
         job: Job with the party's private part.
         name: Name of the party.
-        chain: Its protections.
-        folder: Folder of its secret, which holds the ledger.
-        own: Its folder in the run folder.
-        secret: Its long-lived secret.
+        chain: Protections of the party.
+        folder: Folder of the party's secret, which holds the ledger.
+        party_folder: The party's folder in the run folder.
+        secret: Long-lived secret of the party.
         noise_key: Key of this run's noise, which names the run.
     """
     run = derive(noise_key, b"ledger of all runs", size=8).hex()
-    return AllRuns(job, name, chain, RunStore(folder / NAME), own / MARKER, run, new_source(secret))
+    return AllRuns(job, name, chain, RunStore(folder / NAME), party_folder / MARKER, run, new_source(secret))
 
 
 def of_party(name: str, lines: Iterable[RunLine]) -> list[RunLine]:
@@ -267,7 +269,7 @@ def forecast_all_runs(job: Job, name: str, folder: Path, table: PartyTable, posi
     digests = gathered(table.digests, positions)
     words, chain = row_words(digests), chain_of(job, name)
     path = job.parties[name].secret or folder / f"{name}.key"
-    sharing = RunStore(path.parent / NAME).before(words)
+    sharing = RunStore(path.parent / NAME).sharing_rows(words)
     earlier = of_party(name, sharing)
     if not sharing:
         return
@@ -275,8 +277,10 @@ def forecast_all_runs(job: Job, name: str, folder: Path, table: PartyTable, posi
     entries = planned_entries(job, name, chain)
     if any(isinstance(entry.event, RandomizedResponse) for entry in entries):
         labels = encode_labels(table.column(job.parties[name].label or "", positions), job.task)
-        settings = next((each.settings for each in chain.protections if isinstance(each, LabelDP)), None)
-        draws = _coming_draws(settings, job.parties[name].label or "", labels, table, digests, path, secret)
+        settings = next(
+            (protection.settings for protection in chain.protections if isinstance(protection, LabelDP)), None
+        )
+        draws = _next_draws(settings, job.parties[name].label or "", labels, table, digests, path, secret)
         entries = tuple(_drawn(_of_classes(entry, len(labels.classes)), draws) for entry in entries)
     ledger = Ledger(entries)
     source = new_source(secret) if secret else ""
@@ -287,7 +291,7 @@ def forecast_all_runs(job: Job, name: str, folder: Path, table: PartyTable, posi
         yield from sum_of([*earlier, line]).totals
 
 
-def _coming_draws(
+def _next_draws(
     settings: LabelDPConfig | None,
     column: str,
     labels: Labels,
@@ -316,7 +320,7 @@ def _of_classes(entry: Entry, classes: int) -> Entry:
     return replace(entry, event=replace(event, classes=max(2, classes)))
 
 
-def _more(entry: Entry, releases: int, steps: int) -> Entry:
+def _extended(entry: Entry, releases: int, steps: int) -> Entry:
     event = entry.event
     if isinstance(event, GaussianRelease):
         return replace(entry, event=replace(event, releases=replace(event.releases, beyond=releases)))

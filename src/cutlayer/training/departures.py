@@ -36,20 +36,20 @@ def departure_result(active: ActiveOutcome, seed: int) -> DepartureResult:
 
 
 def with_references(
-    own: DepartureResult, undefended: DepartureResult | None, references: Sequence[ModelUtility], metric: str
+    departures: DepartureResult, undefended: DepartureResult | None, references: Sequence[ModelUtility], metric: str
 ) -> DepartureResult:
     """The result with the headline metric of other models without the same parties.
 
     Args:
-        own: this run's result.
-        undefended: that of the undefended baseline.
-        references: retrained and fine-tuned models among others.
+        departures: this run's result.
+        undefended: result of the undefended baseline, if it was trained.
+        references: held-out metrics of all references; the retrained and fine-tuned ones are used.
         metric: name of the headline metric.
     """
     values: dict[tuple[RunKind, Names], float | None] = {}
     for row in undefended.rows if undefended else ():
         values[RunKind.UNDEFENDED, row.absent] = row.metrics.get(metric)
-    everyone = own.rows[0].contributed
+    everyone = departures.rows[0].contributed
     for model in references:
         if model.run_kind is RunKind.ALONE:
             absent = tuple(name for name in everyone if name not in model.parties)
@@ -58,10 +58,10 @@ def with_references(
             values[model.run_kind, model.parties] = model.metrics.get(metric)
     kinds = (RunKind.UNDEFENDED, RunKind.RETRAINED, RunKind.FINETUNED)
     rows = []
-    for row in own.rows:
+    for row in departures.rows:
         known = {str(kind): values[kind, row.absent] for kind in kinds if (kind, row.absent) in values}
         rows.append(row.model_copy(update={"references": known}))
-    return own.model_copy(update={"rows": tuple(rows)})
+    return departures.model_copy(update={"rows": tuple(rows)})
 
 
 def retrained_stores(job: Job, stores: Mapping[str, Store]) -> Iterator[tuple[RunId, dict[str, Store]]]:

@@ -75,10 +75,10 @@ def finetune_top(run: Run, absent: Collection[str], *, epochs: int = EPOCHS) -> 
         top = run.top({name: bottom.width for name, bottom in bottoms.items()})
 
     def labelled(rows: Tensor) -> Labelled:
-        made = {
+        embeddings = {
             name: _embedded(bottoms[name], store, rows, name in absent_parties) for name, store in run.stores.items()
         }
-        return Labelled(made, run.truth[rows])
+        return Labelled(embeddings, run.truth[rows])
 
     training, reported = labelled(run.split.part("train")), labelled(run.reported)
     held_out = labelled(run.split.part("validation")) if job.keeps_best else None

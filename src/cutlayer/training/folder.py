@@ -61,7 +61,7 @@ class RunFolder:
 
     @classmethod
     @contextmanager
-    def begun(cls, path: Path, job: Job, *, resume: bool) -> Iterator[RunFolder]:
+    def new_or_resumed(cls, path: Path, job: Job, *, resume: bool) -> Iterator[RunFolder]:
         """Create the folder of a job or open it to resume, lock it, and write the job into it.
 
         If the run fails before an epoch was saved and before a release that costs privacy, the folder is removed. After
@@ -72,7 +72,7 @@ class RunFolder:
             RunFolderError: an error of `create`.
             CheckpointError: the run to resume is of another job.
         """
-        made = [folder for folder in (path, *path.parents) if not folder.exists()]
+        created = [folder for folder in (path, *path.parents) if not folder.exists()]
         folder = cls.create(path, resume=resume)
         with folder.locked("a run"):
             cls.create(path, resume=resume)  # again: before the lock, another process may have created a run here
@@ -91,7 +91,7 @@ class RunFolder:
                 elif not resume and not folder.committed and not folder.released:
                     folder.clear()
                     with suppress(OSError):  # a parent folder may hold another run by now
-                        for parent in made:
+                        for parent in created:
                             parent.rmdir()
                 raise
 

@@ -83,8 +83,8 @@ def _bins(predicted: Floats, observed: Floats | npt.NDArray[np.bool_]) -> tuple[
         sizes += np.bincount(groups[start:end], minlength=BINS)
 
     def mean(values: npt.NDArray[Any], group: int) -> float:
-        own = chosen(rows, np.float64, lambda part: values[part][groups[part] == group])
-        return float(own.mean())
+        members = chosen(rows, np.float64, lambda part: values[part][groups[part] == group])
+        return float(members.mean())
 
     return tuple(
         CalibrationBin(predicted=mean(predicted, group), observed=mean(observed, group), rows=sizes[group])
@@ -103,21 +103,21 @@ def _confusions(
     if positive_share is not None:
         thresholds["the share of positive training rows"] = positive_share
     for basis, threshold in thresholds.items():
-        counts = _counts(truth, partial(_called, predicted[:, task.positive], threshold, task.positive), 2)
+        counts = _counts(truth, partial(_predicted_codes, predicted[:, task.positive], threshold, task.positive), 2)
         yield Confusion(threshold=threshold, basis=basis, counts=counts)
 
 
-def _called(scores: Floats, threshold: float, positive: int, part: slice) -> npt.NDArray[np.int64]:
+def _predicted_codes(scores: Floats, threshold: float, positive: int, part: slice) -> npt.NDArray[np.int64]:
     """Codes of the predicted classes: the positive one from the threshold, else the other."""
     return np.where(scores[part] >= threshold, positive, 1 - positive)
 
 
 def _counts(
-    truth: npt.NDArray[np.int64], chosen_in: Callable[[slice], npt.NDArray[Any]], classes: int
+    truth: npt.NDArray[np.int64], predicted_in: Callable[[slice], npt.NDArray[Any]], classes: int
 ) -> tuple[tuple[int, ...], ...]:
     """Number of rows by their true class and the chosen one."""
     counts = np.zeros(classes**2, np.int64)
     for start, end in chunks_of(len(truth)):
-        cells = classes * truth[start:end] + chosen_in(slice(start, end))
+        cells = classes * truth[start:end] + predicted_in(slice(start, end))
         counts += np.bincount(cells, minlength=classes**2)
     return tuple(tuple(row) for row in counts.reshape(classes, classes).tolist())

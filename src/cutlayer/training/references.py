@@ -27,12 +27,12 @@ class Reference:
     Attributes:
         metrics: Metrics on the held-out rows, by name.
         logits: Logits of the held-out rows, (n, outputs).
-        kept_epoch: Epoch whose weights the model ended with, counted from 0.
+        selected_epoch: Epoch whose weights the model ended with, counted from 0.
     """
 
     metrics: Mapping[str, float]
     logits: Tensor
-    kept_epoch: int
+    selected_epoch: int
 
 
 def train_reference(
@@ -60,11 +60,11 @@ def train_reference(
     model, stopping = JointModel(job, stores, task, keys), EarlyStopping()
     schedule = Schedule(split.train, job.train.rows_per_step(len(split.train)), job.train.seed, job.train.shuffle)
     validation = split.part("validation")
-    weighted = task.balanced(labels[split.part("train")]) if job.train.class_weight == "balanced" else task
+    class_weighted = task.balanced(labels[split.part("train")]) if job.train.class_weight == "balanced" else task
 
     def loss(rows: Tensor, _epoch: int, _step: int) -> Tensor:
-        each = weighted if weights is None else replace(weighted, row_weights=weights[rows])
-        return model.top.objective(model.embed(rows), labels[rows], each)
+        weighted_task = class_weighted if weights is None else replace(class_weighted, row_weights=weights[rows])
+        return model.top.objective(model.embed(rows), labels[rows], weighted_task)
 
     def end_epoch(epoch: int) -> tuple[bool, bool]:
         metrics = task.evaluate(model.logits(validation), labels[validation])

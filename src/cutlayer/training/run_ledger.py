@@ -67,8 +67,8 @@ def planned_entries(job: Job, name: str, chain: Chain) -> tuple[Entry, ...]:
     entries += _label_free(job) if active else ()
     asset: Asset = "labels" if active else "features"
     covered = {receiver for entry in entries if entry.protects == asset for receiver in entry.towards}
-    if bare := tuple(receiver for receiver in towards if receiver not in covered):
-        entries.append(Entry("none", name, asset, bare, NoFormalGuarantee(f"nothing protects the {asset}")))
+    if uncovered := tuple(receiver for receiver in towards if receiver not in covered):
+        entries.append(Entry("none", name, asset, uncovered, NoFormalGuarantee(f"nothing protects the {asset}")))
     entries += _split(job) if active else ()
     return tuple(entries)
 

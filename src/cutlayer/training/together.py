@@ -57,7 +57,7 @@ class Trained:
         passives: What each passive party knows at the end, by name; empty where they run in processes of their own, and
             without those that were lost.
         traffic: Bytes sent and received by every party, over all starts of the run.
-        kinds: The same by kind of message.
+        kinds: Bytes sent and received by every party, by kind of message.
         rows_own: Number of rows of each party's own table, by name.
         seconds: Wall time of all starts of the run.
         devices: What each party in this process trained on, by name.
@@ -112,7 +112,7 @@ def local_side(
     check_same_keys(folder.path / "checkpoint" / name / "keys.fingerprint", (secret, noise_key))
     chain = build_chain(name, party.role, party.privacy, f"parties.{name}.privacy")
     counted = not (keys.supplied or keys.simulated)
-    own = folder.path / "checkpoint" / name
+    party_folder = folder.path / "checkpoint" / name
     return Local(
         name=name,
         table=table,
@@ -127,21 +127,23 @@ def local_side(
         label_memory=None if keys.supplied else memory,
         resume=resume,
         releases=secret_path.with_name(f"{secret_path.name}.releases") if counted else None,
-        all_runs=all_runs_of(job, name, chain, secret_path.parent, own, secret, noise_key) if counted else None,
+        all_runs=all_runs_of(job, name, chain, secret_path.parent, party_folder, secret, noise_key)
+        if counted
+        else None,
         forget_peer_progress=forget_peer_progress,
         limits=party.limits,
         device=device_of(party.device, f"parties.{name}.device"),
     )
 
 
-def open_table(job: Job, name: str, given: Mapping[str, Any]) -> PartyTable:
+def open_table(job: Job, name: str, tables: Mapping[str, Any]) -> PartyTable:
     """A party's rows, from memory or from the file that its part of the job names.
 
     Raises:
         ConfigError: neither.
     """
     party: PartyConfig = job.parties[name]
-    source = given.get(name, party.table)
+    source = tables.get(name, party.table)
     if source is None:
         raise ConfigError.expected(f"parties.{name}.table", "none", "name the party's file")
     if party.role == "active" and party.label is None:

@@ -27,7 +27,7 @@ def interval(task: Task, logits: Tensor, labels: Tensor, seed: int) -> tuple[flo
     Args:
         task: The task.
         logits: Logits of the held-out rows, float32 (n, outputs).
-        labels: Their labels, (n,).
+        labels: Labels of the held-out rows, (n,).
         seed: Seed of the resampling.
     """
     if len(labels) < 2:
@@ -38,22 +38,22 @@ def interval(task: Task, logits: Tensor, labels: Tensor, seed: int) -> tuple[flo
     return float(low), float(high)
 
 
-def _replicates(task: Task, logits: Tensor, labels: Tensor, draw: np.random.Generator) -> Floats:
+def _replicates(task: Task, logits: Tensor, labels: Tensor, generator: np.random.Generator) -> Floats:
     """Headline metric of resamples of the rows, float64 (REPEATS,)."""
     rows = len(labels)
     if task.kind == "multiclass":
         right = computed(rows, np.float64, lambda part: (logits[part].argmax(dim=1) == labels[part]).double().numpy())
-        return _resampled(draw, right)[0] / rows
+        return _resampled(generator, right)[0] / rows
     truth, predicted = doubles(labels).numpy(), task.predicted(logits)
     residual = computed(rows, np.float64, lambda part: (predicted[part] - truth[part]) ** 2)
     squares = computed(rows, np.float64, lambda part: truth[part] ** 2)
-    errors, mean, spread = _resampled(draw, residual, truth, squares)
+    errors, mean, spread = _resampled(generator, residual, truth, squares)
     mean = mean / rows
     spread = spread - rows * mean**2
     return 1 - errors / np.maximum(spread, 1e-300)
 
 
-def _resampled(draw: np.random.Generator, *terms: Floats) -> list[Floats]:
+def _resampled(generator: np.random.Generator, *terms: Floats) -> list[Floats]:
     """Sums of each of the terms (n,) over resamples of the rows, (REPEATS,) each."""
     rows = len(terms[0])
     sums = [np.zeros(REPEATS) for _ in terms]
@@ -64,10 +64,10 @@ def _resampled(draw: np.random.Generator, *terms: Floats) -> list[Floats]:
         repeats = slice(first, min(first + size, REPEATS))
         count = repeats.stop - first
         # First how many rows of each chunk are drawn, then which; with one chunk, all are of it.
-        drawn = draw.multinomial(rows, shares, size=count) if len(chunks) > 1 else np.full((count, 1), rows)
+        drawn = generator.multinomial(rows, shares, size=count) if len(chunks) > 1 else np.full((count, 1), rows)
         for number, (start, end) in enumerate(chunks):
             even = np.full(end - start, 1 / (end - start))
-            times = draw.multinomial(drawn[:, number], even, size=count).astype(np.float64)
+            times = generator.multinomial(drawn[:, number], even, size=count).astype(np.float64)
             for total, values in zip(sums, terms, strict=True):
                 total[repeats] += times @ values[start:end]
     return sums

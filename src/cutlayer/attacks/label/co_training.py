@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -26,8 +28,25 @@ from cutlayer.attacks.label.joint_spectral import joint_scores
 from cutlayer.attacks.label.mean_length import relative_lengths
 
 ROUNDS = 2
-FOLDS = 3
-TREES, LEAVES, MIN_LEAF_ROWS, LEARNING_RATE = 60, 16, 40, 0.1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trees:
+    """Boosted trees that predict each row by a fit to other rows.
+
+    Attributes:
+        folds: Parts of the rows, each predicted by trees that were fitted to the others.
+        trees: Number of trees of a fit.
+        leaves: Maximum number of leaves of a tree.
+        min_leaf_rows: Minimum number of rows of a leaf.
+        learning_rate: Weight of a tree.
+    """
+
+    folds: int = 3
+    trees: int = 60
+    leaves: int = 16
+    min_leaf_rows: int = 40
+    learning_rate: float = 0.1
 
 
 class CoTraining(HistoryAttack):
@@ -70,7 +89,7 @@ class CoTraining(HistoryAttack):
         for _ in range(ROUNDS):
             prior = cross_fitted(columns, unit_variance(taught), seen)
             named = (prior > torch.quantile(prior[seen], 1 - share)).double()
-            taught = _boosted(inputs, named, seen)
+            taught = boosted(inputs, named, seen)
         both = unit_variance(taught) + unit_variance(prior)
         return run_scores(view, both, seen, columns=prior, messages=taught)
 
@@ -101,19 +120,26 @@ def _lengths(view: HistoryView, gradients: Gradients) -> Tensor:
     )
 
 
-def _boosted(inputs: npt.NDArray[np.float64], targets: Tensor, seen: Tensor) -> Tensor:
-    """Predictions of each row by trees that were fitted to the seen rows of the other folds, float64 (n,)."""
-    fold = np.random.default_rng(1).integers(FOLDS, size=len(targets))
+def boosted(inputs: npt.NDArray[np.float64], targets: Tensor, seen: Tensor, settings: Trees = Trees()) -> Tensor:
+    """Predictions of each row by trees that were fitted to the seen rows of the other folds, float64 (n,).
+
+    Args:
+        inputs: Inputs, (n, columns); NaN where one is missing.
+        targets: What is predicted, float64 (n,).
+        seen: Rows that have a target, bool (n,).
+        settings: Folds and trees.
+    """
+    fold = np.random.default_rng(1).integers(settings.folds, size=len(targets))
     wanted, usable = targets.numpy(), seen.numpy()
     predictions = np.zeros(len(wanted))
-    for own in range(FOLDS):
+    for own in range(settings.folds):
         others, members = usable & (fold != own), fold == own
         if others.any() and members.any():
             model = HistGradientBoostingRegressor(
-                max_iter=TREES,
-                learning_rate=LEARNING_RATE,
-                max_leaf_nodes=LEAVES,
-                min_samples_leaf=MIN_LEAF_ROWS,
+                max_iter=settings.trees,
+                learning_rate=settings.learning_rate,
+                max_leaf_nodes=settings.leaves,
+                min_samples_leaf=settings.min_leaf_rows,
                 early_stopping=False,
                 random_state=0,  # draws nothing here, but `None` takes a number from the global state
             )

@@ -18,8 +18,8 @@ from cutlayer.kernels.spectral import project_on_top
 
 MAX_DIRECTIONS = 24
 MAX_SENT_DIRECTIONS = 8
-"""Directions of the embeddings as sent, where those that are kept are attacked as well: each variant adds to what the
-largest of all reads by chance."""
+"""Directions of the embeddings as sent, where those by the own weights are attacked as well: each variant adds to what
+the largest of all reads by chance."""
 MAX_COMPONENTS = 8
 _RELATIVE_SPREAD = 1e-5  # a direction with less of the first one's standard deviation is rounding
 
@@ -63,7 +63,7 @@ class Directions(HistoryAttack):
 
 
 def own_matrices(view: HistoryView) -> dict[str, Tensor]:
-    """The party's embeddings of the followed rows (n, d) in the last epoch, by name: as `sent`, and as `kept`.
+    """The party's embeddings of the followed rows (n, d) in the last epoch: as `sent`, and by its `own` weights.
 
     Rows without messages in that epoch are replaced by its mean, so that they are at the centre.
 
@@ -77,7 +77,7 @@ def own_matrices(view: HistoryView) -> dict[str, Tensor]:
         mean = matrix[present].mean(dim=0) if bool(present.any()) else matrix.mean(dim=0)
         matrices["sent"] = torch.where(present[:, None], matrix, mean)
     if view.own_embeddings:
-        matrices["kept"] = view.own_embeddings[max(view.own_embeddings)]
+        matrices["own"] = view.own_embeddings[max(view.own_embeddings)]
     if not matrices:
         raise NotApplicable.expected("embeddings", "none")
     return matrices

@@ -26,7 +26,7 @@ def pooled(party: str, views: Sequence[HistoryView]) -> HistoryView:
         views: Views of the parties on their own links, of the same rows and epochs, two or more.
 
     Returns:
-        The view; it has kept embeddings, or columns, where all of the parties have them.
+        The view; it has embeddings by own weights, or columns, where all of the parties have them.
     """
     first, names = views[0], [view.party for view in views]
     # A party has one width in all epochs, also in those in which it was absent.

@@ -24,7 +24,7 @@ from cutlayer.audit.features.shadow import ShadowRoom
 from cutlayer.config import Job
 from cutlayer.config.load import load_job
 from cutlayer.data.store import Store
-from cutlayer.data.streams import Stream
+from cutlayer.data.streams import RandomStream
 from cutlayer.errors import NotApplicable
 from cutlayer.models import build_bottom
 from cutlayer.parties.random_state import drawn_under
@@ -57,8 +57,8 @@ def audit_features(
         """Shadows of a run are trained under the protections of that run, and serve all parties."""
         if classes is None:
             raise NotApplicable(NEEDS_ONE_PROCESS.format(job.active))
-        own = load_job(runs[name].path / "job.yaml")
-        return ShadowRoom(Run(own, runs[name], origin=folder, classes=classes))
+        run_job = load_job(runs[name].path / "job.yaml")
+        return ShadowRoom(Run(run_job, runs[name], origin=folder, classes=classes))
 
     # The undefended baseline of a run that releases once releases in every step.
     trained = {name: load_job(run.path / "job.yaml").train for name, run in runs.items()}
@@ -83,8 +83,8 @@ def audit_features(
                 with audit.skipping(party, [attack]):
                     for case in _granted(attack.needs, cases):
                         results = measure(attack(case.view, case.knowledge, seed), case, about, seed)
-                        own = name == RunKind.THIS_RUN and attack.needs == {Need.AUXILIARY_FEATURES}
-                        audit.results.extend(other_columns.compared(results, attack, case) if own else results)
+                        is_compared = name == RunKind.THIS_RUN and attack.needs == {Need.AUXILIARY_FEATURES}
+                        audit.results.extend(other_columns.compared(results, attack, case) if is_compared else results)
     return audit
 
 
@@ -141,7 +141,7 @@ def shadow_cases(job: Job, party: str, room: Callable[[], ShadowRoom]) -> list[C
     Raises:
         NotApplicable: The other parties ran elsewhere, or a party released once.
     """
-    shadows = _opened(job, room)
+    shadows = _open_room(job, room)
     return [Case(REPLAYED, shadows.view(party), Knowledge(shadow_rows=shadows.shadows(party)), shadows.member)]
 
 
@@ -151,7 +151,7 @@ def simulator_cases(job: Job, party: str, room: Callable[[], ShadowRoom]) -> lis
     Raises:
         NotApplicable: The other parties ran elsewhere, or a party released once.
     """
-    shadows = _opened(job, room)
+    shadows = _open_room(job, room)
     view, store = shadows.view(party), shadows.stores[party]
     indices = auxiliary_indices(len(view.rows), job.train.seed)
     known = Auxiliary(store.columns, indices, *store.gather(view.rows[indices]))
@@ -159,7 +159,7 @@ def simulator_cases(job: Job, party: str, room: Callable[[], ShadowRoom]) -> lis
     return [Case(REPLAYED, view, knowledge, store.gather(view.rows[known.unknown(len(view.rows))]))]
 
 
-def _opened(job: Job, room: Callable[[], ShadowRoom]) -> ShadowRoom:
+def _open_room(job: Job, room: Callable[[], ShadowRoom]) -> ShadowRoom:
     shadows = room()
     for other in job.passives:
         if job.train.releases_once(other):
@@ -169,5 +169,5 @@ def _opened(job: Job, room: Callable[[], ShadowRoom]) -> ShadowRoom:
 
 def auxiliary_indices(rows: int, seed: int) -> Tensor:
     """Indices of the auxiliary rows among `rows`, drawn at random, ascending: 1,000, or half if that is fewer."""
-    draw = np.random.default_rng([seed, Stream.AUXILIARY_ROWS])
-    return torch.from_numpy(np.sort(draw.permutation(rows)[: min(AUXILIARY_ROWS, rows // 2)]))
+    generator = np.random.default_rng([seed, RandomStream.AUXILIARY_ROWS])
+    return torch.from_numpy(np.sort(generator.permutation(rows)[: min(AUXILIARY_ROWS, rows // 2)]))

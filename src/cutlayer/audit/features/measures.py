@@ -34,7 +34,7 @@ class Case:
     Attributes:
         release: Which release of the rows' embeddings is attacked.
         view: The attacker's view.
-        knowledge: What it knows besides.
+        knowledge: What the attacker is assumed to know besides its view.
         truth: Encoded codes int32 (n, c) and numbers float32 (n, d) of the rows that are not auxiliary; or whether each
             row was a training row, bool (n,).
         column: A column that is reported whatever its value; `None` for none.
@@ -59,7 +59,7 @@ def measure(result: object, case: Case, about: Mapping[str, Any], seed: int) -> 
 
     Args:
         result: What the attack returned.
-        case: What it was given, and the truth.
+        case: The attack's input, and the truth.
         about: The fields of a `FeatureResult` that say which attack on which party and run it was.
         seed: Seed of the bootstrap.
 
@@ -157,9 +157,9 @@ def measure_inferences(
 
 def measure_membership(scores: Scores, member: Tensor, about: Mapping[str, Any], seed: int) -> FeatureResult:
     """AUC, accuracy, and the true positive rate at 1 % false positives, of membership scores."""
-    own = replace(scores, rows=torch.arange(len(member)))
-    leak = leak_of(own, member)
-    low, high = leak_interval(own, member, seed)
+    numbered = replace(scores, rows=torch.arange(len(member)))
+    leak = leak_of(numbered, member)
+    low, high = leak_interval(numbered, member, seed)
     share = float(member.double().mean())
     return FeatureResult(
         **about,
@@ -178,11 +178,11 @@ def measure_membership(scores: Scores, member: Tensor, about: Mapping[str, Any],
 
 def _r2_interval(errors: Tensor, spread: Tensor) -> tuple[float, float]:
     """Bootstrap 95 % interval of the mean R² over columns; rows are redrawn, the mean of each column stays."""
-    draw = np.random.default_rng(0)
+    generator = np.random.default_rng(0)
     n = len(errors)
     ratios = []
     for _ in range(REPEATS // _REPEATS_AT_A_TIME):
-        counts = torch.from_numpy(draw.multinomial(n, np.full(n, 1 / n), size=_REPEATS_AT_A_TIME)).double()
+        counts = torch.from_numpy(generator.multinomial(n, np.full(n, 1 / n), size=_REPEATS_AT_A_TIME)).double()
         ratios.append((1 - (counts @ errors) / (counts @ spread).clamp_min(1e-300)).mean(dim=1))
     low, high = torch.cat(ratios).quantile(torch.tensor([0.025, 0.975], dtype=torch.float64)).tolist()
     return low, high

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from cutlayer.channel.transcript import Step, read_epochs
 from cutlayer.config import Job
-from cutlayer.data.streams import Stream
+from cutlayer.data.streams import RandomStream
 from cutlayer.errors import NotApplicable
 from cutlayer.parties.checkpoint import Checkpoints
 from cutlayer.training.folder import RunFolder
@@ -34,11 +34,14 @@ class Release(NamedTuple):
 
 
 def released(job: Job, folder: RunFolder, party: str) -> list[Release]:
-    """Releases of a party from its own record: the last recorded release of each row; and the mean of all its releases.
+    """Releases of a party from its own record: the last recorded one, the mean of a row's releases, the first recorded.
 
     The second is what an attacker makes of noise that is drawn anew for every release. It is there where some row was
     recorded more than once. Both are of the same rows, and the epoch is fixed beforehand: the last. Of a party that
     releases once about `audit.rows` of its rows are taken, at random.
+
+    The first recorded release, of other rows, is the third where the party has protections: one that acts on the
+    training of the bottom model has changed little by then, and noise on its weights has not added up.
     """
     if job.train.releases_once(party):
         return [_only_release(job, folder, party)]
@@ -47,20 +50,22 @@ def released(job: Job, folder: RunFolder, party: str) -> list[Release]:
     if not last:
         return []
     epoch, steps = last[0]
-    rows, embeddings = _joined(steps, party)
-    order = rows.argsort()
-    rows, embeddings = rows[order], embeddings[order]
+    last_release = _release(f"epoch {epoch + 1}, the last recorded", steps, party)
+    _, rows, embeddings = last_release
     total, count = torch.zeros(embeddings.shape, dtype=torch.float64), torch.zeros(len(rows))
     for _, recorded in read_epochs(path):
-        own, sent = _joined(recorded, party)
-        index = torch.searchsorted(rows, own).clamp_max(len(rows) - 1)
-        same = rows[index] == own
+        recorded_rows, sent = _joined(recorded, party)
+        index = torch.searchsorted(rows, recorded_rows).clamp_max(len(rows) - 1)
+        same = rows[index] == recorded_rows
         total.index_add_(0, index[same], sent[same].double())
         count.index_add_(0, index[same], torch.ones(int(same.sum())))
-    releases = [Release(f"epoch {epoch + 1}, the last recorded", rows, embeddings)]
+    releases = [last_release]
     if int(count.max()) > 1:
         mean = (total / count[:, None]).float()
         releases.append(Release(f"mean of {round(float(count.mean()), 1):g} releases", rows, mean))
+    first, steps = next(read_epochs(path))
+    if job.parties[party].privacy and first < epoch:
+        releases.append(_release(f"epoch {first + 1}, the first recorded", steps, party))
     return releases
 
 
@@ -69,9 +74,16 @@ def _only_release(job: Job, folder: RunFolder, party: str) -> Release:
     if not loaded:
         raise NotApplicable(UNRECORDED.format(party))
     embeddings = loaded[0]["released"]
-    draw = np.random.default_rng([job.train.seed, Stream.RELEASED_ROWS])
-    chosen = torch.from_numpy(np.sort(draw.permutation(len(embeddings))[: job.parties[party].audit.rows]))
+    generator = np.random.default_rng([job.train.seed, RandomStream.RELEASED_ROWS])
+    chosen = torch.from_numpy(np.sort(generator.permutation(len(embeddings))[: job.parties[party].audit.rows]))
     return Release("the only release", chosen, embeddings[chosen].flatten(1))
+
+
+def _release(name: str, steps: list[Step], party: str) -> Release:
+    """The rows of an epoch, ascending, with their embeddings."""
+    rows, embeddings = _joined(steps, party)
+    order = rows.argsort()
+    return Release(name, rows[order], embeddings[order])
 
 
 def _joined(steps: list[Step], party: str) -> tuple[Tensor, Tensor]:

@@ -18,7 +18,7 @@ from cutlayer.attacks.feature.base import FeatureView
 from cutlayer.attacks.knowledge import SHADOW_ROWS, Shadows, Simulation
 from cutlayer.data.batches import Schedule, evaluation_batches
 from cutlayer.data.store import Store
-from cutlayer.data.streams import Stream
+from cutlayer.data.streams import RandomStream
 from cutlayer.kernels.one_hot import one_hot_columns
 from cutlayer.models import build_bottom
 from cutlayer.parties.local import EVALUATION_ROWS, context_of
@@ -65,14 +65,14 @@ class ShadowRoom:
 
     def _choose(self, training: Tensor) -> None:
         """Choose as many training as held-out rows to attack; all other rows, up to a bound, are the attacker's own."""
-        draw = np.random.default_rng([self.job.train.seed, Stream.SHADOW_ROWS])
+        generator = np.random.default_rng([self.job.train.seed, RandomStream.SHADOW_ROWS])
         held_out = self.run.reported.numpy()
         count = min(len(held_out), len(training) // 2, MAX_ATTACKED)
-        chosen = draw.permutation(training.numpy())[:count], draw.permutation(held_out)[:count]
+        chosen = generator.permutation(training.numpy())[:count], generator.permutation(held_out)[:count]
         self.attacked = torch.from_numpy(np.concatenate(chosen))
         self.member = torch.arange(len(self.attacked)) < count
         rest = np.setdiff1d(np.arange(len(self.labels)), np.concatenate([*chosen, held_out]))
-        self.own = torch.from_numpy(np.sort(draw.permutation(rest)[:SHADOW_ROWS]))
+        self.shadow_rows = torch.from_numpy(np.sort(generator.permutation(rest)[:SHADOW_ROWS]))
 
     @property
     def epochs(self) -> int:
@@ -93,7 +93,7 @@ class ShadowRoom:
         top = self._final.joint.top.requires_grad_(False)
 
         def logits(simulated: Tensor, indices: Tensor) -> Tensor:
-            rest = {name: own[indices] for name, own in embeddings.items() if name != party}
+            rest = {name: embedding[indices] for name, embedding in embeddings.items() if name != party}
             result: Tensor = top({name: rest.get(name, simulated) for name in embeddings})
             return result
 
@@ -127,7 +127,7 @@ class ShadowRoom:
             shadow = self._shadows[key]
             return lambda rows: self._view(shadow, rows, party)
 
-        return Shadows(self.task, self.own, train, len(self.run.training))
+        return Shadows(self.task, self.shadow_rows, train, len(self.run.training))
 
     def _shadow(self, inside: Tensor, number: int) -> DefendedModel:
         """Train one shadow on some rows, by the job's schedule."""

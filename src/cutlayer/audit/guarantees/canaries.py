@@ -53,8 +53,8 @@ def canary_job(
 
 def fair_coins(count: int, key: bytes) -> list[int]:
     """The secret of each canary, 0 or 1, drawn from a key of 32 bytes."""
-    draw = torch.Generator().manual_seed(int.from_bytes(key[:7], "little"))
-    return torch.randint(2, (count,), generator=draw).tolist()
+    generator = torch.Generator().manual_seed(int.from_bytes(key[:7], "little"))
+    return torch.randint(2, (count,), generator=generator).tolist()
 
 
 def neighbour_tables(active: str, party: str, canaries: int, groups: int, key: bytes) -> dict[str, pa.Table]:

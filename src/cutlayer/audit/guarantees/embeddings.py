@@ -39,8 +39,8 @@ class CanaryBottom(nn.Module):
     def __init__(self, inputs: Inputs, width: int, length: float) -> None:
         super().__init__()
         self.width = width
-        draw = torch.Generator().manual_seed(0)
-        lines = torch.randn(inputs.cardinalities[0], width, generator=draw)
+        generator = torch.Generator().manual_seed(0)
+        lines = torch.randn(inputs.cardinalities[0], width, generator=generator)
         self.register_buffer("lines", length * nn.functional.normalize(lines, dim=1))
         # Part of the checkpoint: a resumed epoch must repeat the content of the interrupted one.
         self.register_buffer("epochs", torch.zeros(()))

@@ -47,8 +47,8 @@ def label_votes(
     train = {"epochs": epochs, "batch_size": min(BATCH, len(labels) // 2), "split": split}
     job = canary_job(ACTIVE, PASSIVE, bottom, train, classes=classes, labels=privacy)
     train_on_canaries(job, tables, key, reader)
-    mine = reader.training[reader.truth[reader.training] < 2]
-    return reader.votes[mine], reader.truth[mine], int(reader.used.max())
+    canary_rows = reader.training[reader.truth[reader.training] < 2]
+    return reader.votes[canary_rows], reader.truth[canary_rows], int(reader.used.max())
 
 
 class _LabelReader:

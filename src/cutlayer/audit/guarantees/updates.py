@@ -99,14 +99,16 @@ class _UpdateReader:
         codes, _ = parties.passive.setup.store.gather(rows)
         slots = codes[:, 0].long()
         # What the neighbour with side 1 adds to its slot; its own side gives the sign.
-        line = self.clip * message.tensors["gradient"][:, 0].sign().double()
-        own = line * sides_of(codes).double()
+        contribution = self.clip * message.tensors["gradient"][:, 0].sign().double()
+        added = contribution * sides_of(codes).double()
         whole = len(rows) * update[:, 0].double()
-        noise = whole - torch.zeros_like(whole).index_add(0, slots, own)
+        noise = whole - torch.zeros_like(whole).index_add(0, slots, added)
         before = noise if self._last is None else self._last
         self._last = noise
-        self.totals["sum"][rows] += (noise[slots] + own) * line
-        self.totals["repeat"][rows] += (noise[slots] - before[slots] + own) * line if before is not noise else 0.0
+        self.totals["sum"][rows] += (noise[slots] + added) * contribution
+        self.totals["repeat"][rows] += (
+            (noise[slots] - before[slots] + added) * contribution if before is not noise else 0.0
+        )
 
     def scores(self) -> list[Score]:
         """Each statistic of the training rows, with the neighbour that each row is."""

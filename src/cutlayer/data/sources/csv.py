@@ -155,7 +155,7 @@ def unusual_delimiter(path: Path) -> str | None:
         return None
     try:
         detected = detected_delimiter(path)
-    except OSError:  # whoever reads the table says why
+    except OSError:  # reading the table raises it again, with the reason
         return None
     return None if detected == default_delimiter(path) else detected
 

@@ -27,7 +27,7 @@ class SketchFit(FrozenModel):
     """
 
     kind: Literal["sketch"] = "sketch"
-    min_count: int = Field(default=3, ge=1)
+    min_count: int = Field(default=3, ge=1, le=2**31)
 
 
 def fit_sketch(settings: SketchFit, bottom: BottomModel, columns: Columns) -> tuple[float, ...]:
@@ -37,8 +37,8 @@ def fit_sketch(settings: SketchFit, bottom: BottomModel, columns: Columns) -> tu
     rows. The category sketch of a row is the sum of a fixed random vector for each of its categories that `min_count`
     training rows or more share. Over all these categories the vectors have orthogonal columns: with no more categories
     than columns they are the one-hot columns, rotated. It has the columns that numbers and log counts leave of the cut,
-    and a quarter of the cut at least. Numbers, log counts and category sketch, side by side, are turned by a random
-    matrix: a rotation where they have the cut's width, a projection where they have more columns.
+    and a quarter of the cut at least. Numbers, log counts and category sketch, side by side, are multiplied by a
+    random matrix: a rotation where they have the cut's width, a projection where they have more columns.
 
     The embedding has mean 0 and mean square 1 over the training rows. Rows that were not seen in the fit are embedded
     likewise; an unknown category has a count of 0, and no vector.

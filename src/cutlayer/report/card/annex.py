@@ -43,8 +43,8 @@ def annex_markdown(card: PrivacyCard) -> str:
         f"# Privacy annex of {escaped(card.name)}\n",
         f"Run {escaped(card.run)}, {escaped(date(card.created))}.\n",
     )
-    figures = [f"{escaped(card.figures)}\n"] * bool(card.figures)
-    top = [title, f"**{escaped(card.statement)}**\n", *figures, run]
+    verdict = [f"{escaped(card.verdict)}\n"] * bool(card.verdict)
+    top = [title, f"**{escaped(card.statement)}**\n", *verdict, run]
     return "\n".join([*top, *map(section_markdown, annex_sections(card))])
 
 
@@ -71,64 +71,69 @@ def _sections(card: PrivacyCard) -> Iterator[Section]:
 def _attacks(card: PrivacyCard) -> Iterator[Block]:
     if not card.evidence:
         yield Paragraph("No attack was run.")
-    for threat in dict.fromkeys(each.threat for each in card.evidence):
-        own = [each for each in card.evidence if each.threat == threat]
-        notes = dict.fromkeys(f"Control: {each.control_is}. Naive: {each.naive_is}." for each in own)
+    for threat in dict.fromkeys(result.threat for result in card.evidence):
+        results = [result for result in card.evidence if result.threat == threat]
+        notes = dict.fromkeys(f"Control: {result.control_is}. Naive: {result.naive_is}." for result in results)
         yield table(
             f"{threat.capitalize()}. {' '.join(notes) if len(notes) == 1 else ''}".strip(),
-            own,
-            ("Attacker and secret", lambda each: Cell(f"{each.attacker} on {each.owner}", (each.subject,))),
-            (Column("Attack", "text"), lambda each: Cell(each.attack, each.knowledge)),
-            (number("Reached"), lambda each: Cell(f"{name_of(each.metric)} {_value(each, each.value)}", _bounds(each))),
-            (number("Control"), lambda each: _value(each, each.control)),
-            (number("Naive"), lambda each: _value(each, each.naive)),
-            (number("Undefended"), lambda each: _value(each, each.undefended) if card.protected else "this run"),
-            (number("Attacked rows"), lambda each: "" if each.rows is None else count(each.rows)),
-            own=lambda each: each.strongest,
+            results,
+            ("Attacker and secret", lambda result: Cell(f"{result.attacker} on {result.owner}", (result.subject,))),
+            (Column("Attack", "text"), lambda result: Cell(result.attack, result.knowledge)),
+            (
+                number("Reached"),
+                lambda result: Cell(f"{name_of(result.metric)} {_value(result, result.value)}", _bounds(result)),
+            ),
+            (number("Control"), lambda result: _value(result, result.control)),
+            (number("Naive"), lambda result: _value(result, result.naive)),
+            (number("Undefended"), lambda result: _value(result, result.undefended) if card.protected else "this run"),
+            (number("Attacked rows"), lambda result: "" if result.rows is None else count(result.rows)),
+            highlight=lambda result: result.strongest,
             layout="stack",
         )
         if len(notes) > 1:
             yield Items(tuple(notes))
     if card.evidence:
-        by_attack = {each.attack: each for each in card.evidence}
+        by_attack = {result.attack: result for result in card.evidence}
         known = {
-            attack: dict.fromkeys(text for each in card.evidence if each.attack == attack for text in each.knowledge)
+            attack: dict.fromkeys(
+                text for result in card.evidence if result.attack == attack for text in result.knowledge
+            )
             for attack in by_attack
         }
         yield table(
             "What each attack does",
             list(by_attack.values()),
-            ("Attack", lambda each: each.attack),
-            (Column("What it does", "statement"), lambda each: each.attack_does or "not known to this version"),
+            ("Attack", lambda result: result.attack),
+            (Column("What it does", "statement"), lambda result: result.attack_does or "not known to this version"),
             (
                 Column("What the attacker knows", "text"),
-                lambda each: "; ".join(known[each.attack]) or "only messages",
+                lambda result: "; ".join(known[result.attack]) or "only messages",
             ),
             layout="stack",
         )
 
 
-def _value(each: Evidence, value: float | None) -> str:
+def _value(result: Evidence, value: float | None) -> str:
     if value is None:
         return NOT_AVAILABLE
-    return auc(value) if each.metric == "leak" else metric(value)
+    return auc(value) if result.metric == "leak" else metric(value)
 
 
-def _bounds(each: Evidence) -> tuple[str, ...]:
-    return () if each.low is None else (interval(each.low, each.high),)
+def _bounds(result: Evidence) -> tuple[str, ...]:
+    return () if result.low is None else (interval(result.low, result.high),)
 
 
 def _subgroups(card: PrivacyCard) -> Table:
     names = list(dict.fromkeys(name for group in card.subgroups for name in group.metrics))
     return table(
-        "Held-out metrics by value of a column; a group of fewer than 20 rows has none",
+        "Held-out metrics by value of a column; none of fewer than 20 rows, and none that would give those away",
         card.subgroups,
         ("Group", lambda group: Cell(f"{group.column}: {group.group}", (f"column of {group.party}",))),
-        (number("Rows"), lambda group: "too few" if group.rows is None else count(group.rows)),
+        (number("Rows"), lambda group: "not shown" if group.rows is None else count(group.rows)),
         *(
             (
                 number(name_of(name)),
-                lambda group, name=name: metric(group.metrics.get(name)) if group.metrics else "too few",
+                lambda group, name=name: metric(group.metrics.get(name)) if group.metrics else "not shown",
             )
             for name in names
         ),
@@ -137,11 +142,11 @@ def _subgroups(card: PrivacyCard) -> Table:
 
 
 def _fields(card: PrivacyCard, framework: str) -> Iterator[Table]:
-    own = [field for field in card.fields if field.framework == framework]
-    for group in dict.fromkeys(field.group for field in own):
+    fields = [field for field in card.fields if field.framework == framework]
+    for group in dict.fromkeys(field.group for field in fields):
         yield table(
             group,
-            [field for field in own if field.group == group],
+            [field for field in fields if field.group == group],
             (Column("Field", "text"), lambda field: field.name),
             (Column("Answer", "statement"), _answer),
             ("Source", lambda field: Cell(field.origin, tone="bad" if field.value is None else "muted")),

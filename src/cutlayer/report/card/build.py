@@ -7,7 +7,7 @@ from pathlib import Path
 from cutlayer.config.load import load_job
 from cutlayer.errors import RunFolderError
 from cutlayer.report.build import build
-from cutlayer.report.card.facts import Facts
+from cutlayer.report.card.facts import CardFacts
 from cutlayer.report.card.frameworks import fields_of
 from cutlayer.report.card.subgroups import subgroups_of
 from cutlayer.report.evidence import evidence_of, learns_of
@@ -43,7 +43,7 @@ def build_card(path: Path) -> PrivacyCard:
         raise RunFolderError.expected(wanted, f"that of a passive party at {path}")
     job, report = load_job(path / "job.yaml"), build(path)
     evidence, columns, subgroups = evidence_of(report), report.columns, subgroups_of(job, folder)
-    facts = Facts(report, evidence, columns, subgroups)
+    facts = CardFacts(report, evidence, columns, subgroups)
     left_out = f"Attacks of the default catalogue that this audit left out: {', '.join(report.left_out)}."
     missing = [f"No attack of this run tried: {threat}." for threat in untried(report)]
     missing += [f"Not run: {reason}" for reason in report.limits] + [left_out] * bool(report.left_out)
@@ -55,7 +55,7 @@ def build_card(path: Path) -> PrivacyCard:
         created=report.run.created,
         cutlayer=report.run.cutlayer,
         statement=f"{headline(report)}.",
-        figures=f"{verdict(report)}.",
+        verdict=f"{verdict(report)}.",
         protected=facts.protected,
         learns=learns_of(evidence, report.task.kind, label_free_parties(report)),
         columns=columns,
@@ -67,7 +67,7 @@ def build_card(path: Path) -> PrivacyCard:
     )
 
 
-def _registry(facts: Facts) -> dict[str, dict[str, str | None]]:
+def _registry(facts: CardFacts) -> dict[str, dict[str, str | None]]:
     """An entry of the Differential Privacy Deployments Registry, by its three tiers (registry.opendp.org)."""
     return {
         "tier_1": {

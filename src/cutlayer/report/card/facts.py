@@ -19,7 +19,7 @@ _NONE = "none: no theorem holds for any message of this run"
 
 
 @dataclass(frozen=True)
-class Facts:
+class CardFacts:
     """Sentences about a run, each computed from its report.
 
     Attributes:
@@ -54,7 +54,7 @@ class Facts:
     @property
     def mechanisms(self) -> str:
         """Settings of the protections as configured."""
-        made = [
+        parts = [
             f"{part.name} of {part.party}"
             + (
                 f" ({', '.join(f'{name} {setting(value)}' for name, value in part.settings.items())})"
@@ -63,7 +63,7 @@ class Facts:
             )
             for part in self.report.protections
         ]
-        return "; ".join([*made, *self._label_free()]) or "no protection"
+        return "; ".join([*parts, *self._label_free()]) or "no protection"
 
     @property
     def accountants(self) -> str:
@@ -96,8 +96,11 @@ class Facts:
     def unprotected(self) -> str:
         """Assets that no theorem covers towards somebody."""
         totals = self.report.ledger.totals
-        bare = [total for total in totals if total.epsilon is None]
-        names = [f"{total.protects} of {total.party} towards {', '.join(total.towards)}: {total.why}" for total in bare]
+        unprotected = [total for total in totals if total.epsilon is None]
+        names = [
+            f"{total.protects} of {total.party} towards {', '.join(total.towards)}: {total.why}"
+            for total in unprotected
+        ]
         passive = [party.name for party in self.report.parties if party.role == "passive"]
         towards = {name for total in totals if total.protects == "labels" for name in total.towards}
         owners = {total.party for total in totals if total.protects == "features"}
@@ -129,9 +132,9 @@ class Facts:
         row, name = self.report.utility.row(RunKind.THIS_RUN), self.report.utility.metric
         if row is None:
             return "not measured"
-        held, which = self.report.data.reported
+        rows, which = self.report.data.reported
         bounds = "" if row.low is None else f" ({metric(row.low)} to {metric(row.high)})"
-        return f"{name_of(name)} {metric(row.metrics.get(name))}{bounds} on {count(held)} {which}"
+        return f"{name_of(name)} {metric(row.metrics.get(name))}{bounds} on {count(rows)} {which}"
 
     @property
     def bias(self) -> str:
@@ -193,8 +196,8 @@ class Facts:
     @property
     def measures(self) -> str:
         """Protections by owner, or none."""
-        made = [f"{part.party}: {part.name} (protects {part.protects})" for part in self.report.protections]
-        return "; ".join([*made, *self._label_free()]) or "none beyond that rows and labels stay with their owners"
+        parts = [f"{part.party}: {part.name} (protects {part.protects})" for part in self.report.protections]
+        return "; ".join([*parts, *self._label_free()]) or "none beyond that rows and labels stay with their owners"
 
     @property
     def protected(self) -> bool:
@@ -211,7 +214,7 @@ class Facts:
         ]
 
     @property
-    def who(self) -> str:
+    def tester(self) -> str:
         """Who tested, and when."""
         run = self.report.run
         return (
@@ -219,31 +222,31 @@ class Facts:
         )
 
     @property
-    def how(self) -> str:
+    def attacks_run(self) -> str:
         """Attacks that were run, and those that were not."""
-        names = ", ".join(dict.fromkeys(each.attack for each in self.evidence))
+        names = ", ".join(dict.fromkeys(result.attack for result in self.evidence))
         left = times(len(self.report.limits) + len(self.report.left_out), "attack")
         return f"{names or 'no attack'}, on the messages that were sent; not run or left out: {left}"
 
     def result(self, threat: Threat) -> str:
         """The strongest attack of a threat for each pair of parties."""
         sentences = [
-            f"{each.attacker} on {each.owner}: {_named(each)} by {each.attack}, control {_plain(each, each.control)}, "
-            f"naive baseline {_plain(each, each.naive)}"
-            for each in self.evidence
-            if each.threat == threat and each.strongest
+            f"{result.attacker} on {result.owner}: {_metric_value(result)} by {result.attack}, "
+            f"control {_value(result, result.control)}, naive baseline {_value(result, result.naive)}"
+            for result in self.evidence
+            if result.threat == threat and result.strongest
         ]
         return "; ".join(sentences) or "not tested in this run"
 
     @property
-    def worst(self) -> str:
+    def strongest_attacks(self) -> str:
         """The strongest attack of every threat."""
-        strongest = [each for each in self.evidence if each.strongest]
-        sentences = [f"{each.threat} by {each.attacker}: {_named(each)}" for each in strongest]
+        strongest = [result for result in self.evidence if result.strongest]
+        sentences = [f"{result.threat} by {result.attacker}: {_metric_value(result)}" for result in strongest]
         return "; ".join(sentences) or "no attack was run"
 
     @property
-    def ratio(self) -> str:
+    def rows_to_parameters(self) -> str:
         """Training rows over parameters, by party."""
         rows = self.report.data.train
         parts = [
@@ -296,9 +299,9 @@ def _received(party: PartyInfo) -> str:
     return "no cut gradients, since it releases each row once"
 
 
-def _named(each: Evidence) -> str:
-    return f"{name_of(each.metric)} {_plain(each, each.value)}"
+def _metric_value(result: Evidence) -> str:
+    return f"{name_of(result.metric)} {_value(result, result.value)}"
 
 
-def _plain(each: Evidence, value: float | None) -> str:
-    return auc(value) if each.metric == "leak" else metric(value)
+def _value(result: Evidence, value: float | None) -> str:
+    return auc(value) if result.metric == "leak" else metric(value)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from cutlayer.report.card.facts import Facts
+from cutlayer.report.card.facts import CardFacts
 from cutlayer.results.privacy_card import CardField
 
 NIST, EDPB = "NIST SP 800-226", "EDPB Opinion 28/2024"
@@ -19,7 +19,7 @@ _Group = dict[str, tuple[str, str] | None]
 """The answer of each field with its origin; `None` is a blank."""
 
 
-def fields_of(facts: Facts) -> tuple[CardField, ...]:
+def fields_of(facts: CardFacts) -> tuple[CardField, ...]:
     """All fields, blanks included."""
     frameworks = {NIST: _nist(facts), EDPB: _edpb(facts), ISO: _iso(facts), CNIL: _cnil(facts)}
     return tuple(
@@ -46,7 +46,7 @@ def _configured(text: str) -> tuple[str, str]:
     return text, "configured"
 
 
-def _nist(facts: Facts) -> Iterator[tuple[str, _Group]]:
+def _nist(facts: CardFacts) -> Iterator[tuple[str, _Group]]:
     yield (
         "The guarantee",
         {
@@ -83,7 +83,7 @@ def _nist(facts: Facts) -> Iterator[tuple[str, _Group]]:
     )
 
 
-def _edpb(facts: Facts) -> Iterator[tuple[str, _Group]]:
+def _edpb(facts: CardFacts) -> Iterator[tuple[str, _Group]]:
     yield (
         "Design and sources",
         {
@@ -96,14 +96,14 @@ def _edpb(facts: Facts) -> Iterator[tuple[str, _Group]]:
     yield (
         "Tests of resistance: which, by whom, when, how, how far, result",
         {
-            "By whom and when": _measured(facts.who),
-            "How and how far": _measured(facts.how),
+            "By whom and when": _measured(facts.tester),
+            "How and how far": _measured(facts.attacks_run),
             "Inference of labels": _measured(facts.result("label inference")),
             "Inference of attributes": _measured(facts.result("attribute inference")),
             "Reconstruction and inversion": _measured(facts.result("reconstruction")),
             "Membership": _measured(facts.result("membership")),
             "Exfiltration of the model": _measured(facts.result("model completion")),
-            "Rows to parameters": _computed(facts.ratio),
+            "Rows to parameters": _computed(facts.rows_to_parameters),
             "Extraction of personal data from the model insignificant?": None,
             "Extraction by queries to the model insignificant?": None,
         },
@@ -111,7 +111,7 @@ def _edpb(facts: Facts) -> Iterator[tuple[str, _Group]]:
     yield ("Handed over", {"Documents for deployers": None, "Residual risk and its acceptance": None})
 
 
-def _iso(facts: Facts) -> Iterator[tuple[str, _Group]]:
+def _iso(facts: CardFacts) -> Iterator[tuple[str, _Group]]:
     yield (
         "Context",
         {
@@ -132,7 +132,7 @@ def _iso(facts: Facts) -> Iterator[tuple[str, _Group]]:
         "Identifiability",
         {
             "Maximum or average risk": _configured("maximum: the strongest attack counts, not the mean of all"),
-            "Adversarial testing": _measured(facts.how),
+            "Adversarial testing": _measured(facts.attacks_run),
             "Mitigation": _configured(facts.measures),
             "Re-evaluation": None,
         },
@@ -140,7 +140,7 @@ def _iso(facts: Facts) -> Iterator[tuple[str, _Group]]:
     yield ("Governance", {"Before, and after the release": None, "Roles and responsibilities": None})
 
 
-def _cnil(facts: Facts) -> Iterator[tuple[str, _Group]]:
+def _cnil(facts: CardFacts) -> Iterator[tuple[str, _Group]]:
     yield (
         "Study of the context",
         {
@@ -163,7 +163,7 @@ def _cnil(facts: Facts) -> Iterator[tuple[str, _Group]]:
     yield (
         "Risks: sources, impacts, severity, likelihood",
         {
-            "Illegitimate access": _measured(facts.worst),
+            "Illegitimate access": _measured(facts.strongest_attacks),
             "Unwanted change": None,
             "Loss": None,
             "Severity and likelihood": None,

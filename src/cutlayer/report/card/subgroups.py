@@ -56,12 +56,24 @@ def _groups(job: Job, folder: RunFolder, party: str, column: str) -> Iterator[Su
     if len(names) > MAX_GROUPS:
         got = f"{len(names)} in {column} of {party}"
         raise ConfigError.expected(f"a column of at most {MAX_GROUPS} values in report.subgroups", got)
-    for group, rows in zip(names.tolist(), counts.tolist(), strict=True):
+    for group, rows, shown in zip(names.tolist(), counts.tolist(), shown_groups(counts).tolist(), strict=True):
         chosen = torch.from_numpy(np.flatnonzero(values == group))
-        metrics = task.evaluate(logits[chosen], truth[chosen]) if rows >= MIN_ROWS else {}
+        metrics = task.evaluate(logits[chosen], truth[chosen]) if shown else {}
         known = {name: value for name, value in metrics.items() if math.isfinite(value)}
-        shown = rows if rows >= MIN_ROWS else None
-        yield SubgroupUtility(party=party, column=column, group=str(group), rows=shown, metrics=known)
+        number = rows if shown else None
+        yield SubgroupUtility(party=party, column=column, group=str(group), rows=number, metrics=known)
+
+
+def shown_groups(counts: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    """Which groups of a column are shown, bool (n,), by their numbers of rows (n,).
+
+    The metrics of all rows are in the report, so that those of all groups which are not shown follow for them together.
+    So if these have fewer than `MIN_ROWS` rows together, the smallest of the other groups is not shown either.
+    """
+    shown = counts >= MIN_ROWS
+    while shown.any() and 0 < counts[~shown].sum() < MIN_ROWS:
+        shown[np.flatnonzero(shown)[counts[shown].argmin()]] = False
+    return shown
 
 
 def _logits(folder: RunFolder, task: Task) -> Tensor:
@@ -90,5 +102,5 @@ def _values(job: Job, folder: RunFolder, party: str, column: str) -> npt.NDArray
     if (rows == ABSENT).any():
         got = f"{int((rows == ABSENT).sum())} of {len(rows)} without a row"
         raise ConfigError.expected(f"the table of {party} that was trained on, for report.subgroups", got)
-    taken = table.values(column).take(pa.array(rows)).to_pylist()
-    return np.array([MISSING if value is None else str(value)[:80] for value in taken])
+    values = table.values(column).take(pa.array(rows)).to_pylist()
+    return np.array([MISSING if value is None else str(value)[:80] for value in values])

@@ -56,7 +56,7 @@ def verdict(report: Report) -> str:
     matrix = matrix_of(report)
     worst, baseline = matrix.worst(RunKind.THIS_RUN), matrix.worst(RunKind.UNDEFENDED)
     if worst is None:
-        return "No leak was measured in this run"
+        return "No leak of labels was measured in this run"
     label_free = {*worst.parties} <= {*label_free_parties(report)}
     how = "compute from their" if worst.together else "computes from its"
     needed = condition(worst.knowledge)
@@ -78,8 +78,8 @@ def verdict(report: Report) -> str:
         where = f"{auc(-largest)} below" if largest < 0 else f"up to {excess(largest)} above"
         sentence += f", {where} a party's own columns"
     utilities = {model.name: model.metrics.get(report.utility.metric) for model in report.utility.rows}
-    own, undefended = utilities.get(RunKind.THIS_RUN), utilities.get(RunKind.UNDEFENDED)
-    if own is None:
+    value, undefended = utilities.get(RunKind.THIS_RUN), utilities.get(RunKind.UNDEFENDED)
+    if value is None:
         return sentence
     against = "" if undefended is None else f" (undefended {metric(undefended)})"
-    return f"{sentence}, test {name_of(report.utility.metric)} {metric(own)}{against}"
+    return f"{sentence}, test {name_of(report.utility.metric)} {metric(value)}{against}"

@@ -14,13 +14,13 @@ from cutlayer.results.run import RunKind
 
 
 class Value(NamedTuple):
-    """A value of the headline metric; `own` values are drawn in the accent colour."""
+    """A value of the headline metric; `highlighted` values are drawn in the accent colour."""
 
     name: str
     value: float | None
     low: float | None
     high: float | None
-    own: bool
+    highlighted: bool
 
 
 def bar_charts(report: Report, groups: Mapping[str, Sequence[Value]]) -> tuple[Bars, ...]:
@@ -41,7 +41,7 @@ def _bar(value: Value, base: float, domain: tuple[float, float]) -> Bar | None:
     bounds = (value.low, value.high) if value.low is not None and value.high is not None else None
     words = interval(*bounds) if bounds else ""
     label = f"{value.name}: {metric(value.value)}" + (f", 95 % interval {words}" if words else "")
-    svg = charts.bar(value.value, bounds, base, domain, int(not value.own), label)
+    svg = charts.bar(value.value, bounds, base, domain, int(not value.highlighted), label)
     return Bar(value.name, metric(value.value), words, svg)
 
 

@@ -12,7 +12,7 @@ MAX_NAMES = 40
 
 
 def columns_table(columns: Sequence[PartyColumns], file: str) -> Table:
-    """Names of the columns that went in, beside the number of columns of each table.
+    """Names of the columns that the model reads, and the number of columns of each table.
 
     Args:
         columns: The columns of each party.

@@ -32,7 +32,7 @@ def completion(report: Report) -> Section | None:
     groups: dict[str, list[CompletionResult]] = {}
     for result in results:
         groups.setdefault(f"{result.party}, {_labels(result)} labels", []).append(result)
-    bars = bar_charts(report, {title: _bars(own) for title, own in groups.items()})
+    bars = bar_charts(report, {title: _bars(group) for title, group in groups.items()})
     blocks: list[Block] = [Paragraph(lead, "lead"), *bars, _table(report), Fold("All variants", (_variants(report),))]
     note = f"{name_of(report.utility.metric)} of the {_PICKED}, on both sides; 95 % interval below"
     return Section("completion", TITLE, blocks, (Paragraph(note), _table(report)), "Model completion", _answers(report))
@@ -48,7 +48,7 @@ def _table(report: Report) -> Table:
         (number("Completed"), lambda result: _cell(best(result.variants))),
         (number("From scratch"), lambda result: _cell(best(result.scratch))),
         (number("All parties"), lambda result: _all_parties(result, report)),
-        own=lambda result: result.run == RunKind.THIS_RUN,
+        highlight=lambda result: result.run == RunKind.THIS_RUN,
     )
 
 
@@ -96,7 +96,7 @@ def _bars(results: Sequence[CompletionResult]) -> list[Value]:
     """The strongest variant of each run and attack, then the strongest from scratch."""
     named = [(f"{result.run}, {result.attack}", best(result.variants), True) for result in results]
     named.append(("from scratch, the same labels", best(results[0].scratch), False))
-    return [Value(name, value.value, value.low, value.high, own) for name, value, own in named if value]
+    return [Value(name, value.value, value.low, value.high, highlighted) for name, value, highlighted in named if value]
 
 
 def _answers(report: Report) -> tuple[Answer, ...]:

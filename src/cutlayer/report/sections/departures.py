@@ -66,7 +66,7 @@ def _table(report: Report) -> Table:
         (number("95\u00a0% interval"), lambda row: interval(row.low, row.high)),
         (number("Drop", page_only=True), drop),
         *others,
-        own=lambda row: not row.absent,
+        highlight=lambda row: not row.absent,
     )
 
 

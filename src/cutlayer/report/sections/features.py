@@ -90,7 +90,7 @@ def _table(report: Report) -> Table:
         (Column("Known", "number", note="rows", page_only=True), lambda result: count(result.known)),
         (Column("Attacked", "number", note="rows"), lambda result: count(result.rows)),
         (Column("Further metrics", page_only=True), further),
-        own=lambda result: result.run == RunKind.THIS_RUN,
+        highlight=lambda result: result.run == RunKind.THIS_RUN,
     )
 
 
@@ -126,8 +126,8 @@ def _uri(text: str, shape: tuple[int, int, int]) -> str:
 
 def _answers(report: Report) -> tuple[Answer, ...]:
     """The value of this run that is farthest above its baseline."""
-    own = [result for result in report.features if result.run == RunKind.THIS_RUN]
-    known = [result for result in own if result.value is not None and result.baseline is not None]
+    results = [result for result in report.features if result.run == RunKind.THIS_RUN]
+    known = [result for result in results if result.value is not None and result.baseline is not None]
     if not known:
         return ()
     result = max(known, key=lambda result: (result.value or 0) - (result.baseline or 0))

@@ -25,9 +25,9 @@ def layers(report: Report) -> Section:
     domain = leak_domain(leak.leak for leak in leaks)
     panels = []
     for party, side in dict.fromkeys((leak.party, leak.side) for leak in leaks):
-        own = [leak for leak in leaks if (leak.party, leak.side) == (party, side)]
-        names = list(dict.fromkeys(leak.layer for leak in own))
-        series = series_of(report, [(leak.run, names.index(leak.layer), leak.leak) for leak in own])
+        party_leaks = [leak for leak in leaks if (leak.party, leak.side) == (party, side)]
+        names = list(dict.fromkeys(leak.layer for leak in party_leaks))
+        series = series_of(report, [(leak.run, names.index(leak.layer), leak.leak) for leak in party_leaks])
         label = f"Leak per layer of {party}, {side} side. {charts.summary(series, 'worst', max, auc)}"
         panels.append(Panel(party, f"{side} side", charts.profile(names, series, label, domain)))
     drawn = Panels((("", panels),), legend(report, [leak.run for leak in leaks]))

@@ -8,7 +8,7 @@ from cutlayer.attacks.knowledge import condition
 from cutlayer.config.party import LABEL_FREE
 from cutlayer.report import charts, rounding
 from cutlayer.report.history import leak_domain, legend, series_of, shown_epochs, targets_of
-from cutlayer.report.matrix import Matrix, Target, covers_chance, matrix_of, strength, target_of
+from cutlayer.report.matrix import LeakTarget, Matrix, covers_chance, matrix_of, strength, target_of
 from cutlayer.report.releases import ONLY, is_only_release, release_of
 from cutlayer.report.rounding import auc, count, interval, times
 from cutlayer.report.section import (
@@ -100,8 +100,8 @@ def _strongest(matrix: Matrix, report: Report) -> Table:
         return Cell(NOT_AVAILABLE) if columns is None else Cell(rounding.excess(worst[pair].leak - columns))
 
     def departed(pair: tuple[str, str]) -> str:
-        own = [leak for leak in matrix.cells.values() if (leak.party, leak.message) == pair]
-        values = [leak.departed_auc for leak in own if leak.run == RunKind.THIS_RUN and leak.departed_auc is not None]
+        leaks = [leak for leak in matrix.cells.values() if (leak.party, leak.message) == pair]
+        values = [leak.departed_auc for leak in leaks if leak.run == RunKind.THIS_RUN and leak.departed_auc is not None]
         return auc(max(values, default=None))
 
     def chance(pair: tuple[str, str]) -> str:
@@ -145,7 +145,7 @@ def _matrix(report: Report, matrix: Matrix) -> Table:
     """A row for each attack on a message, a column for each run."""
     worst = matrix.worst(RunKind.THIS_RUN)
 
-    def at(run: str, target: Target) -> Cell:
+    def at(run: str, target: LeakTarget) -> Cell:
         leak = matrix.cell(run, target)
         if leak is None:
             return _absent(matrix, run, target.message)
@@ -179,7 +179,7 @@ def _by_run(matrix: Matrix) -> list[Block]:
         messages = dict.fromkeys(target.message for target in matrix.targets if target.party == party)
         columns = [(number(f"{message}s"), lambda run, at=(party, message): worst(run, *at)) for message in messages]
         runs = ("Run", lambda run: Cell(run, (matrix.runs[run],)))
-        shown = table("Worst leak by run", matrix.runs, runs, *columns, own=lambda run: run == RunKind.THIS_RUN)
+        shown = table("Worst leak by run", matrix.runs, runs, *columns, highlight=lambda run: run == RunKind.THIS_RUN)
         blocks += [Paragraph(f"Worst leak of the messages of {words}, by run"), shown]
     return blocks
 
@@ -192,8 +192,8 @@ def _curves(report: Report) -> list[Table]:
         point = next((point for point in curve.points if point.labels == labels), None)
         if point is None:
             return Cell(NOT_AVAILABLE)
-        own = "" if point.own_columns is None else f"columns {auc(point.own_columns)}"
-        return Cell(auc(point.leak), (own,) if own else (), tone=f"h{strength(point.leak)}")
+        columns = "" if point.own_columns is None else f"columns {auc(point.own_columns)}"
+        return Cell(auc(point.leak), (columns,) if columns else (), tone=f"h{strength(point.leak)}")
 
     columns = [(number(str(labels)), lambda curve, labels=labels: at(curve, labels)) for labels in counts]
     return (

@@ -80,9 +80,9 @@ def guarantees(report: Report) -> Section:
         if totals:
             text = "All releases together, over every epoch and evaluation. A total holds for each receiver."
             blocks += [Paragraph(text), _totals(report)]
-    own = {total.statement for total in totals}
+    statements = {total.statement for total in totals}
     alternatives = [
-        f"{name}: {text}" for name, texts in report.alternatives.items() for text in texts if text not in own
+        f"{name}: {text}" for name, texts in report.alternatives.items() for text in texts if text not in statements
     ]
     if unproved := _unproved(report):
         blocks.append(Paragraph(unproved))

@@ -34,9 +34,9 @@ def parties(report: Report) -> Section:
     blocks: tuple[Block, ...] = (Paragraph(lead, "lead"), listed)
     if report.columns:
         blocks += (Fold("The columns that went in", (columns_table(report.columns, "report.json"),)),)
-    own = next((party for party in report.parties if party.role == "active"), None)
-    if own is not None and own.traffic:
-        blocks += (_traffic(own.traffic),)
+    active = next((party for party in report.parties if party.role == "active"), None)
+    if active is not None and active.traffic:
+        blocks += (_traffic(active.traffic),)
     return Section("parties", "Parties and data", blocks, nav="Parties")
 
 

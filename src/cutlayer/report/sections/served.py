@@ -13,13 +13,13 @@ from cutlayer.results.served import ServedAudit
 
 def served_sections(audit: ServedAudit) -> Iterator[Section]:
     """The leaks of labels, and those of features, if any were measured."""
-    own = {baseline.party: baseline for baseline in audit.baselines}
+    baselines = {baseline.party: baseline for baseline in audit.baselines}
 
     def columns(leak: LeakResult) -> str:
-        return metric(own[leak.party].own_columns) if leak.party in own else ""
+        return metric(baselines[leak.party].own_columns) if leak.party in baselines else ""
 
     def chance(leak: LeakResult) -> str:
-        return metric(own[leak.party].chance) if leak.party in own else ""
+        return metric(baselines[leak.party].chance) if leak.party in baselines else ""
 
     if audit.leaks:
         leaks = table(

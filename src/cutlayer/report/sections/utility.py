@@ -21,7 +21,7 @@ def utility(report: Report) -> Section:
     key, (size, rows) = report.utility.metric, report.data.reported
     models = report.utility.rows
     values = [Value(model.name, model.metrics.get(key), model.low, model.high, _is_own(model)) for model in models]
-    epoch = f"the {'best' if report.run.kept == 'best' else 'last'} epoch, epoch\u00a0{report.run.kept_epoch}"
+    epoch = f"the {'best' if report.run.selected == 'best' else 'last'} epoch, epoch\u00a0{report.run.selected_epoch}"
     direction = "higher" if report.utility.higher_is_better else "lower"
     lead = f"{name_of(key)} on {count(size)} {rows}; {direction} is better. The models are those of {epoch}."
     blocks: list[Block] = [Paragraph(lead, "lead"), *bar_charts(report, {"": values}), _table(report)]
@@ -52,14 +52,14 @@ def _table(report: Report) -> Table:
         (number("This run is", page_only=True), lambda model: _against(model, report)),
         *further,
         (Column("What it is", "text", page_only=True), lambda model: model.note),
-        own=_is_own,
+        highlight=_is_own,
         layout="stack",
     )
 
 
 def _value(report: Report) -> float | None:
-    own = next(filter(_is_own, report.utility.rows), None)
-    return own.metrics.get(report.utility.metric) if own else None
+    this_run = next(filter(_is_own, report.utility.rows), None)
+    return this_run.metrics.get(report.utility.metric) if this_run else None
 
 
 def _against(model: ModelUtility, report: Report) -> str:

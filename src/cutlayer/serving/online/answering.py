@@ -1,4 +1,4 @@
-"""Answers questions with the parties that answer in time, many questions in one forward pass."""
+"""Answers queries with the parties that answer in time, many queries in one forward pass."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Rows = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
-class Question:
+class Query:
     """Rows of one request.
 
     Attributes:
@@ -48,7 +48,7 @@ class Question:
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """Answer to a question.
+    """Answer to a query.
 
     Attributes:
         predicted: Probabilities (n, classes), or values (n,) of a regression, float64.
@@ -76,23 +76,23 @@ class Outcome:
 
 
 async def answer(
-    model: ServedModel, peers: Peers, questions: Sequence[Question], deadline: float, *, blame: bool = True
+    model: ServedModel, peers: Peers, queries: Sequence[Query], deadline: float, *, blame: bool = True
 ) -> list[Outcome]:
-    """Answer several questions together, by the deadline.
+    """Answer several queries together, by the deadline.
 
     Args:
         model: The version that all of them are answered by.
         peers: The passive parties.
-        questions: At least one.
+        queries: At least one.
         deadline: Time of `time.monotonic` after which no party's answer is waited for.
         blame: Whether a late answer counts against its party.
     """
-    ids = np.concatenate([question.ids for question in questions]) if len(questions) > 1 else questions[0].ids
-    asked = [asyncio.ensure_future(_look_up(model, peers, name, ids, deadline, blame)) for name in model.passives]
-    # The questions leave before this party computes its own part.
+    ids = np.concatenate([query.ids for query in queries]) if len(queries) > 1 else queries[0].ids
+    pending = [asyncio.ensure_future(_look_up(model, peers, name, ids, deadline, blame)) for name in model.passives]
+    # The queries leave before this party computes its own part.
     await asyncio.sleep(0)
-    own, status = _own_part(model, questions)
-    lookups = dict(zip(model.passives, await asyncio.gather(*asked), strict=True))
+    active_embedding, status = _own_part(model, queries)
+    lookups = dict(zip(model.passives, await asyncio.gather(*pending), strict=True))
     columns = [status if name == model.active else lookups[name].status for name in model.parties]
     statuses = np.stack(columns, axis=1)
     present = effective = statuses == Status.PRESENT
@@ -100,40 +100,38 @@ async def answer(
     if not whole:
         effective = model.effective(present)
         statuses = np.where(present & ~effective, np.uint8(Status.DROPPED), statuses)
-    embeddings = {name: own if name == model.active else lookups[name].embedding for name in model.parties}
+    embeddings = {name: active_embedding if name == model.active else lookups[name].embedding for name in model.parties}
     predicted = model.answer(embeddings, effective).numpy()
     scores = as_columns(model.task, predicted)
     model.drift.add_scores(scores if whole else scores[effective.all(axis=1)])
     together, outcomes, start = Outcome(predicted, statuses, effective, whole), [], 0
-    for question in questions:
-        outcomes.append(together.part(start, start + len(question)))
-        start += len(question)
+    for query in queries:
+        outcomes.append(together.part(start, start + len(query)))
+        start += len(query)
     return outcomes
 
 
-def log_answers(
-    audit: AuditLog, model: ServedModel, questions: Sequence[Question], outcomes: Sequence[Outcome]
-) -> None:
-    """Write a line for each question of what the parties released for it, before any of them is answered.
+def log_answers(audit: AuditLog, model: ServedModel, queries: Sequence[Query], outcomes: Sequence[Outcome]) -> None:
+    """Write a line for each query of what the parties released for it, before any of them is answered.
 
     Args:
         audit: The log.
         model: The version that answers.
-        questions: The questions.
+        queries: The queries.
         outcomes: Their answers; none where nothing was asked of a party.
 
     Raises:
         OSError: the disk is full; no answer may leave then.
     """
     entries = []
-    for question, outcome in zip_longest(questions, outcomes):
+    for query, outcome in zip_longest(queries, outcomes):
         released = {name: 0 if outcome is None else outcome.released(index) for index, name in model.passive_indices}
         entries.append(
             {
-                "caller": question.caller,
+                "caller": query.caller,
                 "version": model.version,
-                "rows": len(question),
-                "ids": ids_digest(question.ids),
+                "rows": len(query),
+                "ids": ids_digest(query.ids),
                 "released": released,
             }
         )
@@ -155,17 +153,17 @@ async def _look_up(model: ServedModel, peers: Peers, name: str, ids: Digests, de
     return lookup
 
 
-def _own_part(model: ServedModel, questions: Sequence[Question]) -> tuple[Tensor, Statuses]:
+def _own_part(model: ServedModel, queries: Sequence[Query]) -> tuple[Tensor, Statuses]:
     """Embedding (n, width) and status (n,) of the active party; nothing where it has no features."""
-    rows = np.concatenate([question.rows for question in questions])
+    rows = np.concatenate([query.rows for query in queries])
     if model.active not in model.parties:
         return torch.zeros(len(rows), 0), np.zeros(len(rows), dtype=np.uint8)
-    codes, numbers = model.own(rows)
+    codes, numbers = model.own_columns(rows)
     known, start = rows != ABSENT, 0
-    for question in questions:
-        end = start + len(question)
-        if question.columns is not None:
-            codes[start:end], numbers[start:end] = question.columns
+    for query in queries:
+        end = start + len(query)
+        if query.columns is not None:
+            codes[start:end], numbers[start:end] = query.columns
             known[start:end] = True
         start = end
     if known.all():
@@ -177,9 +175,9 @@ def _own_part(model: ServedModel, questions: Sequence[Question]) -> tuple[Tensor
 
 
 class Batcher:
-    """Collects questions of one version for a short time, so that they cross and are computed together.
+    """Collects queries of one version for a short time, so that they cross and are computed together.
 
-    A question is sent at once if nothing is under way; otherwise it waits for others, at most the given time and number
+    A query is sent at once if nothing is under way; otherwise it waits for others, at most the given time and number
     of rows.
 
     Args:
@@ -201,11 +199,11 @@ class Batcher:
         self._running = set[asyncio.Task[None]]()
         self.batches, self.batched_rows = 0, 0
 
-    async def ask(self, question: Question, patience: float) -> Outcome:
-        """Answer a question, together with others.
+    async def ask(self, query: Query, patience: float) -> Outcome:
+        """Answer a query, together with others.
 
         Args:
-            question: The question.
+            query: The query.
             patience: Seconds that its answer may take.
         """
         loop = asyncio.get_running_loop()
@@ -217,9 +215,9 @@ class Batcher:
             group = self._groups[patience] = _Group(
                 [], [], time.monotonic() + patience, timer, patience >= self._patience
             )
-        group.questions.append(question)
+        group.queries.append(query)
         group.futures.append(future)
-        group.rows += len(question)
+        group.rows += len(query)
         if group.rows >= self._rows:
             self._send(patience)
         return await future
@@ -237,9 +235,9 @@ class Batcher:
         try:
             self.batches += 1
             self.batched_rows += group.rows
-            outcomes = await answer(self.model, self.peers, group.questions, group.deadline, blame=group.whole)
-            log_answers(self._audit, self.model, group.questions, outcomes)
-        except Exception as failure:  # every question of the batch gets it, and the service goes on
+            outcomes = await answer(self.model, self.peers, group.queries, group.deadline, blame=group.whole)
+            log_answers(self._audit, self.model, group.queries, outcomes)
+        except Exception as failure:  # every query of the batch gets it, and the service goes on
             for future in group.futures:
                 if not future.done():
                     future.set_exception(failure)
@@ -253,9 +251,9 @@ class Batcher:
 
 @dataclass(eq=False)
 class _Group:
-    """Questions that wait together."""
+    """Queries that wait together."""
 
-    questions: list[Question]
+    queries: list[Query]
     futures: list[asyncio.Future[Outcome]]
     deadline: float
     timer: asyncio.TimerHandle

@@ -7,7 +7,7 @@ MAX_MISSES = 3
 PROBE_SECONDS = 0.2
 """Seconds between two probes."""
 MAX_PROBE_SECONDS = 5.0
-"""The same of a party that answers probes and no lookup: each time it is asked again costs requests a deadline."""
+"""Maximum seconds between probes of a party that answers probes alone: every lookup it misses costs a deadline."""
 
 
 class Breaker:

@@ -34,7 +34,7 @@ class Caller:
     """A caller with its counts.
 
     Attributes:
-        config: Its section of the private file.
+        config: The caller's section of the private file.
         rows: Number of rows of all answers so far, over all restarts.
         clock: Time in seconds, of which only differences count.
     """
@@ -116,10 +116,10 @@ class Callers:
         if self.open:
             return self._callers[0]
         scheme, _, token = (authorization or "").partition(" ")
-        given = token.strip() if scheme.lower() == "bearer" else (key or "")
-        if not given:
+        key_text = token.strip() if scheme.lower() == "bearer" else (key or "")
+        if not key_text:
             raise Refused(401, "expected a key in the header Authorization: Bearer KEY, got none")
-        hashed = sha256(given.encode(errors="replace")).hexdigest()
+        hashed = sha256(key_text.encode(errors="replace")).hexdigest()
         match = None
         for caller in self._callers:  # all of them, whichever matches
             if hmac.compare_digest(hashed, caller.config.sha256):

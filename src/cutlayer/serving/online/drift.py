@@ -40,7 +40,7 @@ _FLOOR = 1e-4
 """Share of an interval without rows, as is usual."""
 
 
-class Reference:
+class DriftReference:
     """Shares of the values of a column in training, and the counts of those served.
 
     Args:
@@ -64,7 +64,7 @@ class Reference:
         self._shares, self._trained_below = (
             c / len(values) for c in (self._counted(ascending), self._below(ascending))
         )
-        self._enough = len(values) >= MIN_REFERENCE
+        self._is_large = len(values) >= MIN_REFERENCE
         self._served, self._served_below = np.zeros(self._size, dtype=np.int64), np.zeros(len(self._points))
         self._trained_rows = len(values)
 
@@ -90,7 +90,7 @@ class Reference:
     @property
     def psi(self) -> float | None:
         """The statistic; `None` before enough rows were served, or where too few were in the training."""
-        if self.rows < MIN_ROWS or not self._enough:
+        if self.rows < MIN_ROWS or not self._is_large:
             return None
         served, trained = np.maximum(self._served / self.rows, _FLOOR), np.maximum(self._shares, _FLOOR)
         return float(((served - trained) * np.log(served / trained)).sum())
@@ -139,11 +139,11 @@ class ColumnDrift:
         step = -(-len(training) // MAX_REFERENCE)
         codes, numbers = store.gather(training[::step])
         self._codes = [
-            Reference(name, codes[:, index].double().numpy(), categories=True)
+            DriftReference(name, codes[:, index].double().numpy(), categories=True)
             for index, name in enumerate(spec.category_names)
         ]
         self._numbers = [
-            Reference(name, numbers[:, index].double().numpy()) for index, name in enumerate(spec.number_names)
+            DriftReference(name, numbers[:, index].double().numpy()) for index, name in enumerate(spec.number_names)
         ]
         self._waiting: list[Callable[[], tuple[torch.Tensor, torch.Tensor]]] = []
         self._rows = 0
@@ -159,7 +159,7 @@ class ColumnDrift:
         indices = torch.from_numpy(rows)
         self._wait(len(rows), lambda: store.named_columns(indices))
 
-    def references(self) -> Sequence[Reference]:
+    def references(self) -> Sequence[DriftReference]:
         """All columns, with every row counted."""
         self._count()
         return (*self._codes, *self._numbers)
@@ -183,12 +183,12 @@ class ColumnDrift:
             reference.add(values)
 
 
-def shown(references: Sequence[Reference]) -> list[Mapping[str, object]]:
+def drift_rows(references: Sequence[DriftReference]) -> list[Mapping[str, object]]:
     """Drift for the page, the greatest first; what has too few rows last."""
-    ordered = sorted(references, key=lambda each: -1.0 if each.psi is None else each.psi, reverse=True)
+    ordered = sorted(references, key=lambda column: -1.0 if column.psi is None else column.psi, reverse=True)
     return [
-        {"of": each.name, "psi": each.psi, "ks": each.ks, "ks_limit": each.ks_limit, "rows": each.rows}
-        for each in ordered
+        {"of": column.name, "psi": column.psi, "ks": column.ks, "ks_limit": column.ks_limit, "rows": column.rows}
+        for column in ordered
     ]
 
 
@@ -202,7 +202,7 @@ class ServedDrift:
 
     def __init__(self, columns: ColumnDrift | None, scores: Mapping[str, Values]) -> None:
         self.columns = columns
-        self._scores = [Reference(name, values) for name, values in scores.items()]
+        self._scores = [DriftReference(name, values) for name, values in scores.items()]
         self._waiting: list[Values] = []
         self._rows = 0
 
@@ -219,7 +219,7 @@ class ServedDrift:
             if self._rows >= WAITING_ROWS:
                 self._count()
 
-    def references(self) -> Sequence[Reference]:
+    def references(self) -> Sequence[DriftReference]:
         """Scores and columns."""
         self._count()
         return (*self._scores, *(self.columns.references() if self.columns is not None else ()))

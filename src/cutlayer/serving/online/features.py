@@ -33,7 +33,7 @@ class _Buckets:
 
     Args:
         first: First 64 bits of each key, uint64 (n,).
-        second: The others, uint64 (n,).
+        second: Last 64 bits of each key, uint64 (n,).
     """
 
     def __init__(self, first: Words, second: Words) -> None:
@@ -51,7 +51,7 @@ class _Buckets:
 
         Args:
             first: First 64 bits of the keys asked for, uint64 (m,).
-            second: The others, uint64 (m,).
+            second: Last 64 bits of the keys asked for, uint64 (m,).
         """
         index = self._starts.take((first >> self._shift).view(np.int64), mode="clip")
         left = np.flatnonzero(self._first.take(index, mode="clip") < first)
@@ -63,8 +63,8 @@ class _Buckets:
         same = alike & (self._second.take(index, mode="clip") == second)
         if not same.all():
             positions[~same] = ABSENT
-            for asked in np.flatnonzero(alike & ~same):
-                positions[asked] = self._among_equals(int(index[asked]), first[asked], second[asked])
+            for query in np.flatnonzero(alike & ~same):
+                positions[query] = self._among_equals(int(index[query]), first[query], second[query])
         return positions
 
     def _among_equals(self, index: int, first: np.uint64, second: np.uint64) -> int:
@@ -103,7 +103,7 @@ class NumberIndex:
 
     Args:
         numbers: The ids, int64 (n,), all different.
-        digests: Their digests, uint8 (n, 16).
+        digests: Digests of the ids, uint8 (n, 16).
     """
 
     def __init__(self, numbers: npt.NDArray[np.int64], digests: Digests) -> None:

@@ -285,9 +285,9 @@ async def _fault(_request: Request, failure: Exception) -> Response:
 
 
 async def _http_error(request: Request, failure: Any) -> Response:
-    asked = f"{request.method} {request.url.path}"[:_MAX_ASKED]
+    requested = f"{request.method} {request.url.path}"[:_MAX_ASKED]
     if failure.status_code == 404:
-        return _problem(404, f"expected a path of this service, got {asked}; /openapi.json lists them")
+        return _problem(404, f"expected a path of this service, got {requested}; /openapi.json lists them")
     if failure.status_code == 405:
         allowed = (failure.headers or {}).get("Allow", "another method")
         response = _problem(405, f"expected {allowed} {request.url.path}"[:_MAX_ASKED] + f", got {request.method}")

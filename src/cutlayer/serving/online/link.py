@@ -5,20 +5,22 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
+from typing import Any
 
 from cryptography import x509
+from grpc import ChannelConnectivity, StatusCode
 from torch import Tensor
 
 from cutlayer.channel import Kind, Message
-from cutlayer.channel.codec import Limits
+from cutlayer.channel.codec import FrameLimits
 from cutlayer.channel.message import Scalar
 from cutlayer.channel.security import Security
-from cutlayer.errors import TrustError
+from cutlayer.errors import PeerLost, TrustError
 
 SERVICE, METHOD = "cutlayer.Serving", "Link"
 ACCEPTED = (("cutlayer-accepted", "1"),)
 """Metadata by which the active party says that it has accepted a stream, before it asks for anything."""
-LIMITS = Limits(frame_bytes=16 * 2**20, envelope_bytes=64 * 2**10)
+LIMITS = FrameLimits(frame_bytes=16 * 2**20, envelope_bytes=64 * 2**10)
 KEEPALIVE = (
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 3_000),
@@ -67,3 +69,17 @@ async def until_invalid(security: Security, certificate: x509.Certificate, secon
         while True:
             security.check_still_valid(certificate)
             await asyncio.sleep(seconds)
+
+
+async def connect(channel: Any) -> None:
+    """Return once a channel of `grpc.aio` has a connection.
+
+    Raises:
+        PeerLost: nobody answers at its address.
+    """
+    state = channel.get_state(try_to_connect=True)
+    while state is not ChannelConnectivity.READY:
+        if state in (ChannelConnectivity.TRANSIENT_FAILURE, ChannelConnectivity.SHUTDOWN):
+            raise PeerLost(StatusCode.UNAVAILABLE.name)
+        await channel.wait_for_state_change(state)
+        state = channel.get_state()

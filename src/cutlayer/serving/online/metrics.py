@@ -13,7 +13,7 @@ from cutlayer.channel.address import check_loopback
 from cutlayer.errors import ConfigError
 from cutlayer.serving.online.answering import Outcome
 from cutlayer.serving.online.drift import ColumnDrift
-from cutlayer.serving.online.passive import Answered
+from cutlayer.serving.online.passive import LookupCounts
 from cutlayer.serving.online.peers import Peers
 from cutlayer.serving.online.served_model import ServedModel
 
@@ -91,7 +91,7 @@ class PassiveMetrics:
         drift: Drift of its columns; `None` where the run left no store.
     """
 
-    def __init__(self, answered: Answered, drift: ColumnDrift | None) -> None:
+    def __init__(self, answered: LookupCounts, drift: ColumnDrift | None) -> None:
         self._answered, self._drift = answered, drift
 
     def describe(self) -> list[Metric]:
@@ -118,7 +118,7 @@ class PassiveMetrics:
 
 
 @contextmanager
-def shown_metrics(address: str | None, metrics: PassiveMetrics) -> Iterator[str]:
+def serve_metrics(address: str | None, metrics: PassiveMetrics) -> Iterator[str]:
     """Show a passive party's metrics on the loopback; yields the address, or nothing where none is configured.
 
     Raises:

@@ -24,7 +24,7 @@ from cutlayer.channel.trail import Trail
 from cutlayer.errors import DataError, Diverged, PeerLost, ProtocolError
 from cutlayer.serving.online.audit_log import AuditLog, ids_digest
 from cutlayer.serving.online.features import checked_ids
-from cutlayer.serving.online.link import ACCEPTED, KEEPALIVE, LIMITS, METHOD, SERVICE, message, until_invalid
+from cutlayer.serving.online.link import ACCEPTED, KEEPALIVE, LIMITS, METHOD, SERVICE, connect, message, until_invalid
 from cutlayer.serving.online.releases import OnlineReleases, Released
 from cutlayer.serving.online.sample import ServedSample
 from cutlayer.serving.online.status import Status
@@ -39,7 +39,7 @@ _FATAL = {grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNIMPLEMENTED, grpc
 
 
 @dataclass
-class Answered:
+class LookupCounts:
     """Counts of a passive party's answers.
 
     Attributes:
@@ -83,7 +83,7 @@ class PassiveService:
         trained = releases.trained
         self.party, self.active = trained.party, trained.job.active
         self.tag = trained.tag(trained.party)
-        self.answered = Answered()
+        self.answered = LookupCounts()
         self._outages = set[str]()
 
     async def run(self) -> None:
@@ -103,7 +103,7 @@ class PassiveService:
                 reason = str(lost)
             except grpc.aio.AioRpcError as lost:
                 self._check_end(lost.code(), lost.details() or "")
-                reason = self._why(lost.code())
+                reason = self._reason(lost.code())
             if reason:  # a warning once for each outage and reason, not at every attempt
                 level = logging.INFO if reason in self._outages else logging.WARNING
                 problem = f"no stream to {self.active} at {self.address}"
@@ -137,7 +137,11 @@ class PassiveService:
             await until_invalid(self.security, certificate)
 
     async def _converse(self, channel: Any, watch: asyncio.Task[None]) -> None:
-        """Offer the part, and answer until the stream ends or the other certificate no longer holds."""
+        """Offer the part, and answer until the stream ends or the other certificate no longer holds.
+
+        Not before there is a connection: the trail has what left, and an offer that reaches nobody does not leave.
+        """
+        await connect(channel)
         metadata = ((FROM, self.party.encode()), (TO, self.active.encode()), (WIRE, str(WIRE_VERSION)))
         call = channel.stream_stream(f"/{SERVICE}/{METHOD}")(metadata=metadata)
         watch.add_done_callback(lambda _: call.cancel())
@@ -157,7 +161,7 @@ class PassiveService:
             code = await call.code()
             self._check_end(code, await call.details())
             if code is grpc.StatusCode.FAILED_PRECONDITION:
-                raise PeerLost(self._why(code))
+                raise PeerLost(self._reason(code))
         finally:
             call.cancel()
 
@@ -174,15 +178,15 @@ class PassiveService:
             self.trail.record(sent)
         return encode(sent, LIMITS)
 
-    def _answer(self, asked: Message) -> Message:
-        if (asked.sender, asked.receiver, asked.run) != (self.active, self.party, self.tag):
-            raise ProtocolError.expected(f"a message from {self.active} of version {self.tag}", asked.run[:40])
-        if asked.kind is Kind.PROBE:
-            return self._message(Kind.ALIVE, asked.sequence)
-        if asked.kind is not Kind.LOOKUP:
-            raise ProtocolError.expected("a lookup or a probe", asked.kind)
+    def _answer(self, request: Message) -> Message:
+        if (request.sender, request.receiver, request.run) != (self.active, self.party, self.tag):
+            raise ProtocolError.expected(f"a message from {self.active} of version {self.tag}", request.run[:40])
+        if request.kind is Kind.PROBE:
+            return self._message(Kind.ALIVE, request.sequence)
+        if request.kind is not Kind.LOOKUP:
+            raise ProtocolError.expected("a lookup or a probe", request.kind)
         began = time.perf_counter()
-        ids = checked_ids(asked.tensors["ids"], MAX_ROWS)
+        ids = checked_ids(request.tensors["ids"], MAX_ROWS)
         try:
             released = self.releases.release(ids)
         except (OSError, DataError, Diverged) as fault:
@@ -196,7 +200,7 @@ class PassiveService:
         self.answered.lookups += 1
         self.answered.seconds += time.perf_counter() - began
         tensors = {"embedding": released.embedding.contiguous(), "status": torch.from_numpy(released.status)}
-        return self._message(Kind.LOOKED_UP, asked.sequence, tensors)
+        return self._message(Kind.LOOKED_UP, request.sequence, tensors)
 
     def _record(self, ids: Any, released: Released) -> None:
         """Write the audit line before the answer leaves."""
@@ -223,7 +227,7 @@ class PassiveService:
     def _message(self, kind: Kind, number: int, tensors: Any = None, fields: Any = None) -> Message:
         return message(kind, self.party, self.active, self.tag, number, tensors, fields)
 
-    def _why(self, code: grpc.StatusCode) -> str:
+    def _reason(self, code: grpc.StatusCode) -> str:
         """Why there is no stream, in words where the part's operator can do something about it."""
         if code is grpc.StatusCode.FAILED_PRECONDITION:
             return f"it has no run loaded that part {self.tag} belongs to"

@@ -90,8 +90,8 @@ class Peer:
         future: asyncio.Future[Lookup] = asyncio.get_running_loop().create_future()
         self._waiting[number] = len(ids), future
         try:
-            asked = message(Kind.LOOKUP, self.me, self.name, self.version, number, {"ids": torch.from_numpy(ids)})
-            self._send(asked)
+            request = message(Kind.LOOKUP, self.me, self.name, self.version, number, {"ids": torch.from_numpy(ids)})
+            self._send(request)
             await asyncio.wait({future}, timeout=max(0.0, deadline - began))
             if not future.done():
                 # Where this process itself was late, an answer in time may have arrived and wait to be read.

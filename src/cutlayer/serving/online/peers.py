@@ -184,7 +184,7 @@ class _Frames:
     """Frames that wait to be sent.
 
     Attributes:
-        bytes: Their size.
+        bytes: Size of the waiting frames.
     """
 
     def __init__(self) -> None:

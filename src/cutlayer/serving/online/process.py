@@ -110,11 +110,11 @@ async def serve_passive(
         with OnlineReleases(trained, features, config.max_ids, key, passes=config.passes) as releases:
             drift = column_drift(trained)
             sample = _sample(trained, config)
-            service = PassiveService(releases, address, audit, _counting(features, drift), security, trail, sample)
+            service = PassiveService(releases, address, audit, _drift_counter(features, drift), security, trail, sample)
             with _metrics(config, service, drift) as shown:
                 about = {"party": trained.party, "connects_to": address, "part": service.tag}
                 started({**about, "metrics": shown} if shown else about)
-                async with _synced(audit, lambda: () if sample is None else (sample,)):
+                async with _periodic_sync(audit, lambda: () if sample is None else (sample,)):
                     await service.run()
     finally:
         audit.close()
@@ -129,7 +129,7 @@ def _sample(trained: TrainedParty, config: ServeConfig) -> ServedSample | None:
     return ServedSample(path, trained.tag(trained.party), config.sample_rows)
 
 
-def _counting(features: FeatureStore, drift: ColumnDrift | None) -> Callable[[npt.NDArray[np.int64]], None]:
+def _drift_counter(features: FeatureStore, drift: ColumnDrift | None) -> Callable[[npt.NDArray[np.int64]], None]:
     """Counts the rows of every lookup for the drift of the party's columns."""
 
     def count(rows: npt.NDArray[np.int64]) -> None:
@@ -142,9 +142,9 @@ def _counting(features: FeatureStore, drift: ColumnDrift | None) -> Callable[[np
 def _metrics(config: ServeConfig, service: PassiveService, drift: ColumnDrift | None) -> AbstractContextManager[str]:
     if config.metrics is None:
         return nullcontext("")
-    from cutlayer.serving.online.metrics import PassiveMetrics, shown_metrics  # it needs the extra `serve`
+    from cutlayer.serving.online.metrics import PassiveMetrics, serve_metrics  # it needs the extra `serve`
 
-    return shown_metrics(config.metrics, PassiveMetrics(service.answered, drift))
+    return serve_metrics(config.metrics, PassiveMetrics(service.answered, drift))
 
 
 async def serve_active(
@@ -173,7 +173,7 @@ async def serve_active(
         server = _uvicorn(active.app, private.serve)
         address = private.serve.http.address
         host = address.rpartition(":")[0]
-        serving = asyncio.create_task(_served(server))
+        serving = asyncio.create_task(_run_server(server))
         while not server.started and not serving.done():
             await asyncio.sleep(0.01)
         if serving.done():
@@ -188,7 +188,7 @@ async def serve_active(
         await serving
 
 
-async def _served(server: Any) -> None:
+async def _run_server(server: Any) -> None:
     # Where the address is taken, uvicorn logs the reason and raises SystemExit, which would end the event loop.
     with suppress(SystemExit):
         await server.serve()
@@ -242,7 +242,7 @@ async def active_service(
         if trail is not None:
             opened.callback(trail.close)
         opened.push_async_callback(peers.close)
-        await opened.enter_async_context(_synced(audit, lambda: samples_of(versions)))
+        await opened.enter_async_context(_periodic_sync(audit, lambda: samples_of(versions)))
         service = PredictionService(versions, config, Metrics())
         app = build_app(service, peers, Callers(config.http.callers, before))
         yield Active(app, peers, versions)
@@ -266,7 +266,7 @@ def samples_of(versions: Versions) -> list[ServedSample]:
 
 
 @asynccontextmanager
-async def _synced(audit: AuditLog, samples: Callable[[], Collection[ServedSample]]) -> Any:
+async def _periodic_sync(audit: AuditLog, samples: Callable[[], Collection[ServedSample]]) -> Any:
     """Sync the audit log to disk every second, and write the samples now and then, and at the end."""
 
     def write() -> None:

@@ -15,8 +15,8 @@ first byte on."""
 class PromptProtocol(HttpToolsProtocol):
     """Closes a connection on which no whole head of a request arrives in time.
 
-    The number of connections is bounded, and a key is read from the head. Without this, whoever opens as many and sends
-    nothing keeps every caller away.
+    The number of connections is bounded, and a key is read from the head. Without this, a caller that opens as many and
+    sends nothing keeps all others away.
     """
 
     _late: asyncio.TimerHandle | None = None
@@ -59,7 +59,7 @@ class JoinedWrites:
 
     Args:
         transport: The transport of a connection; everything but writing and closing is left to it.
-        loop: Its event loop.
+        loop: Event loop of the connection.
     """
 
     def __init__(self, transport: Any, loop: asyncio.AbstractEventLoop) -> None:

@@ -99,7 +99,9 @@ class ReleasedRows:
         """
         if self.path is not None:
             nothing = bytes(4 * self.width)
-            records = [_RECORD.pack(own, _BEGUN.pack(i), number, batch | _BEGINS) for i, own in enumerate(ids)]
+            records = [
+                _RECORD.pack(id_digest, _BEGUN.pack(i), number, batch | _BEGINS) for i, id_digest in enumerate(ids)
+            ]
             self._append(self.path, b"".join(_sealed(record + nothing) for record in records))
         self._begun[number, batch] = list(ids)
 
@@ -117,22 +119,22 @@ class ReleasedRows:
             self._append(
                 self.path,
                 b"".join(
-                    _sealed(_RECORD.pack(own, bytes(16), number, batch) + rows[i].tobytes())
-                    for i, own in enumerate(ids)
+                    _sealed(_RECORD.pack(id_digest, bytes(16), number, batch) + rows[i].tobytes())
+                    for i, id_digest in enumerate(ids)
                 ),
             )
-        for i, own in enumerate(ids):
-            self._hold(own, number, batch, sent[i])
+        for i, id_digest in enumerate(ids):
+            self._hold(id_digest, number, batch, sent[i])
         self._begun.pop((number, batch), None)
 
-    def _hold(self, own: bytes, number: int, batch: int, sent: Tensor) -> None:
+    def _hold(self, id_digest: bytes, number: int, batch: int, sent: Tensor) -> None:
         index = len(self._passes)
         if index == len(self._embeddings):
             self._embeddings = torch.cat([self._embeddings, torch.zeros_like(self._embeddings)])
         self._embeddings[index] = sent
         self._passes.append(number)
         self._next[number] = max(batch + 1, self._next.get(number, 0))
-        self._index[own] = index
+        self._index[id_digest] = index
 
     def _append(self, path: Path, records: bytes) -> None:
         new = not path.exists()
@@ -161,15 +163,15 @@ class ReleasedRows:
             body, check = raw[end : end + size], raw[end + size : end + size + 4]
             if zlib.crc32(body).to_bytes(4, "little") != check:
                 raise CheckpointError(f"{path} is damaged at byte {end:,}; restore it from a backup")
-            own, about, number, batch = _RECORD.unpack_from(body)
+            id_digest, about, number, batch = _RECORD.unpack_from(body)
             if batch & _BEGINS:
                 # A batch that was begun, refused and begun again has the rows of the second time.
                 if _BEGUN.unpack(about) == (0,):
                     self._begun[number, batch ^ _BEGINS] = []
-                self._begun[number, batch ^ _BEGINS].append(own)
+                self._begun[number, batch ^ _BEGINS].append(id_digest)
             else:
                 numbers = np.frombuffer(body, "<f4", self.width, _RECORD.size).copy()
-                self._hold(own, number, batch, torch.from_numpy(numbers))
+                self._hold(id_digest, number, batch, torch.from_numpy(numbers))
                 stored[number, batch] += 1
             end += size + 4
         if end != len(raw):

@@ -68,7 +68,7 @@ class OnlineReleases:
 
     Args:
         trained: The party's part of the run.
-        features: Its columns by id.
+        features: The party's columns by id.
         max_ids: Maximum number of different ids that are answered, unknown ones included; `None` for no such limit.
         supplied: Key that replaced the keys of the run, 32 bytes; `None` where the party has its own.
         passes: Number of passes that have begun; one more than before begins another.
@@ -112,16 +112,16 @@ class OnlineReleases:
 
     def __enter__(self) -> OnlineReleases:
         folder = self.trained.folder.path / "serving" / self.trained.party
-        own = self.trained.folder.path / "checkpoint" / self.trained.party
+        party_folder = self.trained.folder.path / "checkpoint" / self.trained.party
         # With the release log, next to the secret of the party: no copy of the run folder undoes what was released.
-        path = log_of_run(own).with_suffix(".served") if self.counted else folder / "released"
+        path = log_of_run(party_folder).with_suffix(".served") if self.counted else folder / "released"
         self._asked = ReleasedRows(folder / "asked" if self.max_ids is not None else None, 0)
         make_folder(path.parent)
-        lock = log_of_run(own).with_suffix(".lock") if self.counted else folder / "serving.lock"
+        lock = log_of_run(party_folder).with_suffix(".lock") if self.counted else folder / "serving.lock"
         make_folder(lock.parent)
         self._held.enter_context(locked(lock, f"the online service of {self.trained.party}"))
         if self.protected:
-            self._set_up(own)
+            self._set_up(party_folder)
             self._rows = ReleasedRows(path, self.bottom.width)
         self._passes = self._passes_so_far()
         stored = self._rows.passes
@@ -155,7 +155,7 @@ class OnlineReleases:
                 release(ids, rows, known, status, embedding)
         return Released(status, embedding, rows)
 
-    def _set_up(self, own: Path) -> None:
+    def _set_up(self, party_folder: Path) -> None:
         trained = self.trained
         state = checkpoint_of(trained.job, trained.folder, trained.party)
         if self.counted:
@@ -165,7 +165,7 @@ class OnlineReleases:
                 "rows": state[1]["rows"],
                 "folder": str(trained.folder.path.resolve()),
             }
-            self._log = ReleaseLog(log_of_run(own), identity)
+            self._log = ReleaseLog(log_of_run(party_folder), identity)
         key = run_noise_key(trained.folder, trained.party, self._supplied)
         training = trained.model.record.training_rows(trained.job, trained.folder)
         context = context_of(trained.job, trained.party, {trained.party: self.bottom.width}, training, key, key)
@@ -182,12 +182,12 @@ class OnlineReleases:
             return np.arange(len(ids))
         room, new, allowed = self.max_ids - len(self._asked), dict[bytes, None](), []
         for position, index in enumerate(self._asked.find(ids).tolist()):
-            own = ids[position].tobytes()
-            if index < 0 and own not in new:
+            id_digest = ids[position].tobytes()
+            if index < 0 and id_digest not in new:
                 if len(new) >= room:
                     status[position] = Status.CAPPED
                     continue
-                new[own] = None
+                new[id_digest] = None
             allowed.append(position)
         if new:
             self._asked.add([*new], 0, 0, torch.zeros(len(new), 0))

@@ -18,7 +18,7 @@ from cutlayer.serving.online.versions import Versions
 
 R = TypeVar("R", bound=FrozenModel)
 _GRACE = 5.0
-"""Seconds, beside two deadlines, until the streams of an unloaded version end: more than a request takes."""
+"""Seconds, in addition to two deadlines, until the streams of an unloaded version end: more than a request takes."""
 
 
 class LoadRequest(FrozenModel):
@@ -89,7 +89,7 @@ class Rollover:
         if new is None:
             raise Refused(404, "expected a loaded version; GET /v1/status lists them")
         now = self._versions.current.model
-        missing = [n for n in now.passives if self._here(now, n) and not self._here(new, n)]
+        missing = [n for n in now.passives if self._is_connected(now, n) and not self._is_connected(new, n)]
         if missing and not request.force:
             names = ", ".join(missing)
             raise Refused(409, f"expected {names} to be connected for version {new.version}; wait, or set force")
@@ -112,7 +112,7 @@ class Rollover:
         asyncio.get_running_loop().call_later(grace, self._peers.end_unloaded)
         return {"unloaded": request.version}
 
-    def _here(self, model: ServedModel, name: str) -> bool:
+    def _is_connected(self, model: ServedModel, name: str) -> bool:
         return self._peers.get(name, model.tags[name]) is not None
 
 

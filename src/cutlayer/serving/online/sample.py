@@ -37,7 +37,7 @@ class Served:
         ids: Digests of the ids, uint8 (n, 16), all different.
         embeddings: Embeddings as they crossed, float32 (n, width).
         codes: Encoded categories of the owner, int32 (n, c); no columns where another party recorded.
-        numbers: Its encoded numbers, float32 (n, d).
+        numbers: Encoded numbers of the owner, float32 (n, d); no columns where another party recorded.
     """
 
     ids: Digests
@@ -87,7 +87,7 @@ class ServedSample:
     than the hashes of their ids.
 
     Args:
-        path: Its file; what it holds of the same training is continued.
+        path: File of the sample; a sample of the same training in it is continued.
         training: Tag of the party's part of the training.
         rows: Maximum number of rows.
     """

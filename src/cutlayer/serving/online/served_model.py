@@ -35,7 +35,7 @@ class Subset:
     """Parties that contributed to an answer.
 
     Attributes:
-        contributed: Their names, in the job's order.
+        contributed: Names of the parties, in the job's order.
         utility: The run's held-out metrics with just these; `None` where they were not measured.
     """
 
@@ -101,7 +101,7 @@ class ServedModel:
             return np.full(len(ids), ABSENT, dtype=np.int64)
         return self.features.index.find(ids)
 
-    def own(self, rows: npt.NDArray[np.int64]) -> Columns:
+    def own_columns(self, rows: npt.NDArray[np.int64]) -> Columns:
         """The active party's own columns of rows of its store; zeros for `ABSENT`, to be replaced by those given."""
         if self.features is None:
             raise ConfigError(f"{self.active} has no features")
@@ -127,7 +127,7 @@ class ServedModel:
                 if names
             )
             raise DataError.expected(f"the columns of {self.active} in this run", got, "GET /v1/schema lists them")
-        kinds = {each.name: each.kind for each in encoder.encoders}
+        kinds = {column.name: column.kind for column in encoder.encoders}
         arrays = {name: _array(name, kinds[name], columns[name]) for name in encoder.names}
         encoded = encoder.transform(pa.table(arrays), "columns")
         return torch.from_numpy(encoded.codes), torch.from_numpy(encoded.numbers)
@@ -203,10 +203,10 @@ def _checked_rule(ids: IdConfig | None) -> Rule:
     return ids.rules[0]
 
 
-def _checked_absent(wanted: AbsentAnswer, top: TopModel, own: bool) -> AbsentAnswer:
+def _checked_absent(wanted: AbsentAnswer, top: TopModel, has_features: bool) -> AbsentAnswer:
     if wanted == "multi_head" and not isinstance(top, MultiHeadTop):
         raise ConfigError.expected("serve.absent: multi_head with a multi_head model", "another", "write absent: zeros")
-    if wanted == "active_only" and not own:
+    if wanted == "active_only" and not has_features:
         raise ConfigError.expected("serve.absent: active_only where the active party has features", "it has none")
     return wanted
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from cutlayer.config import ServeConfig
 from cutlayer.errors import DataError
-from cutlayer.serving.online.answering import Outcome, Question, log_answers
+from cutlayer.serving.online.answering import Outcome, Query, log_answers
 from cutlayer.serving.online.body import parsed
 from cutlayer.serving.online.callers import Caller, Refused
 from cutlayer.serving.online.features import ABSENT
@@ -58,7 +58,7 @@ class PredictionService:
             Refused: with the HTTP status and the reason.
         """
         began = time.perf_counter()
-        batcher = self.versions.current  # once: what is switched meanwhile does not concern this request
+        batcher = self.versions.current  # read once: a switch of versions meanwhile does not affect this request
         model = batcher.model
         request = parsed(PredictRequest, body)
         if len(request.ids) > self.config.http.max_rows:
@@ -70,8 +70,8 @@ class PredictionService:
         caller.take(len(request.ids))
         patience = min(request.deadline_ms or self.config.deadline_ms, self.config.deadline_ms) / 1000
         try:
-            question = self._question(request, model, caller.config.name)
-            outcome = await batcher.ask(question, patience)
+            query = self._query(request, model, caller.config.name)
+            outcome = await batcher.ask(query, patience)
         except OSError as fault:
             logger.error("a request was not answered: %s", fault)
             raise Refused(503, "what was released cannot be recorded; nothing is answered until it can") from None
@@ -82,25 +82,25 @@ class PredictionService:
         self.metrics.answered(model, outcome, time.perf_counter() - began)
         return _answered(request, model, outcome)
 
-    def _question(self, request: PredictRequest, model: ServedModel, caller: str) -> Question:
+    def _query(self, request: PredictRequest, model: ServedModel, caller: str) -> Query:
         known = model.known(request.ids) if request.columns is None else None
         if known is not None:
-            return Question(caller, *known)
+            return Query(caller, *known)
         try:
             ids = digests_of(request.ids, model.id_rule)
-            given = checked_columns(request)
-            columns = None if given is None else model.encoded(given)
+            request_columns = checked_columns(request)
+            columns = None if request_columns is None else model.encoded(request_columns)
         except DataError as fault:
             raise Refused(422, str(fault)[:1000]) from None
-        question = Question(caller, ids, model.find(ids), columns)
-        unknown = np.flatnonzero(question.rows == ABSENT)
+        query = Query(caller, ids, model.find(ids), columns)
+        unknown = np.flatnonzero(query.rows == ABSENT)
         if model.features is not None and columns is None and len(unknown):
             # With a line, so that the count of the caller's rows holds over restarts.
-            log_answers(self.versions.audit, model, [question], [])
+            log_answers(self.versions.audit, model, [query], [])
             shown = ", ".join(ascii(str(request.ids[index])[:40]) for index in unknown[:_SHOWN])
             got = f"{len(unknown)} of {len(ids)} ids that it does not, such as {shown}"
             raise Refused(404, f"expected ids that {model.active} has, got {got}; give their columns with the request")
-        return question
+        return query
 
 
 def _required(request: PredictRequest, model: ServedModel) -> frozenset[str]:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from cutlayer.serving.online.answering import Batcher
-from cutlayer.serving.online.drift import shown
+from cutlayer.serving.online.drift import drift_rows
 from cutlayer.serving.online.peer import Peer
 from cutlayer.serving.online.peers import Peers
 from cutlayer.serving.online.served_model import ServedModel
@@ -17,7 +17,9 @@ from cutlayer.serving.online.versions import Versions
 def state_of(versions: Versions, peers: Peers) -> dict[str, Any]:
     """Parties, versions, and the utility that the run measured with those who are present."""
     model = versions.current.model
-    here = [name for name in model.parties if name == model.active or asked(peers.get(name, model.tags.get(name, "")))]
+    here = [
+        name for name in model.parties if name == model.active or is_asked(peers.get(name, model.tags.get(name, "")))
+    ]
     subset = model.subset(np.array([name in here for name in model.parties]))
     utility = subset.utility
     return {
@@ -27,7 +29,7 @@ def state_of(versions: Versions, peers: Peers) -> dict[str, Any]:
         "versions": [_version(batcher, peers) for batcher in versions.loaded],
         "parties": [_party(model, name, peers) for name in model.parties],
         "required": sorted(model.required),
-        "drift": shown(model.drift.references()),
+        "drift": drift_rows(model.drift.references()),
         "deadline_ms": versions.config.deadline_ms,
         "expected": {
             "contributed": list(subset.contributed),
@@ -39,13 +41,13 @@ def state_of(versions: Versions, peers: Peers) -> dict[str, Any]:
 
 def missing_of(model: ServedModel, peers: Peers) -> list[str]:
     """What keeps a version from answering: required parties that are away, or all of them."""
-    away = [name for name in model.passives if not asked(peers.get(name, model.tags[name]))]
+    away = [name for name in model.passives if not is_asked(peers.get(name, model.tags[name]))]
     required = [name for name in away if name in model.required]
     nobody = len(away) == len(model.passives) and model.active not in model.parties
     return required or (away if nobody else [])
 
 
-def asked(peer: Peer | None) -> bool:
+def is_asked(peer: Peer | None) -> bool:
     """Whether a party is connected, and asked for rows rather than probed."""
     return peer is not None and peer.connected and not peer.breaker.open
 
@@ -81,7 +83,7 @@ def _party(model: ServedModel, name: str, peers: Peers) -> dict[str, Any]:
 def schema_of(model: ServedModel) -> dict[str, Any]:
     """The columns of the active party that a request may give, and their kinds."""
     encoder = model.trained.model.encoder
-    kinds = {} if encoder is None else {each.name: each.kind for each in encoder.encoders}
+    kinds = {} if encoder is None else {column.name: column.kind for column in encoder.encoders}
     columns = {name: kind if kind in ("category", "image") else "number" for name, kind in kinds.items()}
     task = model.task
     positive = {"positive": task.classes[task.positive]} if task.kind == "binary" else {}

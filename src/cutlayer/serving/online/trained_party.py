@@ -51,9 +51,9 @@ class TrainedParty:
         """Held-out metrics of the run by the absent parties, at the active party."""
         return {frozenset(row.absent): row for row in self.folder.summary.departures.rows}
 
-    def table(self, given: TableConfig | None) -> TableConfig | None:
+    def table(self, stated: TableConfig | None) -> TableConfig | None:
         """The party's rows that can be asked for: those given, else those that it trained on."""
-        return given if given is not None else self.job.parties[self.party].table
+        return stated if stated is not None else self.job.parties[self.party].table
 
     def tag(self, passive: str) -> str:
         """Identifies the training and a passive party of it: parts of two trainings do not fit together.

@@ -57,11 +57,11 @@ class Candidate:
     """One way to protect the labels.
 
     Attributes:
-        name: Its name in tables.
-        changes: What it writes into the job file, in order.
+        name: Name in tables.
+        changes: Keys and values to write into the job file, in order.
         epsilon: Largest total epsilon of a label towards a passive party; `None` where no theorem holds for one.
         statements: The ledger's totals for the labels, in words.
-        checked: Its job, with the whole audit.
+        checked: Job of the candidate, with the whole audit.
     """
 
     name: str
@@ -180,12 +180,12 @@ class Candidates:
 
     def _proposed(self) -> Iterator[tuple[str, list[Change]]]:
         """Names and changes of all candidates, whether or not the job can take them."""
-        bare = [*self._without_defence()]
-        yield UNDEFENDED, bare
+        undefended = [*self._without_defence()]
+        yield UNDEFENDED, undefended
         if len(self._label_protections()) or LABEL_FREE in self.base.parties[self.base.active].privacy:
             yield CONFIGURED, []
         for width in WIDTHS:
-            yield f"label_free {width}", [*bare, *self._label_free(width)]
+            yield f"label_free {width}", [*undefended, *self._label_free(width)]
         strengths = dict.fromkeys((*_LABEL_DP, *([self.guarantee] if self.guarantee else ())))
         dp = {
             f"label_dp {eps:g}{name}": {"label_dp": {"eps": eps}, **others}
@@ -195,7 +195,8 @@ class Candidates:
         }
         others = _GRADIENTS_OF_VALUES if self.base.task == "regression" else {}
         for name, privacy in {**dp, **_GRADIENTS, **others}.items():
-            yield name, [*bare, *((("parties", self.base.active, "privacy", key), own) for key, own in privacy.items())]
+            defence = [(("parties", self.base.active, "privacy", key), value) for key, value in privacy.items()]
+            yield name, [*undefended, *defence]
 
     def _label_protections(self) -> list[str]:
         return [
@@ -238,18 +239,18 @@ def with_changes(raw: Any, changes: Sequence[Change]) -> Any:
     >>> with_changes({"a": {"b": 1}, "c": None}, [(("a", "b"), REMOVED), (("c", "d"), 2)])
     {'c': {'d': 2}}
     """
-    made = copy.deepcopy(raw)
+    changed = copy.deepcopy(raw)
     for (*path, key), value in changes:
         if value is REMOVED:
-            _remove(made, (*path, key))
+            _remove(changed, (*path, key))
             continue
-        inner = made
+        inner = changed
         for part in path:
             if not isinstance(inner.get(part), Mapping):
                 inner[part] = {}
             inner = inner[part]
         inner[key] = copy.deepcopy(value)
-    return made
+    return changed
 
 
 def _remove(raw: Any, path: Sequence[str]) -> None:

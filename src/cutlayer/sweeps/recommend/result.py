@@ -20,7 +20,7 @@ class Measured:
 
     Attributes:
         utility: Headline metric.
-        loss: That of the undefended job with the same seed, minus `utility`.
+        loss: Headline metric of the undefended job with the same seed, minus `utility`.
         leak: max(AUC, 1 - AUC) of the strongest attack, 0.5 to 1.
         excess: Largest leak minus what the party's own columns reveal; `None` where that is not defined.
         columns: What the columns of the party with the largest leak reveal by themselves.
@@ -88,10 +88,10 @@ class Checked:
         name: Name of the candidate.
         seeds: The seeds.
         leak: The limited quantity, mean over the seeds.
-        leak_margin: Half the width of its 95 % interval (Student's t).
+        leak_margin: Half the width of the 95 % interval of `leak` (Student's t).
         leak_auc: Leak of the strongest attack, mean over the seeds.
         loss: Loss on test rows against the undefended job, mean of the differences by seed.
-        loss_margin: Half the width of its 95 % interval.
+        loss_margin: Half the width of the 95 % interval of `loss` (Student's t).
         utility: Headline metric on test rows, mean.
         reached: Whether both means are within the limits.
     """

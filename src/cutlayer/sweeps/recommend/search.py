@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from scipy import stats
 
 from cutlayer.config import Job
+from cutlayer.durable import make_folder
 from cutlayer.errors import ConfigError, RunFolderError
 from cutlayer.jobs.execute import Progress
 from cutlayer.jobs.forecast import forecast
@@ -37,7 +38,7 @@ _UTILITY, _TEST = "utility", "test"
 
 
 @dataclass(frozen=True)
-class Request:
+class SearchRequest:
     """One search.
 
     Attributes:
@@ -55,7 +56,7 @@ class Request:
     seeds: int = 5
 
 
-def recommend(request: Request, keys: Keys, progress: Progress) -> Recommendation:
+def recommend(request: SearchRequest, keys: Keys, progress: Progress) -> Recommendation:
     """Search protections of a job's labels within limits, or go on with a search.
 
     The same call on another machine with the same storage shares the work. Every candidate is judged by the whole
@@ -81,14 +82,14 @@ def recommend(request: Request, keys: Keys, progress: Progress) -> Recommendatio
     if names == [UNDEFENDED]:
         raise ConfigError(f"no protection fits the job and the guarantee: {by_reason(candidates.left_out)}")
     forecast(candidates.job({"protection": UNDEFENDED}))
-    request.out.mkdir(parents=True, exist_ok=True)
+    make_folder(request.out)
     return _Search(request, candidates, keys, progress).run(names)
 
 
 class _Search:
     """The sweeps of one search, of which the next depends on the results of the last."""
 
-    def __init__(self, request: Request, candidates: Candidates, keys: Keys, progress: Progress) -> None:
+    def __init__(self, request: SearchRequest, candidates: Candidates, keys: Keys, progress: Progress) -> None:
         self.request, self.candidates, self.keys, self.progress = request, candidates, keys, progress
         self.storage = request.storage or str(request.out / "recommend.log")
         self.done: list[tuple[int, SweepResult]] = []
@@ -155,7 +156,7 @@ class _Search:
         space = space_of([Choices(path, values) for path, values in varied.items()], base.train.seed)
         folder = f"{stage}-{hashlib.blake2b(repr(space.varied).encode(), digest_size=4).hexdigest()}"
         plan = Plan(self.request.file, space.varied, self.request.out / folder, storage=self.storage)
-        plan.out.mkdir(exist_ok=True)
+        make_folder(plan.out)
         identity = {**identity_of(base, space, LeakKind.ALL), "--epochs": str(epochs)}
         study = open_study(self.storage, f"cutlayer recommend: {base.name}: {folder}", identity)
         shared = SharedTrials(study, space, space.points or 0)
@@ -190,24 +191,26 @@ def _single(result: SweepResult) -> dict[str, Measured]:
     """Each candidate of a rung, on the rows that the search chooses by."""
     metrics = {str(trial.values["protection"]): metrics for trial, metrics in result.complete}
     baseline = metrics.get(UNDEFENDED)
-    return {name: _measured(own, baseline, _UTILITY) for name, own in metrics.items()}
+    return {name: _measured(value, baseline, _UTILITY) for name, value in metrics.items()}
 
 
-def _measured(own: TrialMetrics, baseline: TrialMetrics | None, rows: str) -> Measured:
-    utility = float(getattr(own, rows))
+def _measured(metrics: TrialMetrics, baseline: TrialMetrics | None, rows: str) -> Measured:
+    utility = float(getattr(metrics, rows))
     undefended = utility if baseline is None else float(getattr(baseline, rows))
-    return Measured(utility, undefended - utility, own.leak, own.excess, own.columns, own.where)
+    return Measured(utility, undefended - utility, metrics.leak, metrics.excess, metrics.columns, metrics.where)
 
 
-def _check(name: str, seeds: tuple[int, ...], own: SweepResult, undefended: SweepResult, limits: Limits) -> Checked:
+def _check(
+    name: str, seeds: tuple[int, ...], defended: SweepResult, undefended: SweepResult, limits: Limits
+) -> Checked:
     baselines = {trial.values["train.seed"]: metrics for trial, metrics in undefended.complete}
     pairs = [
         _measured(metrics, baselines[trial.values["train.seed"]], _TEST)
-        for trial, metrics in own.complete
+        for trial, metrics in defended.complete
         if trial.values["train.seed"] in baselines
     ]
     if len(pairs) < 2:
-        failed = (*own.failed, *undefended.failed)
+        failed = (*defended.failed, *undefended.failed)
         raise ConfigError(f"{name} cannot be checked with fresh seeds: {failed[0].reason if failed else 'no result'}")
     leaks, losses = [limits.leak(pair) for pair in pairs], [pair.loss for pair in pairs]
     mean = Measured(_mean([pair.utility for pair in pairs]), _mean(losses), _mean(leaks), _mean(leaks), None, "")

@@ -64,7 +64,7 @@ def front_table(result: Recommendation) -> Table:
         (number("leak"), lambda name: auc(result.last[name].leak)),
         (number("excess"), lambda name: _excess(result.last[name].excess)),
         ("rank", lambda name: "front" if name in result.front else ""),
-        own=lambda name: name == result.best,
+        highlight=lambda name: name == result.best,
     )
 
 
@@ -88,7 +88,7 @@ def check_table(result: Recommendation) -> Table:
         (number("loss"), lambda candidate: f"{difference(candidate.loss)} ± {metric(candidate.loss_margin)}"),
         (number(of), lambda candidate: f"{auc(candidate.leak)} ± {auc(candidate.leak_margin)}"),
         ("within limits", lambda candidate: "yes" if candidate.reached else "no"),
-        own=lambda candidate: candidate.name == result.best,
+        highlight=lambda candidate: candidate.name == result.best,
     )
 
 
@@ -114,23 +114,23 @@ def recommended_diff(result: Recommendation, file: Path, out: Path) -> str:
     changed = _rewritten(raw, recommended)
     plain = absolute(recommended, file.parent.resolve())
     write_whole(out / "recommended.yaml", _dumped(YAML(typ="safe", pure=True), plain), mode=0o644)
-    made = "nearest, not within the limits" if result.chosen is None else "recommended"
+    title = "nearest, not within the limits" if result.chosen is None else "recommended"
     before, after = (_dumped(yaml, values).splitlines() for values in (raw, changed))
-    return "\n".join(difflib.unified_diff(before, after, str(file), made, lineterm="", n=1))
+    return "\n".join(difflib.unified_diff(before, after, str(file), title, lineterm="", n=1))
 
 
 def _rewritten(raw: Any, wanted: Any) -> Any:
     """A copy of round-trip values that equals other values; what is equal already keeps its style and its comments."""
-    made = copy.deepcopy(raw)
-    for key in [key for key in made if key not in wanted]:
-        made.pop(key)
+    section = copy.deepcopy(raw)
+    for key in [key for key in section if key not in wanted]:
+        section.pop(key)
     for key, value in wanted.items():
-        present = made.get(key)
+        present = section.get(key)
         if isinstance(present, dict) and present and isinstance(value, dict) and value:
-            made[key] = _rewritten(present, value)
-        elif key not in made or present != value:
-            made[key] = copy.deepcopy(value)
-    return made
+            section[key] = _rewritten(present, value)
+        elif key not in section or present != value:
+            section[key] = copy.deepcopy(value)
+    return section
 
 
 def _dumped(yaml: YAML, values: object) -> str:

@@ -16,7 +16,7 @@ from cutlayer import row_arrays
 from cutlayer.data.large import Arranged, joined, positions_among
 
 
-def taken(columns: Iterable[pa.ChunkedArray], rows: npt.NDArray[np.int64]) -> pa.ChunkedArray:
+def take_rows(columns: Iterable[pa.ChunkedArray], rows: npt.NDArray[np.int64]) -> pa.ChunkedArray:
     """Some rows of a column that comes in batches, (m,), in the order of `rows`, which are distinct.
 
     Many rows are put into order on disk, and the column is mapped from a file without a name.
@@ -37,12 +37,12 @@ def _arranged(columns: Iterable[pa.ChunkedArray], rows: npt.NDArray[np.int64]) -
     with tempfile.TemporaryDirectory(prefix="cutlayer-rows-") as scratch:
         arranged = Arranged(len(rows), Path(scratch), row_arrays.LARGE_BYTES)
         for column in columns:
-            own = positions[first : first + len(column)]
+            piece_positions = positions[first : first + len(column)]
             first += len(column)
-            wanted = own >= 0
-            if wanted.any():
-                piece = column.slice(0, len(own)).filter(pa.array(wanted))
-                arranged.add(pa.table({"values": piece}), own[wanted])
+            selected = piece_positions >= 0
+            if selected.any():
+                piece = column.slice(0, len(piece_positions)).filter(pa.array(selected))
+                arranged.add(pa.table({"values": piece}), piece_positions[selected])
         arranged.close()
         return _mapped(arranged.chunks())
 

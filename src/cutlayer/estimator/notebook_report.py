@@ -10,7 +10,7 @@ HEIGHT = 640
 """Height of the frame in pixels; the page scrolls inside."""
 
 
-class ShownReport(Report):
+class NotebookReport(Report):
     """A report that notebooks display as its page instead of its fields."""
 
     def _repr_html_(self) -> str:
@@ -20,6 +20,6 @@ class ShownReport(Report):
         return f'<iframe srcdoc="{page}" sandbox="allow-scripts" title="Cutlayer report" style="{style}"></iframe>'
 
 
-def shown(report: Report) -> ShownReport:
+def for_notebook(report: Report) -> NotebookReport:
     """The same report, as a notebook displays it."""
-    return ShownReport.model_construct(report.model_fields_set, **dict(report))
+    return NotebookReport.model_construct(report.model_fields_set, **dict(report))

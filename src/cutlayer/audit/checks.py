@@ -1,0 +1,64 @@
+"""What findings are derived from, and what one kind of finding consists of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from cutlayer.results.audit import Audit
+from cutlayer.results.finding import Severity
+from cutlayer.results.protection import ProtectionResult
+from cutlayer.results.utility import UtilityResult
+
+
+@dataclass(frozen=True)
+class Context:
+    """Results that findings are derived from.
+
+    Attributes:
+        active: name of the active party.
+        utility: held-out metrics of this run and its references.
+        protections: Result of each protection.
+        audit: attacks and tested guarantees; its own findings are not read.
+        label_free: names of the parties that are sent no message which depends on a label.
+        idle_epochs: numbers, from 1, of the epochs whose gradients were all zero.
+    """
+
+    active: str
+    utility: UtilityResult
+    protections: tuple[ProtectionResult, ...]
+    audit: Audit
+    label_free: frozenset[str] = frozenset()
+    idle_epochs: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Occurrence:
+    """One thing that a check found.
+
+    Attributes:
+        owner: Name of the party whose labels, features or protection it is about; empty where it is about the run.
+        detail: Measured values.
+    """
+
+    owner: str
+    detail: str
+
+
+@dataclass(frozen=True)
+class Check:
+    """One kind of finding.
+
+    Attributes:
+        code: stable code.
+        severity: error, warning or note.
+        title: Meaning of the code.
+        remedy: Advice to the user.
+        find: yields each occurrence.
+    """
+
+    code: str
+    severity: Severity
+    title: str
+    remedy: str
+    find: Callable[[Context], Iterator[Occurrence]]
