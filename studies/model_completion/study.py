@@ -69,8 +69,8 @@ class ModelCompletionStudy(Study):
         "epochs, and CIFAR-10, 12,000 rows of a stratified subset, `lenet5`, 12 epochs; batch 32, Adam 1e-3, 15 % for "
         f"testing, the last epoch, fixed in advance. {ATTACKS} Three settings are also trained for a quarter, a half "
         "and three quarters of the epochs, which gives the models at these epochs of the longer trainings, and four "
-        "by SGD of rate 0.01, which is the paper's, and momentum 0.9. About an hour and a quarter a seed on one "
-        "core.\n\n"
+        "by SGD of rate 0.01, which is the paper's, and momentum 0.9, the undefended one once more with the active "
+        "attack. About an hour and a quarter a seed on one core.\n\n"
         "Differences from the paper: its network is ResNet-18 and its CIFAR sets are whole. [Reasons "
         "tested](reasons.md) has controls for claims that do not hold."
     )
