@@ -41,7 +41,7 @@ class Task:
         class_weights: Weight of each class in the loss, float32 (classes,), of mean 1 over the training rows; `None`
             where all weigh the same. Only `loss` reads it.
         positive: Code of the class that a binary task calls positive, 0 or 1. Only scores that people and programs
-            read, and metrics of one class, are of it: Codes, logits, losses and draws of labels do not depend on it.
+            read, and metrics of one class, are of it: codes, logits, losses and draws of labels do not depend on it.
         likelihood: Probability of each label of one batch by the true class, float64 (n, classes), where labels are
             drawn in stages; `None` elsewhere. Only `loss` reads it, and then no labels.
         row_weights: Weights of the rows of one batch in the loss, float32 (n,); `None` where all weigh the same.

@@ -42,7 +42,7 @@ class Leak:
         hard_auc: Pooled AUC of the attack's hard labels; `None` if it predicts none.
         hard_accuracy: Share of correct hard labels; `None` if there are none.
         assigned_accuracy: In a multi-class task, the share of correct hard labels after each batch's classes were
-            renamed by the assignment that fits the truth best: The accuracy of an attacker who separates the classes
+            renamed by the assignment that fits the truth best: the accuracy of an attacker who separates the classes
             but cannot name them.
     """
 

@@ -77,7 +77,7 @@ class Stream:
         timeout: Seconds to wait for the peer, to send or to take.
         reconnect: Seconds within which a broken connection may be replaced by another; 0 for none.
         vacant: Whether another call may replace one that has sent and received nothing. Without certificates a name is
-            no proof: A stranger who takes it and keeps silent must not lock out its owner.
+            no proof: a stranger who takes it and keeps silent must not lock out its owner.
         checksum: Whether frames have a checksum of their own, which TLS makes superfluous.
 
     Attributes:

@@ -132,7 +132,7 @@ class NumbersConfig(FrozenModel):
         missing: Value of a missing number: the training rows' mean or median (of the transformed numbers) or zero,
             put in before scaling is fitted and applied; `error` refuses the table.
         quantiles: Number of intervals of equal share of the training rows, or of equal width of a stated range. Each
-            numeric column then is a categorical column too: Its interval, or missing. 1 only flags missing numbers; 0
+            numeric column then is a categorical column too: its interval, or missing. 1 only flags missing numbers; 0
             adds no column.
     """
 

@@ -105,7 +105,7 @@ class TrainConfig(FrozenModel):
             `every_step` releases each row in every epoch; `once` releases each row a single time, from a bottom model
             that is fixed by then and is sent no gradient afterwards.
         micro_batches: Number of parts in which the messages of a step cross: a party computes while another part is on
-            its way. Gradients are summed over the parts: The step is that of the whole batch, up to rounding.
+            its way. Gradients are summed over the parts: the step is that of the whole batch, up to rounding.
         workers: Number of processes of each party, which divide every batch among them. The step is that of the whole
             batch, up to rounding. Where all parties run in one process, each has one worker.
         checkpoint_every: Number of steps after which all parties save a checkpoint within an epoch, besides that at its

@@ -73,7 +73,7 @@ class Local:
         label_memory: Record of the labels that this and earlier runs drew for; `None` with a supplied key.
         resume: Whether to continue from the committed checkpoint in `folder`.
         releases: Folder of this party's release logs, next to its secret; `None` where nothing leaves the process or
-            anybody can repeat the noise: The logs are then in the run folder.
+            anybody can repeat the noise: the logs are then in the run folder.
         forget_peer_progress: Whether to go on where a peer names an earlier epoch than this party has saved, and to
             count what is released again.
         limits: Bounds on the numbers that it sends and accepts.

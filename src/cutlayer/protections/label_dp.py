@@ -236,7 +236,7 @@ class LabelDP(Protection[LabelDPConfig]):
             labels: Array or tensor of shape (n,) or (n, 1) with 0 and 1, or one-hot (n, classes).
             ids: n distinct row ids, integers or text.
             prior: Probabilities (n, classes) of each row's classes before its label is seen. They must not depend on
-                these labels, not through class shares either: Use public shares, or predictions of a model that was
+                these labels, not through class shares either: use public shares, or predictions of a model that was
                 trained on other rows. The same ids with another prior are another draw, and the eps of both add up.
 
         Returns:
