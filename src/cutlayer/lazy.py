@@ -16,7 +16,7 @@ def on_first_use(package: str, modules: Mapping[str, str]) -> tuple[Callable[[st
     Args:
         package: Name of the package, its `__name__`.
         modules: Module of each public name, relative to the package or absolute. No name may be that of a module of the
-            package: Importing the module would replace it.
+            package: importing the module would replace it.
     """
 
     def attribute(name: str) -> Any:
