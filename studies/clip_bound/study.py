@@ -26,9 +26,9 @@ class ClipBoundStudy(Study):
     source = "Mi et al. 2023 (arXiv 2308.02362)"
     advice = (
         "Choose C near the norm of the embeddings and a learning rate that trains. `rescale: paper` gains much where C "
-        "is far above that norm and the rate is low, and loses at a higher rate with that C, or behind a linear cut "
-        "with a small one. Where it gains, a smaller C without rescaling predicts about as well and keeps its "
-        "guarantee, and a higher rate predicts far better than either."
+        "is far above that norm and the rate is low, and loses behind a linear cut with a small C or at a higher rate. "
+        "Where it gains, a smaller C without rescaling predicts about as well and keeps its guarantee, and a higher "
+        "rate predicts far better than either."
     )
     settings = (
         "[Private embeddings as published](feature-privacy.md) trains with a linear cut, C 1, Adam 1e-3 and a hidden "
