@@ -138,7 +138,8 @@ def test_an_attack_that_no_audit_can_run_is_skipped_with_the_reason(
 
 def test_a_model_in_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     module = example("gated.py", tmp_path, monkeypatch)
-    ((name, kind),) = eval("{" + block(PAGE, "models-line") + "}", {"Kind": models.Kind, **vars(module)}).items()
+    known = {"ModelKind": models.ModelKind, **vars(module)}
+    ((name, kind),) = eval("{" + block(PAGE, "models-line") + "}", known).items()
     monkeypatch.setitem(models.BOTTOMS, name, kind)
     section = {"kind": name, "width": 3}
     assert models.stated_width(section) == models.build_bottom(section, models.Inputs(numbers=4)).width == 3
