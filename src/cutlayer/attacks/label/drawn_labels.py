@@ -83,8 +83,8 @@ def flip_rate(upper: float, share: float) -> float:
         upper: Share of the signs of the positives.
         share: Share of the positives.
 
-    >>> flip_rate(0.386, 0.24)
-    0.2807692307692308
+    >>> round(flip_rate(0.386, 0.24), 4)
+    0.2808
     """
     if abs(1 - 2 * share) < _EVEN:
         return UNKNOWN_FLIPS
