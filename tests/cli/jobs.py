@@ -27,7 +27,7 @@ JOB: Mapping[str, Any] = {
         "bank": {"role": "active", "table": "bank.csv", "id": "id", "label": "default", "audit": BRIEF},
         "telco": {"role": "passive", "table": "telco.csv", "id": "id"},
     },
-    "model": {"bottom": {"kind": "mlp", "hidden": [8, 4]}, "top": {"kind": "mlp", "hidden": [4]}},
+    "model": {"bottom": {"kind": "mlp", "hidden": [8, 4]}, "top": {"kind": "mlp", "hidden": [4], "activation": "silu"}},
     "train": {"epochs": 2, "batch_size": 64, "seed": 1},
 }
 

@@ -11,7 +11,7 @@ BANK = "parties.bank"
 TELCO = "parties.telco"
 
 MISSPELT = [
-    ({"trian": {}}, "job.yaml:18: trian: unknown key; did you mean 'train'?"),
+    ({"trian": {}}, "job.yaml:19: trian: unknown key; did you mean 'train'?"),
     ({f"{BANK}.labl": "x"}, "parties.bank.labl: unknown key; did you mean 'label'?"),
     ({f"{BANK}.privacy": {"label_dp": {"epss": 1}}}, "parties.bank.privacy.label_dp.epss: unknown key; did you mean"),
     ({f"{BANK}.audit": {"atacks": []}}, "parties.bank.audit.atacks: unknown key; did you mean 'attacks'?"),
