@@ -50,9 +50,9 @@ class LabelDPStudy(Study):
         "Federated's label DP"
     )
     advice = (
-        "Label DP is the one defence here with a theorem: choose eps 1 to 2, let labels be drawn once (the default), "
-        "and use the corrected loss where probabilities matter. Drawing again in every epoch would give nearly all "
-        "labels away."
+        "Label DP is the only noise on labels here with a theorem: choose eps 1 to 2, let labels be drawn once (the "
+        "default), and use the corrected loss where probabilities matter. Drawing again in every epoch would give "
+        "nearly all labels away."
     )
     settings = (
         "Data: Criteo, 137,139 rows (two classes), preset `small`: log1p before min-max, batch 8192, Adam 1e-3, the "
