@@ -21,7 +21,8 @@ def test_each_setting_changes_one_thing() -> None:
 
 
 def test_values_are_read_by_party_and_without_a_party(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(single_methods, "TRAIN", {"epochs": 2})
+    monkeypatch.setattr(single_methods, "TRAIN", {"epochs": 2, "split": {"test": 0.1, "validation": 0.4}})
+    monkeypatch.setattr("cutlayer.audit.features.AUXILIARY_ROWS", 500)
     monkeypatch.setattr(single_methods, "SETTINGS", {"nopeek 1": SETTINGS["nopeek 1"]})
     values = {value.what: value.value for value in single_methods.single_methods(1).values}
     attacked = {f"inversion{release}, {party}" for release in RELEASES for party in ("census_office", "employer")}
