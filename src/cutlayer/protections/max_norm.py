@@ -42,7 +42,8 @@ class MaxNorm(Protection[MaxNormConfig]):
     is sent zeros in its first step. The sign comes from one uniform number per row, a keyed function of the row's
     number, the same in every epoch, after a resume and for every party, so that neither epochs nor parties that collude
     have several draws to average. It changes all the same where |g_i| does, and so names long gradients
-    (`sign_changes`). Another run draws anew.
+    (`sign_changes`). Another run draws anew. A sign can turn where |g_i| differs by rounding alone, so that a run on
+    another processor or with another number of workers differs by more than rounding.
 
     `form: paper`: with M the largest row norm of the batch itself, row i becomes g_i (1 + sigma_i eps_i), sigma_i =
     sqrt(max(M^2 / |g_i|^2 - 1, 0)), eps_i ~ N(0, 1) for each row, step and party: unbiased, E|.|^2 = M^2. The mean of
