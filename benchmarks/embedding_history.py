@@ -6,7 +6,6 @@ are those of `other_defences`; what is read are the embeddings of the followed r
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -15,12 +14,13 @@ from torch import Tensor
 
 from benchmarks.adult import ACTIVE, scratch_keys
 from benchmarks.other_defences import SETTINGS, job_of
-from benchmarks.party_leaks import Values, over_seeds
+from benchmarks.party_leaks import Values, means, over_seeds
 from cutlayer.attacks.feature.base import FeatureView
 from cutlayer.attacks.feature.inversion import Inversion
 from cutlayer.attacks.knowledge import Auxiliary, Knowledge
 from cutlayer.audit.features import auxiliary_indices
 from cutlayer.audit.features.measures import Case, measure
+from cutlayer.audit.leak import folded
 from cutlayer.channel.followed import read_followed
 from cutlayer.config import Job, validated
 from cutlayer.data.store import Store
@@ -67,10 +67,7 @@ class EmbeddingHistory:
 
 def embedding_history(seeds: int) -> EmbeddingHistory:
     """Train every setting with the seeds 1, 2, ..., and read the embeddings."""
-    parties = [
-        PartyHistory(name, party, *(round(statistics.mean(values), 3) for values in columns))
-        for name, party, columns in over_seeds(NAMES, _read, seeds)
-    ]
+    parties = [PartyHistory(name, party, *means(columns)) for name, party, columns in over_seeds(NAMES, _read, seeds)]
     return EmbeddingHistory("embedding_history", seeds, tuple(parties))
 
 
@@ -100,8 +97,7 @@ def _job(setting: str, seed: int) -> Job:
 
 def _best_direction(matrix: Tensor, labels: Tensor) -> float:
     """Largest leak along the top directions of rows (n, d)."""
-    aucs = (roc_auc(scores, labels) for scores in project_on_top(matrix.double(), DIRECTIONS).T)
-    return max(max(auc, 1 - auc) for auc in aucs)
+    return max(folded(roc_auc(scores, labels)) for scores in project_on_top(matrix.double(), DIRECTIONS).T)
 
 
 def _inverted(store: Store, party: str, rows: Tensor, embeddings: Sequence[Tensor], seed: int) -> list[float]:

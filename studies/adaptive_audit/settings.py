@@ -20,6 +20,13 @@ LABEL_FREE = "label_free"
 _DCOR = {"dcor": {"alpha": 0.03, "floor": 0.05}}
 _MARVELL, _MAX_NORM = {"marvell": {"sum_kl": 0.16, "form": "paper"}}, {"max_norm": {"form": "paper"}}
 
+PAST: Mapping[str, Mapping[str, Any]] = {
+    "marvell 0.16, past": {"marvell": {"sum_kl": 0.16, "form": "past"}},
+    "max_norm, past": {"max_norm": {"form": "past"}},
+    "iso_noise 5, past": {"iso_noise": {"ratio": 5.0, "form": "past"}},
+}
+"""Noise whose scale is that of past batches: the default forms."""
+PAPER_DCOR = "dcor 0.005, paper"
 DEFENCES: Mapping[str, Mapping[str, Any]] = {
     UNDEFENDED: {},
     "dcor 0.03, floor 0.05": _DCOR,
@@ -32,20 +39,16 @@ DEFENCES: Mapping[str, Mapping[str, Any]] = {
     "dimip 0.3": {"dimip": {"lam": 0.3}},
     "label_dp 2 + max_norm, paper": {"label_dp": {"eps": 2.0}, **_MAX_NORM},
     LABEL_FREE: {},
-    "dcor 0.005, paper": {"dcor": {"alpha": 0.005, "floor": 0.0, "estimate": "biased"}},
-    "marvell 0.16, past": {"marvell": {"sum_kl": 0.16, "form": "past"}},
-    "max_norm, past": {"max_norm": {"form": "past"}},
-    "iso_noise 5, past": {"iso_noise": {"ratio": 5.0, "form": "past"}},
+    PAPER_DCOR: {"dcor": {"alpha": 0.005, "floor": 0.0, "estimate": "biased"}},
+    **PAST,
 }
-PAST = tuple(DEFENCES)[-3:]
-"""Noise whose scale is that of past batches: the default forms."""
 _MAIN = (*tuple(DEFENCES)[:7], LABEL_FREE, *PAST)
 SETTINGS: Mapping[str, tuple[str, ...]] = {
-    ADULT: (*tuple(DEFENCES)[:11], *PAST),
+    ADULT: tuple(name for name in DEFENCES if name != PAPER_DCOR),
     CRITEO: _MAIN,
     CREDIT: _MAIN,
     BANK: _MAIN,
-    MORE_STEPS: (UNDEFENDED, "dcor 0.03, floor 0.05", "dcor 0.005, paper"),
+    MORE_STEPS: (UNDEFENDED, "dcor 0.03, floor 0.05", PAPER_DCOR),
 }
 
 

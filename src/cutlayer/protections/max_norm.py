@@ -106,11 +106,11 @@ class MaxNorm(Protection[MaxNormConfig]):
             # Mixtures of the other rows' lines: isotropic rows lie off the main directions, and so name the rows whose
             # loss is saturated. These are positives: in float32 sigmoid(x) - 1 is 0 from x = 17 on, sigmoid(x) not
             # before -103.
-            lines = g[norms > 0].double() / norms[norms > 0].unsqueeze(1)
-            mixed = self.settings.form == "past"
-            shape = (zero, len(lines) if mixed else g.shape[1])
+            other = norms > 0
+            lines = g[other].double() / norms[other].unsqueeze(1) if self.settings.form == "past" else None
+            shape = (zero, g.shape[1] if lines is None else len(lines))
             isotropic = self.context.noise.normal(shape, hook="max_norm zero", peer=party, step=view.step, content=g)
-            if mixed:
+            if lines is not None:
                 isotropic = (isotropic.double() @ lines).to(g.dtype)
         self.count(rows_perturbed=int((norms != largest).sum()), norm_shares=float(norms.mean()) / largest)
         if self.settings.form == "past":

@@ -16,7 +16,6 @@ from cutlayer.attacks.label.base import Scores, Target
 from cutlayer.attacks.label.feature_prior import cross_fitted
 from cutlayer.attacks.label.few_labels import inputs_of
 from cutlayer.attacks.label.history import (
-    Gradients,
     HistoryAttack,
     HistoryView,
     oriented,
@@ -102,19 +101,17 @@ def _columns(view: HistoryView) -> sparse.csr_matrix:
 
 def _inputs(view: HistoryView, by_epoch: Tensor) -> npt.NDArray[np.float64]:
     """Coordinates, lengths, and lengths with the sign of the coordinate, (n, 3 epochs)."""
-    gradients = view.gradients
-    lengths = _lengths(view, gradients)
+    lengths = _lengths(view)
     return torch.cat([by_epoch, lengths, lengths * by_epoch.sign()], dim=1).numpy()
 
 
-def _lengths(view: HistoryView, gradients: Gradients) -> Tensor:
+def _lengths(view: HistoryView) -> Tensor:
     """Relative length of each row by epoch with gradients, float64 (n, epochs)."""
-    sent = [(epoch, matrix) for epoch, matrix in view.matrices(Target.GRADIENT) if epoch.epoch in gradients.epochs]
-    present = gradients.present
+    present = view.gradients.present
     return torch.stack(
         [
             relative_lengths(matrix, rows_by_steps(epoch.steps, present[:, number]))
-            for number, (epoch, matrix) in enumerate(sent)
+            for number, (epoch, matrix) in enumerate(view.sent_gradients)
         ],
         dim=1,
     )

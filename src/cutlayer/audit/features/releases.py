@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -46,10 +47,11 @@ def released(job: Job, folder: RunFolder, party: str) -> list[Release]:
     if job.train.releases_once(party):
         return [_only_release(job, folder, party)]
     path = folder.transcript(party)
-    last = deque(read_epochs(path), maxlen=1)
-    if not last:
+    epochs = read_epochs(path)
+    first = next(epochs, None)
+    if first is None:
         return []
-    epoch, steps = last[0]
+    epoch, steps = deque(chain([first], epochs), maxlen=1).pop()
     last_release = _release(f"epoch {epoch + 1}, the last recorded", steps, party)
     _, rows, embeddings = last_release
     total, count = torch.zeros(embeddings.shape, dtype=torch.float64), torch.zeros(len(rows))
@@ -63,9 +65,8 @@ def released(job: Job, folder: RunFolder, party: str) -> list[Release]:
     if int(count.max()) > 1:
         mean = (total / count[:, None]).float()
         releases.append(Release(f"mean of {round(float(count.mean()), 1):g} releases", rows, mean))
-    first, steps = next(read_epochs(path))
-    if job.parties[party].privacy and first < epoch:
-        releases.append(_release(f"epoch {first + 1}, the first recorded", steps, party))
+    if job.parties[party].privacy and first[0] < epoch:
+        releases.append(_release(f"epoch {first[0] + 1}, the first recorded", first[1], party))
     return releases
 
 
