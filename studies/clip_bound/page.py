@@ -97,7 +97,7 @@ class _Judge:
         return self.name, setting_of(protection, setup)
 
     def _paper(self, protection: str, base: str) -> str:
-        accuracies = PAPER.get(self.name)
+        accuracies = PAPER.get(self.group.published)
         return f"{accuracies[protection]:.4f} against {accuracies[base]:.4f}" if accuracies else "–"
 
 

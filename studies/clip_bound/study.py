@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from cutlayer.jobs.execute import Progress
+from cutlayer.models import allowed_models
 from cutlayer.protections.embedding_adjust import AdjustConfig
 from cutlayer.results.run import RunKind
 from cutlayer.training.folder import RunFolder
@@ -15,7 +17,7 @@ from studies.feature_privacy.diagnostics import embedding_values, gradient_value
 from studies.feature_privacy.settings import DELTA, EPOCHS
 from studies.page import Page
 from studies.results import Results
-from studies.trials import Study, Trial
+from studies.trials import Study, Trial, run_trial
 
 
 class ClipBoundStudy(Study):
@@ -51,6 +53,11 @@ class ClipBoundStudy(Study):
                 for protection, setup in group.settings():
                     job = job_of(group, protection, setup, seed)
                     yield Trial(name, setting_of(protection, setup), seed, job, tables)
+
+    def train(self, trial: Trial, work: Path, progress: Progress) -> dict[str, Any]:
+        """A run of the job; the network of the images is the study's own."""
+        with allowed_models("studies.clip_bound.maps"):
+            return run_trial(self, trial, work, progress)
 
     def measure(self, trial: Trial, folder: RunFolder) -> dict[str, Any]:
         """Accuracy, and the diagnostics of the first passive party's embeddings and of its clusters of gradients."""
