@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from studies.charts import Chart, series_of
 from studies.claims import Claim, above, below
 from studies.clip_bound.settings import GROUPS, LARGE, RELU, SMALL, Group, Setup, setting_of
-from studies.feature_privacy.claims import PAPER
+from studies.feature_privacy.claims import NORMAL, PAPER
 from studies.feature_privacy.settings import ADJUST, FULL, RESCALE, UNPROTECTED, VANILLA
 from studies.page import Block, ClaimsTable, Page, Section, file_name, table
 from studies.results import Condition, Mean, Results, formatted, mean_of, measured
@@ -15,6 +15,7 @@ from studies.results import Condition, Mean, Results, formatted, mean_of, measur
 _ACCURACY = measured("accuracy")
 _COLUMNS = {
     "accuracy": "accuracy",
+    "KS": "ks",
     "largest distance": "largest",
     "after rescaling": "scaled_largest",
     "purity, last": "last_purity",
@@ -23,8 +24,9 @@ _COLUMNS = {
     "shuffled": "last_chance",
 }
 _READING = (
-    "*Largest distance*: of two among 512 rows, as a share of 2C, by the model of the best epoch; *after rescaling*: "
-    "by the paper's scale. *Purity*: share of rows of the largest class of their cluster of gradients in the last "
+    "*KS*: Kolmogorov-Smirnov distance of the distances between 512 rows to the normal with their mean and deviation, "
+    "by the model of the best epoch. *Largest distance*: the largest of them, as a share of 2C; *after rescaling*: by "
+    "the paper's scale. *Purity*: share of rows of the largest class of their cluster of gradients in the last "
     "epoch, and among those whose membership reaches the threshold; *shuffled*: with the labels shuffled. All are of "
     "the first passive party."
 )
@@ -43,6 +45,7 @@ def _claims(results: Results, name: str, group: Group) -> tuple[Claim, ...]:
         judge.more_accurate(ADJUST),
         *judge.best(),
         judge.room(),
+        judge.normal(),
         judge.purer(),
         judge.smaller_bound(),
         *(judge.elsewhere(setup) for setup in group.others),
@@ -67,6 +70,11 @@ class _Judge:
         largest = self.results.mean(self._condition(VANILLA, self.group.paper), measured("largest"))
         text = f"{self.name}: there is room for rescaling: the largest distance is below 0.9 of 2C"
         return Claim(text, "below 1", formatted(largest), below(largest, 0.9))
+
+    def normal(self) -> Claim:
+        distance = self.results.mean(self._condition(VANILLA, self.group.paper), measured("ks"))
+        text = f"{self.name}: distances between rows are close to a normal: Kolmogorov-Smirnov below {NORMAL:g}"
+        return Claim(text, "assumed by eq. 5", formatted(distance), below(distance, NORMAL))
 
     def purer(self) -> Claim:
         own = self._condition(ADJUST, self.group.paper)

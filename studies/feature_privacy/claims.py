@@ -89,7 +89,7 @@ def feature_privacy_claims(results: Results, group: str) -> tuple[Claim, ...]:
     attacks = [judge.hinders(), judge.averages(), *judge.membership()]
     equal = [judge.per_run(), judge.once(), judge.once_inverted()]
     inside = [judge.normal(), judge.room(), judge.beyond(), *judge.purer(), judge.apart()]
-    return (*utility, *attacks, *equal, *inside, *judge.large(), *judge.stopped())
+    return (*utility, *attacks, *equal, *inside, *judge.large(), *judge.members_of_vanilla(), *judge.stopped())
 
 
 class _Judge:
@@ -128,14 +128,13 @@ class _Judge:
         fewer = f"under `{FULL}` with accuracy below {PROTECTED:g}"
         return [
             Claim(members, paper, formatted(unprotected), above(unprotected, 0.5)),
-            *self.members_of_vanilla(right),
             Claim(fewer, "at most 0.5523", formatted(protected), below(protected, PROTECTED)),
         ]
 
-    def members_of_vanilla(self, right: Value) -> list[Claim]:
+    def members_of_vanilla(self) -> list[Claim]:
         """Where it was attacked."""
-        vanilla = self.results.mean((self.group, MEMBERS), right)
-        text = f"under `{VANILLA}` with accuracy below {PROTECTED:g}"
+        vanilla = self.results.mean((self.group, MEMBERS), attacked("membership", "accuracy"))
+        text = f"members are recognised under `{VANILLA}` with accuracy below {PROTECTED:g}"
         return [Claim(text, "at most 0.5523", formatted(vanilla), below(vanilla, PROTECTED))] if vanilla else []
 
     def per_run(self) -> Claim:

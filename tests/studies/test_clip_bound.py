@@ -55,6 +55,7 @@ def results_of(gain: dict[str, float], small: float) -> list[TrialResult]:
                 measured = {
                     "accuracy": value,
                     "largest": 0.5 + noise,
+                    "ks": 0.03 + noise,
                     "last_purity": 0.5,
                     "last_kept_purity": 0.6 + noise,
                 }
