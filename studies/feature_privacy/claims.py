@@ -191,10 +191,10 @@ class _Judge:
         return [Claim(text, self._paper(RESCALE, VANILLA), formatted(gain), above(gain, 0.0))]
 
     def stopped(self) -> list[Claim]:
-        """Where `adjust` was trained with `stop` too."""
+        """Where `adjust` was trained with `stop` too; `MEMBERS` is `VANILLA` on the same code."""
         if STOPPED not in self.results.settings(self.group):
             return []
-        base, plain = (self._difference(STOPPED, other, accuracy) for other in (VANILLA, ADJUST))
+        base, plain = (self._difference(STOPPED, other, accuracy) for other in (MEMBERS, ADJUST))
         text = f"`{STOPPED}`, which ends the term once clusters are no better than shuffled ones (`stop: {STOP:g}`),"
         return [
             Claim(f"{text} is more accurate than `{ADJUST}`", "not tried", formatted(plain), above(plain, 0.0)),

@@ -7,10 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
+from cutlayer.errors import ConfigError
 from cutlayer.jobs.check import check_job
 from cutlayer.models import allowed_models
+from cutlayer.models.base import Inputs
 from studies.claims import Verdict
+from studies.clip_bound.maps import Maps
 from studies.clip_bound.page import clip_bound_page
 from studies.clip_bound.settings import FUZZIFIER, GROUPS, LARGE, SMALL, Setup, job_of, setting_of
 from studies.clip_bound.study import ClipBoundStudy
@@ -43,6 +47,16 @@ def test_jobs_are_valid_and_differ_as_their_names_say(name: str) -> None:
             assert ("adjust" in noise) == (protection in (ADJUST, FULL))
             if "adjust" in noise:
                 assert noise["adjust"]["fuzzifier"] == FUZZIFIER
+
+
+def test_maps_are_the_embedding_of_half_an_image() -> None:
+    torch.manual_seed(0)
+    model = Maps(Inputs(numbers=28 * 14, image=(1, 28, 14)))
+    embedding = model(torch.zeros(3, 0, dtype=torch.int32), torch.rand(3, 28 * 14))
+    assert embedding.shape == (3, model.width) == (3, 672)
+    assert embedding.min() == 0 < embedding.max()
+    with pytest.raises(ConfigError, match="expected an image"):
+        Maps(Inputs(numbers=4))
 
 
 def results_of(gain: dict[str, float], small: float) -> list[TrialResult]:
