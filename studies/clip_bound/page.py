@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from studies.charts import Chart, series_of
 from studies.claims import Claim, above, below
-from studies.clip_bound.settings import GROUPS, LARGE, RELU, SMALL, Group, Setup, setting_of
+from studies.clip_bound.settings import GROUPS, LARGE, SMALL, Group, Setup, setting_of
 from studies.feature_privacy.claims import NORMAL, PAPER
 from studies.feature_privacy.settings import ADJUST, FULL, RESCALE, UNPROTECTED, VANILLA
 from studies.page import Block, ClaimsTable, Page, Section, file_name, table
@@ -40,13 +40,14 @@ def clip_bound_page(results: Results) -> Page:
 
 def _claims(results: Results, name: str, group: Group) -> tuple[Claim, ...]:
     judge = _Judge(results, name, group)
+    adjusted = ADJUST in group.protections
     return (
         judge.more_accurate(RESCALE),
-        judge.more_accurate(ADJUST),
+        *([judge.more_accurate(ADJUST)] if adjusted else []),
         *judge.best(),
         judge.room(),
         judge.normal(),
-        judge.purer(),
+        *([judge.purer()] if adjusted else []),
         judge.smaller_bound(),
         *(judge.elsewhere(setup) for setup in group.others),
     )
@@ -64,7 +65,8 @@ class _Judge:
         return Claim(text, self._paper(protection, base), formatted(gain), above(gain, 0.0))
 
     def best(self) -> list[Claim]:
-        return [self.more_accurate(FULL, base) for base in (VANILLA, RESCALE, ADJUST)]
+        bases = [base for base in (VANILLA, RESCALE, ADJUST) if base in self.group.protections]
+        return [self.more_accurate(FULL, base) for base in bases]
 
     def room(self) -> Claim:
         largest = self.results.mean(self._condition(VANILLA, self.group.paper), measured("largest"))
@@ -84,9 +86,8 @@ class _Judge:
 
     def smaller_bound(self) -> Claim:
         """Whether a good C without rescaling does as well as rescaling under a bad one."""
-        paper = self.group.paper
-        small = self._condition(VANILLA, Setup(RELU, SMALL, paper.rate))
-        gain = self.results.difference(small, self._condition(RESCALE, paper), _ACCURACY)
+        small = self._condition(VANILLA, self.group.small)
+        gain = self.results.difference(small, self._condition(RESCALE, self.group.paper), _ACCURACY)
         text = (
             f"{self.name}: `{VANILLA}` with C {SMALL:g} is no less accurate than `{RESCALE}` with C {LARGE:g}, within "
             "0.02"
