@@ -33,7 +33,7 @@ from cutlayer.report.sections.columns import MAX_NAMES
 from cutlayer.report.sections.scope import untried
 from cutlayer.report.sections.words import TERMS
 from cutlayer.report.story import print_story
-from cutlayer.results.privacy_card import Evidence
+from cutlayer.results.privacy_card import AttackEvidence
 from cutlayer.results.run import RunKind
 from cutlayer.training.folder import RunFolder
 from tests import browser
@@ -196,8 +196,8 @@ def test_who_learns_labels_says_of_which_rows_and_with_what_knowledge(kind: str,
     assert sentence.endswith("its own columns alone in 77.0\u00a0%; a guess is right in 50\u00a0%.")
 
 
-def _label_leak(value: float, naive: float | None) -> Evidence:
-    return Evidence(
+def _label_leak(value: float, naive: float | None) -> AttackEvidence:
+    return AttackEvidence(
         threat="label inference",
         owner="bank",
         attacker="telco",

@@ -16,7 +16,7 @@ from cutlayer.config import FeaturesConfig, FrozenModel
 from cutlayer.config.job import TaskKind
 from cutlayer.data.categories import are_rare
 from cutlayer.data.classes import SHOWN, class_rows, reversed_words, spelt_differently
-from cutlayer.data.columns import Kind, decoded, is_text, kind_of, without_nan
+from cutlayer.data.columns import ColumnKind, decoded, is_text, kind_of, without_nan
 
 MANY = 20
 """Number of rows from which on a column of different values, or with a few odd ones, is worth a note."""
@@ -58,7 +58,7 @@ class ColumnProfile(FrozenModel):
     party: str
     name: str
     role: Literal["feature", "label"]
-    kind: Kind
+    kind: ColumnKind
     type: str
     distinct: int | None
     missing: int
@@ -116,7 +116,7 @@ def label_profile(
     Raises:
         DataError: Classes that have no text.
     """
-    kind: Kind = "number" if pa.types.is_floating(column.type) else "category"
+    kind: ColumnKind = "number" if pa.types.is_floating(column.type) else "category"
     if task == "regression":
         return _described(party, name, column, kind, "label", ())
     rows = class_rows(column, where)
@@ -130,7 +130,7 @@ def _profile(
     party: str,
     name: str,
     column: pa.ChunkedArray,
-    kind: Kind,
+    kind: ColumnKind,
     labels: pa.ChunkedArray | None,
     *,
     meant: bool,
@@ -160,7 +160,7 @@ def _described(
     party: str,
     name: str,
     column: pa.ChunkedArray,
-    kind: Kind,
+    kind: ColumnKind,
     role: Literal["feature", "label"],
     notes: tuple[str, ...],
 ) -> ColumnProfile:

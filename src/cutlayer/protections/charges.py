@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from cutlayer.accounting import Account, Occasion, Slot
-from cutlayer.accounting.slots import Kind as Released
+from cutlayer.accounting.slots import ReleaseKind
 from cutlayer.protections.keyed_noise import Noise
 from cutlayer.protections.views import ActiveView, PassiveView
 
@@ -29,7 +29,7 @@ class Charges:
         """
         self._account, self._noise, self._receiver = account, noise, receiver
 
-    def charge(self, kind: Released, view: PassiveView | ActiveView, released: Tensor, receiver: str = "") -> None:
+    def charge(self, kind: ReleaseKind, view: PassiveView | ActiveView, released: Tensor, receiver: str = "") -> None:
         """Count a release by its own content, after the protections and before it is sent.
 
         Raises:

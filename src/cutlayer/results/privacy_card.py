@@ -34,7 +34,7 @@ class CardField(FrozenModel):
     origin: Origin
 
 
-class Evidence(FrozenModel):
+class AttackEvidence(FrozenModel):
     """One attack, with what its result compares with.
 
     Attributes:
@@ -151,7 +151,7 @@ class PrivacyCard(Document):
     protected: bool
     learns: tuple[str, ...]
     columns: tuple[PartyColumns, ...]
-    evidence: tuple[Evidence, ...]
+    evidence: tuple[AttackEvidence, ...]
     subgroups: tuple[SubgroupUtility, ...] = ()
     fields: tuple[CardField, ...]
     registry: Mapping[str, Mapping[str, str | None]]
