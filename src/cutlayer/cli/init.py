@@ -179,7 +179,8 @@ def _write(folder: Path, files: dict[str, dict[str, Any]]) -> list[Path]:
     for name, values in files.items():
         stream = StringIO()
         yaml.dump(values, stream)
-        write_whole(folder / name, stream.getvalue(), mode=0o644)
+        # What the parties of a job share may be read by others; a private file states an organisation's protections.
+        write_whole(folder / name, stream.getvalue(), mode=0o644 if name == "job.yaml" and len(files) > 1 else 0o600)
     return [folder / name for name in files]
 
 

@@ -138,7 +138,6 @@ class PrivacyCard(Document):
         not_shown: What this card does not show.
     """
 
-    mode: ClassVar[int] = 0o644
     title: ClassVar[str] = "a privacy card"
 
     run: str

@@ -11,6 +11,7 @@ from typing import Any
 from cutlayer.attacks.completion.base import OptimizerHook
 from cutlayer.channel import Port, link
 from cutlayer.config import Job, PartyConfig
+from cutlayer.config.party import ALL_RUNS
 from cutlayer.config.size import in_bytes
 from cutlayer.data.party_data import PartyTable
 from cutlayer.errors import ConfigError
@@ -112,6 +113,9 @@ def local_side(
     check_same_keys(folder.path / "checkpoint" / name / "keys.fingerprint", (secret, noise_key))
     chain = build_chain(name, party.role, party.privacy, f"parties.{name}.privacy")
     counted = not (keys.supplied or keys.simulated)
+    if keys.supplied and not keys.simulated and chain.budget is not None and chain.budget.over == ALL_RUNS:
+        wanted = f"{name}: expected the party's own keys with a budget over all_runs, which runs of a supplied key"
+        raise ConfigError(f"{wanted} are not counted in; leave --key out, or the budget")
     party_folder = folder.path / "checkpoint" / name
     return Local(
         name=name,
