@@ -76,7 +76,7 @@ def init(
         return
     lines = [f"wrote {path}" for path in written]
     if profile.classes and profile.distinct is not None:
-        lines.append(": ".join(listed_classes(profile.classes, profile.distinct, job.positive)))
+        lines.append(": ".join(listed_classes(profile.classes, profile.distinct, job.positive or profile.positive)))
     lines += [f"warning {profile.name}: {note}" for note in profile.notes]
     console = Console()
     for line in (*lines, "next:", *(f"  {command}" for command in checks)):

@@ -52,7 +52,7 @@ class ColumnProfile(FrozenModel):
         notes: What is odd about it, each with a remedy.
         classes: Number of rows of the label's first ten classes, in ascending order; in batches, of the rows that were
             profiled. Empty for a feature or a target of a regression.
-        positive: The label that the job calls positive; `None` where it names none.
+        positive: The positive one of the classes of a binary task: the one that the job names, or the greater of two.
     """
 
     party: str
@@ -120,7 +120,9 @@ def label_profile(
     if task == "regression":
         return _described(party, name, column, kind, "label", ())
     rows = class_rows(column, where)
-    reverse = reversed_words([*rows]) if positive is None else ""
+    reverse = reversed_words([*rows]) if positive is None and task == "binary" else ""
+    if positive is None and task == "binary" and len(rows) == 2:
+        positive = [*rows][1]
     notes = (spelt_differently([*rows]), reverse) if is_text(decoded(column).type) else ()
     described = _described(party, name, column, kind, "label", tuple(filter(None, notes)))
     return described.model_copy(update={"classes": dict(islice(rows.items(), SHOWN)), "positive": positive})
