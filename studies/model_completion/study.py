@@ -47,8 +47,9 @@ ATTACKS = (
 )
 DCOR_FLOOR = 0.05
 """Floor of the form of the term that trains on a small data set."""
-DISCRETE_NOISE = 1e-3
-"""Scale of the Laplace noise that is added to discrete gradients, as in the paper: the middle of its grid for noise."""
+DISCRETE_NOISES = (1e-3, 1e-2)
+"""Scales of the Laplace noise that is added to discrete gradients, as in the paper: from the grid of its noise, whose
+first, 1e-4, changes nothing by itself."""
 
 
 class ModelCompletionStudy(Study):
@@ -142,7 +143,7 @@ def _normalised(seed: int, halves: ImageHalves, tables: Mapping[str, Any]) -> It
 
 
 def _gradient_defences() -> dict[str, Mapping[str, Any]]:
-    thetas, noise = (0.01, 0.001, 0.0), {"noisy_gradient": {"scale": DISCRETE_NOISE}}
+    thetas = (0.01, 0.001, 0.0)
     scales = [(theta, scale) for scale in (1e-3, 1e-2) for theta in thetas[:2]]  # without an entry none is noisy
     return {
         **{f"noisy_gradient {scale:g}": {"noisy_gradient": {"scale": scale}} for scale in (1e-4, 1e-3, 1e-2)},
@@ -151,7 +152,11 @@ def _gradient_defences() -> dict[str, Mapping[str, Any]]:
         **{f"ppdl theta {theta:g}, scale {scale:g}": _ppdl(theta, scale) for theta, scale in scales},
         **{f"discrete_sgd levels {n}": {"discrete_sgd": {"levels": n}} for n in (2, 1)},
         **{
-            f"discrete_sgd levels {n}, noise {DISCRETE_NOISE:g}": {"discrete_sgd": {"levels": n}, **noise}
+            f"discrete_sgd levels {n}, noise {scale:g}": {
+                "discrete_sgd": {"levels": n},
+                "noisy_gradient": {"scale": scale},
+            }
+            for scale in DISCRETE_NOISES
             for n in (2, 1)
         },
         **{f"dcor alpha {a:g}": {"dcor": {"alpha": a, "floor": DCOR_FLOOR}} for a in (0.03, 0.1, 0.3)},
