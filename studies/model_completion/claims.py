@@ -49,6 +49,11 @@ ACTIVE_BY_SGD = f"{by_sgd(UNDEFENDED)}, active attack"
 """The undefended setting by SGD again, with a run in which the party attacks actively."""
 
 
+def scaled(setting: str) -> bool:
+    """Whether a setting is one of `WITH_SCALES` at a further scale of noise: only the frozen extractor is attacked."""
+    return setting.startswith(WITH_SCALES) and ", " in setting
+
+
 def by_epoch() -> tuple[str, ...]:
     """The settings that are also attacked after fewer epochs."""
     return UNDEFENDED, dimip_setting(0.5), dimip_setting(0.5, WITHOUT)
@@ -206,7 +211,7 @@ class CompletionClaims:
                 f"{group}: `{defence}` brings completion on the frozen extractor with few labels within {CLOSE:g} of "
                 f"chance and keeps {DIMIP_GAIN:.0%} of what the passive party adds, at some strength and scale of noise"
             )
-            if any(", " in name for _, name in conditions):
+            if any(scaled(name) for _, name in conditions):
                 claims.append(Claim(text, "–", self._best(conditions, "honest"), any_holds(parts)))
         return claims
 

@@ -20,6 +20,7 @@ from studies.model_completion.claims import (
     dimip_setting,
     earlier,
     ended_after,
+    scaled,
     with_sgd,
 )
 from studies.model_completion.normalised import NETWORKS
@@ -102,7 +103,7 @@ class ModelCompletionStudy(Study):
             return models.few_alone()
         if trial.setting == ACTIVE_BY_SGD:
             return models.frozen_of_both()
-        if trial.setting not in _settings():
+        if trial.setting not in _settings() or scaled(trial.setting):
             return models.frozen_alone()
         return models.measured(controls=trial.setting == UNDEFENDED)
 
