@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from cutlayer.config import Job, validated
-from studies.datasets import avazu, criteo, with_epochs, with_linear_top, with_more_steps, with_positives
+from cutlayer.config import Job
+from studies.datasets import avazu, criteo, with_audit, with_epochs, with_linear_top, with_more_steps, with_positives
 from studies.forward_leakage.study import BALANCED_EPOCHS, SHARES, dcor_settings
 from studies.gradient_leakage.study import noise_settings
 from studies.image_halves import ImageHalves
@@ -51,7 +51,7 @@ def trials_of(data: Path, seeds: int) -> Iterator[Trial]:
         for group, settings in more_steps().items():
             for setting, privacy in settings.items():
                 attacked = {"layers": False} if "dcor" in privacy else {"every": "never"}
-                job = _recording(with_steps(avazu(data, seed, privacy, SPECTRAL)), **attacked)
+                job = with_audit(with_steps(avazu(data, seed, privacy, SPECTRAL)), **attacked)
                 yield Trial(group, setting, seed, with_linear_top(job) if group == SHALLOW else job)
         for setting, privacy in completion().items():
             compare = ("alone",) if setting == UNDEFENDED else ()
@@ -61,20 +61,13 @@ def trials_of(data: Path, seeds: int) -> Iterator[Trial]:
 def _held_out(data: Path, seed: int) -> Iterator[Trial]:
     """Undefended trainings of the study of embeddings, without its audit: the attack is repeated on their models."""
     whole = criteo(data, seed, {}, ())
-    balanced = _recording(with_epochs(whole, BALANCED_EPOCHS), every="never")
-    yield Trial("Avazu", UNDEFENDED, seed, _recording(avazu(data, seed, {}, ()), every="never"))
-    yield Trial("Criteo", UNDEFENDED, seed, _recording(whole, every="never"))
+    balanced = with_audit(with_epochs(whole, BALANCED_EPOCHS), every="never")
+    yield Trial("Avazu", UNDEFENDED, seed, with_audit(avazu(data, seed, {}, ()), every="never"))
+    yield Trial("Criteo", UNDEFENDED, seed, with_audit(whole, every="never"))
     tables = with_positives(whole, BALANCED, seed)
     yield Trial(HELD_OUT[2], UNDEFENDED, seed, balanced, tables)
     last = balanced.model_copy(update={"train": balanced.train.model_copy(update={"keep": "last"})})
     yield Trial(HELD_OUT[2], LAST, seed, last, tables)
-
-
-def _recording(job: Job, **audit: object) -> Job:
-    """The job with other keys of the active party's audit."""
-    raw = job.model_dump()
-    raw["parties"][job.active]["audit"] |= audit
-    return validated(Job, raw, "study")
 
 
 def more_steps() -> dict[str, dict[str, Privacy]]:
