@@ -134,7 +134,7 @@ class CompletionClaims:
             *self._active_by_sgd(group),
             *(self._chance(group, run) for run in RUNS),
             self._other_defences(group),
-            *self._scales(group),
+            *self.scales(group).values(),
             self._floor(group),
             self._no_gain(group),
             *(self._random_labels(group, lam) for lam in (0.5, 0.9)),
@@ -201,9 +201,9 @@ class CompletionClaims:
         text = f"{group}: every other defence that does so keeps less than {OTHERS_GAIN:.0%} of it"
         return Claim(text, "0% to 23%", self._best(conditions, "honest"), all_hold(parts))
 
-    def _scales(self, group: str) -> list[Claim]:
-        """Whether some scale of a defence's noise hides and keeps the gain, where several scales were run."""
-        claims = []
+    def scales(self, group: str) -> dict[str, Claim]:
+        """By defence, whether some scale of its noise hides and keeps the gain, where several scales were run."""
+        claims = {}
         for defence in WITH_SCALES:
             conditions = [(group, name) for name in self.results.settings(group) if name.startswith(defence)]
             parts = [all_hold((self._hidden(own), self._retains(own))) for own in conditions]
@@ -212,7 +212,7 @@ class CompletionClaims:
                 f"chance and keeps {DIMIP_GAIN:.0%} of what the passive party adds, at some strength and scale of noise"
             )
             if any(scaled(name) for _, name in conditions):
-                claims.append(Claim(text, "–", self._best(conditions, "honest"), any_holds(parts)))
+                claims[defence] = Claim(text, "–", self._best(conditions, "honest"), any_holds(parts))
         return claims
 
     def _floor(self, group: str) -> Claim:

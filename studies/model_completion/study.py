@@ -23,6 +23,8 @@ from studies.model_completion.claims import (
     scaled,
     with_sgd,
 )
+from studies.model_completion.hundred import HUNDRED
+from studies.model_completion.hundred import settings as hundred_settings
 from studies.model_completion.normalised import NETWORKS
 from studies.model_completion.normalised import settings as normalised_settings
 from studies.model_completion.page import completion_page
@@ -72,7 +74,8 @@ class ModelCompletionStudy(Study):
         f"testing, the last epoch, fixed in advance. {ATTACKS} Three settings are also trained for a quarter, a half "
         "and three quarters of the epochs, which gives the models at these epochs of the longer trainings, and four "
         "by SGD of rate 0.01, which is the paper's, and momentum 0.9, the undefended one once more with the active "
-        "attack. About an hour and a quarter a seed on one core.\n\n"
+        "attack. CIFAR-100, and normalisation below the cut, have sections of their own. About an hour and a quarter "
+        "a seed on one core.\n\n"
         "Differences from the paper: its network is ResNet-18 and its CIFAR sets are whole. [Reasons "
         "tested](reasons.md) has controls for claims that do not hold."
     )
@@ -86,21 +89,27 @@ class ModelCompletionStudy(Study):
     def trials(self, data: Path, seeds: int) -> Iterator[Trial]:
         """Every defence on every data set; the seeds outermost, small data sets first."""
         images = [(halves, halves.tables(data)) for halves in (FULL if self.full else IMAGES)]
-        normalised = [] if self.full else [(halves, halves.tables(data)) for halves in NETWORKS]
+        fewer = [] if self.full else [(halves, halves.tables(data)) for halves in (*NETWORKS, HUNDRED)]
         for seed in range(1, seeds + 1):
             for halves, tables in images:
                 for setting, privacy, schedule in _trainings(halves):
                     compare = ("alone",) if setting in (UNDEFENDED, by_sgd(UNDEFENDED), ACTIVE_BY_SGD) else ()
                     job = schedule.job(seed, privacy, compare=compare, keep="last")
                     yield Trial(halves.group, setting, seed, job, tables)
-            for halves, tables in normalised:
-                yield from _normalised(seed, halves, tables)
+            for halves, tables in fewer:
+                settings = hundred_settings() if halves == HUNDRED else normalised_settings()
+                for setting, privacy in settings.items():
+                    compare = ("alone",) if setting == UNDEFENDED else ()
+                    job = halves.job(seed, privacy, compare=compare, keep="last")
+                    yield Trial(halves.group, setting, seed, job, tables)
 
     def measure(self, trial: Trial, folder: RunFolder) -> dict[str, Any]:
         """Accuracy of every completed model after the run and after the active attack; controls if undefended."""
         models = CompletedModels(trial, folder)
         if trial.group in [halves.group for halves in NETWORKS]:
             return models.few_alone()
+        if trial.group == HUNDRED.group:
+            return models.after_departure(scratch=trial.setting == UNDEFENDED)
         if trial.setting == ACTIVE_BY_SGD:
             return models.frozen_of_both()
         if trial.setting not in _settings() or scaled(trial.setting):
@@ -133,14 +142,6 @@ def _trainings(halves: ImageHalves) -> Iterator[tuple[str, Mapping[str, Any], Im
         yield by_sgd(setting), settings[setting], replace(halves, optimizer=SGD)
     if halves.optimizer != SGD:
         yield ACTIVE_BY_SGD, settings[UNDEFENDED], replace(halves, optimizer=SGD)
-
-
-def _normalised(seed: int, halves: ImageHalves, tables: Mapping[str, Any]) -> Iterator[Trial]:
-    """The trainings with normalisation below the cut."""
-    for setting, privacy in normalised_settings().items():
-        compare = ("alone",) if setting == UNDEFENDED else ()
-        job = halves.job(seed, privacy, compare=compare, keep="last")
-        yield Trial(halves.group, setting, seed, job, tables)
 
 
 def _gradient_defences() -> dict[str, Mapping[str, Any]]:
