@@ -118,7 +118,8 @@ def _sentence(
         return f"{colon}unknown key{near_miss(str(path[-1]), _choices(faults))}"
     got = path[-1] if of_key else _value_at(raw, path)
     advice = _advice(section, path)
-    if not advice and any(_WANTED.get(kind) == _KEYS for kind in kinds):
+    of_words = isinstance(got, str) and "literal_error" in kinds  # it is one of these that is meant
+    if not advice and not of_words and any(_WANTED.get(kind) == _KEYS for kind in kinds):
         advice = _form(section, path, got)
     return colon + _expected(faults, got, advice)
 
