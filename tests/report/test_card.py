@@ -39,6 +39,7 @@ from cutlayer.report.story import print_story
 from cutlayer.results.privacy_card import AttackEvidence
 from cutlayer.results.run import RunKind
 from cutlayer.training.folder import RunFolder
+from cutlayer.training.together import open_table
 from tests import browser
 from tests.report.samples import binary, hostile, multiclass, regression
 from tests.serving.world import ACTIVE, train
@@ -375,6 +376,13 @@ def test_the_row_of_a_group_of_one_does_not_follow_from_the_others(run: Path, mo
     monkeypatch.setattr("cutlayer.report.card.subgroups.shown_groups", shown_groups)
     assert [(group.rows, group.metrics) for group in subgroups_of(job, folder)] == [(None, {})] * 2
     assert hidden.rows is None
+
+
+def test_a_column_of_subgroups_that_is_not_there_is_refused_before_a_run(run: Path) -> None:
+    raw = load_job(run / "job.yaml").model_dump(mode="json")
+    raw["parties"][ACTIVE]["report"] = {"subgroups": ["color"]}
+    with pytest.raises(DataError, match=r"no column 'color'; did you mean 'colour'\?"):
+        open_table(validated(Job, raw, "job"), ACTIVE, {})
 
 
 def test_a_passive_party_s_subgroup_is_refused_between_organisations(run: Path, tmp_path: Path) -> None:

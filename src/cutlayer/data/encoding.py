@@ -261,5 +261,5 @@ def _missing(name: str, absent: npt.NDArray[np.bool_], where: str, rows: Rows | 
 
 
 def _first(mask: npt.NDArray[np.bool_], rows: Rows | None) -> str:
-    index = int(np.flatnonzero(mask)[0])
-    return f"row {index if rows is None else int(rows[index])} (counted from 0)"
+    found = np.flatnonzero(mask)
+    return f"row {int(found[0] if rows is None else rows[found].min())} (counted from 0)"

@@ -145,6 +145,7 @@ def open_table(job: Job, name: str, tables: Mapping[str, Any]) -> PartyTable:
 
     Raises:
         ConfigError: Neither.
+        DataError: The table cannot be read, or has no column of a name in the party's part.
     """
     party: PartyConfig = job.parties[name]
     source = tables.get(name, party.table)
@@ -158,7 +159,7 @@ def open_table(job: Job, name: str, tables: Mapping[str, Any]) -> PartyTable:
         raise ConfigError.expected(f"no parties.{name}.positive", party.positive, "only the active party holds labels")
     if party.role == "passive" and party.weight is not None:
         raise ConfigError.expected(f"no parties.{name}.weight", party.weight, "only the active party weighs rows")
-    return PartyTable(
+    table = PartyTable(
         party=name,
         table=source,
         id=party.id,
@@ -169,6 +170,8 @@ def open_table(job: Job, name: str, tables: Mapping[str, Any]) -> PartyTable:
         memory=in_bytes(party.memory),
         split_by=job.train.split.by if party.role == "active" else None,
     )
+    table.check_columns(party.report.subgroups)  # which the run itself does not read: the annex after it would fail
+    return table
 
 
 def train_together(
