@@ -61,6 +61,7 @@ class SelfTraining(HistoryAttack):
     reads = (Target.GRADIENT,)
     needs = frozenset({Need.FEW_LABELS})
     tasks = frozenset({"multiclass", "regression"})
+    quick = False
     costly = True
 
     def run(self, view: HistoryView, knowledge: Knowledge) -> Scores:
