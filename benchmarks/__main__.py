@@ -29,6 +29,7 @@ from benchmarks.local_training import (
     audited_side,
     centralised_side,
     make_table,
+    quickly_audited_side,
     split_side,
     whole_side,
     wholly_audited_side,
@@ -71,8 +72,15 @@ def _audit_overhead(name: str, batch_size: int) -> Callable[[str, int, int], Com
 
 def _audit_total(table: str, rows: int, repeats: int) -> Comparison:
     audited = (f"a job of {EPOCHS} epochs with the default audit, during and after the training", wholly_audited_side)
-    bare = ("the same job without audit", whole_side)
-    return compare("audit_total", audited, bare, (table, 8192), EPOCHS * rows, repeats, threads=1)
+    return compare("audit_total", audited, _UNAUDITED, (table, 8192), EPOCHS * rows, repeats, threads=1)
+
+
+def _audit_quick(table: str, rows: int, repeats: int) -> Comparison:
+    audited = (f"a job of {EPOCHS} epochs with the audit of depth quick, all of it", quickly_audited_side)
+    return compare("audit_quick", audited, _UNAUDITED, (table, 8192), EPOCHS * rows, repeats, threads=1)
+
+
+_UNAUDITED = ("the same job without audit", whole_side)
 
 
 def _marvell_search(_table: str, _rows: int, repeats: int) -> Comparison:
@@ -250,7 +258,14 @@ Result = (
     | TwoProcesses
 )
 TABLE = {
-    *("local_training_8192", "local_training_256", "audit_overhead", "audit_overhead_256", "audit_total"),
+    *(
+        "local_training_8192",
+        "local_training_256",
+        "audit_overhead",
+        "audit_overhead_256",
+        "audit_total",
+        "audit_quick",
+    ),
     *("two_process_8192", "two_process_256"),
 }
 """Those that read a table of `--rows` rows, which is made in memory."""
@@ -263,6 +278,7 @@ BENCHMARKS: dict[str, tuple[str, Callable[[str, int, int], Result]]] = {
     ),
     "audit_overhead_256": ("the same at batch 256; goal 0.95", _audit_overhead("audit_overhead_256", 256)),
     "audit_total": ("a job of 12 epochs with all of its audit against the same without; goal 0.91", _audit_total),
+    "audit_quick": ("the same with `depth: quick`; goal 0.91", _audit_quick),
     "marvell_search": ("searches/s against the published search", _marvell_search),
     "dcor_loss": ("rows/s against naive autograd, n = 8192; goal 3, memory 1/20", _dcor_loss),
     "dimip": ("times an undefended step, image halves and Adult columns; goal 1.5 with single_pass", _dimip),

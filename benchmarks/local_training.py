@@ -45,8 +45,8 @@ def make_table(path: Path, rows: int) -> None:
     pq.write_table(pa.table(columns), path)
 
 
-def reference_job(path: Path, batch_size: int, epochs: int, audit: str) -> Job:
-    """The job over that table."""
+def reference_job(path: Path, batch_size: int, epochs: int, audit: str, depth: str = "full") -> Job:
+    """The job over that table, with this `every` and `depth` of its audit."""
     categorical = [f"c{i}" for i in range(CATEGORIES)]
     passive = {
         "role": "passive",
@@ -57,8 +57,8 @@ def reference_job(path: Path, batch_size: int, epochs: int, audit: str) -> Job:
     active = {"role": "active", "table": str(path), "id": "@row", "label": "y", "features": {"include": "none"}}
     raw = {
         "parties": {
-            "active": {**active, "audit": {"every": audit}},
-            "passive": {**passive, "audit": {"every": audit}},
+            "active": {**active, "audit": {"every": audit, "depth": depth}},
+            "passive": {**passive, "audit": {"every": audit, "depth": depth}},
         },
         "model": {
             "bottom": {"kind": "mlp", "hidden": PASSIVE, "embedding": 4},
@@ -109,9 +109,9 @@ def split_side(path: str, batch_size: int, audit: str = "never") -> Callable[[],
     return once
 
 
-def whole_side(path: str, batch_size: int, audit: str = "never") -> Callable[[], float]:
+def whole_side(path: str, batch_size: int, audit: str = "never", depth: str = "full") -> Callable[[], float]:
     """Cutlayer: a whole job of `EPOCHS` epochs, with all that follows the training."""
-    job = reference_job(Path(path), batch_size, EPOCHS, audit)
+    job = reference_job(Path(path), batch_size, EPOCHS, audit, depth)
     scratch = Path(tempfile.mkdtemp(prefix="cutlayer-bench-"))
     runs = iter(range(10**6))
 
@@ -126,6 +126,11 @@ def whole_side(path: str, batch_size: int, audit: str = "never") -> Callable[[],
 def wholly_audited_side(path: str, batch_size: int) -> Callable[[], float]:
     """The same with the audit, during and after the training."""
     return whole_side(path, batch_size, "epoch")
+
+
+def quickly_audited_side(path: str, batch_size: int) -> Callable[[], float]:
+    """The same with the audit of `depth: quick`."""
+    return whole_side(path, batch_size, "epoch", "quick")
 
 
 def audited_side(path: str, batch_size: int) -> Callable[[], float]:

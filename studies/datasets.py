@@ -111,6 +111,13 @@ def with_epochs(job: Job, epochs: int) -> Job:
     return job.model_copy(update={"train": job.train.model_copy(update={"epochs": epochs})})
 
 
+def with_audit(job: Job, **audit: object) -> Job:
+    """The same job with other keys of the active party's audit, such as `every="never"`."""
+    raw = job.model_dump()
+    raw["parties"][job.active]["audit"] |= audit
+    return validated(Job, raw, "study")
+
+
 def with_more_steps(job: Job) -> Job:
     """The same job at batch 1024 and the rate of Sun et al. 2022, Adam 1e-4: some 1,650 steps in 15 epochs on Criteo.
 

@@ -16,6 +16,8 @@ _AUTO: tuple[Attack[Any, Any], ...] = (*resolve("auto", "binary").labels, *resol
 ADULT, CRITEO, CREDIT, BANK = "Adult", "Criteo", "Default of credit", "Bank"
 MORE_STEPS = "Criteo, batch 1024"
 """Ten times the steps at the rate of Sun et al. 2022, where distance correlation hides from its own attack."""
+MORE_ROWS = "Bank, 16,384 followed rows"
+"""Twice the default: a ninth of the rows of Bank is positive, and the largest of many leaks of few is above chance."""
 LABEL_FREE = "label_free"
 _DCOR = {"dcor": {"alpha": 0.03, "floor": 0.05}}
 _MARVELL, _MAX_NORM = {"marvell": {"sum_kl": 0.16, "form": "paper"}}, {"max_norm": {"form": "paper"}}
@@ -49,6 +51,7 @@ SETTINGS: Mapping[str, tuple[str, ...]] = {
     CREDIT: _MAIN,
     BANK: _MAIN,
     MORE_STEPS: (UNDEFENDED, "dcor 0.03, floor 0.05", PAPER_DCOR),
+    MORE_ROWS: (UNDEFENDED,),
 }
 
 
@@ -91,7 +94,14 @@ READINGS: Mapping[str, tuple[Reading, ...]] = {
 }
 ATTACKS = tuple(attack.name for attack in _AUTO)
 """The default catalogue, by names, so that a costly attack runs on every message."""
-PARTY = {ADULT: "census_office", CRITEO: "publisher", CREDIT: "host", BANK: "call_centre", MORE_STEPS: "publisher"}
+PARTY = {
+    ADULT: "census_office",
+    CRITEO: "publisher",
+    CREDIT: "host",
+    BANK: "call_centre",
+    MORE_STEPS: "publisher",
+    MORE_ROWS: "call_centre",
+}
 """The party whose messages are judged: the one with the stronger columns."""
 
 
@@ -107,6 +117,8 @@ def job_of(group: str, setting: str, data: Path, seed: int) -> Job:
     raw = _undefended(group, data, seed).model_dump()
     active = next(name for name, party in raw["parties"].items() if party["role"] == "active")
     raw["parties"][active] |= {"privacy": dict(DEFENCES[setting]), "audit": {"attacks": ATTACKS, "layers": False}}
+    if group == MORE_ROWS:
+        raw["parties"][active]["audit"]["followed"] = 16_384
     raw["compare"] = []
     if setting == LABEL_FREE:
         _release_once(raw, group)
@@ -118,8 +130,10 @@ def _undefended(group: str, data: Path, seed: int) -> Job:
         return criteo(data, seed, {}, ("norm",))
     if group == MORE_STEPS:
         return with_more_steps(criteo(data, seed, {}, ("norm",)))
-    if group in (CREDIT, BANK):
-        return (default_credit if group == CREDIT else bank)(data, seed)
+    if group == CREDIT:
+        return default_credit(data, seed)
+    if group in (BANK, MORE_ROWS):
+        return bank(data, seed)
     return adult_example(data, seed)
 
 

@@ -97,6 +97,11 @@ class CompletedModels:
             **embedding_size(view.embeddings),
         }
 
+    def after_departure(self, *, scratch: bool) -> dict[str, Any]:
+        """As `frozen_alone`, with the accuracy after the departure, and with training from scratch if `scratch`."""
+        untrained = self._values(ModelCompletion(), self.departed.untrained(), {FEW: TUNED}) if scratch else {}
+        return {**self.frozen_alone(), "after": self._after(), **({"scratch": untrained} if scratch else {})}
+
     def frozen_of_both(self) -> dict[str, Any]:
         """As `frozen_alone`, with the active attack beside it."""
         return {**self.frozen_alone(), **self._malicious((FEW,))}

@@ -16,6 +16,8 @@ WITHOUT, DROPOUT = "without L_R", "with party dropout 0.05"
 CLASSES: Mapping[str, int] = {"MNIST halves": 10, "CIFAR-10 halves": 10, "CIFAR-100 halves": 100}
 GROUPS = ("MNIST halves", "CIFAR-10 halves")
 OTHER_DEFENCES = ("noisy_gradient", "gradient_compression", "ppdl", "discrete_sgd", "dcor")
+WITH_SCALES = ("ppdl", "discrete_sgd")
+"""Defences that were run at several scales of their noise, which their settings name after a comma."""
 QUARTERS = (0.25, 0.5, 0.75)
 """Shares of the epochs after which the trainings of `by_epoch` end."""
 CLOSE = 0.03
@@ -45,6 +47,11 @@ def by_sgd(setting: str) -> str:
 
 ACTIVE_BY_SGD = f"{by_sgd(UNDEFENDED)}, active attack"
 """The undefended setting by SGD again, with a run in which the party attacks actively."""
+
+
+def scaled(setting: str) -> bool:
+    """Whether a setting is one of `WITH_SCALES` at a further scale of noise: only the frozen extractor is attacked."""
+    return setting.startswith(WITH_SCALES) and ", " in setting
 
 
 def by_epoch() -> tuple[str, ...]:
@@ -127,6 +134,7 @@ class CompletionClaims:
             *self._active_by_sgd(group),
             *(self._chance(group, run) for run in RUNS),
             self._other_defences(group),
+            *self.scales(group).values(),
             self._floor(group),
             self._no_gain(group),
             *(self._random_labels(group, lam) for lam in (0.5, 0.9)),
@@ -192,6 +200,20 @@ class CompletionClaims:
         ]
         text = f"{group}: every other defence that does so keeps less than {OTHERS_GAIN:.0%} of it"
         return Claim(text, "0% to 23%", self._best(conditions, "honest"), all_hold(parts))
+
+    def scales(self, group: str) -> dict[str, Claim]:
+        """By defence, whether some scale of its noise hides and keeps the gain, where several scales were run."""
+        claims = {}
+        for defence in WITH_SCALES:
+            conditions = [(group, name) for name in self.results.settings(group) if name.startswith(defence)]
+            parts = [all_hold((self._hidden(own), self._retains(own))) for own in conditions]
+            text = (
+                f"{group}: `{defence}` brings completion on the frozen extractor with few labels within {CLOSE:g} of "
+                f"chance and keeps {DIMIP_GAIN:.0%} of what the passive party adds, at some strength and scale of noise"
+            )
+            if any(scaled(name) for _, name in conditions):
+                claims[defence] = Claim(text, "–", self._best(conditions, "honest"), any_holds(parts))
+        return claims
 
     def _floor(self, group: str) -> Claim:
         base, parts = (group, UNDEFENDED), []

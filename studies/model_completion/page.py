@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from studies.charts import Chart, series_of
+from studies.claims import Kind
 from studies.model_completion.attacks import ALL, FEW, MORE
 from studies.model_completion.claims import (
     ACTIVE_BY_SGD,
     CLASSES,
+    CLOSE,
     DROPOUT,
     GROUPS,
     OTHER_DEFENCES,
@@ -24,6 +26,7 @@ from studies.model_completion.claims import (
     remaining_gain,
     with_sgd,
 )
+from studies.model_completion.hundred import hundred_sections
 from studies.model_completion.normalised import normalised_sections
 from studies.page import Block, ClaimsTable, Page, Section, Table, file_name, table
 from studies.results import UNDEFENDED, Condition, Mean, Results, Value, formatted, measured, metric
@@ -56,6 +59,17 @@ _READING = (
     "alone that is left under the defence, of the means over the seeds."
 )
 
+_SCALES = (
+    "Settings that name a scale of noise after a comma were attacked by the passive attack on the frozen extractor "
+    "with few labels alone, and start from other weights than the settings without one. Over all strengths and scales "
+    f"that were run, and hiding being within {CLOSE:g} of chance:"
+)
+_HIDES = {
+    Kind.HOLDS: "hides at some of them and keeps most of what the party adds",
+    Kind.FAILS: "hides at none of them that keeps most of what the party adds",
+    Kind.OPEN: "may hide at one of them and keep most of what the party adds, which these seeds do not settle",
+}
+
 
 def completion_page(results: Results, epochs: Mapping[str, int]) -> Page:
     """Claims, then the sections of each data set.
@@ -67,7 +81,14 @@ def completion_page(results: Results, epochs: Mapping[str, int]) -> Page:
     groups = [group for group in CLASSES if results.settings(group)] or list(GROUPS)
     claims = CompletionClaims(results, groups).all()
     sections = [section for group in groups for section in _Group(results, group, epochs[group]).sections()]
-    return Page((Section("", (ClaimsTable(claims), _READING)), *sections, *normalised_sections(results)))
+    return Page(
+        (
+            Section("", (ClaimsTable(claims), _READING)),
+            *sections,
+            *normalised_sections(results),
+            *hundred_sections(results),
+        )
+    )
 
 
 class _Group:
@@ -93,7 +114,7 @@ class _Group:
             Section("Undefended, and the controls", (self._controls(),), level=3),
             Section(
                 "Attack against model accuracy",
-                (*self._tradeoffs(), self._settings(self.main, columns), *self._removed()),
+                (*self._tradeoffs(), self._settings(self.main, columns), *self._removed(), *self._scales()),
                 level=3,
             ),
             Section("By epoch", self._by_epoch(), level=3),
@@ -134,6 +155,14 @@ class _Group:
             f"These leave a model that is not better, by these seeds, than the active party alone: {names}. There the "
             "defence amounts to removing the passive party."
         ]
+
+    def _scales(self) -> list[str]:
+        """What further scales of noise came to, in words."""
+        words = [
+            f"`{defence}` {_HIDES.get(claim.verdict.kind, 'was not run')}: {claim.ours}."
+            for defence, claim in CompletionClaims(self.results).scales(self.group).items()
+        ]
+        return [" ".join((_SCALES, *words))] if words else []
 
     def _by_epoch(self) -> tuple[Block, ...]:
         lines = [

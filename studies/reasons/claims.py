@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 from studies.claims import NOT_TRIED, Claim, Verdict, above, all_hold, any_holds, below, within
+from studies.feature_privacy.claims import attacked
 from studies.forward_leakage.claims import COST, CUT, HIDDEN
 from studies.forward_leakage.study import BEST, dcor_setting
 from studies.gradient_leakage.claims import LOSSES
 from studies.model_completion.attacks import FEW
 from studies.model_completion.claims import CLOSE, DIMIP_GAIN, completed, dimip_setting, margin, remaining_gain
-from studies.reasons.settings import ALPHAS, HALVES, LAMS, MODELS, SHALLOW, STEPS
+from studies.reasons.settings import (
+    ALPHAS,
+    FEWER,
+    FEWER_ROWS,
+    HALVES,
+    LAMS,
+    MODELS,
+    SHALLOW,
+    STEPS,
+    rows_setting,
+)
 from studies.results import UNDEFENDED, Condition, Results, formatted, measured, metric
 
 BOUND = 0.01
 """Distance above the AUC of the model at which a leak no longer counts as bounded by it."""
 CHANCE = 0.1
+MORE_ROWS, RECOGNISED = 8_000, 0.571
+"""Rows of CIFAR-10 in the study of private embeddings, and the accuracy with which members are recognised there."""
 
 
 def held_out_claims(results: Results) -> list[Claim]:
@@ -108,6 +121,21 @@ def attacker_claims(results: Results) -> list[Claim]:
             above(stronger, 0.05),
         ),
         _own(text, "0.10 at 74% to 83%", "; ".join(found), any_holds(parts)),
+    ]
+
+
+def members_claims(results: Results) -> list[Claim]:
+    """Whether fewer rows are easier to remember."""
+    accuracy = attacked("membership", "accuracy")
+    fewer, fewest = ((FEWER, rows_setting(rows)) for rows in FEWER_ROWS)
+    reached, more = results.mean(fewer, accuracy), results.difference(fewest, fewer, accuracy)
+    first = (
+        f"{FEWER}: of {FEWER_ROWS[0]:,} rows members are recognised more often than of {MORE_ROWS:,}, {RECOGNISED:g}"
+    )
+    second = f"{FEWER}: of {FEWER_ROWS[1]:,} rows more often than of {FEWER_ROWS[0]:,}"
+    return [
+        _own(first, "–", formatted(reached), above(reached, RECOGNISED)),
+        _own(second, "–", f"{formatted(more)} more", above(more, 0.0)),
     ]
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from cutlayer.config import Job, validated
-from studies.datasets import avazu, criteo, with_epochs, with_linear_top, with_more_steps, with_positives
+from studies.datasets import avazu, criteo, with_audit, with_epochs, with_linear_top, with_more_steps, with_positives
+from studies.feature_privacy.settings import DATA_SETS, FULL
 from studies.forward_leakage.study import BALANCED_EPOCHS, SHARES, dcor_settings
 from studies.gradient_leakage.study import noise_settings
 from studies.image_halves import ImageHalves
@@ -34,6 +35,10 @@ ALPHAS = (0.03, 0.1)
 NOISE = ("sum_kl 0.16", "sum_kl 0.01")
 LAMS = (0.01, 0.03, 0.3)
 """Weights of DIMIP at which the completed models of the study of model completion get less."""
+MEMBERS = DATA_SETS[-1]
+"""Halves of CIFAR-10 as in the study of private embeddings, where they have 8,000 rows."""
+FEWER, FEWER_ROWS = f"{MEMBERS.group}, fewer rows", (4_000, 2_000)
+"""Group and numbers of rows whose members are recognised."""
 SPECTRAL = ("spectral",)
 Privacy = Mapping[str, Any]
 
@@ -45,36 +50,45 @@ def trials_of(data: Path, seeds: int) -> Iterator[Trial]:
         data: Folder of data sets.
         seeds: Number of seeds.
     """
-    tables = HALVES.tables(data)
+    tables, images = HALVES.tables(data), MEMBERS.read(data)
     for seed in range(1, seeds + 1):
         yield from _held_out(data, seed)
         for group, settings in more_steps().items():
             for setting, privacy in settings.items():
                 attacked = {"layers": False} if "dcor" in privacy else {"every": "never"}
-                job = _recording(with_steps(avazu(data, seed, privacy, SPECTRAL)), **attacked)
+                job = with_audit(with_steps(avazu(data, seed, privacy, SPECTRAL)), **attacked)
                 yield Trial(group, setting, seed, with_linear_top(job) if group == SHALLOW else job)
         for setting, privacy in completion().items():
             compare = ("alone",) if setting == UNDEFENDED else ()
             yield Trial(HALVES.group, setting, seed, HALVES.job(seed, privacy, compare=compare, keep="last"), tables)
+        for rows in FEWER_ROWS:
+            first = {name: table.slice(0, rows) for name, table in images.items()}
+            yield Trial(FEWER, rows_setting(rows), seed, _membership(MEMBERS.job(FULL, seed)), first)
+
+
+def rows_setting(rows: int) -> str:
+    """Name of the setting with so many rows."""
+    return f"{FULL}, {rows:,} rows"
+
+
+def _membership(job: Job) -> Job:
+    """The job with membership inference as its only attack."""
+    raw = job.model_dump()
+    for party in job.passives:
+        raw["parties"][party]["audit"]["attacks"] = ["membership"]
+    return validated(Job, raw, "study")
 
 
 def _held_out(data: Path, seed: int) -> Iterator[Trial]:
     """Undefended trainings of the study of embeddings, without its audit: the attack is repeated on their models."""
     whole = criteo(data, seed, {}, ())
-    balanced = _recording(with_epochs(whole, BALANCED_EPOCHS), every="never")
-    yield Trial("Avazu", UNDEFENDED, seed, _recording(avazu(data, seed, {}, ()), every="never"))
-    yield Trial("Criteo", UNDEFENDED, seed, _recording(whole, every="never"))
+    balanced = with_audit(with_epochs(whole, BALANCED_EPOCHS), every="never")
+    yield Trial("Avazu", UNDEFENDED, seed, with_audit(avazu(data, seed, {}, ()), every="never"))
+    yield Trial("Criteo", UNDEFENDED, seed, with_audit(whole, every="never"))
     tables = with_positives(whole, BALANCED, seed)
     yield Trial(HELD_OUT[2], UNDEFENDED, seed, balanced, tables)
     last = balanced.model_copy(update={"train": balanced.train.model_copy(update={"keep": "last"})})
     yield Trial(HELD_OUT[2], LAST, seed, last, tables)
-
-
-def _recording(job: Job, **audit: object) -> Job:
-    """The job with other keys of the active party's audit."""
-    raw = job.model_dump()
-    raw["parties"][job.active]["audit"] |= audit
-    return validated(Job, raw, "study")
 
 
 def more_steps() -> dict[str, dict[str, Privacy]]:

@@ -10,7 +10,7 @@ import pytest
 
 from cutlayer.attacks.knowledge import Need, condition
 from cutlayer.audit import gates_of
-from cutlayer.audit.checks import Context
+from cutlayer.audit.checks import FindingContext
 from cutlayer.audit.findings import CHECKS, findings_of
 from cutlayer.results.audit import Audit, RunAudit, SkippedAttack
 from cutlayer.results.completion import CompletionResult, VariantValue
@@ -55,7 +55,7 @@ def found(
     )
     metrics = UtilityResult(metric="accuracy", rows=rows)
     audit, run = Audit(runs=runs, **more), {"label_free": frozenset(label_free), "idle_epochs": idle_epochs}
-    return [*findings_of(Context("bank", metrics, tuple(evidence or ()), audit, **run))]
+    return [*findings_of(FindingContext("bank", metrics, tuple(evidence or ()), audit, **run))]
 
 
 def skipped(party: str, message: str = "", attack: str = "") -> SkippedAttack:

@@ -35,7 +35,11 @@ def benchmark(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str
 
 
 @pytest.mark.parametrize(
-    "name", ["local_training_8192", "local_training_256", "audit_overhead", "audit_overhead_256", "embedding_table"]
+    "name",
+    [
+        *("local_training_8192", "local_training_256", "audit_overhead", "audit_overhead_256", "audit_quick"),
+        "embedding_table",
+    ],
 )
 def test_a_benchmark_prints_one_json_line(name: str, benchmark: Callable[..., str]) -> None:
     (line,) = benchmark(name, "--rows", "8400", "--repeats", "1", "--json").splitlines()

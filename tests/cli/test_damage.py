@@ -175,16 +175,23 @@ def test_a_second_process_is_told_who_holds_the_folder(place, finished, command)
 
 
 @pytest.mark.parametrize("mask", [0o000, 0o022, 0o077])
-def test_private_files_are_their_owners_alone_whatever_the_umask(place, mask):
+@pytest.mark.parametrize("folder_mode", [None, 0o755])
+def test_all_files_are_their_owners_alone_whatever_the_umask(place, mask, folder_mode):
+    """The report too: in a folder that its owner made with --out it would be readable by every user of the machine."""
     place.change({"parties.bank.privacy": {"label_dp": {"eps": 2.0}}})
+    if folder_mode is not None:
+        place.run_folder.mkdir(parents=True)
+        place.run_folder.chmod(folder_mode)
     before = os.umask(mask)
     try:
         assert place.call("run", place.file, "--json").code == 0
+        assert place.call("report", place.run_folder, "--for", "dpia", "--json").code == 0
     finally:
         os.umask(before)
-    made_to_share = {"report.html", "report.json", "gates.xml"}
-    for path in (place.run_folder, *place.run_folder.rglob("*"), *(place.folder / ".cutlayer").rglob("*")):
-        wanted = 0o700 if path.is_dir() else 0o644 & ~mask if path.name in made_to_share else 0o600
+    written = {*place.run_folder.rglob("*"), *(place.folder / ".cutlayer").rglob("*")}
+    assert {"report.html", "report.json", "summary.json", "privacy_annex.html"} <= {path.name for path in written}
+    for path in (place.run_folder, *written):
+        wanted = (folder_mode if path == place.run_folder else None) or (0o700 if path.is_dir() else 0o600)
         assert path.stat().st_mode & 0o777 == wanted, path
 
 

@@ -80,6 +80,11 @@ def test_the_positive_class_is_stated_and_words_that_look_reversed_are_named(pla
     checked = " ".join(place.call("check", folder / "job.yaml").out.split())
     assert "positive class yes (" in checked
     assert "write positive:" not in checked
+    relabelled(folder / "bank.csv", {"yes": ("no",), "no": ("yes",)})
+    (folder / "job.yaml").write_text((folder / "job.yaml").read_text().replace("task: binary", "task: multiclass"))
+    checked = " ".join(place.call("check", folder / "job.yaml").out.split())
+    assert "classes 2: no (" in checked
+    assert "positive" not in checked, "classes of such a task are alike"
 
 
 @pytest.mark.parametrize("delimiter", [";", "\t", "|"])

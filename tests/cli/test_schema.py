@@ -195,5 +195,5 @@ def test_every_field_of_the_privacy_card_is_explained(place):
         assert "Attributes" not in section["description"]
         for name, field in section["properties"].items():
             assert len(field["description"]) > 5, name
-    value = schema["$defs"]["Evidence"]["properties"]["undefended"]["description"]
+    value = schema["$defs"]["AttackEvidence"]["properties"]["undefended"]["description"]
     assert value.endswith("and where this run has none.")  # the second line of the entry too

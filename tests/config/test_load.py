@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from ruamel.yaml import YAML
 
 from cutlayer import demo
 from cutlayer.config import Job, PrivatePart
@@ -206,6 +207,32 @@ def test_a_few_lines_of_aliases_do_not_stand_for_more_than_memory_holds(tmp_path
     path.write_text(f"{of}: &own [1, *own]")
     with pytest.raises(ConfigError, match="1,000,000 values"):
         load_job(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "a: &a0 {x: 1}\n"
+            + "".join(f"k{n}: &a{n} {{<<: [{', '.join([f'*a{n - 1}'] * 9)}]}}\n" for n in range(1, 12)),
+            "1,000,000 values",
+        ),
+        ("a: &a\n  <<: *a\n", "job.yaml"),
+        ("name: 0x" + "f" * 20_000, "numbers of up to 4,096 bits, got 80,000"),
+        ("? 0b" + "1" * 20_000 + "\n: 1", "numbers of up to 4,096 bits, got 20,000"),
+        ("name: !!bool x", "a value of the type in its tag, got 'x'"),
+        ("".join(f"k{n}: 1\n" for n in range(300)), "and 281 more"),
+    ],
+    ids=["merges", "merge of itself", "long number", "long key", "tag", "many keys"],
+)
+def test_a_hostile_file_is_refused_at_once(tmp_path, text, message, monkeypatch):
+    composed = []
+    monkeypatch.setattr("cutlayer.config.lines.YAML", lambda **kwargs: composed.append(1) or YAML(**kwargs))
+    path = tmp_path / "job.yaml"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=message):
+        load_job(path)
+    assert len(composed) <= 1, "a partner's file of 10 kB would be parsed once for each of its faults"
 
 
 def test_a_private_part_of_nobody():

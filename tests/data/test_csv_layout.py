@@ -44,3 +44,18 @@ def test_lines_are_counted_over_blocks_and_quoted_fields(tmp_path: Path, monkeyp
         "byte 0xff in line 1",
         "iconv -f utf16 -t utf8 'my bank.csv' > 'my bank-utf8.csv'",
     )
+
+
+def test_bytes_of_zero_are_in_no_text(tmp_path: Path) -> None:
+    path = tmp_path / "my bank.csv"
+    for encoding, code in (("utf-16-le", "utf16le"), ("utf-16-be", "utf16be")):
+        path.write_bytes("id,x\n1,2\n".encode(encoding))  # without the mark
+        assert encoding_fault(path) == (
+            "a byte of zero in line 1",
+            f"iconv -f {code} -t utf8 'my bank.csv' > 'my bank-utf8.csv'",
+        )
+    path.write_bytes(b"id,x\n1,2\n3,\x004\n")
+    assert encoding_fault(path) == (
+        "a byte of zero in line 3",
+        "tr -d '\\000' < 'my bank.csv' > 'my bank-utf8.csv'",
+    )

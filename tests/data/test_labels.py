@@ -111,6 +111,8 @@ def test_labels_in_pieces_are_those_of_the_whole_column(values: pa.Array, task: 
 def test_the_row_named_is_the_tables_own() -> None:
     with pytest.raises(DataError, match="the first is row 2 "):
         encode_labels(chunked([0, 1, None]), "binary", rows=np.array([1, 2, 0]))
+    with pytest.raises(DataError, match="none in 2 rows, the first is row 0 "):  # whatever the order
+        encode_labels(chunked([None, 1, None]), "binary", rows=np.array([2, 0, 1]))
 
 
 def test_dates_are_no_targets() -> None:

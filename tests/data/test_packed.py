@@ -14,7 +14,7 @@ from pyarrow import parquet
 
 from cutlayer.config import CategoriesConfig, TableConfig
 from cutlayer.data.categories import CategoryEncoder
-from cutlayer.data.columns import Kind, category_text, decoded, number_values
+from cutlayer.data.columns import ColumnKind, category_text, decoded, number_values
 from cutlayer.data.common_columns import side_by_side
 from cutlayer.data.large_fit import CategoryCounts
 from cutlayer.data.packed import PackedColumns
@@ -22,7 +22,7 @@ from cutlayer.data.sources import open_source
 from cutlayer.errors import DataError
 
 ROWS = 700
-KINDS: dict[str, Kind] = {"words": "category", "levels": "category", "amounts": "number", "days": "number"}
+KINDS: dict[str, ColumnKind] = {"words": "category", "levels": "category", "amounts": "number", "days": "number"}
 
 
 def table() -> pa.Table:

@@ -93,11 +93,22 @@ def test_tables_and_labels(tables, labels, message):
         ({"protections": {"shop": [MaxNormConfig()]}}, "parties.shop.privacy.max_norm in the part of the active party"),
         ({"protections": [LabelDPConfig(eps=1.0), LabelDPConfig(eps=2.0)]}, "bank: label_dp once, got it twice"),
         ({"lr": 1e25}, "training diverged"),
+        ({"class_weight": "train.seed"}, "VerticalClassifier.class_weight: expected 'balanced', got 'train.seed'"),
+        ({"features": {"bank": {"categorical": "age"}}}, "VerticalClassifier.features.bank.categorical: expected a li"),
+        ({"predictions": -1}, "VerticalClassifier.predictions: expected greater than or equal to 0, got -1"),
+        ({"release": "twice"}, "VerticalClassifier.release: expected 'every_step' or 'once' .*, got 'twice'$"),
+        ({"bottom_fit": {"shop": {"kind": "sketch"}}}, "expected no bottom_fit.shop but at a passive party"),
     ],
 )
 def test_settings(settings, message):
     with pytest.raises(CutlayerError, match=message):
         classifier(**settings).fit(X, Y)
+
+
+def test_a_column_that_is_called_as_a_key_keeps_its_name() -> None:
+    named = X["bank"].assign(**{"train.epochs": 1.0})
+    with pytest.raises(CutlayerError, match=r"no column 'train\.epoch'; did you mean 'train\.epochs'\?"):
+        classifier(split_by="train.epoch").fit({**X, "bank": named}, Y)
 
 
 def test_an_unknown_argument_names_the_class_and_the_nearest() -> None:

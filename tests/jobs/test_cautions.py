@@ -17,15 +17,21 @@ from cutlayer.training.run_ledger import ledger_of
 from tests.parties.runs import ACTIVE, PASSIVES, make_job, raw_job
 
 
-def label(distinct: int) -> ColumnProfile:
-    return ColumnProfile(
-        party=ACTIVE, name="y", role="label", kind="category", type="int64", distinct=distinct, missing=0
-    )
+def label(distinct: int, positives: int = 3000) -> ColumnProfile:
+    classes = {"0": 6000 - positives, "1": positives} if distinct == 2 else {}
+    about: dict[str, Any] = {"role": "label", "kind": "category", "type": "int64"}
+    return ColumnProfile(party=ACTIVE, name="y", distinct=distinct, missing=0, classes=classes, **about)
 
 
-def cautions(job: Job, common: int = 4000, training: int = 3200, distinct: int = 2) -> list[str]:
+def cautions(job: Job, common: int = 4000, training: int = 3200, distinct: int = 2, positives: int = 3000) -> list[str]:
     rows = {ACTIVE: 6000, PASSIVES[0]: 4200}
-    return list(cautions_of(job, rows, common, training, (label(distinct),), ledger_of(job)))
+    return list(cautions_of(job, rows, common, training, (label(distinct, positives),), ledger_of(job)))
+
+
+def followed(rows: int, every: str = "epoch") -> Job:
+    raw = raw_job()
+    raw["parties"][ACTIVE]["audit"] = {"followed": rows, "every": every}
+    return Job.model_validate(raw)
 
 
 def guarded(**privacy: Any) -> Job:
@@ -51,6 +57,27 @@ def test_a_sound_job_has_none() -> None:
 def test_what_is_odd_is_said_once(found: list[str], words: str) -> None:
     (line,) = found
     assert words in line
+
+
+@pytest.mark.parametrize(
+    ("positives", "training", "words"),
+    [
+        (702, 40_000, "about 958 of the 8,192 followed rows have the rarer label"),  # the share of Bank
+        (702, 40_000, "about 0.53 where nothing leaks; followed: 14000 brings this to about 0.52"),
+        (120, 30_000, "about 0.56 where nothing leaks; followed: 30000 brings this to about 0.53"),
+    ],
+)
+def test_few_positives_among_the_followed_rows(positives: int, training: int, words: str) -> None:
+    (line,) = cautions(followed(8192), training=training, positives=positives)
+    assert line.startswith(f"parties.{ACTIVE}.audit.followed: ")
+    assert words in line
+
+
+def test_followed_rows_that_suffice_or_cannot_be_more() -> None:
+    assert not cautions(followed(8192), training=40_000, positives=1440)  # the share of Adult
+    assert not cautions(followed(8192), training=8000, positives=120)
+    assert not cautions(followed(8192, "never"), training=40_000, positives=120)
+    assert not cautions(followed(8192), training=40_000, positives=0)
 
 
 def test_a_regression_of_many_values_is_one() -> None:

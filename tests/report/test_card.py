@@ -5,9 +5,11 @@ from __future__ import annotations
 import html
 import io
 import json
+from itertools import product
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from rich.console import Console
 from typer.testing import CliRunner
@@ -25,7 +27,8 @@ from cutlayer.report import Report, render_html
 from cutlayer.report.build import build
 from cutlayer.report.card import PrivacyCard, annex_html, annex_markdown, build_card
 from cutlayer.report.card.facts import CardFacts
-from cutlayer.report.card.subgroups import shown_groups, subgroups_of
+from cutlayer.report.card.small_groups import MIN_ROWS, shown_groups
+from cutlayer.report.card.subgroups import subgroups_of
 from cutlayer.report.evidence import evidence_of, learns_of
 from cutlayer.report.grading import rebuilding
 from cutlayer.report.headline import headline
@@ -33,9 +36,10 @@ from cutlayer.report.sections.columns import MAX_NAMES
 from cutlayer.report.sections.scope import untried
 from cutlayer.report.sections.words import TERMS
 from cutlayer.report.story import print_story
-from cutlayer.results.privacy_card import Evidence
+from cutlayer.results.privacy_card import AttackEvidence
 from cutlayer.results.run import RunKind
 from cutlayer.training.folder import RunFolder
+from cutlayer.training.together import open_table
 from tests import browser
 from tests.report.samples import binary, hostile, multiclass, regression
 from tests.serving.world import ACTIVE, train
@@ -196,8 +200,8 @@ def test_who_learns_labels_says_of_which_rows_and_with_what_knowledge(kind: str,
     assert sentence.endswith("its own columns alone in 77.0\u00a0%; a guess is right in 50\u00a0%.")
 
 
-def _label_leak(value: float, naive: float | None) -> Evidence:
-    return Evidence(
+def _label_leak(value: float, naive: float | None) -> AttackEvidence:
+    return AttackEvidence(
         threat="label inference",
         owner="bank",
         attacker="telco",
@@ -286,7 +290,7 @@ def test_subgroups_add_up_and_small_ones_are_not_shown(run: Path, card: PrivacyC
 def test_metrics_of_one_group_of_all_rows_are_those_of_the_run(
     run: Path, card: PrivacyCard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cutlayer.report.card.subgroups.MIN_ROWS", 1)
+    monkeypatch.setattr("cutlayer.report.card.small_groups.MIN_ROWS", 1)
     monkeypatch.setattr("cutlayer.report.card.subgroups._values", lambda *_: np.array(["all"] * 15))
     folder = RunFolder.open(run)
     (group,) = subgroups_of(load_job(run / "job.yaml"), folder)
@@ -306,15 +310,55 @@ def test_metrics_of_one_group_of_all_rows_are_those_of_the_run(
         ([40, 10, 9], [False, False, False]),
         ([1, 2], [False, False]),
         ([25, 60, 3, 25], [False, True, False, True]),
-        ([], []),
     ],
 )
 def test_groups_that_would_give_a_small_one_away_are_not_shown(counts: list[int], shown: list[bool]) -> None:
-    assert shown_groups(np.array(counts, dtype=np.int64)).tolist() == shown
+    assert [flags.tolist() for flags in shown_groups([np.repeat(np.arange(len(counts)), counts)])] == [shown]
+
+
+def codes_of(table: list[list[int]]) -> list[npt.NDArray[np.int64]]:
+    """Two columns of groups, from the number of rows of each pair of groups."""
+    pairs = [(first, second) for first, row in enumerate(table) for second, rows in enumerate(row) for _ in range(rows)]
+    return [np.array(column) for column in zip(*pairs, strict=True)]
+
+
+@pytest.mark.parametrize(
+    ("table", "shown"),
+    [
+        ([[44, 0], [1, 45]], [[True, True], [False, False]]),  # the columns differ in one row
+        ([[44, 3], [4, 45]], [[False, False], [True, True]]),  # ... in rows of both directions
+        ([[0, 44], [45, 1]], [[True, True], [False, False]]),  # ... and one is the other's complement
+        ([[30, 25], [40, 35]], [[True, True], [True, True]]),
+        ([[30, 5], [60, 55]], [[True, True], [True, True]]),  # no sum of groups is about those 5 alone
+        ([[30, 0, 0], [0, 25, 4], [0, 0, 40]], [[True, False, False], [True, True, True]]),
+        ([[60, 60, 30], [60, 60, 3]], [[True, True], [True, True, True]]),
+        ([[50, 50, 0], [50, 50, 3]], [[True, True], [False, True, False]]),
+    ],
+)
+def test_groups_of_two_columns_that_differ_in_a_few_rows_are_not_both_shown(
+    table: list[list[int]], shown: list[list[bool]]
+) -> None:
+    assert [flags.tolist() for flags in shown_groups(codes_of(table))] == shown
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_no_sum_of_shown_groups_is_about_a_few_rows(seed: int) -> None:
+    draw = np.random.default_rng(seed)
+    first = draw.integers(0, 4, 300)
+    second = np.where(draw.random(300) < 0.03, draw.integers(0, 4, 300), first)
+    third = np.where(draw.random(300) < 0.1, draw.integers(0, 2, 300), first % 2)
+    columns = [first, second, third][: 2 + seed % 2]
+    shown = shown_groups(columns)
+    sums = [np.ones(300)] + [
+        codes == group for codes, flags in zip(columns, shown, strict=True) for group in np.flatnonzero(flags)
+    ]
+    for signs in product((-1, 0, 1), repeat=min(len(sums), 9)):
+        touched = np.count_nonzero(sum(sign * rows for sign, rows in zip(signs, sums, strict=False)))
+        assert touched == 0 or touched >= MIN_ROWS
 
 
 def test_the_row_of_a_group_of_one_does_not_follow_from_the_others(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cutlayer.report.card.subgroups.MIN_ROWS", 5)
+    monkeypatch.setattr("cutlayer.report.card.small_groups.MIN_ROWS", 5)
     monkeypatch.setattr("cutlayer.report.card.subgroups._values", lambda *_: np.array(["a"] * 14 + ["b"]))
     folder = RunFolder.open(run)
     job, row = load_job(run / "job.yaml"), folder.summary.utility.row(RunKind.THIS_RUN)
@@ -322,16 +366,23 @@ def test_the_row_of_a_group_of_one_does_not_follow_from_the_others(run: Path, mo
     total = row.metrics["log_loss"]
     assert total is not None
     # Were group a shown, the loss of the single row of b would be that of all rows less that of a.
-    monkeypatch.setattr("cutlayer.report.card.subgroups.shown_groups", lambda counts: counts >= 5)
+    monkeypatch.setattr("cutlayer.report.card.subgroups.shown_groups", lambda _: [np.array([True, False])])
     shown, hidden = subgroups_of(job, folder)
     assert shown.metrics["log_loss"] is not None
     given_away = 15 * total - 14 * shown.metrics["log_loss"]
-    monkeypatch.setattr("cutlayer.report.card.subgroups.shown_groups", lambda counts: counts > 0)
+    monkeypatch.setattr("cutlayer.report.card.subgroups.shown_groups", lambda _: [np.array([True, True])])
     _, itself = subgroups_of(job, folder)
     assert given_away == pytest.approx(itself.metrics["log_loss"])
     monkeypatch.setattr("cutlayer.report.card.subgroups.shown_groups", shown_groups)
     assert [(group.rows, group.metrics) for group in subgroups_of(job, folder)] == [(None, {})] * 2
     assert hidden.rows is None
+
+
+def test_a_column_of_subgroups_that_is_not_there_is_refused_before_a_run(run: Path) -> None:
+    raw = load_job(run / "job.yaml").model_dump(mode="json")
+    raw["parties"][ACTIVE]["report"] = {"subgroups": ["color"]}
+    with pytest.raises(DataError, match=r"no column 'color'; did you mean 'colour'\?"):
+        open_table(validated(Job, raw, "job"), ACTIVE, {})
 
 
 def test_a_passive_party_s_subgroup_is_refused_between_organisations(run: Path, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ import torch
 
 from cutlayer.channel import Kind, Message
 from cutlayer.channel.codec import WIRE_VERSION, decode, encode
-from cutlayer.channel.grpc_link import FROM, TO, WIRE
+from cutlayer.channel.grpc_link import FROM, RUN, TO, WIRE
 from cutlayer.channel.trail import Trail, read_lines
 from cutlayer.config import PrivateFile, validated
 from cutlayer.errors import PeerLost
@@ -34,12 +34,15 @@ Answer = Callable[[Message], bytes | None]
 
 
 @asynccontextmanager
-async def impostor(served: World, answer: Answer, *, name: str = "telco", **offer: Any) -> AsyncIterator[Any]:
+async def impostor(
+    served: World, answer: Answer, *, name: str = "telco", part: str | None = None, **offer: Any
+) -> AsyncIterator[Any]:
     """A stream that offers telco's part and answers as it likes."""
     tag = served.active.versions.current.model.tags["telco"]
     stated = {"version": tag, "width": 4, **offer}
     async with grpc.aio.insecure_channel(served.active.peers.address) as channel:
-        metadata = ((FROM, name.encode()), (TO, ACTIVE.encode()), (WIRE, str(WIRE_VERSION)))
+        names = (FROM, name.encode()), (TO, ACTIVE.encode()), (RUN, (part or tag).encode())
+        metadata = (*names, (WIRE, str(WIRE_VERSION)))
         call = channel.stream_stream(f"/{SERVICE}/{METHOD}")(metadata=metadata)
         with suppress(grpc.aio.AioRpcError):  # refused before the offer
             await call.write(encode(message(Kind.OFFER, name, ACTIVE, tag, 0, fields=stated)))
@@ -113,7 +116,8 @@ def test_what_comes_with_an_absent_row_does_not_count(plain: Path) -> None:
     [
         ({"name": "stranger"}, "PERMISSION_DENIED"),
         ({"width": 5}, "INVALID_ARGUMENT"),
-        ({"version": "another"}, "FAILED_PRECONDITION"),
+        ({"version": "another"}, "INVALID_ARGUMENT"),
+        ({"part": "another"}, "FAILED_PRECONDITION"),
     ],
 )
 def test_a_stream_of_nobody_is_refused(plain: Path, offer: dict[str, Any], code: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -10,13 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from cutlayer.channel.trail import Trail
 from cutlayer.errors import ConfigError
 from cutlayer.serving.online.audit_log import AuditLog
 from cutlayer.serving.online.trained_party import TrainedParty
 from cutlayer.serving.online.versions import Versions
 from tests.serving.runs import unserved
 from tests.serving.test_requests import CALLER, KEY
-from tests.serving.world import ACTIVE, PASSIVES, World, offline, passive, private, probabilities, world
+from tests.serving.world import ACTIVE, PASSIVES, PATIENCE, World, offline, passive, private, probabilities, world
 
 IDS = [3, 77, 12]
 
@@ -92,16 +94,26 @@ def test_no_answer_mixes_versions_while_they_are_switched(runs: Path, caplog: py
     assert all("it has no run loaded that part " in text for text in told_by_parties())
 
 
-def test_a_half_of_another_training_is_not_connected(runs: Path) -> None:
-    """The halves of two trainings do not fit together, however alike their jobs are."""
+def test_a_half_of_another_training_is_not_connected(runs: Path, tmp_path: Path) -> None:
+    """The halves of two trainings do not fit together, however alike their jobs are.
+
+    Until its run is loaded a half sends no message, so that none fills its trail, a line a second.
+    """
 
     async def check() -> None:
         async with (
             world(runs / "old", ("shop",)) as served,
             passive(runs / "new", "telco", served.active.peers.address) as stranger,
         ):
+            stranger.trail = Trail(tmp_path / "telco", {"party": "telco"})
             task = asyncio.create_task(stranger.run())
+            deadline = time.monotonic() + PATIENCE
+            while not stranger._outages:
+                assert time.monotonic() < deadline
+                await asyncio.sleep(0.01)
             await asyncio.sleep(0.3)
+            assert stranger._outages == {f"it has no run loaded that part {stranger.tag} belongs to"}
+            assert not [*tmp_path.glob("telco/*.jsonl")]
             assert ("telco", stranger.tag) not in served.active.peers.connected
             answer = await served.predict([1])
             assert answer["subsets"][0]["absent"] == {"telco": "it is not connected"}

@@ -13,7 +13,7 @@ import pytest
 
 from cutlayer.channel import Kind
 from cutlayer.channel.codec import WIRE_VERSION, encode
-from cutlayer.channel.grpc_link import FROM, TO, WIRE
+from cutlayer.channel.grpc_link import FROM, RUN, TO, WIRE
 from cutlayer.errors import ProtocolError, TrustError
 from cutlayer.serving.online import link
 from cutlayer.serving.online.process import active_service
@@ -71,7 +71,8 @@ def test_another_party_cannot_take_the_name_and_none_without_a_certificate_conne
             active = await opened.enter_async_context(active_service((plain,), ACTIVE, private(), bank))
             tag = active.versions.current.model.tags["telco"]
             offer = link.message(Kind.OFFER, "telco", ACTIVE, tag, 0, fields={"version": tag, "width": 4})
-            stated = ((FROM, b"telco"), (TO, ACTIVE.encode()), (WIRE, str(WIRE_VERSION)))
+            names = (FROM, b"telco"), (TO, ACTIVE.encode()), (RUN, tag.encode())
+            stated = (*names, (WIRE, str(WIRE_VERSION)))
             shop = federation.security("shop")
             pinned, named, _ = await asyncio.to_thread(shop.pinned, active.peers.address, "bank")
             channels = (

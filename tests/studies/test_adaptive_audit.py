@@ -18,6 +18,7 @@ from studies.adaptive_audit.settings import (
     CRITEO,
     DEFENCES,
     LABEL_FREE,
+    MORE_ROWS,
     PARTY,
     READINGS,
     SETTINGS,
@@ -41,7 +42,7 @@ def test_every_job_on_adult_is_valid(setting: str, tmp_path: Path) -> None:
     assert job.train.releases_once("employer") == (setting == LABEL_FREE)
 
 
-@pytest.mark.parametrize("group", [CRITEO, CREDIT, BANK])
+@pytest.mark.parametrize("group", [CRITEO, CREDIT, BANK, MORE_ROWS])
 def test_every_job_on_the_other_data_is_valid(group: str) -> None:
     if not DATA.exists():
         pytest.skip("the data sets are not at shared/data beside the checkout")

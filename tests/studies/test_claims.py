@@ -9,7 +9,7 @@ from scipy import stats
 
 from cutlayer.results.leaks import LeakResult
 from studies.claims import Claim, Verdict, above, all_hold, below, within
-from studies.forward_leakage.claims import PAPER_PAIRS, Forms, ForwardClaims
+from studies.forward_leakage.claims import BOTH_ATTACKS, PAPER_PAIRS, Forms, ForwardClaims
 from studies.gradient_leakage.claims import ORDER, gradient_claims
 from studies.label_dp.claims import EPOCHS, label_dp_claims, majority_accuracy, one_draw_auc
 from studies.results import Mean, Results, TrialResult, leak, mean_of, metric
@@ -158,7 +158,9 @@ def test_only_cheap_strengths_are_asked_whether_they_protect() -> None:
 
 
 def test_the_gradients_are_judged_by_both_attacks_where_both_were_run() -> None:
-    claims = forward({"marvell s 1": (0.72, 0.8), "marvell s 16": (0.68, 0.6), "label_dp eps 4": (0.72, 0.6)})
+    settings = {"marvell s 1": (0.72, 0.8), "marvell s 16": (0.68, 0.6)}
+    settings |= {"label_dp eps 4": (0.72, 0.6), "label_dp eps 0.5": (0.70, 0.26)}
+    claims = ForwardClaims(Results(runs_of(BOTH_ATTACKS, settings, 0.001)), FORMS).all()
     assert verdict(claims, "From `marvell s 1`", "norm attack") == HOLDS
     assert verdict(claims, "From `marvell s 1`", "spectral attack") == HOLDS
     assert verdict(claims, "From `label_dp eps 4`", "norm attack") == FAILS

@@ -17,7 +17,7 @@ from cutlayer.accounting import Ledger
 from cutlayer.accounting.run_store import NAME, RunLine, RunStore, row_words, rows_digest
 from cutlayer.cli.app import _run
 from cutlayer.config import Job, SplitConfig, validated
-from cutlayer.errors import BudgetExceeded, CheckpointError
+from cutlayer.errors import BudgetExceeded, CheckpointError, ConfigError
 from cutlayer.protections import REGISTRY
 from cutlayer.training.all_runs import forecast_all_runs, sum_of, under_other_names
 from cutlayer.training.folder import RunFolder
@@ -208,6 +208,26 @@ def test_a_budget_of_all_runs(world: World) -> None:
     world.run(job(eps=None))
     with pytest.raises(BudgetExceeded, match="one without a guarantee towards telco: nothing protects the labels"):
         world.run(job(budget=9.0))
+
+
+def test_a_refused_run_has_released_nothing(world: World) -> None:
+    """Its first release was counted before it was refused, and every later run of the job paid for it."""
+    raw = job(eps=None).model_dump(mode="json")
+    world.run(validated(Job, raw, ""))
+    (before,) = world.secrets.rglob("*.jsonl")
+    raw["parties"][TELCO]["privacy"]["budget"] = {"epsilon": 1.01 * (world.total(TELCO) or 0), "over": "all_runs"}
+    with pytest.raises(BudgetExceeded, match="over 2 runs"):
+        world.run(validated(Job, raw, ""), out="refused")
+    assert [*world.secrets.rglob("*.jsonl")] == [before]
+    assert not RunFolder(world.folder / "refused").released, "nothing to be resumed"
+
+
+def test_a_budget_of_all_runs_needs_runs_that_are_counted(world: World) -> None:
+    keys = Keys(world.secrets, supplied=bytes(32))
+    wanted = job(budget=1.0)
+    opened = {name: open_table(wanted, name, GIVEN) for name in wanted.parties}
+    with pytest.raises(ConfigError, match="leave --key out, or the budget"):
+        train_together(wanted, RunFolder(world.folder), opened, keys, Dying(10**6))
 
 
 def forecast(world: World, wanted: Job, given: Any = GIVEN) -> float | None:

@@ -11,7 +11,7 @@ from cutlayer.accounting.composition import Composition
 from cutlayer.accounting.events import DPSGD, Event, Formal, GaussianRelease, RandomizedResponse, known_events
 from cutlayer.accounting.plan import ReleasePlan
 from cutlayer.accounting.release_log import ReleaseLog
-from cutlayer.accounting.slots import REASONS, Kind, Occasion, Slot
+from cutlayer.accounting.slots import REASONS, Occasion, ReleaseKind, Slot
 from cutlayer.config import BudgetConfig
 from cutlayer.config.party import ALL_RUNS
 from cutlayer.errors import BudgetExceeded, CheckpointError, ConfigError
@@ -95,7 +95,7 @@ class Account:
         """Maximum number of private steps of a row so far, including unfinished runs."""
         return self.carried_steps + self._log.tally.releases("update")
 
-    def counts(self, kind: Kind) -> bool:
+    def counts(self, kind: ReleaseKind) -> bool:
         """Whether releases of a kind have a privacy cost."""
         return bool(self._trainings if kind == "update" else self._noisy)
 

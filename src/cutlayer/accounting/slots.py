@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-Kind = Literal["embedding", "gradient", "update"]
+ReleaseKind = Literal["embedding", "gradient", "update"]
 """Kind of a release: a batch's embedding, its cut gradient, or a private step of the bottom model (DP-SGD)."""
 REASONS = ("train", "evaluate", "serve")
 """Purposes of a release."""
@@ -26,7 +26,7 @@ class Occasion(NamedTuple):
         epoch: This party's own number of the pass: the epoch, -1 outside of the epochs, the query when serving.
     """
 
-    kind: Kind
+    kind: ReleaseKind
     receiver: str
     reason: str
     part: str
@@ -56,7 +56,7 @@ class Tally:
 
     def __init__(self) -> None:
         self.highest: dict[Occasion, int] = {}
-        self._sums: Counter[tuple[Kind, str, str, str]] = Counter()
+        self._sums: Counter[tuple[ReleaseKind, str, str, str]] = Counter()
 
     def add(self, occasion: Occasion, contents: int) -> None:
         """Count a release.
@@ -70,7 +70,7 @@ class Tally:
             self.highest[occasion] = contents
             self._sums[occasion[:4]] += more
 
-    def releases(self, *kinds: Kind, reason: str | None = None) -> int:
+    def releases(self, *kinds: ReleaseKind, reason: str | None = None) -> int:
         """Maximum number of releases of a row towards a receiver.
 
         Args:
@@ -89,9 +89,9 @@ class Tally:
         return 1 + parts.get((kind, receiver, part), parts.get((kind, receiver, ANY_PART), 0))
 
 
-def _by_part(sums: Mapping[tuple[Kind, str, str, str], int]) -> dict[tuple[Kind, str, str], int]:
+def _by_part(sums: Mapping[tuple[ReleaseKind, str, str, str], int]) -> dict[tuple[ReleaseKind, str, str], int]:
     """Releases by kind, receiver and part; releases of rows of any part count in each part."""
-    parts: Counter[tuple[Kind, str, str]] = Counter()
+    parts: Counter[tuple[ReleaseKind, str, str]] = Counter()
     for (kind, receiver, _, part), count in sums.items():
         parts[kind, receiver, part] += count
     return {key: count + (parts[*key[:2], ANY_PART] if key[2] else 0) for key, count in parts.items()}

@@ -12,7 +12,7 @@ from cutlayer.results.utility import UtilityResult
 
 
 @dataclass(frozen=True)
-class Context:
+class FindingContext:
     """Results that findings are derived from.
 
     Attributes:
@@ -61,4 +61,4 @@ class Check:
     severity: Severity
     title: str
     remedy: str
-    find: Callable[[Context], Iterator[Occurrence]]
+    find: Callable[[FindingContext], Iterator[Occurrence]]

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from cutlayer.attacks import REGISTRY as ATTACKS
 from cutlayer.attacks import FeatureAttack
 from cutlayer.attacks.knowledge import condition
-from cutlayer.audit.checks import Check, Context, Occurrence
+from cutlayer.audit.checks import Check, FindingContext, Occurrence
 from cutlayer.audit.scored_rows import narrow_leaks
 from cutlayer.parties.numbers import NO_GRADIENT_REMEDY
 from cutlayer.protections import REGISTRY as PROTECTIONS
@@ -29,7 +29,7 @@ _SHOWN = 5
 """Epochs that a finding names."""
 
 
-def findings_of(context: Context) -> tuple[Finding, ...]:
+def findings_of(context: FindingContext) -> tuple[Finding, ...]:
     """All findings of a run, errors first, then warnings, then notes."""
     order: tuple[Severity, ...] = ("error", "warning", "note")
     return tuple(
@@ -46,7 +46,7 @@ def findings_of(context: Context) -> tuple[Finding, ...]:
     )
 
 
-def _idle(context: Context) -> Iterator[Occurrence]:
+def _idle(context: FindingContext) -> Iterator[Occurrence]:
     for protection in context.protections:
         if protection.sent and not protection.changed:
             yield Occurrence(
@@ -56,7 +56,7 @@ def _idle(context: Context) -> Iterator[Occurrence]:
             )
 
 
-def _powerless(context: Context) -> Iterator[Occurrence]:
+def _powerless(context: FindingContext) -> Iterator[Occurrence]:
     undefended = context.audit.runs.get(RunKind.UNDEFENDED)
     leaks = undefended.leaks if undefended else ()
     # An attack that fails where another reads the same message is no loss: the headline takes the strongest.
@@ -70,7 +70,7 @@ def _powerless(context: Context) -> Iterator[Occurrence]:
             )
 
 
-def _few_rows(context: Context) -> Iterator[Occurrence]:
+def _few_rows(context: FindingContext) -> Iterator[Occurrence]:
     own = context.audit.runs[RunKind.THIS_RUN]
     few = [leak for leak in own.leaks if min(leak.positives, leak.rows - leak.positives) < FEW_ROWS]
     for attempt in (*few, *own.undefined):
@@ -80,7 +80,7 @@ def _few_rows(context: Context) -> Iterator[Occurrence]:
         )
 
 
-def _no_better_than_chance(context: Context) -> Iterator[Occurrence]:
+def _no_better_than_chance(context: FindingContext) -> Iterator[Occurrence]:
     utility = context.utility
     own, constant = utility.row(RunKind.THIS_RUN), utility.row(RunKind.CHANCE)
     value = own.metrics.get(utility.metric) if own else None
@@ -94,7 +94,7 @@ def _no_better_than_chance(context: Context) -> Iterator[Occurrence]:
         )
 
 
-def _untrained(context: Context) -> Iterator[Occurrence]:
+def _untrained(context: FindingContext) -> Iterator[Occurrence]:
     if context.idle_epochs:
         numbers = ", ".join(map(str, context.idle_epochs[:_SHOWN]))
         more = f" and {len(context.idle_epochs) - _SHOWN:,} more" if len(context.idle_epochs) > _SHOWN else ""
@@ -103,14 +103,14 @@ def _untrained(context: Context) -> Iterator[Occurrence]:
         )
 
 
-def _nothing(context: Context) -> Iterator[Occurrence]:
+def _nothing(context: FindingContext) -> Iterator[Occurrence]:
     own = context.audit.runs[RunKind.THIS_RUN]
     results = (own.leaks, own.undefined, _completions(context), _features(context))
     if not any(results):
         yield Occurrence("", "no attack ran on this run's messages; what leaked is unknown")
 
 
-def _exposed(context: Context) -> Iterator[Occurrence]:
+def _exposed(context: FindingContext) -> Iterator[Occurrence]:
     own = context.audit.runs[RunKind.THIS_RUN]
     for party in dict.fromkeys(leak.party for leak in own.leaks):
         worst = worst_of(leak for leak in own.leaks if leak.party == party)
@@ -126,7 +126,7 @@ def _exposed(context: Context) -> Iterator[Occurrence]:
             yield Occurrence(context.active, f"{worst.label} reads {reading} of the labels{_given(worst)}; {against}")
 
 
-def _below_own_columns(context: Context) -> Iterator[Occurrence]:
+def _below_own_columns(context: FindingContext) -> Iterator[Occurrence]:
     own = context.audit.runs[RunKind.THIS_RUN]
     for baseline in own.baselines:
         leaks = [leak.leak for leak in own.leaks if leak.party == baseline.party]
@@ -139,14 +139,14 @@ def _below_own_columns(context: Context) -> Iterator[Occurrence]:
             )
 
 
-def _few_scored(context: Context) -> Iterator[Occurrence]:
+def _few_scored(context: FindingContext) -> Iterator[Occurrence]:
     for worst, wider in narrow_leaks(context.audit.runs[RunKind.THIS_RUN].leaks):
         reach = f"{decimals(worst.leak)} of {worst.rows:,} of {worst.rows_recorded:,} recorded rows{_given(worst)}"
         most = f"{wider.attack} reads {decimals(wider.leak)}{_given(wider)}" if wider else "there is none"
         yield Occurrence(context.active, f"{worst.label} reads {reach}; of attacks that scored half of them, {most}")
 
 
-def _hidden_from_one(context: Context) -> Iterator[Occurrence]:
+def _hidden_from_one(context: FindingContext) -> Iterator[Occurrence]:
     own = context.audit.runs[RunKind.THIS_RUN]
     for name in own.protections:
         protection = PROTECTIONS.get(name)
@@ -163,14 +163,14 @@ def _hidden_from_one(context: Context) -> Iterator[Occurrence]:
                     )
 
 
-def _skipped(context: Context) -> Iterator[Occurrence]:
+def _skipped(context: FindingContext) -> Iterator[Occurrence]:
     for skipped in context.audit.runs[RunKind.THIS_RUN].skipped:
         # The reason may name a column of the attacked party.
         of_labels = skipped.attack in ATTACKS and not issubclass(ATTACKS[skipped.attack], FeatureAttack)
         yield Occurrence(context.active if of_labels else skipped.party, f"{skipped.label}: {skipped.reason}")
 
 
-def _completed(context: Context) -> Iterator[Occurrence]:
+def _completed(context: FindingContext) -> Iterator[Occurrence]:
     metric = name_of(context.utility.metric)
     for result in _completions(context):
         own, scratch = best(result.variants), best(result.scratch)
@@ -185,7 +185,7 @@ def _completed(context: Context) -> Iterator[Occurrence]:
             )
 
 
-def _exceeded(context: Context) -> Iterator[Occurrence]:
+def _exceeded(context: FindingContext) -> Iterator[Occurrence]:
     for test in context.audit.guarantees:
         if test.exceeded:
             yield Occurrence(
@@ -196,7 +196,7 @@ def _exceeded(context: Context) -> Iterator[Occurrence]:
             )
 
 
-def _recovered(context: Context) -> Iterator[Occurrence]:
+def _recovered(context: FindingContext) -> Iterator[Occurrence]:
     for result in strongest(_features(context)):
         needed = condition(result.knowledge, result.known)
         given = f", with {needed}," if needed else ""
@@ -216,14 +216,14 @@ def _given(leak: LeakResult) -> str:
     return f" with {needed}" if needed else ""
 
 
-def _completions(context: Context) -> list[CompletionResult]:
+def _completions(context: FindingContext) -> list[CompletionResult]:
     """Model completion in this run and in the malicious result."""
     kinds = (RunKind.THIS_RUN, RunKind.MALICIOUS)
     labels = [row.name for row in context.utility.rows if row.run_kind in kinds]
     return [result for result in context.audit.completions if result.run in labels]
 
 
-def _features(context: Context) -> list[FeatureResult]:
+def _features(context: FindingContext) -> list[FeatureResult]:
     """Attacks on features in this run."""
     return [result for result in context.audit.features if result.run == RunKind.THIS_RUN]
 

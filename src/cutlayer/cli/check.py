@@ -15,7 +15,7 @@ from rich.table import Table
 
 from cutlayer.cli.app import Json, app, emit
 from cutlayer.cli.run import AllowModel, Device, JobFile, keys_for
-from cutlayer.report.rounding import size, times
+from cutlayer.report.rounding import plain, size, times
 
 if TYPE_CHECKING:
     from cutlayer.jobs.forecast import Forecast
@@ -52,7 +52,7 @@ def check(
     console = Console()
     grid = Table.grid(padding=(0, 2, 0, 0))
     for title, text in _lines(result):
-        grid.add_row(title, text)
+        grid.add_row(plain(title), plain(text))  # names of columns and classes, from any table
     console.print(grid, highlight=False)
     console.print()
     console.print(_parties(result))
@@ -150,7 +150,7 @@ def _columns(result: Forecast) -> Table:
         if seen[column.party] <= MAX_COLUMNS or column.notes or column.role == "label":
             kind = "label" if column.role == "label" else column.kind
             distinct = "-" if column.distinct is None else f"{column.distinct:,}"
-            table.add_row(column.party, escape(column.name), column.type, kind, distinct, f"{column.missing:,}")
+            table.add_row(column.party, escape(plain(column.name)), column.type, kind, distinct, f"{column.missing:,}")
     for party, count in seen.items():
         if count > MAX_COLUMNS:
             table.add_row(party, f"{count:,} in all: --json", "", "", "", "")

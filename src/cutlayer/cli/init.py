@@ -76,7 +76,7 @@ def init(
         return
     lines = [f"wrote {path}" for path in written]
     if profile.classes and profile.distinct is not None:
-        lines.append(": ".join(listed_classes(profile.classes, profile.distinct, job.positive)))
+        lines.append(": ".join(listed_classes(profile.classes, profile.distinct, job.positive or profile.positive)))
     lines += [f"warning {profile.name}: {note}" for note in profile.notes]
     console = Console()
     for line in (*lines, "next:", *(f"  {command}" for command in checks)):
@@ -179,7 +179,8 @@ def _write(folder: Path, files: dict[str, dict[str, Any]]) -> list[Path]:
     for name, values in files.items():
         stream = StringIO()
         yaml.dump(values, stream)
-        write_whole(folder / name, stream.getvalue(), mode=0o644)
+        # What the parties of a job share may be read by others; a private file states an organisation's protections.
+        write_whole(folder / name, stream.getvalue(), mode=0o644 if name == "job.yaml" and len(files) > 1 else 0o600)
     return [folder / name for name in files]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -81,9 +82,15 @@ def line_of(path: Path, sentence: str) -> int | None:
 
 def _parsed(path: Path) -> Any:
     try:
-        return YAML(typ="safe", pure=True).compose(path.read_text(encoding="utf-8"))
+        return _composed(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, YAMLError, RecursionError):
         return None
+
+
+@lru_cache(maxsize=4)
+def _composed(text: str) -> Any:
+    """Nodes of a text, with their lines: an error may have many sentences, and each looks up its own."""
+    return YAML(typ="safe", pure=True).compose(text)
 
 
 def _deepest(node: Any, keys: Sequence[str]) -> tuple[int, int | None]:

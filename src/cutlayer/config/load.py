@@ -23,6 +23,9 @@ from cutlayer.errors import ConfigError
 
 MAX_VALUES = 1_000_000
 """Maximum number of values in a file."""
+_MAX_BITS = 4096
+"""Maximum size of a whole number in a file: Python writes out no number of more than some 14,000."""
+_MERGE = "<<"
 
 
 def load_job(path: Path) -> Job:
@@ -109,9 +112,9 @@ def read_yaml(path: Path) -> Any:
         raise ConfigError.expected("a job of a few levels", "one nested too deeply", "is it the right file?") from None
     except ValueError as fault:  # a date or number that YAML's grammar admits and its type does not
         raise ConfigError(f"not YAML: {str(fault)[:200]}; write it in quotes if it is text") from None
-    if _values_of(raw, {}) > MAX_VALUES:
-        got = "aliases (*name) that stand for more of them"
-        raise ConfigError.expected(f"up to {MAX_VALUES:,} values", got, "is it the right file?")
+    except KeyError as fault:  # !!bool of another word
+        raise ConfigError.expected("a value of the type in its tag", str(fault)[:80], "leave the tag out") from None
+    _check_number_of_values(_values_of(raw, {}))
     if not isinstance(raw, dict):
         got = "nothing" if raw is None else "a list" if isinstance(raw, list) else f"{str(raw)[:40]!r}"
         raise ConfigError.expected("keys and values, such as parties:", got, "see cutlayer demo --copy for an example")
@@ -121,7 +124,25 @@ def read_yaml(path: Path) -> Any:
 @lru_cache(maxsize=16)
 def _parsed(text: str) -> Any:
     """Plain values of a text; a run reads its job several times, and the parser takes longer than a small check."""
+    if _MERGE in text:  # the parser writes out merged mappings, before they could be counted
+        _check_number_of_values(_values_of_node(YAML(typ="safe", pure=True).compose(text), {}))
     return YAML(typ="safe", pure=True).load(text)
+
+
+def _check_number_of_values(count: int) -> None:
+    if count > MAX_VALUES:
+        got = "aliases (*name) that stand for more of them"
+        raise ConfigError.expected(f"up to {MAX_VALUES:,} values", got, "is it the right file?")
+
+
+def _values_of_node(node: Any, counts: dict[int, int]) -> int:
+    """Number of values of a node that is not constructed yet, as `_values_of`."""
+    children = node.value if isinstance(getattr(node, "value", None), list) else []
+    if id(node) not in counts:
+        counts[id(node)] = MAX_VALUES + 1  # of one that holds itself
+        flat = [part for child in children for part in (child if isinstance(child, tuple) else (child,))]
+        counts[id(node)] = 1 + sum(_values_of_node(part, counts) for part in flat)
+    return counts[id(node)]
 
 
 def _values_of(raw: Any, counts: dict[int, int]) -> int:
@@ -130,7 +151,13 @@ def _values_of(raw: Any, counts: dict[int, int]) -> int:
     Args:
         raw: What was parsed.
         counts: Numbers of values so far, by the identity of the list or mapping.
+
+    Raises:
+        ConfigError: A whole number that is too long to be written out.
     """
+    for value in (raw, *raw) if isinstance(raw, dict) else (raw,):
+        if isinstance(value, int) and value.bit_length() > _MAX_BITS:
+            raise ConfigError.expected(f"numbers of up to {_MAX_BITS:,} bits", f"{value.bit_length():,}")
     if not isinstance(raw, list | dict):
         return 1
     if id(raw) not in counts:

@@ -42,6 +42,7 @@ _WANTED = {
     "bool_type": "true or false",
     "bool_parsing": "true or false",
 }
+_MAX_SENTENCES = 20
 
 
 def sentences(section: type[BaseModel], raw: object, where: str, faults: Sequence[Any]) -> list[str]:
@@ -58,9 +59,9 @@ def sentences(section: type[BaseModel], raw: object, where: str, faults: Sequenc
         path = fault["loc"] if fault["type"] == "missing" else _path_in(raw, fault["loc"])
         by_path.setdefault(path, []).append(fault)
     outer = {path[:depth] for path in by_path for depth in range(1, len(path))}  # wrong for what is wrong inside
-    return [
-        _sentence(section, raw, where, path, path_faults) for path, path_faults in by_path.items() if path not in outer
-    ]
+    wrong = [(path, path_faults) for path, path_faults in by_path.items() if path not in outer]
+    first = [_sentence(section, raw, where, path, path_faults) for path, path_faults in wrong[:_MAX_SENTENCES]]
+    return first + [f"and {len(wrong) - len(first):,} more"] * (len(wrong) > len(first))
 
 
 def near_miss(word: str, known: list[str]) -> str:
@@ -117,7 +118,8 @@ def _sentence(
         return f"{colon}unknown key{near_miss(str(path[-1]), _choices(faults))}"
     got = path[-1] if of_key else _value_at(raw, path)
     advice = _advice(section, path)
-    if not advice and any(_WANTED.get(kind) == _KEYS for kind in kinds):
+    of_words = isinstance(got, str) and "literal_error" in kinds  # it is one of these that is meant
+    if not advice and not of_words and any(_WANTED.get(kind) == _KEYS for kind in kinds):
         advice = _form(section, path, got)
     return colon + _expected(faults, got, advice)
 

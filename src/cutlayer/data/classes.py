@@ -73,19 +73,21 @@ def reversed_words(names: Sequence[str]) -> str:
 
 
 def listed_classes(rows: Mapping[str, int], distinct: int, positive: str | None = None) -> tuple[str, str]:
-    """Title and text of the classes, for a terminal: of two the positive one first.
+    """Title and text of the classes, for a terminal: of a binary task the positive one first.
 
     Args:
         rows: Number of rows of the first classes, in ascending order.
         distinct: Number of all classes.
-        positive: The class that the job calls positive; `None` for the greater of two.
+        positive: The positive one of the two classes of a binary task; `None` of other tasks.
 
-    >>> listed_classes({"Yes": 580, "no": 4360}, 2)
+    >>> listed_classes({"Yes": 580, "no": 4360}, 2, "no")
     ('positive class', 'no (4,360 rows); the other: Yes (580)')
+    >>> listed_classes({"Yes": 580, "no": 4360}, 2)
+    ('classes', '2: Yes (580), no (4,360)')
     >>> listed_classes({"gold, plus": 8, "silver": 9, "tin": 3}, 3)
     ('classes', "3: 'gold, plus' (8), silver (9), tin (3)")
     """
-    if distinct == 2:
+    if distinct == 2 and positive is not None:
         pairs = [*rows.items()]
         (other, fewer), (named, count) = pairs[::-1] if positive == pairs[0][0] else pairs
         return "positive class", f"{_plain(named)} ({count:,} rows); the other: {_plain(other)} ({fewer:,})"

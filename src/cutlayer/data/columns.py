@@ -15,7 +15,7 @@ from cutlayer.config import FeaturesConfig
 from cutlayer.data.faults import fault, missing_column
 from cutlayer.data.images import is_image
 
-Kind = Literal["category", "number", "image"]
+ColumnKind = Literal["category", "number", "image"]
 
 _INDEX = re.compile(r"__index_level_\d+__|")
 _MICROSECONDS_PER_DAY = 86_400e6
@@ -75,7 +75,7 @@ def feature_names(
     return tuple(name for name in known if name in chosen)
 
 
-def kind_of(name: str, kind: pa.DataType, where: str) -> Kind:
+def kind_of(name: str, kind: pa.DataType, where: str) -> ColumnKind:
     """Whether a column of this Arrow type is a category, a number or an image.
 
     Text, booleans and dictionaries are categories. Integers, floats and decimals are numbers; so are dates and

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from cutlayer.config import FeaturesConfig
 from cutlayer.data.categories import CategoryEncoder
-from cutlayer.data.columns import Kind
+from cutlayer.data.columns import ColumnKind
 from cutlayer.data.encoding import Encoder, chosen_kind
 from cutlayer.data.images import ImageEncoder
 from cutlayer.data.large import Arranged, LargeTable, common_batches
@@ -41,14 +41,14 @@ class CommonColumns:
     def __init__(
         self,
         table: LargeTable,
-        kinds: Mapping[str, Kind],
+        kinds: Mapping[str, ColumnKind],
         other_columns: Sequence[str],
         rows: npt.NDArray[np.int64],
         folder: Path,
         memory: int,
         max_codes: int,
     ) -> None:
-        packable: dict[str, Kind] = {name: kind for name, kind in kinds.items() if kind != "image"}
+        packable: dict[str, ColumnKind] = {name: kind for name, kind in kinds.items() if kind != "image"}
         plain = [*other_columns, *(name for name in kinds if name not in packable)]
         coded = [name for name, kind in packable.items() if kind == "category"]
         self._packed, self._plain = None, Arranged(len(rows), folder / "plain", memory)
@@ -87,7 +87,7 @@ class CommonColumns:
 
 def feature_kinds(
     schema: pa.Schema, names: Sequence[str], features: FeaturesConfig, encoder: Encoder | None, where: str
-) -> dict[str, Kind]:
+) -> dict[str, ColumnKind]:
     """Kind of each feature column: as the encoder of an earlier run took it, else by its type and the settings.
 
     Raises:
@@ -95,7 +95,7 @@ def feature_kinds(
     """
     if encoder is None:
         return {name: chosen_kind(name, schema.field(name).type, features, where) for name in names}
-    kinds: dict[str, Kind] = {}
+    kinds: dict[str, ColumnKind] = {}
     for fitted in encoder.encoders:
         is_category, is_image = isinstance(fitted, CategoryEncoder), isinstance(fitted, ImageEncoder)
         kinds[fitted.name] = "category" if is_category else "image" if is_image else "number"

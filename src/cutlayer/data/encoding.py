@@ -12,7 +12,7 @@ from pydantic import Field, ValidationError
 
 from cutlayer.config import FeaturesConfig, FrozenModel
 from cutlayer.data.categories import FIRST, MISSING, CategoryEncoder, are_rare
-from cutlayer.data.columns import Kind, category_text, feature_names, is_coded_text, kind_of, number_values
+from cutlayer.data.columns import ColumnKind, category_text, feature_names, is_coded_text, kind_of, number_values
 from cutlayer.data.encoded import CHUNK_ROWS, ColumnSpec, Encoded, check_codes
 from cutlayer.data.faults import fault
 from cutlayer.data.images import ImageEncoder, images_of
@@ -173,7 +173,7 @@ def _fitted(
         yield from _fitted_number(table, name, features, where, rows)
 
 
-def chosen_kind(name: str, kind: pa.DataType, features: FeaturesConfig, where: str) -> Kind:
+def chosen_kind(name: str, kind: pa.DataType, features: FeaturesConfig, where: str) -> ColumnKind:
     """The kind of a column of this type: a category if the user says so, else as `kind_of`.
 
     Raises:
@@ -184,7 +184,7 @@ def chosen_kind(name: str, kind: pa.DataType, features: FeaturesConfig, where: s
     return kind_of(name, kind, where)
 
 
-def stated(name: str, kind: Kind, features: FeaturesConfig, where: str) -> tuple[FittedColumn, ...] | None:
+def stated(name: str, kind: ColumnKind, features: FeaturesConfig, where: str) -> tuple[FittedColumn, ...] | None:
     """The encoders of a column with a public range or vocabulary; `None` if it has to be fitted.
 
     Raises:
@@ -261,5 +261,5 @@ def _missing(name: str, absent: npt.NDArray[np.bool_], where: str, rows: Rows | 
 
 
 def _first(mask: npt.NDArray[np.bool_], rows: Rows | None) -> str:
-    index = int(np.flatnonzero(mask)[0])
-    return f"row {index if rows is None else int(rows[index])} (counted from 0)"
+    found = np.flatnonzero(mask)
+    return f"row {int(found[0] if rows is None else rows[found].min())} (counted from 0)"

@@ -143,19 +143,21 @@ class _Column:
         Raises:
             DataError: Labels are missing, or of a type that is none of labels.
         """
-        count, missing, first, kind = 0, 0, -1, pa.null()
+        count, missing, first, kind = 0, 0, -1, pa.null()  # the first by its number in the table
         distinct: pa.Array | None = None
         for piece in map(_values, pieces()):
             kind = piece.type
-            if piece.null_count and not missing:
-                first = count + pc.index(pc.is_null(piece), True).as_py()
+            if piece.null_count:
+                absent = count + np.flatnonzero(pc.is_null(piece).to_numpy(zero_copy_only=False))
+                row = int(absent[0] if rows is None else rows[absent].min())
+                first = min(first, row) if missing else row
             missing += piece.null_count
             count += len(piece)
             if task != "regression" and not missing and _is_label(kind):
                 values = pc.unique(piece)
                 distinct = values if distinct is None else pc.unique(pa.concat_arrays([distinct, values]))
         if missing:
-            got = f"none in {missing} rows, the first is {_row(first, rows)}"
+            got = f"none in {missing} rows, the first is {_row(first, None)}"
             raise fault(where, "a label in every row", got, "drop the rows without one")
         if not _is_label(kind):
             raise fault(where, "numbers, text or booleans", f"{kind}", "turn the label column into one of these")

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cutlayer.data.columns import Kind, category_text, is_coded_text, number_values
+from cutlayer.data.columns import ColumnKind, category_text, is_coded_text, number_values
 from cutlayer.data.encoded import CHUNK_ROWS
 from cutlayer.data.faults import fault
 from cutlayer.durable import create
@@ -45,7 +45,7 @@ class PackedColumns:
     """
 
     def __init__(
-        self, kinds: Mapping[str, Kind], rows: int, path: Path, memory: int, max_values: int, where: str
+        self, kinds: Mapping[str, ColumnKind], rows: int, path: Path, memory: int, max_values: int, where: str
     ) -> None:
         self._values = {name: _Values() for name, kind in kinds.items() if kind == "category"}
         self._numbers = [name for name, kind in kinds.items() if kind == "number"]

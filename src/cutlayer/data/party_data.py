@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
@@ -18,7 +19,7 @@ from cutlayer.data.columns import feature_names
 from cutlayer.data.common_columns import CommonColumns, feature_kinds
 from cutlayer.data.encoded import concatenate
 from cutlayer.data.encoding import Encoder
-from cutlayer.data.faults import fault
+from cutlayer.data.faults import fault, missing_column
 from cutlayer.data.ids import (
     Digests,
 )
@@ -158,6 +159,16 @@ class PartyTable:
             DataError: There is no such column.
         """
         return self._table.values(name)
+
+    def check_columns(self, names: Sequence[str]) -> None:
+        """Check that columns are in the table, which are read later.
+
+        Raises:
+            DataError: One is not.
+        """
+        for name in names:
+            if name not in self._source.names:
+                raise missing_column(self.where, name, tuple(self._source.names))
 
     def prepare(self, positions: Positions, training: npt.NDArray[np.int64], folder: Path | None = None) -> Prepared:
         """Encode the common rows, with encoders that have seen the training rows only.

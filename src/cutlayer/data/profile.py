@@ -16,7 +16,7 @@ from cutlayer.config import FeaturesConfig, FrozenModel
 from cutlayer.config.job import TaskKind
 from cutlayer.data.categories import are_rare
 from cutlayer.data.classes import SHOWN, class_rows, reversed_words, spelt_differently
-from cutlayer.data.columns import Kind, decoded, is_text, kind_of, without_nan
+from cutlayer.data.columns import ColumnKind, decoded, is_text, kind_of, without_nan
 
 MANY = 20
 """Number of rows from which on a column of different values, or with a few odd ones, is worth a note."""
@@ -52,13 +52,13 @@ class ColumnProfile(FrozenModel):
         notes: What is odd about it, each with a remedy.
         classes: Number of rows of the label's first ten classes, in ascending order; in batches, of the rows that were
             profiled. Empty for a feature or a target of a regression.
-        positive: The label that the job calls positive; `None` where it names none.
+        positive: The positive one of the classes of a binary task: the one that the job names, or the greater of two.
     """
 
     party: str
     name: str
     role: Literal["feature", "label"]
-    kind: Kind
+    kind: ColumnKind
     type: str
     distinct: int | None
     missing: int
@@ -116,11 +116,13 @@ def label_profile(
     Raises:
         DataError: Classes that have no text.
     """
-    kind: Kind = "number" if pa.types.is_floating(column.type) else "category"
+    kind: ColumnKind = "number" if pa.types.is_floating(column.type) else "category"
     if task == "regression":
         return _described(party, name, column, kind, "label", ())
     rows = class_rows(column, where)
-    reverse = reversed_words([*rows]) if positive is None else ""
+    reverse = reversed_words([*rows]) if positive is None and task == "binary" else ""
+    if positive is None and task == "binary" and len(rows) == 2:
+        positive = [*rows][1]
     notes = (spelt_differently([*rows]), reverse) if is_text(decoded(column).type) else ()
     described = _described(party, name, column, kind, "label", tuple(filter(None, notes)))
     return described.model_copy(update={"classes": dict(islice(rows.items(), SHOWN)), "positive": positive})
@@ -130,7 +132,7 @@ def _profile(
     party: str,
     name: str,
     column: pa.ChunkedArray,
-    kind: Kind,
+    kind: ColumnKind,
     labels: pa.ChunkedArray | None,
     *,
     meant: bool,
@@ -160,7 +162,7 @@ def _described(
     party: str,
     name: str,
     column: pa.ChunkedArray,
-    kind: Kind,
+    kind: ColumnKind,
     role: Literal["feature", "label"],
     notes: tuple[str, ...],
 ) -> ColumnProfile:

@@ -31,29 +31,52 @@ _ARGUMENTS = {
     "model.top": "top",
 }
 """Arguments by the key of a job that they set."""
+_OF_PARTIES = {"features": "features", "fit": "bottom_fit"}
+"""Arguments that have settings by party, by the key of a party."""
 _KEY = re.compile(rf"(?<![\w.])(\w+\.)?({'|'.join(map(re.escape, _ARGUMENTS))})(?!\w)")
+_PARTY_KEY = re.compile(rf"(?<![\w.])(\w+\.)?parties\.([\w-]+)\.({'|'.join(_OF_PARTIES)})(?!\w)")
+_PARTY = re.compile(r"(?<![\w.])(\w+\.)?parties\.[\w-]+\.(?:audit\.(attacks)|(serving))(?!\w)")
+_QUOTED = re.compile(r"('[^'\n]*')")
 
 
 class ArgumentError(ConfigError, TypeError):
     """An argument that an estimator does not have; a `TypeError` too, as Python's own."""
 
 
-def arguments_named(text: str, active: str) -> str:
-    """An error with arguments where it names keys of a job, and with `y` and `sample_weight` where it names columns.
+def arguments_named(text: str) -> str:
+    """An error of a parameter, with arguments where it names keys of a job; what it quotes stays as it is.
+
+    Args:
+        text: The error.
+
+    >>> arguments_named("VerticalClassifier.train.epochs: expected 'auto', got 'train.epochs'")
+    "VerticalClassifier.epochs: expected 'auto', got 'train.epochs'"
+    >>> arguments_named("VerticalClassifier.parties.bank.features.categorical: expected a list")
+    'VerticalClassifier.features.bank.categorical: expected a list'
+    """
+    # Quoted are values and names of columns, which may be those of keys.
+    return "".join(part if part.startswith("'") else _renamed(part) for part in _QUOTED.split(text))
+
+
+def _renamed(text: str) -> str:
+    text = _PARTY_KEY.sub(lambda key: f"{key[1] or ''}{_OF_PARTIES[key[3]]}.{key[2]}", text)
+    text = _PARTY.sub(lambda key: f"{key[1] or ''}{'attacks' if key[2] else 'predictions'}", text)
+    return _KEY.sub(lambda key: (key[1] or "") + _ARGUMENTS[key[2]], text)
+
+
+def columns_named(text: str, active: str) -> str:
+    """An error of data, with `y` and `sample_weight` where it names the columns that an estimator adds for them.
 
     Args:
         text: The error.
         active: Name of the active party.
 
-    >>> arguments_named("VerticalClassifier.train.epochs: expected 'auto', got 0", "bank")
-    "VerticalClassifier.epochs: expected 'auto', got 0"
-    >>> arguments_named("party bank: label 'label': expected different labels, got 1 in all rows", "bank")
+    >>> columns_named("party bank: label 'label': expected different labels, got 1 in all rows", "bank")
     'y: expected different labels, got 1 in all rows'
     """
     for column, argument in ((LABEL, "y"), (WEIGHT, "sample_weight")):
         text = re.sub(rf"party {re.escape(active)}[^:\n]*: {column} '{column}'", argument, text)
-    text = re.sub(r"parties\.[\w-]+\.audit\.attacks", "attacks", text)
-    return _KEY.sub(lambda key: (key[1] or "") + _ARGUMENTS[key[2]], text)
+    return text
 
 
 def refuse_unknown(init: Callable[_P, None]) -> Callable[_P, None]:

@@ -21,7 +21,7 @@ from cutlayer.config.load import load_job
 from cutlayer.config.wording import did_you_mean
 from cutlayer.data.store import Store
 from cutlayer.errors import ConfigError, DataError, RunFolderError
-from cutlayer.estimator.arguments import arguments_named, refuse_unknown
+from cutlayer.estimator.arguments import arguments_named, columns_named, refuse_unknown
 from cutlayer.estimator.job import job_of
 from cutlayer.estimator.notebook_report import for_notebook
 from cutlayer.estimator.prediction import Evaluation, embed, encode
@@ -127,7 +127,8 @@ class VerticalEstimator(BaseEstimator):  # type: ignore[misc]
         Raises:
             CutlayerError: Bad input; says which party and what to do.
         """
-        with value_errors(lambda text: arguments_named(text, self.active or next(iter(self.columns or ()), ""))):
+        active = self.active or next(iter(self.columns or ()), "")
+        with value_errors(arguments_named, lambda text: columns_named(text, active)):
             check_order({**self._tables(X), "y": y, "sample_weight": sample_weight})
             inputs, labels = self._inputs(X, y)
             weights = weights_of(sample_weight, labels, self.class_weight)

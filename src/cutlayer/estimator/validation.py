@@ -30,20 +30,21 @@ class ParameterError(ConfigError, ValueError):
 
 
 @contextmanager
-def value_errors(named: Callable[[str], str] = str) -> Iterator[None]:
+def value_errors(parameters: Callable[[str], str] = str, data: Callable[[str], str] = str) -> Iterator[None]:
     """Raise errors of data and of parameters as `ValueError` too.
 
     Args:
-        named: Puts an error into other words.
+        parameters: Puts an error of a parameter into other words.
+        data: Puts an error of data into other words.
     """
     try:
         yield
     except (InputError, ParameterError):
         raise
     except DataError as failure:
-        raise InputError(named(str(failure))) from failure
+        raise InputError(data(str(failure))) from failure
     except ConfigError as failure:
-        raise ParameterError(named(str(failure))) from failure
+        raise ParameterError(parameters(str(failure))) from failure
 
 
 @overload

@@ -7,7 +7,7 @@ from functools import cache, partial
 
 from cutlayer.attacks import REGISTRY, FeatureAttack, HistoryAttack, left_out, resolve
 from cutlayer.audit.auditor import Auditor
-from cutlayer.audit.checks import Context
+from cutlayer.audit.checks import FindingContext
 from cutlayer.audit.completion import audit_completions
 from cutlayer.audit.features import audit_features
 from cutlayer.audit.findings import findings_of
@@ -64,7 +64,7 @@ def conclude_audit(
         left_out=left_out(job.parties[job.active].audit.catalogue, job.task),
         sample=sample_of(job, summary.data.train),
     )
-    context = Context(
+    context = FindingContext(
         job.active,
         summary.utility,
         summary.protections,

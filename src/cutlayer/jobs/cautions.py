@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 
 from cutlayer.accounting import Ledger
@@ -10,6 +11,11 @@ from cutlayer.data.profile import ColumnProfile
 
 FEW_ROWS = 1000
 WEAK_EPSILON = 10.0
+CHANCE, CATALOGUE_ERRORS = 0.02, 2.6
+"""Distance from 0.5 that a catalogue should keep where labels are permuted, and the standard errors of a single AUC by
+which its largest leak lies above 0.5 there: on Adult 2.6, on Bank 2.6 (docs/results/adaptive-audit.md)."""
+NOTICEABLE = 0.005
+"""By how much the distance may exceed `CHANCE` without a warning."""
 """Epsilon above which a guarantee is hardly one: an odds ratio of e^10 is 22,000 to 1."""
 
 
@@ -36,12 +42,32 @@ def cautions_of(
     for label in (column for column in columns if column.role == "label"):
         if job.task == "regression" and label.distinct == 2:
             yield f"task: the label {label.name} has two values only; write task: binary"
+        if job.task == "binary" and len(label.classes) == 2:
+            yield from _few_followed(job, training, min(label.classes.values()) / sum(label.classes.values()))
     if training < FEW_ROWS:
         yield (
             f"rows: {training:,} training rows are few for a network, and fewer yet choose its epoch; compare: "
             "[boosting] shows what trees reach, which may be better by more than 0.01"
         )
     yield from _of_ledger(ledger, training)
+
+
+def _few_followed(job: Job, training: int, share: float) -> Iterator[str]:
+    """A warning where the largest of many leaks is well above 0.5 by chance alone; `share` is the rarer label's."""
+    where, audit = f"parties.{job.active}.audit", job.parties[job.active].audit
+    if audit.every == "never" or audit.followed >= training or not share:
+        return
+    # The variance of the AUC of n rows without a signal is (1 / positives + 1 / negatives) / 12.
+    variance = CATALOGUE_ERRORS**2 * (1 / share + 1 / (1 - share)) / 12
+    chance = math.sqrt(variance / audit.followed)
+    if chance <= CHANCE + NOTICEABLE:
+        return
+    rows = min(math.ceil(variance / CHANCE**2 / 1000) * 1000, training)
+    yield (
+        f"{where}.followed: about {share * audit.followed:,.0f} of the {audit.followed:,} followed rows have the rarer "
+        f"label, so that the strongest of all attacks reads about {0.5 + chance:.2f} where nothing leaks; "
+        f"followed: {rows} brings this to about {0.5 + math.sqrt(variance / rows):.2f}, at a longer audit"
+    )
 
 
 def _of_ledger(ledger: Ledger, training: int) -> Iterator[str]:

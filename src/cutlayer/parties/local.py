@@ -118,6 +118,9 @@ class Local:
             return None
         self.all_runs.set_up(digests, draws)
         self.chain.exceeding = self.all_runs.exceed
+        # Before the release log too: a run that is refused has released nothing, and none of its releases must be in
+        # the account of the next one.
+        self.chain.before_release = self.all_runs.charge
         return self.all_runs.charge
 
     def release_log(self, job: Job, rows: bytes) -> ReleaseLog:

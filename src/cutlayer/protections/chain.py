@@ -35,6 +35,7 @@ class Chain:
 
     Attributes:
         exceeding: See `Account.exceeding`; set before `setup`.
+        before_release: Called before a release is counted, to count the run or to refuse it; set before `setup`.
 
     Raises:
         ConfigError: Two of them cannot be combined, or one is given twice.
@@ -44,6 +45,7 @@ class Chain:
         self.party, self.budget = party, budget
         self._charges = Charges()
         self.exceeding: Callable[[int, int], None] | None = None
+        self.before_release: Callable[[], None] | None = None
         # By rank, whatever the order in the file: noise that is added before clipping would be clipped away, and what
         # is scaled after it would no longer have the noise that its cost was computed for.
         self.protections = sorted(protections, key=lambda protection: (protection.rank, protection.name))
@@ -78,7 +80,7 @@ class Chain:
             protection.setup(context)
         account = self.account(context.plan, log)
         account.exceeding = self.exceeding
-        self._charges.open(account, context.noise, next(iter(context.peers), ""))
+        self._charges.open(account, context.noise, next(iter(context.peers), ""), self.before_release)
         self._once, self._placement = context.plan.once, Placement(context.device)
         # Only now is it certain that the run may release anything: `begin` puts on record that it is about to.
         for protection in self.protections:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from torch import Tensor
 
 from cutlayer.accounting import Account, Occasion, Slot
-from cutlayer.accounting.slots import Kind as Released
+from cutlayer.accounting.slots import ReleaseKind
 from cutlayer.protections.keyed_noise import Noise
 from cutlayer.protections.views import ActiveView, PassiveView
 
@@ -18,18 +18,20 @@ class Charges:
 
     def __init__(self) -> None:
         self._account: Account | None = None
+        self._before: Callable[[], None] | None = None
 
-    def open(self, account: Account, noise: Noise, receiver: str) -> None:
+    def open(self, account: Account, noise: Noise, receiver: str, before: Callable[[], None] | None = None) -> None:
         """Charge to an account from now on.
 
         Args:
             account: Account of the run's releases.
             noise: Noise of the run, whose digests tell one content from another.
             receiver: Receiver of what names none.
+            before: Called before a release is counted; what it refuses is not counted.
         """
-        self._account, self._noise, self._receiver = account, noise, receiver
+        self._account, self._noise, self._receiver, self._before = account, noise, receiver, before
 
-    def charge(self, kind: Released, view: PassiveView | ActiveView, released: Tensor, receiver: str = "") -> None:
+    def charge(self, kind: ReleaseKind, view: PassiveView | ActiveView, released: Tensor, receiver: str = "") -> None:
         """Count a release by its own content, after the protections and before it is sent.
 
         Raises:
@@ -37,6 +39,8 @@ class Charges:
         """
         if self._account is not None and self._account.counts(kind):
             part = view.part if isinstance(view, PassiveView) else "train"
+            if self._before is not None:
+                self._before()
             occasion = Occasion(kind, receiver or self._receiver, view.mode.value, part, view.epoch)
             self._account.charge(Slot(occasion, view.step), self._noise.digest(released), len(view.rows))
 

@@ -13,7 +13,7 @@ from cutlayer.results.completion import best
 from cutlayer.results.features import FeatureResult
 from cutlayer.results.leaks import LeakResult
 from cutlayer.results.metric_names import name_of
-from cutlayer.results.privacy_card import Evidence, Threat
+from cutlayer.results.privacy_card import AttackEvidence, Threat
 from cutlayer.results.report import Report
 from cutlayer.results.run import RunKind
 
@@ -28,10 +28,10 @@ _COMPARED = {
 """What a leak is a share of, by the kind of the labels."""
 
 
-def evidence_of(report: Report) -> tuple[Evidence, ...]:
+def evidence_of(report: Report) -> tuple[AttackEvidence, ...]:
     """All attacks on this run; of each threat to each party the strongest is marked and comes first."""
     results = [*_labels(report), *_features(report), *_completions(report)]
-    marked: list[Evidence] = []
+    marked: list[AttackEvidence] = []
     for group in dict.fromkeys((result.threat, result.owner, result.attacker) for result in results):
         group_results = [result for result in results if (result.threat, result.owner, result.attacker) == group]
         group_results = [result.model_copy(update={"attack_does": _purpose(result)}) for result in group_results]
@@ -41,13 +41,13 @@ def evidence_of(report: Report) -> tuple[Evidence, ...]:
     return tuple(marked)
 
 
-def _excess(result: Evidence) -> float:
+def _excess(result: AttackEvidence) -> float:
     """What counts: a leak by itself, another metric beyond its control."""
     value = -1.0 if result.value is None else result.value
     return value if result.metric == "leak" else value - (result.control or 0.0)
 
 
-def _purpose(result: Evidence) -> str:
+def _purpose(result: AttackEvidence) -> str:
     """What the attack does; where rows were released once, no mean over epochs is of several releases."""
     if result.attack not in REGISTRY:
         return ""
@@ -60,7 +60,7 @@ def _active(report: Report) -> str:
     return next((party.name for party in report.parties if party.role == "active"), "the active party")
 
 
-def _labels(report: Report) -> Iterator[Evidence]:
+def _labels(report: Report) -> Iterator[AttackEvidence]:
     active = _active(report)
     baselines = {baseline.party: baseline for baseline in report.baselines}
     undefended = {leak.label: leak.leak for leak in report.leaks if leak.run == RunKind.UNDEFENDED}
@@ -68,7 +68,7 @@ def _labels(report: Report) -> Iterator[Evidence]:
         if leak.run != RunKind.THIS_RUN:
             continue
         baseline = baselines.get(leak.party)
-        yield Evidence(
+        yield AttackEvidence(
             threat="label inference",
             owner=active,
             attacker=leak.attacker,
@@ -90,7 +90,7 @@ def _labels(report: Report) -> Iterator[Evidence]:
         )
 
 
-def _features(report: Report) -> Iterator[Evidence]:
+def _features(report: Report) -> Iterator[AttackEvidence]:
     active = _active(report)
     others = [result for result in report.features if result.run == RunKind.UNDEFENDED]
     for result in report.features:
@@ -99,7 +99,7 @@ def _features(report: Report) -> Iterator[Evidence]:
         same = (result.party, result.attack, result.column)
         undefended = [other.value for other in others if (other.party, other.attack, other.column) == same]
         member = _threat(result) == "membership"
-        yield Evidence(
+        yield AttackEvidence(
             threat=_threat(result),
             owner=result.party,
             attacker=active,
@@ -128,13 +128,13 @@ def _threat(result: FeatureResult) -> Threat:
     return "attribute inference" if result.column else "membership"
 
 
-def _completions(report: Report) -> Iterator[Evidence]:
+def _completions(report: Report) -> Iterator[AttackEvidence]:
     active = _active(report)
     for result in report.completions:
         completed, scratch = best(result.variants), best(result.scratch)
         if result.run != RunKind.THIS_RUN or completed is None:
             continue
-        yield Evidence(
+        yield AttackEvidence(
             threat="model completion",
             owner=active,
             attacker=result.party,
@@ -152,7 +152,7 @@ def _completions(report: Report) -> Iterator[Evidence]:
         )
 
 
-def learns_of(evidence: Iterable[Evidence], task: str, label_free: Collection[str] = ()) -> tuple[str, ...]:
+def learns_of(evidence: Iterable[AttackEvidence], task: str, label_free: Collection[str] = ()) -> tuple[str, ...]:
     """Who could learn what, by the strongest attack of each threat.
 
     Args:
@@ -169,7 +169,7 @@ def learns_of(evidence: Iterable[Evidence], task: str, label_free: Collection[st
     )
 
 
-def _label_sentence(result: Evidence, task: str, *, is_label_free: bool) -> str:
+def _label_sentence(result: AttackEvidence, task: str, *, is_label_free: bool) -> str:
     """What an attacker infers about labels, and what it would know without any message."""
     leak = result.value or 0.5
     what, over = _COMPARED[task]
@@ -194,7 +194,7 @@ def _label_sentence(result: Evidence, task: str, *, is_label_free: bool) -> str:
     )
 
 
-def _no_more(result: Evidence, excess: float, *, is_label_free: bool) -> str:
+def _no_more(result: AttackEvidence, excess: float, *, is_label_free: bool) -> str:
     """That messages add nothing: proved where none depends on a label, else as far as the attacks that were run."""
     if is_label_free:
         return _nothing(result)
@@ -203,7 +203,7 @@ def _no_more(result: Evidence, excess: float, *, is_label_free: bool) -> str:
     return f"{was} found to learn {words} more about the labels of {result.owner} than {its} own columns reveal"
 
 
-def _nothing(result: Evidence) -> str:
+def _nothing(result: AttackEvidence) -> str:
     return f"learn{'' if result.together else 's'} nothing about the labels of {result.owner} from the messages"
 
 
@@ -212,30 +212,30 @@ def _own_columns(leak: LeakResult) -> str:
     return f"what {columns} reveal, without a message"
 
 
-def _attacker(result: Evidence) -> str:
+def _attacker(result: AttackEvidence) -> str:
     """Who attacks, and what it must know of single rows."""
     return f"{result.attacker}, with {result.given}," if result.given else result.attacker
 
 
-def _rebuilt_sentence(result: Evidence) -> str:
+def _rebuilt_sentence(result: AttackEvidence) -> str:
     able = f"can rebuild {rebuilding(result.value or 0.0)} of the columns of {result.owner} from its embeddings"
     return f"{_attacker(result)} {able}{'' if _gains(result) else ', no more than without them'}: {_details(result)}."
 
 
-def _inferred_sentence(result: Evidence) -> str:
+def _inferred_sentence(result: AttackEvidence) -> str:
     able = "can infer" if _gains(result) else "was not found to infer"
     columns = f"a column of {result.owner} from its embeddings better than without them"
     return f"{_attacker(result)} {able} {columns}: {_details(result)}."
 
 
-def _gains(result: Evidence) -> bool:
+def _gains(result: AttackEvidence) -> bool:
     """Whether the whole interval is above the control and the naive baseline."""
     return result.low is not None and result.low > max(
         result.control or 0.0, -1.0 if result.naive is None else result.naive
     )
 
 
-def _details(result: Evidence) -> str:
+def _details(result: AttackEvidence) -> str:
     naive = "not measured here" if result.naive is None else metric(result.naive)
     return (
         f"{name_of(result.metric)} {metric(result.value)} ({result.attack}, {result.subject}); "
@@ -243,14 +243,14 @@ def _details(result: Evidence) -> str:
     )
 
 
-def _member_sentence(result: Evidence) -> str:
+def _member_sentence(result: AttackEvidence) -> str:
     return (
         f"{_attacker(result)} can identify which rows of {result.owner} were trained on "
         f"with AUC {metric(result.value)} ({result.attack}); a guess is 0.500."
     )
 
 
-def _completion_sentence(result: Evidence) -> str:
+def _completion_sentence(result: AttackEvidence) -> str:
     return (
         f"After leaving, {result.attacker} can predict alone with {name_of(result.metric)} {metric(result.value)} "
         f"({result.subject}); an untrained model on the same labels reaches {metric(result.control)}."

@@ -58,9 +58,9 @@ def render_html(report: Report) -> str:
 
 
 def write_html(report: Report, path: Path | str) -> Path:
-    """Write the page whole or not at all, readable by all since it is made to be passed on; return its path."""
+    """Write the page whole or not at all, and return its path."""
     path = Path(path)
-    write_whole(path, render_html(report), mode=0o644)
+    write_whole(path, render_html(report))
     return path
 
 

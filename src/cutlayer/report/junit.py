@@ -33,7 +33,7 @@ def write_junit(report: Report, path: Path | str) -> Path:
     root.append(suite)
     Xml.indent(root)
     path = Path(path)
-    write_whole(path, Xml.tostring(root, encoding="utf-8", xml_declaration=True), mode=0o644)
+    write_whole(path, Xml.tostring(root, encoding="utf-8", xml_declaration=True))
     return path
 
 

@@ -22,8 +22,6 @@ class Document(FrozenModel):
         schema_version: Version of the names and meanings of all fields.
     """
 
-    mode: ClassVar[int] = 0o600
-    """Permissions of the file."""
     title: ClassVar[str] = "results"
     """Name of the file in errors."""
 
@@ -58,5 +56,5 @@ class Document(FrozenModel):
     def write(self, path: Path | str) -> Path:
         """Write the file whole or not at all, and return its path."""
         path = Path(path)
-        write_whole(path, self.model_dump_json(indent=1) + "\n", mode=self.mode)
+        write_whole(path, self.model_dump_json(indent=1) + "\n")
         return path

@@ -34,7 +34,7 @@ class CardField(FrozenModel):
     origin: Origin
 
 
-class Evidence(FrozenModel):
+class AttackEvidence(FrozenModel):
     """One attack, with what its result compares with.
 
     Attributes:
@@ -138,7 +138,6 @@ class PrivacyCard(Document):
         not_shown: What this card does not show.
     """
 
-    mode: ClassVar[int] = 0o644
     title: ClassVar[str] = "a privacy card"
 
     run: str
@@ -151,7 +150,7 @@ class PrivacyCard(Document):
     protected: bool
     learns: tuple[str, ...]
     columns: tuple[PartyColumns, ...]
-    evidence: tuple[Evidence, ...]
+    evidence: tuple[AttackEvidence, ...]
     subgroups: tuple[SubgroupUtility, ...] = ()
     fields: tuple[CardField, ...]
     registry: Mapping[str, Mapping[str, str | None]]

@@ -25,8 +25,6 @@ class Report(Summary, Conclusions):
         job: The job as run, YAML.
     """
 
-    mode: ClassVar[int] = 0o644
-    """The file is made to be passed on."""
     title: ClassVar[str] = "a report"
 
     history: tuple[EpochResult, ...] = ()

@@ -142,7 +142,7 @@ class SweepResult:
 
     def write(self, path: Path) -> None:
         """Write `sweep.json` whole or not at all."""
-        write_whole(path, json.dumps(self.to_json(), indent=1, allow_nan=False) + "\n", mode=0o644)
+        write_whole(path, json.dumps(self.to_json(), indent=1, allow_nan=False) + "\n")
 
     def _utility_and_leak(self) -> tuple[list[float], list[float]]:
         return [metrics.utility for _, metrics in self.complete], [metrics.leak for _, metrics in self.complete]

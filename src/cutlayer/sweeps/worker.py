@@ -138,7 +138,7 @@ class Worker:
         # Every process of the sweep writes these two files.
         with locked(self.plan.out / "sweep.lock", "a sweep", wait=True):
             result.write(self.plan.out / "sweep.json")
-            write_whole(self.plan.out / "sweep.html", render_page(result), mode=0o644)
+            write_whole(self.plan.out / "sweep.html", render_page(result))
         return result
 
     def _result(self, trial: FrozenTrial) -> TrialResult:

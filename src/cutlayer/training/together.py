@@ -11,6 +11,7 @@ from typing import Any
 from cutlayer.attacks.completion.base import OptimizerHook
 from cutlayer.channel import Port, link
 from cutlayer.config import Job, PartyConfig
+from cutlayer.config.party import ALL_RUNS
 from cutlayer.config.size import in_bytes
 from cutlayer.data.party_data import PartyTable
 from cutlayer.errors import ConfigError
@@ -112,6 +113,9 @@ def local_side(
     check_same_keys(folder.path / "checkpoint" / name / "keys.fingerprint", (secret, noise_key))
     chain = build_chain(name, party.role, party.privacy, f"parties.{name}.privacy")
     counted = not (keys.supplied or keys.simulated)
+    if keys.supplied and not keys.simulated and chain.budget is not None and chain.budget.over == ALL_RUNS:
+        wanted = f"{name}: expected the party's own keys with a budget over all_runs, which runs of a supplied key"
+        raise ConfigError(f"{wanted} are not counted in; leave --key out, or the budget")
     party_folder = folder.path / "checkpoint" / name
     return Local(
         name=name,
@@ -141,6 +145,7 @@ def open_table(job: Job, name: str, tables: Mapping[str, Any]) -> PartyTable:
 
     Raises:
         ConfigError: Neither.
+        DataError: The table cannot be read, or has no column of a name in the party's part.
     """
     party: PartyConfig = job.parties[name]
     source = tables.get(name, party.table)
@@ -154,7 +159,7 @@ def open_table(job: Job, name: str, tables: Mapping[str, Any]) -> PartyTable:
         raise ConfigError.expected(f"no parties.{name}.positive", party.positive, "only the active party holds labels")
     if party.role == "passive" and party.weight is not None:
         raise ConfigError.expected(f"no parties.{name}.weight", party.weight, "only the active party weighs rows")
-    return PartyTable(
+    table = PartyTable(
         party=name,
         table=source,
         id=party.id,
@@ -165,6 +170,8 @@ def open_table(job: Job, name: str, tables: Mapping[str, Any]) -> PartyTable:
         memory=in_bytes(party.memory),
         split_by=job.train.split.by if party.role == "active" else None,
     )
+    table.check_columns(party.report.subgroups)  # which the run itself does not read: the annex after it would fail
+    return table
 
 
 def train_together(

@@ -62,23 +62,37 @@ def _fit(lines: list[str], delimiter: str) -> tuple[float, int]:
 
 
 def encoding_fault(path: Path) -> tuple[str, str] | None:
-    """What is no UTF-8 in a file, and the command that converts it; `None` if all of it is."""
+    """What is no UTF-8 text in a file, and the command that converts it; `None` if all of it is.
+
+    Bytes of zero are valid UTF-8, and in no text: UTF-16 without a mark has one in nearly every character.
+    """
     with pa.input_stream(str(path)) as stream:
         decoder, line, start = codecs.getincrementaldecoder("utf-8")(), 1, b""
         while block := stream.read(_BLOCK):
             start = start or block[:2]
+            if start not in _UTF16 and (zeros := block.count(b"\0")):
+                line += block[: block.index(b"\0")].count(b"\n")
+                which = "utf16le" if block.index(b"\0") % 2 else "utf16be"
+                of_text = f"iconv -f {which} -t utf8 {{name}} > {{out}}"
+                command = of_text if 4 * zeros >= len(block) else "tr -d '\\000' < {name} > {out}"
+                return f"a byte of zero in line {line:,}", _converted(path, command)
             try:
                 decoder.decode(block)
             except UnicodeDecodeError as failure:
                 line += failure.object[: failure.start].count(b"\n")
                 byte = failure.object[failure.start]
                 encoding = "utf16" if start in _UTF16 else "latin1"
-                packed = path.suffix.lower() in (".gz", ".bz2")
-                name = "IN" if packed else shlex.quote(path.name)
-                out = "OUT" if packed else shlex.quote(f"{path.stem}-utf8{path.suffix}")
-                return f"byte 0x{byte:02x} in line {line:,}", f"iconv -f {encoding} -t utf8 {name} > {out}"
+                command = _converted(path, f"iconv -f {encoding} -t utf8 {{name}} > {{out}}")
+                return f"byte 0x{byte:02x} in line {line:,}", command
             line += block.count(b"\n")
     return None
+
+
+def _converted(path: Path, command: str) -> str:
+    """A command from one file to another one; of compressed files they are not named."""
+    packed = path.suffix.lower() in (".gz", ".bz2")
+    name = "IN" if packed else shlex.quote(path.name)
+    return command.format(name=name, out="OUT" if packed else shlex.quote(f"{path.stem}-utf8{path.suffix}"))
 
 
 def ragged_line(path: Path, delimiter: str, fields: int) -> tuple[int, int] | None:

@@ -16,8 +16,8 @@ def write_card(card: PrivacyCard, folder: Path) -> dict[str, Path]:
     """Write `privacy_card.json`, `privacy_annex.html` and `privacy_annex.md`; returns their paths by kind."""
     paths = {kind: folder / name for kind, name in _FILES.items()}
     card.write(paths["json"])
-    write_whole(paths["html"], annex_html(card), mode=0o644)
-    write_whole(paths["markdown"], annex_markdown(card), mode=0o644)
+    write_whole(paths["html"], annex_html(card))
+    write_whole(paths["markdown"], annex_markdown(card))
     return paths
 
 

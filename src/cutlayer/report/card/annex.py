@@ -15,7 +15,7 @@ from cutlayer.report.sections.columns import columns_table
 from cutlayer.report.sections.words import TERMS
 from cutlayer.results.metric_names import name_of
 from cutlayer.results.number import NOT_AVAILABLE
-from cutlayer.results.privacy_card import CardField, Evidence, PrivacyCard
+from cutlayer.results.privacy_card import AttackEvidence, CardField, PrivacyCard
 
 BLANK = "for the controller"
 NOT_SHOWN = "What this does not show"
@@ -113,13 +113,13 @@ def _attacks(card: PrivacyCard) -> Iterator[Block]:
         )
 
 
-def _value(result: Evidence, value: float | None) -> str:
+def _value(result: AttackEvidence, value: float | None) -> str:
     if value is None:
         return NOT_AVAILABLE
     return auc(value) if result.metric == "leak" else metric(value)
 
 
-def _bounds(result: Evidence) -> tuple[str, ...]:
+def _bounds(result: AttackEvidence) -> tuple[str, ...]:
     return () if result.low is None else (interval(result.low, result.high),)
 
 

@@ -11,7 +11,7 @@ from cutlayer.config.party import LABEL_FREE
 from cutlayer.report.rounding import amount, auc, count, date, metric, setting, size, times
 from cutlayer.report.sections.protections import REPRODUCIBLE
 from cutlayer.results.metric_names import name_of
-from cutlayer.results.privacy_card import Evidence, PartyColumns, SubgroupUtility, Threat
+from cutlayer.results.privacy_card import AttackEvidence, PartyColumns, SubgroupUtility, Threat
 from cutlayer.results.report import Report
 from cutlayer.results.run import PartyInfo, RunKind
 
@@ -30,7 +30,7 @@ class CardFacts:
     """
 
     report: Report
-    evidence: Sequence[Evidence]
+    evidence: Sequence[AttackEvidence]
     columns: Sequence[PartyColumns]
     subgroups: Sequence[SubgroupUtility]
 
@@ -299,9 +299,9 @@ def _received(party: PartyInfo) -> str:
     return "no cut gradients, since it releases each row once"
 
 
-def _metric_value(result: Evidence) -> str:
+def _metric_value(result: AttackEvidence) -> str:
     return f"{name_of(result.metric)} {_value(result, result.value)}"
 
 
-def _value(result: Evidence, value: float | None) -> str:
+def _value(result: AttackEvidence, value: float | None) -> str:
     return auc(value) if result.metric == "leak" else metric(value)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,7 @@ from cutlayer.config import FeaturesConfig, Job
 from cutlayer.data.ids import canonical_ids, digests_of
 from cutlayer.data.party_data import PartyTable
 from cutlayer.errors import ConfigError
+from cutlayer.report.card.small_groups import shown_groups
 from cutlayer.results.privacy_card import SubgroupUtility
 from cutlayer.results.scores import ID, score_columns
 from cutlayer.serving.online.features import ABSENT, IdIndex
@@ -25,8 +26,6 @@ from cutlayer.training.model_record import ModelRecord, record_path
 from cutlayer.training.test_predictions import predictions_path, reported_ids
 from cutlayer.training.trained import Run
 
-MIN_ROWS = 20
-"""Rows of a group whose number and metrics are shown: fewer say little, and say it about few people."""
 MAX_GROUPS = 50
 MISSING = "(missing)"
 
@@ -42,38 +41,34 @@ def subgroups_of(job: Job, folder: RunFolder) -> tuple[SubgroupUtility, ...]:
         DataError: The table cannot be read, or has no such column.
     """
     named = [(name, column) for name, party in job.parties.items() for column in party.report.subgroups]
-    return tuple(group for party, column in named for group in _groups(job, folder, party, column))
-
-
-def _groups(job: Job, folder: RunFolder, party: str, column: str) -> Iterator[SubgroupUtility]:
-    stated = ModelRecord.read(record_path(folder, job.active)).task
+    stated = ModelRecord.read(record_path(folder, job.active)).task if named else None
     if stated is None:
-        return
+        return ()
     run, task = Run(job, folder), stated.task
     truth, logits = run.truth[run.reported], _logits(folder, task)
-    values = _values(job, folder, party, column)
-    names, counts = np.unique(values, return_counts=True)
-    if len(names) > MAX_GROUPS:
-        got = f"{len(names)} in {column} of {party}"
-        raise ConfigError.expected(f"a column of at most {MAX_GROUPS} values in report.subgroups", got)
-    for group, rows, shown in zip(names.tolist(), counts.tolist(), shown_groups(counts).tolist(), strict=True):
-        chosen = torch.from_numpy(np.flatnonzero(values == group))
-        metrics = task.evaluate(logits[chosen], truth[chosen]) if shown else {}
-        known = {name: value for name, value in metrics.items() if math.isfinite(value)}
-        number = rows if shown else None
-        yield SubgroupUtility(party=party, column=column, group=str(group), rows=number, metrics=known)
+    columns = [np.unique(_values(job, folder, *column), return_inverse=True) for column in named]
+    for (party, column), (names, _) in zip(named, columns, strict=True):
+        if len(names) > MAX_GROUPS:
+            got = f"{len(names)} in {column} of {party}"
+            raise ConfigError.expected(f"a column of at most {MAX_GROUPS} values in report.subgroups", got)
+    shown = shown_groups([codes.astype(np.int64) for _, codes in columns])
+    return tuple(
+        SubgroupUtility(
+            party=party, column=column, group=str(name), **_of_rows(task, logits, truth, codes == group, ok)
+        )
+        for (party, column), (names, codes), flags in zip(named, columns, shown, strict=True)
+        for group, (name, ok) in enumerate(zip(names.tolist(), flags.tolist(), strict=True))
+    )
 
 
-def shown_groups(counts: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-    """Which groups of a column are shown, bool (n,), by their numbers of rows (n,).
-
-    The metrics of all rows are in the report, so that those of all groups which are not shown follow for them together.
-    So if these have fewer than `MIN_ROWS` rows together, the smallest of the other groups is not shown either.
-    """
-    shown = counts >= MIN_ROWS
-    while shown.any() and 0 < counts[~shown].sum() < MIN_ROWS:
-        shown[np.flatnonzero(shown)[counts[shown].argmin()]] = False
-    return shown
+def _of_rows(task: Task, logits: Tensor, truth: Tensor, rows: npt.NDArray[np.bool_], shown: bool) -> dict[str, Any]:
+    """Number of rows and metrics of a group, for `SubgroupUtility`; neither where it is not shown."""
+    if not shown:
+        return {"rows": None, "metrics": {}}
+    chosen = torch.from_numpy(np.flatnonzero(rows))
+    metrics = task.evaluate(logits[chosen], truth[chosen])
+    known = {name: value for name, value in metrics.items() if math.isfinite(value)}
+    return {"rows": len(chosen), "metrics": known}
 
 
 def _logits(folder: RunFolder, task: Task) -> Tensor:

@@ -19,7 +19,7 @@ from cutlayer.errors import PeerLost, TrustError
 
 SERVICE, METHOD = "cutlayer.Serving", "Link"
 ACCEPTED = (("cutlayer-accepted", "1"),)
-"""Metadata by which the active party says that it has accepted a stream, before it asks for anything."""
+"""Metadata by which the active party says that a run is loaded to which a stream's part belongs, before any message."""
 LIMITS = FrameLimits(frame_bytes=16 * 2**20, envelope_bytes=64 * 2**10)
 KEEPALIVE = (
     ("grpc.keepalive_time_ms", 10_000),

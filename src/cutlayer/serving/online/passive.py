@@ -18,7 +18,7 @@ from cryptography import x509
 from cutlayer.channel import Kind, Message
 from cutlayer.channel.address import check_loopback
 from cutlayer.channel.codec import WIRE_VERSION, decode, encode
-from cutlayer.channel.grpc_link import FROM, TO, WIRE, channel_options
+from cutlayer.channel.grpc_link import FROM, RUN, TO, WIRE, channel_options
 from cutlayer.channel.security import Security
 from cutlayer.channel.trail import Trail
 from cutlayer.errors import DataError, Diverged, PeerLost, ProtocolError
@@ -139,16 +139,18 @@ class PassiveService:
     async def _converse(self, channel: Any, watch: asyncio.Task[None]) -> None:
         """Offer the part, and answer until the stream ends or the other certificate no longer holds.
 
-        Not before there is a connection: the trail has what left, and an offer that reaches nobody does not leave.
+        Not before the active party has accepted the stream of this part: the trail has what left, and while nobody
+        answers, or no run of the part is loaded there, an offer each second would fill it.
         """
         await connect(channel)
-        metadata = ((FROM, self.party.encode()), (TO, self.active.encode()), (WIRE, str(WIRE_VERSION)))
+        names = (FROM, self.party.encode()), (TO, self.active.encode()), (RUN, self.tag.encode())
+        metadata = (*names, (WIRE, str(WIRE_VERSION)))
         call = channel.stream_stream(f"/{SERVICE}/{METHOD}")(metadata=metadata)
         watch.add_done_callback(lambda _: call.cancel())
         try:
-            offer = {"version": self.tag, "width": self.releases.bottom.width}
-            await call.write(self._leaving(self._message(Kind.OFFER, 0, fields=offer)))
             if ACCEPTED[0] in tuple(await call.initial_metadata() or ()):
+                offer = {"version": self.tag, "width": self.releases.bottom.width}
+                await call.write(self._leaving(self._message(Kind.OFFER, 0, fields=offer)))
                 self._accepted()
             while (frame := await call.read()) is not grpc.aio.EOF:
                 try:

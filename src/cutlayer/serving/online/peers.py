@@ -15,7 +15,7 @@ import grpc.aio
 from cutlayer.channel import Kind, Message
 from cutlayer.channel.address import check_loopback, split_address
 from cutlayer.channel.codec import WIRE_VERSION, decode, encode
-from cutlayer.channel.grpc_link import FROM, TO, WIRE, channel_options, text_of
+from cutlayer.channel.grpc_link import FROM, RUN, TO, WIRE, channel_options, text_of
 from cutlayer.channel.security import Security, certificate_of
 from cutlayer.channel.trail import Trail
 from cutlayer.errors import ConfigError, ProtocolError, TrustError
@@ -127,23 +127,26 @@ class Peers:
         return str(name)
 
     async def _serve(self, context: Any, name: str) -> None:
+        stated: Mapping[str, Any] = dict(context.invocation_metadata())
+        version = text_of(stated.get(RUN)) or ""
+        width = self.width_of(name, version)
+        if width is None:
+            # Not for good: the run may be loaded here later.
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, f"no run loaded here has version {version[:40]!r}")
+        await context.send_initial_metadata(ACCEPTED)
         try:
             async with asyncio.timeout(_FIRST_SECONDS):
                 offer = decode(await context.read(), LIMITS)
         except (TimeoutError, ProtocolError, TypeError):
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "expected an offer first")
-        version = str(offer.fields.get("version", ""))
-        width = self.width_of(name, version)
-        if offer.kind is not Kind.OFFER or offer.sender != name or width is None:
-            # Not for good: the run may be loaded here later.
-            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, f"no run loaded here has version {version[:40]!r}")
+        if offer.kind is not Kind.OFFER or (offer.sender, offer.fields.get("version")) != (name, version):
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"expected an offer of {name!r}, version {version!r}")
         if offer.fields["width"] != width:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"expected embeddings of width {width}")
         await self._pump(context, name, version, int(width or 0))
 
     async def _pump(self, context: Any, name: str, version: str, width: int) -> None:
         """Exchange messages until the stream ends or another one replaces it."""
-        await context.send_initial_metadata(ACCEPTED)
         frames = _Frames()
 
         def send(sent: Message) -> None:

@@ -154,7 +154,7 @@ class Recommendation:
 
     def write(self, path: Path) -> None:
         """Write `recommend.json` whole or not at all."""
-        write_whole(path, json.dumps(self.to_json(), indent=1, allow_nan=False) + "\n", mode=0o644)
+        write_whole(path, json.dumps(self.to_json(), indent=1, allow_nan=False) + "\n")
 
 
 def _exceeded(checked: Checked, limits: Limits) -> float:

@@ -113,7 +113,7 @@ def recommended_diff(result: Recommendation, file: Path, out: Path) -> str:
     recommended = candidates.recommended(result.best, candidates.raw)
     changed = _rewritten(raw, recommended)
     plain = absolute(recommended, file.parent.resolve())
-    write_whole(out / "recommended.yaml", _dumped(YAML(typ="safe", pure=True), plain), mode=0o644)
+    write_whole(out / "recommended.yaml", _dumped(YAML(typ="safe", pure=True), plain))
     title = "nearest, not within the limits" if result.chosen is None else "recommended"
     before, after = (_dumped(yaml, values).splitlines() for values in (raw, changed))
     return "\n".join(difflib.unified_diff(before, after, str(file), title, lineterm="", n=1))
