@@ -18,7 +18,7 @@ from cutlayer.results.leaks import LeakResult
 
 EPOCHS = 6
 NEW_ATTACK, NEW_VARIANT = "co_training", "axis"
-DRAWN = "drawn_labels"
+DRAWN, TAUGHT = "drawn_labels", "self_training"
 
 
 @dataclass(frozen=True)
@@ -74,6 +74,7 @@ SETTINGS: Mapping[str, Setting] = {
     "age, discrete_sgd 1": _age({"discrete_sgd": {"levels": 1}}),
     "education, discrete_sgd 1": _education({"discrete_sgd": {"levels": 1}}),
     "education, label_dp 3": _education({"label_dp": {"eps": 3.0}}),
+    "education, label_dp 1": _education(_DRAWN),
     "income, max_norm, past": _income({"max_norm": {"form": "past"}}),
     "education, max_norm, past": _education({"max_norm": {"form": "past"}}),
     "income, undefended": _income({}),
@@ -99,8 +100,9 @@ class ReadParty:
         before: Leak of its gradients to the strongest other attack, with up to 200 known labels.
         now: Leak of its gradients to the strongest attack.
         added: Leak to `co_training`, or to `similarity` by the axis of a class; 0.5 where neither is defined.
-        others: Leak to the strongest attack but `drawn_labels`.
+        others: Leak to the strongest attack but `drawn_labels` and `self_training`.
         drawn: Leak to `drawn_labels`; 0.5 where it is not defined, or another attack reads nearly all.
+        taught: Leak to `self_training`, likewise.
         embedding: Leak to the strongest attack on embeddings.
         own_columns: Leak of the party's own columns.
         chance: What the whole catalogue reads of permuted labels.
@@ -115,6 +117,7 @@ class ReadParty:
     added: float
     others: float
     drawn: float
+    taught: float
     embedding: float
     own_columns: float
     chance: float
@@ -149,8 +152,9 @@ def _read(name: str, seed: int) -> Values:
             max(map(_before, leaks.gradients)),
             leaks.gradient(),
             max(map(_added, leaks.gradients)),
-            leaks.gradient(without=(DRAWN,)),
+            leaks.gradient(without=(DRAWN, TAUGHT)),
             leaks.gradient(alone=(DRAWN,)),
+            leaks.gradient(alone=(TAUGHT,)),
             leaks.embedding,
             leaks.own_columns,
             leaks.chance,

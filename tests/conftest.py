@@ -25,6 +25,7 @@ SLOW = (
     "attacks/test_co_training.py",
     "attacks/test_drawn_labels.py",
     "attacks/test_exact.py",
+    "attacks/test_self_training.py",
     "attacks/test_sign_changes.py",
     "audit",
     "benchmarks",

@@ -56,7 +56,8 @@ class ForwardLeakageStudy(Study):
         "paper's form, or 0.03 with a floor, hides the labels from the paper's own attack at hardly any cost; with 168 "
         "the weights of the paper's headline hide nothing, or the model learns nothing. [Adaptive "
         "attacks](adaptive-audit.md) read 0.73 and more of the very same messages, and the gradients reveal every "
-        "label unless they are protected too."
+        "label unless they are protected too. Marvell's published form leaves 0.52 to 0.60 of these to the norm attack "
+        "that it was made for, and 0.59 to 0.77 to the spectral one."
     )
     settings = (
         "Data: Criteo, 137,139 rows; Avazu, 53,247 rows. Network: that of the paper (five ReLU layers of 128 with all "

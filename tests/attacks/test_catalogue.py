@@ -205,17 +205,19 @@ def test_auto_takes_what_fits_the_task():
     assert names_of(resolve("auto", "binary").labels) == ["norm", "direction", "spectral"]
     assert names_of(resolve("auto", "multiclass").labels) == ["spectral"]
     assert resolve("auto", "regression").labels == ()
-    expected = ["few_labels", "mean_gradient", "strong_probe", "regression_labels"]
+    expected = ["few_labels", "mean_gradient", "self_training", "strong_probe", "regression_labels"]
     assert names_of(resolve("auto", "regression").histories) == expected
     assert names_of(resolve("quick", "regression").histories) == ["few_labels", "mean_gradient", "regression_labels"]
-    assert left_out("quick", "regression") == ("strong_probe",)
+    assert left_out("quick", "regression") == ("self_training", "strong_probe")
+    assert left_out("quick", "multiclass") == ("self_training",)
     whole_run = ["directions", "joint_spectral", "mixture", "off_norm", "mean_length", "message_size", "sign_changes"]
     whole_run += ["bilinear", "aligned_match"]
     known = ["feature_prior", "co_training", "drawn_labels", "few_labels", "mean_gradient", "similarity"]
     assert names_of(resolve("auto", "binary").histories) == whole_run + known
-    assert names_of(resolve("auto", "multiclass").histories) == ["few_labels", "mean_gradient", "similarity"]
+    several = ["few_labels", "mean_gradient", "self_training", "similarity"]
+    assert names_of(resolve("auto", "multiclass").histories) == several
     assert left_out("auto", "binary") == ()
-    assert left_out(["norm", "probe"], "multiclass") == ("spectral", "few_labels", "mean_gradient", "similarity")
+    assert left_out(["norm", "probe"], "multiclass") == ("spectral", *several)
 
 
 def test_full_takes_what_takes_longer_too():

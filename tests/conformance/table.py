@@ -223,6 +223,8 @@ HISTORIES = {
         {GRADIENT: 0.95, EMBEDDING: 0.95}, values={GRADIENT: 0.95, EMBEDDING: 0.85}, labels_known=True
     ),
     "mean_gradient": HistoryCase({GRADIENT: 0.95}, labels_known=True),
+    # Of a value, gradients and columns together have what the embedding has, as above.
+    "self_training": HistoryCase({GRADIENT: 0.95}, values={GRADIENT: 0.85}, labels_known=True),
     "regression_labels": HistoryCase({GRADIENT: 0.9}, mapped=0.85),
     "strong_probe": HistoryCase(
         {GRADIENT: 0.95, EMBEDDING: 0.95}, values={GRADIENT: 0.95, EMBEDDING: 0.83}, labels_known=True

@@ -40,6 +40,7 @@ from cutlayer.attacks.label.norm import Norm
 from cutlayer.attacks.label.off_norm import OffNorm
 from cutlayer.attacks.label.probe import Probe
 from cutlayer.attacks.label.regression_labels import RegressionLabels
+from cutlayer.attacks.label.self_training import SelfTraining
 from cutlayer.attacks.label.sign_changes import SignChanges
 from cutlayer.attacks.label.similarity import Similarity
 from cutlayer.attacks.label.spectral import Spectral
@@ -84,6 +85,7 @@ __all__ = [
     "RegressionLabels",
     "Resolved",
     "Sdar",
+    "SelfTraining",
     "SignChanges",
     "Similarity",
     "Spectral",
@@ -115,6 +117,7 @@ _ATTACKS: tuple[type[Attack[Any, Any]], ...] = (
     DrawnLabels,
     FewLabels,
     MeanGradient,
+    SelfTraining,
     StrongProbe,
     Similarity,
     RegressionLabels,

@@ -217,7 +217,8 @@ class _PartyAudit:
             upright = chosen.values if (leak.batch_auc or 0.5) >= 0.5 else -chosen.values
             self.inferring[len(self.leaks) - 1] = replace(chosen, values=upright)
         whole = run.job.parties[run.job.active].audit.depth == "full"
-        if whole and attack.live and Need.FEW_LABELS in attack.needs and about["run"] == RunKind.THIS_RUN:
+        brief = attack.live and attack.quick  # a curve asks it twenty times
+        if whole and brief and Need.FEW_LABELS in attack.needs and about["run"] == RunKind.THIS_RUN:
             curve = label_curve(run, truth, view, attack)
             self.curves.append(curve.model_copy(update={"together": self.attacker.together}))
 

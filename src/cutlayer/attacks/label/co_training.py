@@ -49,7 +49,10 @@ class Trees:
 
 
 class CoTraining(HistoryAttack):
-    """Score a row by two models, one of its gradients and one of the party's own columns, that are taught in turns.
+    """Score a row of two classes by models of its gradients and own columns, taught in turns (others: `self_training`).
+
+    A coordinate along one direction begins it, which orders two classes and no more. For several classes, and for the
+    values of a regression, `self_training` does the same from the labels of a few rows.
 
     The scores of the first epoch with gradients, where the model knows least, are the first targets of the model of the
     columns, a ridge regression as in `feature_prior`. Its highest predictions, as many as there are positives, are the

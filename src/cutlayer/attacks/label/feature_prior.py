@@ -14,6 +14,7 @@ from cutlayer.attacks.label.history import HistoryAttack, HistoryView, oriented,
 from cutlayer.attacks.label.joint_spectral import joint_scores
 from cutlayer.attacks.label.mixture import log_odds
 from cutlayer.errors import NotApplicable
+from cutlayer.kernels.logistic import Matrix
 
 FOLDS = 5
 ROUNDS = 3
@@ -87,20 +88,21 @@ def _predictable(view: HistoryView, columns: sparse.csr_matrix, start: Tensor) -
     return prediction
 
 
-def cross_fitted(columns: sparse.csr_matrix, targets: Tensor, seen: Tensor) -> Tensor:
-    """Ridge predictions of each row, fitted on the seen rows of the other folds, float64 (n,).
+def cross_fitted(columns: Matrix, targets: Tensor, seen: Tensor) -> Tensor:
+    """Ridge predictions of each row, fitted on the seen rows of the other folds, float64 in the shape of the targets.
 
     Args:
-        columns: Encoded columns, sparse (n, c).
-        targets: Pseudo-labels, float (n,).
+        columns: Encoded columns, or other inputs, sparse or dense (n, c).
+        targets: Pseudo-labels, float (n,), or (n, classes).
         seen: Rows that have a pseudo-label, bool (n,).
     """
     fold = np.random.default_rng(0).integers(FOLDS, size=len(targets))
     wanted, usable = targets.double().numpy(), seen.numpy()
-    predictions = np.zeros(len(wanted))
+    predictions = np.zeros(wanted.shape)
+    solver = "sparse_cg" if sparse.issparse(columns) else "cholesky"
     for own in range(FOLDS):
         others, members = usable & (fold != own), fold == own
         if others.any() and members.any():
-            model = Ridge(RIDGE, solver="sparse_cg", max_iter=60, tol=1e-3).fit(columns[others], wanted[others])
+            model = Ridge(RIDGE, solver=solver, max_iter=60, tol=1e-3).fit(columns[others], wanted[others])
             predictions[members] = model.predict(columns[members])
     return torch.from_numpy(predictions)

@@ -87,11 +87,11 @@ def inputs_of(view: HistoryView) -> tuple[npt.NDArray[np.float64], Tensor]:
     def compute() -> tuple[npt.NDArray[np.float64], Tensor]:
         if view.target is Target.EMBEDDING:
             matrix = next(reversed(own_matrices(view).values())).double()
-            return _standardised(matrix), torch.ones(len(matrix), dtype=torch.bool)
+            return standardised(matrix), torch.ones(len(matrix), dtype=torch.bool)
         gradients = view.gradients
         stride = -(-len(gradients.matrices) // MAX_EPOCHS)
         tops = [project_on_top(matrix, DIRECTIONS) for matrix in gradients.matrices[::stride]]
-        return np.concatenate([_standardised(top) for top in tops], axis=1), gradients.seen
+        return np.concatenate([standardised(top) for top in tops], axis=1), gradients.seen
 
     return view.once(("few_labels", view.target), compute)
 
@@ -116,7 +116,7 @@ def fit_and_read(x: Blocks, known: Tensor, labels: Tensor, task: Task) -> Tensor
         labels: Their class codes, int64 (m,), or the values of a regression, float64 (m,).
         task: Kind and classes.
     """
-    chosen = _joined([block[known.numpy()] for block in x])
+    chosen = joined([block[known.numpy()] for block in x])
     if len(torch.unique(labels)) < 2:
         cosines = torch.from_numpy(_cosines(x, np.asarray(chosen.mean(axis=0)).reshape(-1)))
         if task.kind == "multiclass":
@@ -136,7 +136,8 @@ def fit_and_read(x: Blocks, known: Tensor, labels: Tensor, task: Task) -> Tensor
     return values
 
 
-def _joined(blocks: Blocks | list[Matrix]) -> Matrix:
+def joined(blocks: Blocks | list[Matrix]) -> Matrix:
+    """Matrices (n, columns) side by side; sparse where one of them is."""
     if len(blocks) == 1:
         return blocks[0]
     if any(sparse.issparse(block) for block in blocks):
@@ -163,7 +164,8 @@ def _cosines(blocks: Blocks, direction: npt.NDArray[np.float64]) -> npt.NDArray[
     return cosines
 
 
-def _standardised(matrix: Tensor) -> npt.NDArray[np.float64]:
+def standardised(matrix: Tensor) -> npt.NDArray[np.float64]:
+    """The columns that vary of a matrix (n, d), centred, of unit variance and clipped, float64."""
     moved = matrix.double() - matrix.double().mean(dim=0)
     spread = moved.std(dim=0, correction=0)
     # What varies by rounding alone would be raised to the size of the signal.
