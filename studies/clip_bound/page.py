@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 
 from studies.charts import Chart, series_of
 from studies.claims import Claim, above, below
-from studies.clip_bound.settings import GROUPS, LARGE, RELU, SMALL, Group, Setup, setting_of
-from studies.feature_privacy.claims import PAPER
+from studies.clip_bound.settings import GROUPS, LARGE, SMALL, Group, Setup, setting_of
+from studies.feature_privacy.claims import NORMAL, PAPER
 from studies.feature_privacy.settings import ADJUST, FULL, RESCALE, UNPROTECTED, VANILLA
 from studies.page import Block, ClaimsTable, Page, Section, file_name, table
 from studies.results import Condition, Mean, Results, formatted, mean_of, measured
@@ -15,6 +15,7 @@ from studies.results import Condition, Mean, Results, formatted, mean_of, measur
 _ACCURACY = measured("accuracy")
 _COLUMNS = {
     "accuracy": "accuracy",
+    "KS": "ks",
     "largest distance": "largest",
     "after rescaling": "scaled_largest",
     "purity, last": "last_purity",
@@ -23,8 +24,9 @@ _COLUMNS = {
     "shuffled": "last_chance",
 }
 _READING = (
-    "*Largest distance*: of two among 512 rows, as a share of 2C, by the model of the best epoch; *after rescaling*: "
-    "by the paper's scale. *Purity*: share of rows of the largest class of their cluster of gradients in the last "
+    "*KS*: Kolmogorov-Smirnov distance of the distances between 512 rows to the normal with their mean and deviation, "
+    "by the model of the best epoch. *Largest distance*: the largest of them, as a share of 2C; *after rescaling*: by "
+    "the paper's scale. *Purity*: share of rows of the largest class of their cluster of gradients in the last "
     "epoch, and among those whose membership reaches the threshold; *shuffled*: with the labels shuffled. All are of "
     "the first passive party."
 )
@@ -38,12 +40,14 @@ def clip_bound_page(results: Results) -> Page:
 
 def _claims(results: Results, name: str, group: Group) -> tuple[Claim, ...]:
     judge = _Judge(results, name, group)
+    adjusted = ADJUST in group.protections
     return (
         judge.more_accurate(RESCALE),
-        judge.more_accurate(ADJUST),
+        *([judge.more_accurate(ADJUST)] if adjusted else []),
         *judge.best(),
         judge.room(),
-        judge.purer(),
+        judge.normal(),
+        *([judge.purer()] if adjusted else []),
         judge.smaller_bound(),
         *(judge.elsewhere(setup) for setup in group.others),
     )
@@ -61,12 +65,18 @@ class _Judge:
         return Claim(text, self._paper(protection, base), formatted(gain), above(gain, 0.0))
 
     def best(self) -> list[Claim]:
-        return [self.more_accurate(FULL, base) for base in (VANILLA, RESCALE, ADJUST)]
+        bases = [base for base in (VANILLA, RESCALE, ADJUST) if base in self.group.protections]
+        return [self.more_accurate(FULL, base) for base in bases]
 
     def room(self) -> Claim:
         largest = self.results.mean(self._condition(VANILLA, self.group.paper), measured("largest"))
         text = f"{self.name}: there is room for rescaling: the largest distance is below 0.9 of 2C"
         return Claim(text, "below 1", formatted(largest), below(largest, 0.9))
+
+    def normal(self) -> Claim:
+        distance = self.results.mean(self._condition(VANILLA, self.group.paper), measured("ks"))
+        text = f"{self.name}: distances between rows are close to a normal: Kolmogorov-Smirnov below {NORMAL:g}"
+        return Claim(text, "assumed by eq. 5", formatted(distance), below(distance, NORMAL))
 
     def purer(self) -> Claim:
         own = self._condition(ADJUST, self.group.paper)
@@ -76,9 +86,8 @@ class _Judge:
 
     def smaller_bound(self) -> Claim:
         """Whether a good C without rescaling does as well as rescaling under a bad one."""
-        paper = self.group.paper
-        small = self._condition(VANILLA, Setup(RELU, SMALL, paper.rate))
-        gain = self.results.difference(small, self._condition(RESCALE, paper), _ACCURACY)
+        small = self._condition(VANILLA, self.group.small)
+        gain = self.results.difference(small, self._condition(RESCALE, self.group.paper), _ACCURACY)
         text = (
             f"{self.name}: `{VANILLA}` with C {SMALL:g} is no less accurate than `{RESCALE}` with C {LARGE:g}, within "
             "0.02"
@@ -97,7 +106,7 @@ class _Judge:
         return self.name, setting_of(protection, setup)
 
     def _paper(self, protection: str, base: str) -> str:
-        accuracies = PAPER.get(self.name)
+        accuracies = PAPER.get(self.group.published)
         return f"{accuracies[protection]:.4f} against {accuracies[base]:.4f}" if accuracies else "–"
 
 

@@ -11,9 +11,12 @@ from studies.feature_privacy.settings import (
     LARGE_CLIP,
     LARGE_RESCALE,
     LARGE_VANILLA,
+    MEMBERS,
     ONCE,
     PER_RUN,
     RESCALE,
+    STOP,
+    STOPPED,
     UNPROTECTED,
     VANILLA,
 )
@@ -86,7 +89,7 @@ def feature_privacy_claims(results: Results, group: str) -> tuple[Claim, ...]:
     attacks = [judge.hinders(), judge.averages(), *judge.membership()]
     equal = [judge.per_run(), judge.once(), judge.once_inverted()]
     inside = [judge.normal(), judge.room(), judge.beyond(), *judge.purer(), judge.apart()]
-    return (*utility, *attacks, *equal, *inside, *judge.large())
+    return (*utility, *attacks, *equal, *inside, *judge.large(), *judge.members_of_vanilla(), *judge.stopped())
 
 
 class _Judge:
@@ -127,6 +130,12 @@ class _Judge:
             Claim(members, paper, formatted(unprotected), above(unprotected, 0.5)),
             Claim(fewer, "at most 0.5523", formatted(protected), below(protected, PROTECTED)),
         ]
+
+    def members_of_vanilla(self) -> list[Claim]:
+        """Where it was attacked."""
+        vanilla = self.results.mean((self.group, MEMBERS), attacked("membership", "accuracy"))
+        text = f"members are recognised under `{VANILLA}` with accuracy below {PROTECTED:g}"
+        return [Claim(text, "at most 0.5523", formatted(vanilla), below(vanilla, PROTECTED))] if vanilla else []
 
     def per_run(self) -> Claim:
         gain = self._difference(PER_RUN, FULL, accuracy)
@@ -180,6 +189,17 @@ class _Judge:
             f"accurate than `{VANILLA}`"
         )
         return [Claim(text, self._paper(RESCALE, VANILLA), formatted(gain), above(gain, 0.0))]
+
+    def stopped(self) -> list[Claim]:
+        """Where `adjust` was trained with `stop` too; `MEMBERS` is `VANILLA` on the same code."""
+        if STOPPED not in self.results.settings(self.group):
+            return []
+        base, plain = (self._difference(STOPPED, other, accuracy) for other in (MEMBERS, ADJUST))
+        text = f"`{STOPPED}`, which ends the term once clusters are no better than shuffled ones (`stop: {STOP:g}`),"
+        return [
+            Claim(f"{text} is more accurate than `{ADJUST}`", "not tried", formatted(plain), above(plain, 0.0)),
+            Claim(f"{text} is more accurate than `{VANILLA}`", "not tried", formatted(base), above(base, 0.0)),
+        ]
 
     def _difference(self, first: str, second: str, value: Value, other: Value | None = None) -> Mean | None:
         return self.results.difference((self.group, first), (self.group, second), value, other)

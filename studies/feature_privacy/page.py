@@ -30,6 +30,7 @@ from studies.feature_privacy.settings import (
     PER_RUN,
     SETTINGS,
     SHADOWED,
+    STOPPED,
     UNPROTECTED,
     DataSet,
 )
@@ -38,6 +39,7 @@ from studies.page import ClaimsTable, Page, Section, Table, file_name, table
 from studies.results import Condition, Mean, Results, formatted, metric, seconds
 
 _CENTRALISED, _MAJORITY = "all columns in one place", "chance"
+_TRAINED = (*SETTINGS, *LARGE, STOPPED)
 _READING = (
     "*Lost*: against the unprotected run, paired by seed. *All releases*: epsilon of one row's releases together, as "
     "stated by the ledger, given the bottom model. *Seconds* are of the training.",
@@ -134,7 +136,7 @@ def _utility(results: Results, data_set: DataSet) -> Table:
         "seconds": lambda own: _whole(results.mean(own, seconds)),
     }
     columns |= {"AUC": results.column(metric)} if data_set.classes == 2 else {}
-    whole = table("setting", results.conditions(group, (*SETTINGS, *LARGE)), columns)
+    whole = table("setting", results.conditions(group, _TRAINED), columns)
     blank = ("",) * (len(columns) - 1)
     first, last = (formatted(results.mean(base, reference(name))) for name in (_CENTRALISED, _MAJORITY))
     return Table(whole.head, (("centralised", first, *blank), *whole.rows, ("majority class", last, *blank)))
@@ -184,7 +186,7 @@ def _diagnostics(results: Results, group: str) -> Table:
         "shuffled": "last_chance",
     }
     columns = {heading: results.blank_column(diagnostic(key)) for heading, key in keys.items()}
-    return table("setting", results.conditions(group, (*SETTINGS, *LARGE)), columns)
+    return table("setting", results.conditions(group, _TRAINED), columns)
 
 
 def _utility_chart(results: Results, group: str) -> Chart:

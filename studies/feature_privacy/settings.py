@@ -31,10 +31,14 @@ PUBLISHED = (VANILLA, RESCALE, ADJUST, FULL)
 SETTINGS = (UNPROTECTED, *PUBLISHED, PER_RUN, ONCE)
 LARGE_VANILLA, LARGE_RESCALE = LARGE = tuple(f"{name}, C {LARGE_CLIP:g}" for name in (VANILLA, RESCALE))
 """Further settings, where the network is small."""
+MEMBERS, STOPPED = f"{VANILLA}, membership", f"{ADJUST}, stop"
+"""`VANILLA` attacked by membership inference, and `ADJUST` whose term ends where clusters are no better than shuffled
+ones."""
+STOP = 0.05
 INVERTED = (UNPROTECTED, VANILLA, FULL, PER_RUN, ONCE)
 """Settings that are attacked by inversion."""
-SHADOWED = (UNPROTECTED, FULL)
-"""Settings that are attacked by membership inference; the paper's table 1 has `vanilla` too."""
+SHADOWED = (UNPROTECTED, MEMBERS, FULL)
+"""Settings that are attacked by membership inference, as in the paper's table 1."""
 _RECORDED = 2**17
 Tables = dict[str, pa.Table]
 
@@ -66,7 +70,8 @@ class DataSet:
     @property
     def settings(self) -> tuple[str, ...]:
         """All settings that are trained."""
-        return (*SETTINGS, *LARGE) if self.bottom["kind"] == "mlp" else SETTINGS
+        large = LARGE if self.bottom["kind"] == "mlp" else ()
+        return (*SETTINGS, *large, MEMBERS, STOPPED)
 
     @property
     def total(self) -> float:
@@ -120,10 +125,13 @@ class DataSet:
         if setting in LARGE:
             same = self.protection(setting.partition(",")[0])
             return {**(same or {}), "clip": LARGE_CLIP}
+        if setting == MEMBERS:
+            return self.protection(VANILLA)
         if setting in (PER_RUN, ONCE):
             return {"clip": CLIP, "epsilon": self.total, "delta": DELTA, "rescale": "sphere"}
         rescale = {"rescale": "paper"} if setting in (RESCALE, FULL) else {}
-        adjust = {"adjust": {"classes": self.classes}} if setting in (ADJUST, FULL) else {}
+        stop = {"stop": STOP} if setting == STOPPED else {}
+        adjust = {"adjust": {"classes": self.classes, **stop}} if setting in (ADJUST, FULL, STOPPED) else {}
         papers = {"epsilon": self.epsilon, "delta": DELTA, "per": "release", "calibration": "classical"}
         return {"clip": CLIP, **papers, **rescale, **adjust}
 
@@ -136,8 +144,14 @@ def read_adult(parties: tuple[str, str], _data: Path) -> Tables:
     return {OWNER: owner, first: whole.select(_PERSON), second: whole.select(_WORK)}
 
 
-def read_halves(path: str, rows: int, parties: tuple[str, str], data: Path) -> Tables:
-    """The left and the right halves of images, the first `rows` of the file.
+def read_halves(path: str, rows: int | None, parties: tuple[str, str], data: Path) -> Tables:
+    """Halves of images by the parties' names: `left` and `right`, or `top` and `bottom`.
+
+    Args:
+        path: Path of the file in the folder of data sets.
+        rows: Number of rows, from the first on; all if `None`.
+        parties: Names of the two passive parties.
+        data: Folder of data sets.
 
     Raises:
         DataError: the file is not in the folder of data sets.

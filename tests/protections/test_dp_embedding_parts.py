@@ -175,6 +175,59 @@ def test_the_clusters_are_updated_as_often_as_the_rounds_say(rounds):
     assert torch.equal(one._adjustment._centres, found.centres)
 
 
+STOPPING = {**QUIET, "adjust": {**TERM, "stop": 0.05}}
+
+
+def batches(count, *, shuffled):
+    """Embeddings near the direction of their class, and gradients by class or, if shuffled, in any order."""
+    draw = torch.Generator().manual_seed(7)
+    for _ in range(count):
+        gradient, of = groups(seed=int(torch.randint(2**31, (1,), generator=draw)))
+        e = torch.eye(WIDTH)[of] + 0.5 * torch.randn(N, WIDTH, generator=draw)
+        order = torch.randperm(N, generator=draw) if shuffled else torch.arange(N)
+        yield e.requires_grad_(), gradient[order]
+
+
+def terms(one, count, *, shuffled):
+    """Which of the batches had a term."""
+    found = []
+    for step, (e, gradient) in enumerate(batches(count, shuffled=shuffled)):
+        found.append(adjusted(one, gradient, e, step) is not None)
+    return found
+
+
+def test_shuffled_clusters_stop_the_term_and_true_ones_do_not():
+    assert terms(passive(STOPPING), 120, shuffled=False) == [True] * 120
+    assert terms(passive(STOPPING), 120, shuffled=True) == [True] * 49 + [False] * 71
+    assert terms(passive(ADJUST), 120, shuffled=True) == [True] * 120
+
+
+def test_the_term_stops_for_good_once_the_classes_of_the_last_batches_are_lost():
+    one = passive(STOPPING)
+    assert all(terms(one, 60, shuffled=False))
+    lost = terms(one, 60, shuffled=True)
+    stop = lost.index(False)
+    assert 25 <= stop <= 49
+    assert not any(lost[stop:])
+    assert not any(terms(one, 5, shuffled=False))
+
+
+def test_where_the_term_stopped_is_in_no_metric():
+    one = passive(STOPPING)
+    terms(one, 60, shuffled=True)
+    assert "share_adjusted" not in one.metrics()
+
+
+@pytest.mark.parametrize("done", [20, 60])
+def test_a_resume_stops_where_the_run_would(done):
+    whole = passive(STOPPING)
+    expected = terms(whole, done, shuffled=True)
+    again = passive(STOPPING)
+    resume(again, saved(whole))
+    assert terms(again, 60, shuffled=True) == ([True] * (49 - done) + [False] * 60)[:60]
+    assert expected == ([True] * 49 + [False] * 60)[:done]
+
+
 @pytest.mark.parametrize("value", [0.0, float("nan")])
 def test_dead_gradients_adjust_nothing(value):
     assert adjusted(passive(ADJUST), torch.full((N, WIDTH), value)) is None

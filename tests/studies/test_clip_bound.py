@@ -7,9 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
+from cutlayer.errors import ConfigError
 from cutlayer.jobs.check import check_job
+from cutlayer.models import allowed_models
+from cutlayer.models.base import Inputs
 from studies.claims import Verdict
+from studies.clip_bound.maps import Maps
 from studies.clip_bound.page import clip_bound_page
 from studies.clip_bound.settings import FUZZIFIER, GROUPS, LARGE, SMALL, Setup, job_of, setting_of
 from studies.clip_bound.study import ClipBoundStudy
@@ -27,10 +32,13 @@ def test_jobs_are_valid_and_differ_as_their_names_say(name: str) -> None:
     assert len({setting_of(*setting) for setting in settings}) == len(settings)
     for protection, setup in settings:
         job = job_of(group, protection, setup, 2)
-        check_job(job)
+        with allowed_models("studies.clip_bound.maps"):
+            check_job(job)
         assert job.train.optimizer.lr == setup.rate
         party = group.data.parties[0]
-        assert job.model.bottom_of(party)["cut"] == ("linear" if setup.cut == "linear" else "activated")
+        bottom = job.model.bottom_of(party)
+        assert bottom.get("cut", "activated") == ("linear" if setup.cut == "linear" else "activated")
+        assert job.train.epochs == group.epochs
         noise = job.parties[party].protections.get("dp_embedding")
         assert (noise is None) == (protection == UNPROTECTED)
         if noise is not None:
@@ -39,6 +47,16 @@ def test_jobs_are_valid_and_differ_as_their_names_say(name: str) -> None:
             assert ("adjust" in noise) == (protection in (ADJUST, FULL))
             if "adjust" in noise:
                 assert noise["adjust"]["fuzzifier"] == FUZZIFIER
+
+
+def test_maps_are_the_embedding_of_half_an_image() -> None:
+    torch.manual_seed(0)
+    model = Maps(Inputs(numbers=28 * 14, image=(1, 28, 14)))
+    embedding = model(torch.zeros(3, 0, dtype=torch.int32), torch.rand(3, 28 * 14))
+    assert embedding.shape == (3, model.width) == (3, 672)
+    assert embedding.min() == 0 < embedding.max()
+    with pytest.raises(ConfigError, match="expected an image"):
+        Maps(Inputs(numbers=4))
 
 
 def results_of(gain: dict[str, float], small: float) -> list[TrialResult]:
@@ -51,6 +69,7 @@ def results_of(gain: dict[str, float], small: float) -> list[TrialResult]:
                 measured = {
                     "accuracy": value,
                     "largest": 0.5 + noise,
+                    "ks": 0.03 + noise,
                     "last_purity": 0.5,
                     "last_kept_purity": 0.6 + noise,
                 }
@@ -73,7 +92,7 @@ def test_verdicts_follow_from_the_results() -> None:
 
 def test_the_paper_is_compared_where_it_has_figures() -> None:
     published = [claim.text for claim in clip_bound_page(Results([])).claims if claim.published]
-    assert sum("more accurate" in text for text in published) == 5
+    assert sum("more accurate" in text for text in published) == 5 + 2 * 3
     assert Setup("ReLU", LARGE, 1e-3) == GROUPS["Adult"].paper
 
 
