@@ -75,8 +75,8 @@ class ModelCompletionStudy(Study):
         f"testing, the last epoch, fixed in advance. {ATTACKS} Three settings are also trained for a quarter, a half "
         "and three quarters of the epochs, which gives the models at these epochs of the longer trainings, and four "
         "by SGD of rate 0.01, which is the paper's, and momentum 0.9, the undefended one once more with the active "
-        "attack. CIFAR-100, and normalisation below the cut, have sections of their own. About an hour and a quarter "
-        "a seed on one core.\n\n"
+        "attack. Normalisation below the cut has sections of its own, and so has CIFAR-100 where it was run. About an "
+        "hour and a quarter a seed on one core.\n\n"
         "Differences from the paper: its network is ResNet-18 and its CIFAR sets are whole. [Reasons "
         "tested](reasons.md) has controls for claims that do not hold."
     )
