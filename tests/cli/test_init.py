@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 import pytest
@@ -216,3 +217,14 @@ def test_a_half_that_is_wrong_fails_its_check(place, folder):
     assert "expected --as and --local together" in place.call("check", folder / "job.yaml", "--as", "telco").error
     other = place.call("check", folder / "job.yaml", "--as", "shop", "--local", folder / "bank.yaml")
     assert "expected a party of the job (bank, telco), got shop" in other.error
+
+
+@pytest.mark.parametrize("apart", [True, False])
+def test_what_states_protections_is_its_owners_alone(place, folder, apart):
+    before = os.umask(0o022)
+    try:
+        assert place.call("init", folder, "--apart" if apart else "--together", "--yes").code == 0
+    finally:
+        os.umask(before)
+    modes = {path.name: path.stat().st_mode & 0o077 for path in folder.glob("*.yaml")}
+    assert modes == ({"job.yaml": 0o044, "bank.yaml": 0, "telco.yaml": 0} if apart else {"job.yaml": 0})

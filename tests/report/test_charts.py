@@ -5,8 +5,8 @@ from xml.etree import ElementTree as Xml
 
 import pytest
 
-from cutlayer.report.charts import Series, bar, lines, profile, swatch
-from cutlayer.report.svg import Scale
+from cutlayer.report.charts import SCATTER, Series, bar, lines, profile, swatch
+from cutlayer.report.svg import Axis, Scale, axes
 
 
 def drawn(svg: str) -> Xml.Element:
@@ -66,3 +66,12 @@ def test_a_bar_reaches_from_its_base_to_its_value_either_way() -> None:
 def test_the_legend_draws_what_the_chart_draws() -> None:
     assert 'class="line s2"' in swatch(2)
     assert 'class="mark s2"' in swatch(2)
+
+
+def test_the_title_of_the_vertical_axis_is_beside_its_numbers() -> None:
+    """Numbers of five characters, as 0.852, end 6 pixels before the axis."""
+    left, right = SCATTER
+    across, up = Scale(0.5, 1.0, left, right), Scale(0.8501, 0.8536, 190, 8)
+    drawn = str(axes(Axis(across), Axis(up, "test AUC")))
+    title = float(re.search(r"rotate\(-90 (\d+)", drawn)[1])  # type: ignore[index]
+    assert title + 4 < left - 6 - 5 * 7, "letters of 12 pixels are 7 wide, and have 4 below their line"

@@ -17,7 +17,7 @@ from cutlayer.report.rounding import auc, metric
 from cutlayer.report.svg import MARKERS, Axis, Scale, axes, element, marker, whole_ticks
 
 WIDTH = 280
-SCATTER = (52.0, WIDTH - 12.0)
+SCATTER = (60.0, WIDTH - 12.0)
 """Pixels of the horizontal axis of a scatter."""
 MARK, HIDING = 1.7, 8.0
 """Size of a mark of a scatter, and pixels between two marks below which one hides most of the other."""

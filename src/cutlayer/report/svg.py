@@ -133,8 +133,8 @@ def axes(x: Axis, y: Axis, title_gap: float = 33) -> Markup:
         parts.append(element("text", x.title, x=(left + right) / 2, y=bottom + title_gap, text_anchor="middle"))
     if y.title:
         middle = (top + bottom) / 2
-        rotation = f"rotate(-90 14 {middle:.0f})"
-        parts.append(element("text", y.title, x=14, y=middle, text_anchor="middle", transform=rotation))
+        rotation = f"rotate(-90 11 {middle:.0f})"
+        parts.append(element("text", y.title, x=11, y=middle, text_anchor="middle", transform=rotation))
     return element("g", *parts)
 
 
