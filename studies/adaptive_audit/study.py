@@ -37,7 +37,8 @@ class AdaptiveAuditStudy(Study):
         "and host, 30,000 rows; Bank: 45,211 rows at a bank and a call centre; both with the default network and "
         "schedule (batch 256, 10 epochs). `label_free`: every passive party releases a sketch of its columns once, 128 "
         "numbers wide on Criteo and 32 elsewhere. "
-        "Attacks: those of `audit.attacks: auto`, each on all of its messages, 8,192 followed rows unless stated."
+        "Attacks: those of `audit.attacks: auto`, each on all of its messages, 8,192 followed rows unless stated. "
+        "The five trainings on Criteo under `dcor` end at a test AUC of 0.56 to 0.73, and the least is read of the first."
     )
 
     def trials(self, data: Path, seeds: int) -> Iterator[Trial]:
