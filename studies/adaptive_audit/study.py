@@ -38,7 +38,7 @@ class AdaptiveAuditStudy(Study):
         "schedule (batch 256, 10 epochs). `label_free`: every passive party releases a sketch of its columns once, 128 "
         "numbers wide on Criteo and 32 elsewhere. "
         "Attacks: those of `audit.attacks: auto`, each on all of its messages, 8,192 followed rows unless stated. "
-        "The five trainings on Criteo under `dcor` end at a test AUC of 0.56 to 0.73, and the least is read of the first."
+        "The five trainings on Criteo under `dcor` end at a test AUC of 0.56 to 0.73, and attacks read least at 0.56."
     )
 
     def trials(self, data: Path, seeds: int) -> Iterator[Trial]:
