@@ -49,13 +49,12 @@ class ClipBoundStudy(Study):
         f"CIFAR-10, {GROUPS[CIFAR].epochs} epochs, `lenet5`, whose embedding are the 84 columns of its layer F6. Batch "
         f"64; epsilon of one release {GROUPS[MNIST].data.epsilon:g} and {GROUPS[CIFAR].data.epsilon:g}, chosen on the "
         "first seed so that `vanilla` costs accuracy and learns something; `+adjust` was not run by itself, "
-        "and C 1 not at all. CIFAR-10 has one seed so far. "
-        "Halves are left and right for MNIST, which "
+        "and C 1 not at all. Halves are left and right for MNIST, which "
         "the paper cuts vertically, and top and bottom for CIFAR-10, which it cuts horizontally. Differences from the "
         "paper: few epochs, so that no curve has reached its end; its batches, C and budgets are not in the text "
         "available to us; its CIFAR-10 has 60,000 images, and its LeNet-5 may end in maps. The claim that distances "
         "are close to a normal, and its limit, are of that study too; here it was added after the distances of the "
-        "digits and of Adult had been measured."
+        "digits, of Adult and of the first training on MNIST had been measured."
     )
 
     def trials(self, data: Path, seeds: int) -> Iterator[Trial]:
