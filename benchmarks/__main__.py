@@ -37,7 +37,7 @@ from benchmarks.local_training import (
 from benchmarks.max_norm_repairs import MaxNormRepairs, max_norm_repairs
 from benchmarks.noise import NoiseSpeeds, noise_speeds
 from benchmarks.other_defences import OtherDefences, other_defences
-from benchmarks.pairs import Comparison, compare
+from benchmarks.pairs import Comparison, Timed, compare
 from benchmarks.predict import PredictSpeeds, predict_speeds
 from benchmarks.psi import Intersections, intersections
 from benchmarks.rare_positives import RarePositives, rare_positives
@@ -70,17 +70,12 @@ def _audit_overhead(name: str, batch_size: int) -> Callable[[str, int, int], Com
     return run
 
 
-def _audit_total(table: str, rows: int, repeats: int) -> Comparison:
-    audited = (f"a job of {EPOCHS} epochs with the default audit, during and after the training", wholly_audited_side)
-    return compare("audit_total", audited, _UNAUDITED, (table, 8192), EPOCHS * rows, repeats, threads=1)
+def _whole_job(name: str, about: str, audited: Callable[..., Timed]) -> Callable[[str, int, int], Comparison]:
+    def run(table: str, rows: int, repeats: int) -> Comparison:
+        ours, bare = (f"a job of {EPOCHS} epochs with {about}", audited), ("the same job without audit", whole_side)
+        return compare(name, ours, bare, (table, 8192), EPOCHS * rows, repeats, threads=1)
 
-
-def _audit_quick(table: str, rows: int, repeats: int) -> Comparison:
-    audited = (f"a job of {EPOCHS} epochs with the audit of depth quick, all of it", quickly_audited_side)
-    return compare("audit_quick", audited, _UNAUDITED, (table, 8192), EPOCHS * rows, repeats, threads=1)
-
-
-_UNAUDITED = ("the same job without audit", whole_side)
+    return run
 
 
 def _marvell_search(_table: str, _rows: int, repeats: int) -> Comparison:
@@ -277,8 +272,14 @@ BENCHMARKS: dict[str, tuple[str, Callable[[str, int, int], Result]]] = {
         _audit_overhead("audit_overhead", 8192),
     ),
     "audit_overhead_256": ("the same at batch 256; goal 0.95", _audit_overhead("audit_overhead_256", 256)),
-    "audit_total": ("a job of 12 epochs with all of its audit against the same without; goal 0.91", _audit_total),
-    "audit_quick": ("the same with `depth: quick`; goal 0.91", _audit_quick),
+    "audit_total": (
+        "a job of 12 epochs with all of its audit against the same without; goal 0.91",
+        _whole_job("audit_total", "the default audit, during and after the training", wholly_audited_side),
+    ),
+    "audit_quick": (
+        "the same with `depth: quick`; goal 0.91",
+        _whole_job("audit_quick", "the audit of depth quick, all of it", quickly_audited_side),
+    ),
     "marvell_search": ("searches/s against the published search", _marvell_search),
     "dcor_loss": ("rows/s against naive autograd, n = 8192; goal 3, memory 1/20", _dcor_loss),
     "dimip": ("times an undefended step, image halves and Adult columns; goal 1.5 with single_pass", _dimip),

@@ -5,18 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from studies.claims import Claim, Verdict, above, all_hold, any_holds, below
+from studies.claims import Claim, above, all_hold, below
 from studies.image_halves import LENET, ImageHalves
 from studies.model_completion.attacks import FEW
-from studies.model_completion.claims import (
-    CLOSE,
-    DIMIP_GAIN,
-    alone,
-    completed,
-    dimip_setting,
-    margin,
-    remaining_gain,
-)
+from studies.model_completion.claims import alone, completed, dimip_setting, margin
+from studies.model_completion.weights import share_kept, some_weight_hides, weight_settings
 from studies.page import ClaimsTable, Section, table
 from studies.results import UNDEFENDED, Condition, Mean, Results, TrialResult, formatted, measured, metric
 
@@ -37,7 +30,7 @@ _TEXT = (
 
 def settings() -> dict[str, Mapping[str, Any]]:
     """Protections of each setting."""
-    return {UNDEFENDED: {}, **{dimip_setting(lam): {"dimip": {"lam": lam}} for lam in LAMS}}
+    return weight_settings(LAMS)
 
 
 def hundred_sections(results: Results) -> list[Section]:
@@ -52,7 +45,7 @@ def hundred_sections(results: Results) -> list[Section]:
         "passive, few, frozen": results.column(_ATTACK),
         "norm": results.column(measured("norm")),
         "spread": results.column(measured("spread")),
-        "gain kept": lambda own: _kept(results, own),
+        "gain kept": lambda own: share_kept(results, own),
     }
     undefended = (group, UNDEFENDED)
     ends = (
@@ -86,20 +79,10 @@ def _claims(results: Results) -> tuple[Claim, ...]:
 
 
 def _chance(results: Results) -> Claim:
-    parts: list[Verdict] = []
-    found: list[str] = []
-    for lam in LAMS:
-        condition = (HUNDRED.group, dimip_setting(lam))
-        reached = results.mean(condition, _ATTACK)
-        parts.append(all_hold((below(reached, CHANCE + CLOSE), above(margin(results, condition, DIMIP_GAIN), 0.0))))
-        found.append(f"{formatted(reached)} at {_kept(results, condition) or '–'} ({lam:g})")
-    text = (
-        f"CIFAR-100, passive attack: one of lambda {', '.join(f'{lam:g}' for lam in LAMS)} brings completion on the "
-        f"frozen extractor with few labels within {CLOSE:g} of chance and keeps {DIMIP_GAIN:.0%} of what the passive "
-        "party adds to the accuracy"
-    )
+    about, how = "CIFAR-100, passive attack", "completion on the frozen extractor with few labels"
+    text, found, verdict = some_weight_hides(results, HUNDRED.group, about, how, _ATTACK, LAMS, CHANCE)
     # Two weights cannot refute a claim about some weight, so it is not counted as the paper's.
-    return Claim(text, "figures 4, 5", "; ".join(found), any_holds(parts), own=True)
+    return Claim(text, "figures 4, 5", found, verdict, own=True)
 
 
 def _halved(results: Results, lam: float) -> Claim:
@@ -111,7 +94,7 @@ def _halved(results: Results, lam: float) -> Claim:
         f"CIFAR-100: lambda {lam:g} takes back half of what completion with few labels has over training from scratch "
         f"on them, and keeps {HALF:.0%} of what the passive party adds"
     )
-    ours = f"attack {formatted(results.mean(own, _ATTACK))}, {_kept(results, own) or '–'} kept"
+    ours = f"attack {formatted(results.mean(own, _ATTACK))}, {share_kept(results, own) or '–'} kept"
     return Claim(text, "–", ours, all_hold((below(beyond, 0.0), above(left, 0.0))))
 
 
@@ -123,8 +106,3 @@ def _beyond_half(results: Results, own: Condition, base: Condition) -> Mean | No
         return None if attack is None or scratch is None else scratch + HALF * (attack - scratch)
 
     return results.difference(own, base, _ATTACK, middle)
-
-
-def _kept(results: Results, condition: Condition) -> str:
-    share = remaining_gain(results, condition)
-    return "" if share is None else f"{share:.0%}"

@@ -6,20 +6,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from studies.claims import Claim, Verdict, above, all_hold, any_holds, below
+from studies.claims import Claim, above, below
 from studies.image_halves import ImageHalves
 from studies.model_completion.attacks import FEW
-from studies.model_completion.claims import (
-    CLOSE,
-    DIMIP_GAIN,
-    alone,
-    completed,
-    dimip_setting,
-    margin,
-    remaining_gain,
-)
+from studies.model_completion.claims import alone, completed, dimip_setting
+from studies.model_completion.weights import share_kept, some_weight_hides, weight_settings
 from studies.page import ClaimsTable, Section, table
-from studies.results import UNDEFENDED, Condition, Mean, Results, TrialResult, formatted, measured, metric
+from studies.results import UNDEFENDED, Mean, Results, TrialResult, formatted, measured, metric
 
 BATCH_NORM = ImageHalves(
     "MNIST halves, batch norm",
@@ -80,7 +73,7 @@ _TEXTS = {
 
 def settings() -> dict[str, Mapping[str, Any]]:
     """Protections of each setting."""
-    return {UNDEFENDED: {}, **{dimip_setting(lam): {"dimip": {"lam": lam}} for lam in LAMS}}
+    return weight_settings(LAMS)
 
 
 def normalised_sections(results: Results) -> list[Section]:
@@ -94,7 +87,7 @@ def _section(results: Results, group: str) -> Section:
     rows = table(
         "defence",
         results.conditions(group),
-        {**columns, "lost (paired)": lost, "gain kept": lambda own: _share(results, own)},
+        {**columns, "lost (paired)": lost, "gain kept": lambda own: share_kept(results, own)},
     )
     ends = f"The active party alone: {formatted(results.mean((group, UNDEFENDED), alone))}."
     compared = _compared(results, group)
@@ -112,11 +105,6 @@ def _compared(results: Results, group: str) -> list[Claim]:
         text = f"{setting}: completion gets more from {_short(more)} than from {_short(less)}"
         claims.append(Claim(text, "–", f"{formatted(gain)} more", above(gain, 0.0)))
     return claims
-
-
-def _share(results: Results, condition: Condition) -> str:
-    share = remaining_gain(results, condition)
-    return "" if share is None else f"{share:.0%}"
 
 
 def _claims(results: Results, group: str) -> list[Claim]:
@@ -140,21 +128,11 @@ def _short(group: str) -> str:
 
 
 def _chance(results: Results, group: str) -> Claim:
+    about, how = f"{_short(group)}, passive attack", "completion on the frozen extractor with few labels"
     attack = completed("honest", FEW, "frozen")
-    parts: list[Verdict] = []
-    found: list[str] = []
-    for lam in LAMS:
-        condition = (group, dimip_setting(lam))
-        reached, left = results.mean(condition, attack), margin(results, condition, DIMIP_GAIN)
-        parts.append(all_hold((below(reached, CHANCE + CLOSE), above(left, 0.0))))
-        found.append(f"{formatted(reached)} at {_share(results, condition) or '–'} ({lam:g})")
-    text = (
-        f"{_short(group)}, passive attack: one of lambda {', '.join(f'{lam:g}' for lam in LAMS)} brings completion on "
-        f"the frozen extractor with few labels within {CLOSE:g} of chance and keeps {DIMIP_GAIN:.0%} of what the "
-        "passive party adds to the accuracy"
-    )
+    text, found, verdict = some_weight_hides(results, group, about, how, attack, LAMS, CHANCE)
     # Two weights cannot refute a claim about some weight, so it is not counted as the paper's.
-    return Claim(text, "0.10 at 74% to 83%", "; ".join(found), any_holds(parts), own=True)
+    return Claim(text, "0.10 at 74% to 83%", found, verdict, own=True)
 
 
 def _bounded(results: Results, group: str, lam: float) -> Claim:

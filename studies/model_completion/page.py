@@ -23,11 +23,11 @@ from studies.model_completion.claims import (
     earlier,
     ended_after,
     margin,
-    remaining_gain,
     with_sgd,
 )
 from studies.model_completion.hundred import hundred_sections
 from studies.model_completion.normalised import normalised_sections
+from studies.model_completion.weights import share_kept
 from studies.page import Block, ClaimsTable, Page, Section, Table, file_name, table
 from studies.results import UNDEFENDED, Condition, Mean, Results, Value, formatted, measured, metric
 
@@ -137,12 +137,8 @@ class _Group:
             name: self.results.column(value) if value else lost for name, value in columns.items()
         }
         if base == UNDEFENDED:
-            cells["gain kept"] = self._remaining_gain
+            cells["gain kept"] = lambda own: share_kept(self.results, own)
         return table("defence", self.results.conditions(self.group, settings), cells)
-
-    def _remaining_gain(self, condition: Condition) -> str:
-        share = remaining_gain(self.results, condition)
-        return "" if share is None else f"{share:.0%}"
 
     def _removed(self) -> list[str]:
         """The defences that leave a model which is not better than the active party alone, in words."""

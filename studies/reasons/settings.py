@@ -12,8 +12,8 @@ from studies.feature_privacy.settings import DATA_SETS, FULL
 from studies.forward_leakage.study import BALANCED_EPOCHS, SHARES, dcor_settings
 from studies.gradient_leakage.study import noise_settings
 from studies.image_halves import ImageHalves
-from studies.model_completion.claims import dimip_setting
 from studies.model_completion.study import IMAGES
+from studies.model_completion.weights import weight_settings
 from studies.results import UNDEFENDED
 from studies.trials import Trial
 
@@ -100,7 +100,7 @@ def more_steps() -> dict[str, dict[str, Privacy]]:
 
 def completion() -> dict[str, Privacy]:
     """Settings whose models are completed by the plain attacker too."""
-    return {UNDEFENDED: {}, **{dimip_setting(lam): {"dimip": {"lam": lam}} for lam in LAMS}}
+    return weight_settings(LAMS)
 
 
 def with_steps(job: Job) -> Job:
