@@ -65,8 +65,9 @@ class _Judge:
         return Claim(text, self._paper(protection, base), formatted(gain), above(gain, 0.0))
 
     def best(self) -> list[Claim]:
-        bases = [base for base in (VANILLA, RESCALE, ADJUST) if base in self.group.protections]
-        return [self.more_accurate(FULL, base) for base in bases]
+        trained = self.group.protections
+        bases = [base for base in (VANILLA, RESCALE, ADJUST) if base in trained]
+        return [self.more_accurate(FULL, base) for base in bases] if FULL in trained else []
 
     def room(self) -> Claim:
         largest = self.results.mean(self._condition(VANILLA, self.group.paper), measured("largest"))

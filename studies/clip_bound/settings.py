@@ -147,13 +147,14 @@ def _halves(name: str, path: str, parties: tuple[str, str], epsilon: float, bott
 
 
 _LOW, _HIGH, _LOWEST = (Setup(RELU, LARGE, rate) for rate in (1e-4, 1e-3, 1e-5))
-MNIST, CIFAR = "MNIST, left and right", "CIFAR-10, top and bottom"
-_MNIST = _halves(MNIST, "mnist/mnist.npz", _LEFT, 64.0, _MAPS)
+MNIST, ACROSS, CIFAR = "MNIST, left and right", "MNIST, top and bottom", "CIFAR-10, top and bottom"
+_MNIST, _ACROSS = (_halves(name, "mnist/mnist.npz", cut, 64.0, _MAPS) for name, cut in ((MNIST, _LEFT), (ACROSS, _TOP)))
 _CIFAR = _halves(CIFAR, "cifar10/cifar10_subset.npz", _TOP, 32.0, LENET)
 _FEWER = (UNPROTECTED, VANILLA, RESCALE, FULL)
 GROUPS: Mapping[str, Group] = {
     "handwritten": Group(_data("handwritten"), _LOW, _grid(_LOW, (1e-4, 1e-3))),
     "Adult": Group(_data("Adult"), _HIGH, (Setup(RELU, SMALL, 1e-3),), published="Adult"),
     MNIST: Group(_MNIST, _LOWEST, (), epochs=2, protections=_FEWER, published="MNIST halves"),
+    ACROSS: Group(_ACROSS, _LOWEST, (), epochs=2, protections=(VANILLA, RESCALE)),
     CIFAR: Group(_CIFAR, _LOW, (), epochs=6, protections=_FEWER, published="CIFAR-10 halves"),
 }

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from studies.datasets import avazu, criteo, with_audit, with_epochs, with_linear_top, with_more_steps, with_positives
-from studies.forward_leakage.claims import ALPHA, BOTH_ATTACKS, MORE_STEPS, Forms
+from studies.forward_leakage.claims import ALPHA, BOTH_ATTACKS, COMBINED, MORE_STEPS, Forms
 from studies.forward_leakage.page import forward_page
 from studies.page import Page
 from studies.results import UNDEFENDED, Results
@@ -133,7 +133,15 @@ def _pair() -> dict[str, Privacy]:
 
 def _steps_settings() -> dict[str, Privacy]:
     paper = dcor_settings((*STEPS_PAPER_ALPHAS, *STEPS_ALPHAS), {})
-    return {UNDEFENDED: {}, **dcor_settings(STEPS_ALPHAS, BEST), **paper}
+    noisy = COMBINED[0]
+    beside = {noisy: gradient_defences()[noisy], **_beside(noisy, (ALPHA,))}
+    return {UNDEFENDED: {}, **dcor_settings(STEPS_ALPHAS, BEST), **paper, **beside}
+
+
+def _beside(defence: str, alphas: Sequence[float]) -> dict[str, Privacy]:
+    """The term beside a defence of the gradients."""
+    own = gradient_defences()[defence]
+    return {f"{name} + {defence}": {**term, **own} for name, term in dcor_settings(alphas, BEST).items()}
 
 
 def gradient_defences() -> dict[str, Privacy]:
@@ -147,12 +155,7 @@ def _criteo_settings() -> dict[str, Privacy]:
     gradients = gradient_defences()
     forms = {name: privacy for form in FORMS for name, privacy in dcor_settings((ALPHA,), form).items()}
     best, paper = dcor_settings(ALPHAS, BEST), dcor_settings(PAIRED_ALPHAS, {})
-    combined = {
-        f"{name} + {defence}": {**term, **privacy}
-        for defence, privacy in gradients.items()
-        if defence in ("marvell s 8", "label_dp eps 2")
-        for name, term in dcor_settings(PAIRED_ALPHAS, BEST).items()
-    }
+    combined = {name: both for defence in COMBINED for name, both in _beside(defence, PAIRED_ALPHAS).items()}
     cost = dcor_settings(COST_ALPHAS, BEST)
     return {**gradients, **best, **paper, **forms, **combined, **cost}
 
