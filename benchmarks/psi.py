@@ -115,7 +115,7 @@ def ours(rows: int) -> int:
     alignment = Alignment("psi")
     result = drive_together(
         {
-            "bank": rows_active(bank, "bank", {"telco": here}, {"telco": rows}, alignment),
+            "bank": rows_active(bank, "bank", {"telco": here}, {"telco": rows}, LimitsConfig(), alignment),
             "telco": rows_passive(telco, there, rows, LimitsConfig(), alignment),
         }
     )

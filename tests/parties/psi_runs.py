@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -30,6 +30,7 @@ def aligned(
     alignment: Alignment = PSI,
     spy: Callable[[Message], None] | None = None,
     run: str = "run",
+    limits: Mapping[str, LimitsConfig] | None = None,
 ) -> dict[str, CommonRows]:
     """Align the active party's table with others.
 
@@ -39,17 +40,20 @@ def aligned(
         alignment: How to align.
         spy: Sees every message.
         run: Id of the run.
+        limits: Those of some parties, by name.
     """
+    bounds = {name: (limits or {}).get(name, LimitsConfig()) for name in (BANK, *passives)}
     ends: dict[str, tuple[Port, Port]] = {name: link(BANK, name, run) for name in passives}
     for pair in ends.values():
         for port in pair:
             port.inspect = spy
     rows = {name: own.stated_rows for name, own in passives.items()}
     parties: dict[str, Any] = {
-        BANK: rows_active(bank, BANK, {name: pair[0] for name, pair in ends.items()}, rows, alignment)
+        BANK: rows_active(bank, BANK, {name: pair[0] for name, pair in ends.items()}, rows, bounds[BANK], alignment)
     }
     for name, own in passives.items():
-        parties[name] = rows_passive(own, ends[name][1], bank.stated_rows, LimitsConfig(), alignment)
+        only = len(passives) == 1
+        parties[name] = rows_passive(own, ends[name][1], bank.stated_rows, bounds[name], alignment, only=only)
     return drive_together(parties)
 
 

@@ -11,11 +11,14 @@ import torch
 from torch import Tensor
 
 import cutlayer.data.buckets as buckets
+import cutlayer.parties.common_rows as common_rows
 from cutlayer.channel import Kind, Port
+from cutlayer.config import LimitsConfig
 from cutlayer.data.buckets import sorted_points
+from cutlayer.data.party_data import PartyTable
 from cutlayer.errors import AlignmentError, ProtocolError
 from cutlayer.kernels.ristretto255 import hash_to_group, multiply, random_points, random_scalar
-from cutlayer.parties.alignment import CONTEXT, Alignment, Purpose
+from cutlayer.parties.alignment import CONTEXT, Alignment, Purpose, check_points
 from tests.parties.psi_runs import BANK, PSI, TELCO, aligned, table, two
 
 Change = Callable[[Tensor], Tensor]
@@ -189,6 +192,43 @@ def test_another_start_or_number_of_buckets(
     tamper(monkeypatch, Kind.ALIGN, BANK, lambda _, old: {"fields": {**old, **fields}})
     with pytest.raises(ProtocolError, match=message):
         two(range(20), range(10, 30))
+
+
+def one_id_in_each_bucket(bits: int, party: str) -> PartyTable:
+    """A table that states one row and has one for each of 2^bits buckets: ids that its party guesses."""
+    ids = np.arange(5000)
+    digests = table(ids).digests
+    _, first = np.unique(digests[:, 0].astype(int) >> (8 - bits), return_index=True)
+    guesses = table(ids[first], party)
+    assert len(first) == 2**bits
+    guesses.stated_rows = 1
+    return guesses
+
+
+def test_more_buckets_than_the_tables_need_are_no_more_guesses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each bucket is filled up to a row at least: with 128 of them one stated row would test 128 ids."""
+    monkeypatch.setattr(common_rows, "bucket_bits", lambda rows: 7)
+    guesses, telco = one_id_in_each_bucket(7, BANK), table(range(200), TELCO)
+    with pytest.raises(ProtocolError, match=r"expected 2\^0 buckets of ids, got 2\^7"):
+        aligned(guesses, {TELCO: telco})
+
+
+@pytest.mark.parametrize("sender", [BANK, TELCO])
+def test_the_limit_of_rows_counts_what_fills_the_buckets(monkeypatch: pytest.MonkeyPatch, sender: str) -> None:
+    """The other table is so large that there are 64 buckets, however few rows this one states."""
+    monkeypatch.setattr(buckets, "BUCKET_ROWS", 32)
+    guesses, other = one_id_in_each_bucket(6, sender), TELCO if sender == BANK else BANK
+    large = table(range(2000), other)
+    own, passives = (guesses, {TELCO: large}) if sender == BANK else (large, {TELCO: guesses})
+    wanted = f"at most 30 points of ids from {sender}, by limits.peer_rows, got 64, to fill 64 buckets with the 1 rows"
+    with pytest.raises(ProtocolError, match=wanted):
+        aligned(own, passives, limits={other: LimitsConfig(peer_rows=30)})
+    assert len(aligned(own, passives)[BANK].positions) > 10  # the limit is what bounds the guesses
+
+
+def test_a_table_of_the_largest_allowed_size_is_not_refused() -> None:
+    for rows in (1, 131_072, 131_073, 1_000_000, 100_000_000):
+        check_points(rows, buckets.bucket_bits(rows), rows, BANK)
 
 
 def test_a_replayed_session_learns_nothing_without_the_new_scalar() -> None:

@@ -51,7 +51,9 @@ class Run:
         sides = {name: replace(PSI, folder=self.base / name) for name in self.tables}
         rows = {name: own.stated_rows for name, own in self.tables.items()}
         parties: dict[str, Any] = {
-            BANK: rows_active(self.tables[BANK], BANK, {TELCO: here}, {TELCO: rows[TELCO]}, sides[BANK]),
+            BANK: rows_active(
+                self.tables[BANK], BANK, {TELCO: here}, {TELCO: rows[TELCO]}, LimitsConfig(), sides[BANK]
+            ),
             TELCO: rows_passive(self.tables[TELCO], there, rows[BANK], LimitsConfig(), sides[TELCO]),
         }
         return drive_together(parties)

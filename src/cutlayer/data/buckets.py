@@ -45,6 +45,19 @@ def bucket_capacity(rows: int, bits: int) -> int:
     return min(rows, math.ceil(mean + 8 * math.sqrt(mean) + 16))
 
 
+def bucket_points(rows: int, bits: int) -> int:
+    """Number of points in all buckets of a table together, as many as the party can test ids; `rows` in one bucket.
+
+    Args:
+        rows: Number of rows that the party states.
+        bits: Number of bits that name a bucket.
+
+    >>> bucket_points(1000, 0), bucket_points(1000, 7), bucket_points(1_000_000, 3)
+    (1000, 6016, 1022760)
+    """
+    return bucket_capacity(rows, bits) << bits
+
+
 class Buckets:
     """A party's rows in the common order, cut into buckets.
 

@@ -24,7 +24,15 @@ import torch
 
 from cutlayer.channel import Kind, Message, Port
 from cutlayer.data.align import Positions
-from cutlayer.data.buckets import Buckets, bucket_bits, bucket_capacity, is_ascending, matches, sorted_points
+from cutlayer.data.buckets import (
+    Buckets,
+    bucket_bits,
+    bucket_capacity,
+    bucket_points,
+    is_ascending,
+    matches,
+    sorted_points,
+)
 from cutlayer.errors import AlignmentError, ProtocolError
 from cutlayer.kernels.ristretto255 import POINT_BYTES, Points, hash_to_group, multiply, random_points, random_scalar
 from cutlayer.parties.messages import receive, receive_chunks, send_in_chunks
@@ -129,26 +137,49 @@ class Masker:
         return self._workers.map(multiply, points, scalar)
 
 
-def checked_bits(bits: int, mine: int, theirs: int, max_rows: int) -> int:
+def checked_bits(bits: int, mine: int, theirs: int, max_rows: int, *, only: bool = False) -> int:
     """The number of buckets that the active party states, as bits, if it fits the tables.
 
-    Too few buckets would need more memory than planned. Too many cost time, and reveal nothing: each is filled up.
+    Too few buckets would need more memory than planned. Each is filled up, so that too many give the active party more
+    points than rows, and it tests an id by each: see `check_points`.
 
     Args:
         bits: The stated number.
         mine: Number of rows that this party states.
         theirs: Number of rows that the active party states.
         max_rows: Maximum number of rows of any table, this party's own limit.
+        only: Whether there is no other passive party, whose table might be larger than both.
 
     Raises:
         ProtocolError: Another number than tables of any allowed size need.
     """
     min_bits = bucket_bits(max(mine, theirs))
-    if not min_bits <= bits <= max(min_bits, bucket_bits(max_rows)):
-        raise ProtocolError.expected(
-            f"2^{min_bits} to 2^{max(min_bits, bucket_bits(max_rows))} buckets of ids", f"2^{bits}"
-        )
+    max_bits = min_bits if only else max(min_bits, bucket_bits(max_rows))
+    if not min_bits <= bits <= max_bits:
+        wanted = f"2^{min_bits}" if min_bits == max_bits else f"2^{min_bits} to 2^{max_bits}"
+        raise ProtocolError.expected(f"{wanted} buckets of ids", f"2^{bits}")
     return bits
+
+
+def check_points(rows: int, bits: int, max_rows: int, peer: str) -> None:
+    """Refuse a peer whose filled buckets hold more points than a table of the largest allowed size.
+
+    Args:
+        rows: Number of rows that the peer states.
+        bits: Number of bits that name a bucket.
+        max_rows: Maximum number of rows of another party's table, `limits.peer_rows`.
+        peer: Name of the peer.
+
+    Raises:
+        ProtocolError: It has more.
+    """
+    points, most = bucket_points(rows, bits), bucket_points(max_rows, bucket_bits(max_rows))
+    if points > most:
+        wanted = f"at most {most:,} points of ids from {peer}, by limits.peer_rows"
+        got = f"{points:,}, to fill {2**bits:,} buckets with the {rows:,} rows that it states"
+        raise ProtocolError.expected(
+            wanted, got, "each may be an id that it guesses; raise limits.peer_rows to allow it"
+        )
 
 
 def received_points(port: Port, kind: Kind, bucket: int, count: int) -> Generator[Port, Message, Points]:

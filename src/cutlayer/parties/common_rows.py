@@ -22,6 +22,7 @@ from cutlayer.parties.alignment import (
     CommonPositions,
     Masker,
     Purpose,
+    check_points,
     checked_bits,
     common_ranks,
     intersect_active,
@@ -52,7 +53,7 @@ class CommonRows:
 
 
 def rows_passive(
-    table: PartyTable, port: Port, rows: int, limits: LimitsConfig, alignment: Alignment
+    table: PartyTable, port: Port, rows: int, limits: LimitsConfig, alignment: Alignment, *, only: bool = False
 ) -> Generator[Port, Message, CommonRows]:
     """The passive side, after the hello messages were compared.
 
@@ -62,6 +63,7 @@ def rows_passive(
         rows: Number of rows that the active party stated.
         limits: Bounds on what a peer may make this party hold.
         alignment: How to align.
+        only: Whether this is the only passive party.
 
     Raises:
         AlignmentError: The active party named no row, one that there is not, or one twice.
@@ -70,7 +72,7 @@ def rows_passive(
     if alignment.method == "psi":
         if table.id_kind == "row":
             return _row_numbers(table, [port.peer])
-        return (yield from _psi_passive(table, port, rows, limits, alignment))
+        return (yield from _psi_passive(table, port, rows, limits, alignment, only=only))
     send_in_chunks(port, Kind.IDS, "digests", torch.from_numpy(table.digests))
     received = yield from receive_chunks(port, Kind.ORDER, "positions", table.rows)
     # Here, for whatever follows: a row that is named twice would be released twice, with two draws of noise, and the
@@ -80,7 +82,12 @@ def rows_passive(
 
 
 def rows_active(
-    table: PartyTable, name: str, ports: Mapping[str, Port], rows: Mapping[str, int], alignment: Alignment
+    table: PartyTable,
+    name: str,
+    ports: Mapping[str, Port],
+    rows: Mapping[str, int],
+    limits: LimitsConfig,
+    alignment: Alignment,
 ) -> Generator[Port, Message, CommonRows]:
     """The active side, after the hello messages were compared.
 
@@ -91,6 +98,7 @@ def rows_active(
         name: Name of this party.
         ports: Ports to the passive parties, by name.
         rows: Number of rows that each passive party stated.
+        limits: Bounds on what a peer may make this party hold.
         alignment: How to align.
 
     Raises:
@@ -100,7 +108,7 @@ def rows_active(
     if alignment.method == "psi":
         if table.id_kind == "row":
             return _row_numbers(table, ports)
-        return (yield from _psi_active(table, name, ports, rows, alignment))
+        return (yield from _psi_active(table, name, ports, rows, limits, alignment))
     digests = {name: table.digests}
     for peer, port in ports.items():
         received = yield from receive_chunks(port, Kind.IDS, "digests", rows[peer], DIGEST_BYTES)
@@ -120,14 +128,15 @@ def _row_numbers(table: PartyTable, peers: Mapping[str, Port] | list[str]) -> Co
 
 
 def _psi_passive(
-    table: PartyTable, port: Port, rows: int, limits: LimitsConfig, alignment: Alignment
+    table: PartyTable, port: Port, rows: int, limits: LimitsConfig, alignment: Alignment, *, only: bool
 ) -> Generator[Port, Message, CommonRows]:
     purpose = alignment.purpose
     progress = AlignmentProgress(_folder(alignment), *_inputs(table, {port.peer: rows}, purpose))
     port.send(Kind.ALIGN, fields={"session": progress.session, "bits": progress.bits, "first": progress.done})
     opened = yield from receive(port, Kind.ALIGN)
     bits, first = int(opened.fields["bits"]), int(opened.fields["first"])
-    checked_bits(bits, table.stated_rows, rows, limits.peer_rows)
+    checked_bits(bits, table.stated_rows, rows, limits.peer_rows, only=only)
+    check_points(rows, bits, limits.peer_rows, port.peer)
     same = opened.fields["session"] == progress.session and bits == progress.bits
     if not 0 <= first <= (progress.done if same else 0):
         raise ProtocolError.expected(f"a start of the alignment that this party has, from {port.peer}", first)
@@ -152,10 +161,17 @@ def _psi_passive(
 
 
 def _psi_active(
-    table: PartyTable, name: str, ports: Mapping[str, Port], rows: Mapping[str, int], alignment: Alignment
+    table: PartyTable,
+    name: str,
+    ports: Mapping[str, Port],
+    rows: Mapping[str, int],
+    limits: LimitsConfig,
+    alignment: Alignment,
 ) -> Generator[Port, Message, CommonRows]:
     purpose = alignment.purpose
     bits = bucket_bits(max(table.stated_rows, *rows.values()))
+    for peer, count in rows.items():
+        check_points(count, bits, limits.peer_rows, peer)
     progress = AlignmentProgress(_folder(alignment), *_inputs(table, rows, purpose))
     first = yield from _open(ports, progress, bits)
 

@@ -123,7 +123,8 @@ def agree_passive(
     port.send(Kind.HELLO, fields=mine)
     theirs = yield from receive(port, Kind.HELLO)
     check_hello(mine, theirs, limits)
-    aligned = yield from rows_passive(table, port, int(theirs.fields["rows"]), limits, alignment)
+    rows, only = int(theirs.fields["rows"]), len(job.passives) == 1
+    aligned = yield from rows_passive(table, port, rows, limits, alignment, only=only)
     start = int(theirs.fields["resume"]), int(theirs.fields["step"])
     if start != START and not saved.has(start):
         wanted = f"a checkpoint {described(start)} here, as at {port.peer}"
@@ -207,7 +208,7 @@ def agree_active(
     start = _common_start(saved, latest)
     for port in ports.values():
         port.send(Kind.HELLO, fields=hello(job, table, start, alignment))
-    aligned = yield from rows_active(table, name, ports, rows, alignment)
+    aligned = yield from rows_active(table, name, ports, rows, limits, alignment)
     return Agreement(aligned, start, rows)
 
 
