@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import select
 import socket
 import ssl
 import threading
 import time
-from contextlib import closing
+from contextlib import ExitStack, closing, suppress
 from datetime import timedelta
 from pathlib import Path
 from unittest.mock import patch
@@ -21,7 +22,7 @@ from cutlayer.channel import Kind, Message
 from cutlayer.channel.codec import WIRE_VERSION
 from cutlayer.channel.contract import Contract
 from cutlayer.channel.grpc_client import ClientLink, connect
-from cutlayer.channel.grpc_link import FROM, METHOD, NEXT, RUN, SERVICE, TO, WIRE
+from cutlayer.channel.grpc_link import FROM, MAX_CONNECTIONS, METHOD, NEXT, RUN, SERVICE, TO, WIRE
 from cutlayer.channel.grpc_server import serve
 from cutlayer.errors import PeerLost, ProtocolError, TrustError
 from cutlayer.parties.messages import check_present, close_reason
@@ -290,6 +291,43 @@ def test_silence_at_the_address(made):
     silent = socket.create_server(("127.0.0.1", 0))
     with closing(silent), pytest.raises(PeerLost, match=r"or does not answer, within 0.5 s"):
         joined(made, f"127.0.0.1:{silent.getsockname()[1]}", timeout=0.3)
+
+
+def test_a_connection_that_is_closed_at_once_is_tried_again(made):
+    """As by a party that has as many connections as it takes: no certificate was refused."""
+    with closing(socket.create_server(("127.0.0.1", 0))) as door:
+        threading.Thread(target=close_all, args=(door,), daemon=True).start()
+        with pytest.raises(PeerLost, match=r"closed the connection|is not reachable"):
+            joined(made, f"127.0.0.1:{door.getsockname()[1]}", timeout=0.3)
+
+
+def close_all(door):
+    with suppress(OSError):
+        while True:
+            connection, _ = door.accept()
+            connection.recv(4096)
+            connection.close()
+
+
+def test_strangers_who_only_connect_do_not_use_up_the_files_of_a_party(made):
+    """Without a bound each is an open file, and the next checkpoint of the party cannot be opened."""
+    with served(made) as bank, joined(made, bank.address) as telco, ExitStack() as opened:
+        target = ("127.0.0.1", int(bank.address.rpartition(":")[2]))
+        begun = {opened.enter_context(socket.create_connection(target)) for _ in range(MAX_CONNECTIONS + 50)}
+        closed, deadline = set(), time.monotonic() + 60
+        while len(closed) < 50 and time.monotonic() < deadline:
+            ready, _, _ = select.select([*(begun - closed)], [], [], 1)
+            closed |= {stranger for stranger in ready if ended(stranger)}
+        assert len(closed) >= 50
+        telco.port.send(**greeting())
+        assert bank.receive(bank.ports["telco"]).kind == Kind.CLOSE
+
+
+def ended(stranger):
+    try:
+        return not stranger.recv(1)
+    except OSError:
+        return True
 
 
 def test_another_job_is_named_key_by_key_at_both_sides(made):

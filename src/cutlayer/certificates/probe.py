@@ -48,6 +48,10 @@ def probe(host: str, port: int, credentials: Credentials, expected: str, timeout
             answer = _answer(secure)
     except ssl.SSLCertVerificationError as refusal:
         raise TrustError(f"the certificate at {where} is refused here: {_reason(refusal)}") from None
+    except ssl.SSLEOFError:
+        raise PeerLost(
+            f"{where} closed the connection: it takes no more of them, or was started with --plaintext"
+        ) from None
     except ssl.SSLError as failure:
         raise _no_tls(where, failure) from None
     except TimeoutError:
@@ -117,7 +121,7 @@ def _reason(refusal: ssl.SSLCertVerificationError) -> str:
 
 def _no_tls(where: str, failure: ssl.SSLError) -> TrustError:
     reason = failure.reason or str(failure)
-    if reason in ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE", "UNEXPECTED_EOF_WHILE_READING"):
+    if reason in ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE"):
         return TrustError.expected(f"TLS at {where}", "something else", "was it started with --plaintext?")
     return TrustError(f"the TLS handshake with {where} failed: {reason.lower().replace('_', ' ')}")
 

@@ -14,7 +14,7 @@ from cutlayer.channel.codec import FrameLimits
 from cutlayer.channel.contract import Contract
 from cutlayer.channel.message import Kind, Message
 from cutlayer.channel.port import Port
-from cutlayer.channel.security import Security
+from cutlayer.channel.security import HANDSHAKE, Security
 from cutlayer.channel.stream import Stream
 from cutlayer.channel.trail import Trail
 from cutlayer.errors import ConfigError
@@ -28,6 +28,8 @@ CLOSING = 10.0
 """Seconds that closing may take."""
 RECONNECT = 30.0
 """Seconds within which a broken connection between machines may be replaced, by default."""
+MAX_CONNECTIONS = 256
+"""Number of connections that a server takes, those before the end of their handshake included; others are closed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,6 +179,16 @@ _COMMON = (
     ("grpc.min_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1000),
 )
+
+
+SERVER_OPTIONS = (
+    # Each connection is an open file, of which a process has 1,024 by default: strangers who only connect would use all
+    # of them up, and the next file that the party opens, such as a checkpoint, would end its run.
+    ("grpc.max_allowed_incoming_connections", MAX_CONNECTIONS),
+    # Of a stranger who connects and keeps silent.
+    ("grpc.server_handshake_timeout_ms", int(1000 * HANDSHAKE)),
+)
+"""Options of gRPC for a server, besides those of both ends."""
 
 
 def text_of(value: object) -> str | None:

@@ -26,6 +26,7 @@ from cutlayer.channel.grpc_link import (
     METHOD,
     NEXT,
     RUN,
+    SERVER_OPTIONS,
     SERVICE,
     TO,
     WIRE,
@@ -88,7 +89,7 @@ class ServerLinks(Links):
         self._changed = threading.Event()
         # Two for each link, since a broken call may still hold one, and two to refuse all other callers.
         self._threads = ThreadPoolExecutor(2 * len(peers) + 2, "cutlayer-link")
-        self._server = grpc.server(self._threads, options=link_options(transport.keepalive))
+        self._server = grpc.server(self._threads, options=(*link_options(transport.keepalive), *SERVER_OPTIONS))
         self._server.add_generic_rpc_handlers((_Handlers(self._link, self._greet),))
 
     def listen(self, address: str) -> None:

@@ -15,7 +15,7 @@ import grpc.aio
 from cutlayer.channel import Kind, Message
 from cutlayer.channel.address import check_loopback, split_address
 from cutlayer.channel.codec import WIRE_VERSION, decode, encode
-from cutlayer.channel.grpc_link import FROM, RUN, TO, WIRE, channel_options, text_of
+from cutlayer.channel.grpc_link import FROM, RUN, SERVER_OPTIONS, TO, WIRE, channel_options, text_of
 from cutlayer.channel.security import Security, certificate_of
 from cutlayer.channel.trail import Trail
 from cutlayer.errors import ConfigError, ProtocolError, TrustError
@@ -72,7 +72,7 @@ class Peers:
             ConfigError: It is not a loopback address although there is no TLS, or cannot be bound.
         """
         split_address(address) if self._security is not None else check_loopback(address)
-        self._server = grpc.aio.server(options=[*channel_options(LIMITS), *KEEPALIVE])
+        self._server = grpc.aio.server(options=[*channel_options(LIMITS), *KEEPALIVE, *SERVER_OPTIONS])
         handler = grpc.stream_stream_rpc_method_handler(self._stream)
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {METHOD: handler}),))
         try:
