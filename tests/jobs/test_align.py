@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet
 import pytest
 
 from cutlayer.data.align import intersect
@@ -83,6 +84,18 @@ def test_the_rows_for_the_active_party_alone(sites: dict[str, Asked]) -> None:
     for name in NAMES[1:]:
         assert (printed[name]["common"], printed[name]["shared"]) == (None, {})
         assert not (sites[name].folder / "aligned.csv").exists()
+
+
+def test_nothing_in_common_is_known_to_the_active_party_alone(sites: dict[str, Asked]) -> None:
+    for name in NAMES[1:]:
+        own = sites[name].folder / "own.parquet"
+        table = pa.parquet.read_table(own)
+        ids = pa.array([f"9{number}" for number in range(len(table))]).cast(table["id"].type)
+        pa.parquet.write_table(table.set_column(table.schema.get_field_index("id"), "id", ids), own)
+    printed = all_of(sites, "--reveal", "active", codes={ACTIVE: 2} | dict.fromkeys(NAMES[1:], 0))
+    assert "rows that all parties have, got none of" in printed[ACTIVE]["error"]
+    assert [(printed[name]["common"], printed[name]["shared"]) for name in NAMES[1:]] == [(None, {})]
+    assert not [site for site in sites.values() if (site.folder / "aligned.csv").exists()]
 
 
 def test_the_parties_must_align_for_the_same(sites: dict[str, Asked]) -> None:

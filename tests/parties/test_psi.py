@@ -15,6 +15,7 @@ from cutlayer.channel.codec import encode
 from cutlayer.data.align import intersect
 from cutlayer.errors import AlignmentError
 from cutlayer.parties.alignment import Alignment, Purpose
+from cutlayer.parties.common_rows import CommonRows
 from tests.parties.psi_runs import BANK, PSI, TELCO, aligned, table, two
 
 ids = st.lists(st.integers(0, 60), min_size=1, max_size=40, unique=True)
@@ -75,6 +76,13 @@ def test_the_active_party_alone_may_learn_the_rows() -> None:
     assert len(result[BANK].positions) == 30  # type: ignore[arg-type]
     assert result[TELCO].positions is None
     assert not result[TELCO].sizes
+
+
+def test_the_passive_party_does_not_learn_that_no_row_is_common() -> None:
+    """A table of one guessed id would otherwise tell whether the active party has it."""
+    result = two(range(50), [50], Purpose.ALIGN_ACTIVE)
+    assert len(result[BANK].positions) == 0  # type: ignore[arg-type]
+    assert result[TELCO] == two(range(50), [49], Purpose.ALIGN_ACTIVE)[TELCO] == CommonRows(None)
 
 
 def transcript(bank: Sequence[object], telco: Sequence[object], alignment: Alignment = PSI) -> list[Message]:

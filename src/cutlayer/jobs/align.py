@@ -15,7 +15,7 @@ from cutlayer.channel import Kind, Message, Port
 from cutlayer.channel.address import check_loopback
 from cutlayer.channel.grpc_link import Links
 from cutlayer.config import FeaturesConfig, Job
-from cutlayer.data.align import Positions
+from cutlayer.data.align import Positions, nothing_in_common
 from cutlayer.data.party_data import PartyTable
 from cutlayer.durable import make_folder, replace_whole
 from cutlayer.errors import ConfigError, RunFolderError
@@ -24,7 +24,6 @@ from cutlayer.jobs.execute import Progress
 from cutlayer.jobs.links import LinkOptions, address_of, make_client, open_server
 from cutlayer.jobs.party import GRACE
 from cutlayer.parties.alignment import Alignment, Purpose
-from cutlayer.parties.common_rows import CommonRows
 from cutlayer.parties.handshake import Agreement, Saved, agree_active, agree_passive
 from cutlayer.parties.linked import driven
 from cutlayer.parties.messages import DONE, receive
@@ -67,6 +66,7 @@ def align_party(
     Raises:
         RunFolderError: `out` exists.
         PeerLost: A peer stopped answering.
+        NothingInCommon: No row is common to all.
         CutlayerError: Bad input, here or at a peer.
     """
     check_alignment(job)
@@ -81,13 +81,17 @@ def align_party(
     alignment = Alignment(job.alignment, purpose, folder=unfinished, progress=progress.aligned)
     with _linked(job, name, link_options) as (links, patience):
         protocol = _active if name == job.active else _passive
-        result = driven(protocol(job, name, table, links.ports, alignment), links, patience)
+        agreement = driven(protocol(job, name, table, links.ports, alignment), links, patience)
+    result = agreement.aligned
     written = None
-    if result.positions is not None:
+    if result.positions is not None and len(result.positions):
         written = out
         _write(out, table, result.positions)
     with suppress(FileNotFoundError):
         shutil.rmtree(unfinished)
+    if result.positions is not None and not len(result.positions):
+        # After the end of the links: with --reveal active the other parties do not learn it.
+        raise nothing_in_common({name: table.rows, **agreement.peer_rows})
     common = None if result.positions is None else len(result.positions)
     return Aligned(name, table.rows, common, result.sizes, written)
 
@@ -118,7 +122,7 @@ def _linked(job: Job, name: str, link_options: LinkOptions) -> Iterator[tuple[Li
             yield link, link_options.deadline + GRACE
 
 
-Party = Generator[Port, Message, CommonRows]
+Party = Generator[Port, Message, Agreement]
 
 
 def _active(job: Job, name: str, table: PartyTable, ports: Mapping[str, Port], alignment: Alignment) -> Party:
@@ -127,7 +131,7 @@ def _active(job: Job, name: str, table: PartyTable, ports: Mapping[str, Port], a
         port.send(Kind.CLOSE, fields={"reason": DONE})
     for port in ports.values():
         yield from receive(port, Kind.CLOSE)
-    return agreement.aligned
+    return agreement
 
 
 def _passive(job: Job, name: str, table: PartyTable, ports: Mapping[str, Port], alignment: Alignment) -> Party:
@@ -135,7 +139,7 @@ def _passive(job: Job, name: str, table: PartyTable, ports: Mapping[str, Port], 
     agreement: Agreement = yield from agree_passive(job, table, port, Saved(), job.parties[name].limits, alignment)
     yield from receive(port, Kind.CLOSE)
     port.send(Kind.CLOSE, fields={"reason": DONE})
-    return agreement.aligned
+    return agreement
 
 
 def _write(out: Path, table: PartyTable, positions: Positions) -> None:

@@ -102,7 +102,8 @@ def rows_active(
         alignment: How to align.
 
     Raises:
-        AlignmentError: No row is common, or a peer does not hold the rows that it named.
+        AlignmentError: No row is common, and the passive parties may learn it; or a peer does not hold the rows that it
+            named.
         ProtocolError: A peer broke the protocol.
     """
     if alignment.method == "psi":
@@ -193,7 +194,9 @@ def _psi_active(
         return CommonRows(None, sizes)
     ranks, indices = common_ranks(matches)
     if not len(ranks):
-        raise nothing_in_common({name: table.rows, **rows})
+        if purpose.reveals_to_passive:
+            raise nothing_in_common({name: table.rows, **rows})
+        return CommonRows(ranks, sizes)  # a failure would tell the passive parties, which are to learn nothing
     positions = gathered(masker.buckets.order, ranks)
     if purpose.reveals_to_passive:
         order = order_digest(gathered(table.digests, positions))
