@@ -274,6 +274,13 @@ def test_for_a_size_the_answers_cannot_be_linked_to_rows(monkeypatch: pytest.Mon
     assert orders[1] != sorted(orders[1])
 
 
+@pytest.mark.parametrize("rows", [-5, 21, 10**15])
+def test_a_number_of_common_rows_that_cannot_be(monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
+    tamper(monkeypatch, Kind.COMMON, BANK, lambda *_: {"fields": {"rows": rows}})
+    with pytest.raises(ProtocolError, match=f"expected 0 to 20 rows in common, as bank states, got {rows:,}"):
+        two(range(30), range(10, 30), Purpose.SIZE)
+
+
 def test_a_dry_run_does_not_hide_rows_from_an_active_party_that_sends_related_points() -> None:
     """A limit that the page of guarantees states: the double of a point is recognised among the sorted answers."""
     hashed = hash_to_group(table(range(6)).digests, CONTEXT + b"run")

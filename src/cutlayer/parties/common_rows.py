@@ -152,7 +152,10 @@ def _psi_passive(
         yield from intersect_passive(port, masker, rows, purpose, first, seen)
     if purpose is Purpose.SIZE:
         stated = yield from receive(port, Kind.COMMON)
-        return CommonRows(None, {port.peer: int(stated.fields["rows"])})
+        size, most = int(stated.fields["rows"]), min(rows, table.rows)
+        if not 0 <= size <= most:
+            raise ProtocolError.expected(f"0 to {most:,} rows in common, as {port.peer} states", f"{size:,}")
+        return CommonRows(None, {port.peer: size})
     if not purpose.reveals_to_passive:
         return CommonRows(None)
     common = yield from receive_indices(port, _joined(progress, "ranks"))
