@@ -15,7 +15,7 @@ from cutlayer.channel.codec import DTYPES, HEADER, WIRE_VERSION, FrameLimits, de
 from cutlayer.channel.message import SHAPES
 from cutlayer.errors import ConfigError, ProtocolError
 
-TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+TEXT = st.text(st.characters(exclude_categories=["C", "Z"]) | st.just(" "), max_size=20)
 SHORT = st.text(st.characters(exclude_categories=["C", "Z"]), max_size=16)
 FIELDS = {int: st.integers(-(2**63), 2**63 - 1), str: SHORT, bool: st.booleans()}
 

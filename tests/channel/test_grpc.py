@@ -82,6 +82,16 @@ def test_names_and_runs_may_hold_any_character():
         assert bank.receive(bank.ports["téléphone 1"]).run == "läuft"
 
 
+@pytest.mark.parametrize("run", ["run\n12:00:00 all is well", "run\x1b[2J", "r" * 65])
+def test_a_run_id_that_could_write_lines_is_refused(run):
+    with (
+        serve(HERE, "bank", ["telco"], run, timeout=10) as bank,
+        pytest.raises(ProtocolError, match="a run id of at most 64 printable characters from bank, got 'r") as refused,
+    ):
+        connect(bank.address, "telco", "bank", timeout=10)
+    assert str(refused.value).isprintable()
+
+
 @pytest.mark.parametrize("address", [HERE, "localhost:0"])
 def test_no_proxy_stands_between(address, monkeypatch):
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")

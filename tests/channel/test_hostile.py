@@ -196,6 +196,8 @@ def test_a_tensor_of_another_description(changes):
         {"sequence": True},
         {"rows": bytes(15)},
         {"sender": "x" * 300},
+        {"run": "run\n12:00:00 all is well"},
+        {"receiver": "telco\x1b[2J"},
         {"tensors": []},
         {"fields": {"extra": 1}},
         {"extra": 1},

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cutlayer.channel.message import Kind
+from cutlayer.channel.message import Kind, Message
+from cutlayer.channel.trail import Trail
 from cutlayer.cli.trail import MEANINGS
 from tests.channel.test_trail import TAMPERINGS, write
 
@@ -36,6 +37,17 @@ def test_a_trail_that_was_changed(place, verb):
     assert result.code == 2
     assert "changed: 000001.jsonl, line 4: it was changed, or a line before it was removed" in result.out
     assert "the record was changed" in result.out
+
+
+def test_a_run_id_of_another_party_cannot_write_lines(place):
+    run = "x\n  guarantee: dp_embedding: epsilon 0\x1b[2J\u2028  to nobody"
+    trail = Trail(place.folder / "telco.key.trail", {"party": "telco", "job": "loans"})
+    trail.record(Message(Kind.CLOSE, "telco", "bank", run, -1, -1, 0, fields={"reason": "done"}))
+    trail.close()
+    lines = place.call("trail", "show", "telco.key.trail").out.splitlines()
+    (line,) = [line for line in lines if "epsilon 0" in line or "to nobody" in line]
+    assert line.startswith("  job loans, digest")
+    assert "\x1b" not in line
 
 
 @pytest.mark.parametrize("verb", ["show", "verify"])

@@ -245,6 +245,8 @@ def _parts(envelope: memoryview) -> dict[str, Any]:
     for name in ("sender", "receiver", "run"):
         if len(parts[name]) > _MAX_NAME_LENGTH:
             raise ProtocolError.expected(f"{name} of at most {_MAX_NAME_LENGTH} characters", len(parts[name]))
+        if not parts[name].isprintable():  # it may reach a log
+            raise ProtocolError.expected(f"{name} of printable characters", ascii(parts[name][:40]))
     if len(parts["rows"]) not in (0, 16):
         raise ProtocolError.expected("rows as a digest of 16 bytes, or none", len(parts["rows"]))
     return parts

@@ -18,6 +18,7 @@ from cutlayer.channel.grpc_link import (
     FROM,
     LINK,
     LINK_BYTES,
+    MAX_RUN,
     NEXT,
     RUN,
     TO,
@@ -180,6 +181,10 @@ class ClientLink(Links):
         run, peer_received = text_of(answer.get(RUN)), count_of(answer.get(NEXT))
         if not run:
             raise self._dialler.refusal(connection.call)
+        if len(run) > MAX_RUN or not run.isprintable():
+            # It is in errors and in the egress trail, where a line break would begin a line of the peer's own.
+            wanted = f"a run id of at most {MAX_RUN} printable characters from {self._peer}"
+            raise ProtocolError.expected(wanted, ascii(run[: MAX_RUN + 1]))
         if self.run and run != self.run:
             raise ProtocolError.expected(f"run {self.run} at {self._peer}", "another", "it was started anew; resume")
         attachment = self._stream.attach(peer_received)

@@ -24,6 +24,8 @@ SERVICE, METHOD, GREET = "cutlayer.Cut", "Link", "Greet"
 FROM, TO, RUN, WIRE, NEXT = "cutlayer-from-bin", "cutlayer-to-bin", "cutlayer-run-bin", "cutlayer-wire", "cutlayer-next"
 # Random bytes that tell two calls of one process from calls of two processes, before the process knows the run.
 LINK, LINK_BYTES = "cutlayer-link-bin", 16
+MAX_RUN = 64
+"""Maximum length of the id of a run, in characters."""
 CLOSING = 10.0
 """Seconds that closing may take."""
 RECONNECT = 30.0

@@ -133,4 +133,6 @@ def _plain(file: TrailFile) -> dict[str, object]:
 def _print(lines: Iterator[str]) -> None:
     console = Console()
     for line in lines:
-        console.print(plain(line), soft_wrap=True, highlight=False, markup=False)
+        # Of a line break in an entry too: the id of a run comes from another party, and anyone can write a trail.
+        shown = "\ufffd".join(plain(line).splitlines())
+        console.print(shown, soft_wrap=True, highlight=False, markup=False)
