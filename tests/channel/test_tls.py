@@ -323,6 +323,40 @@ def test_strangers_who_only_connect_do_not_use_up_the_files_of_a_party(made):
         assert bank.receive(bank.ports["telco"]).kind == Kind.CLOSE
 
 
+@pytest.mark.parametrize("who", ["telco", "shop"])
+def test_greetings_that_do_not_come_keep_nobody_away(made, who):
+    """Of a party that was revoked, and of one of the job: each would hold one of a few threads."""
+    made.add("estate")
+    made.identities["estate"] = "spiffe://loans/estate"
+    with served(made, peers=("telco", "estate")) as bank, ExitStack() as opened:
+        if who == "shop":
+            made.authority.revoke(who)
+        silent, files = threading.Event(), made.files(who)
+        held = grpc.ssl_channel_credentials(files.ca.read_bytes(), files.key.read_bytes(), files.cert.read_bytes())
+        name = [("grpc.ssl_target_name_override", "party.cutlayer.invalid")]
+        channel = opened.enter_context(grpc.secure_channel(bank.address, held, name))
+        opened.callback(silent.set)
+        calls = [channel.stream_unary(f"/{SERVICE}/Greet").future(nothing_until(silent)) for _ in range(8)]
+        refused = sum(done(call) for call in calls)
+        assert refused >= len(calls) - (who == "telco")
+        with joined(made, bank.address, "estate", timeout=20) as estate:
+            estate.port.send(**greeting())
+            assert bank.receive(bank.ports["estate"]).kind == Kind.CLOSE
+
+
+def nothing_until(event):
+    event.wait()
+    yield from ()
+
+
+def done(call):
+    """Whether a call ends by itself within some seconds, and not by the bound of a greeting."""
+    try:
+        return call.exception(timeout=3) is not None
+    except grpc.FutureTimeoutError:
+        return False
+
+
 def ended(stranger):
     try:
         return not stranger.recv(1)

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, NoReturn
 from urllib.parse import unquote
@@ -36,7 +37,7 @@ from cutlayer.channel.grpc_link import (
     link_options,
     text_of,
 )
-from cutlayer.channel.security import certificate_of
+from cutlayer.channel.security import HANDSHAKE, certificate_of
 from cutlayer.channel.stream import Arrival, Attachment, Receiver, Stream
 from cutlayer.errors import ConfigError, PeerLost, ProtocolError, TrustError
 
@@ -83,6 +84,7 @@ class ServerLinks(Links):
         self._certificates: dict[str, x509.Certificate] = {}
         self._links: dict[str, bytes] = {}
         self._logged: set[str] = set()
+        self._greeting: set[str] = set()
         self._readers: list[threading.Thread] = []
         self._reading = threading.Lock()
         self._admitting = threading.Lock()
@@ -247,8 +249,16 @@ class ServerLinks(Links):
             self._refuse(context, "PERMISSION_DENIED", f"this job has no passive party {name!r:.80}")
         return name
 
-    def _greet(self, request: bytes, context: Any) -> bytes:
+    def _greet(self, requests: Iterator[bytes], context: Any) -> bytes:
         """Answer with this party's side of the contract, and with why the caller cannot join."""
+        with self._one_greeting(context):
+            # Each call that waits here holds one of few threads.
+            hurry = threading.Timer(HANDSHAKE, context.cancel)
+            hurry.start()
+            try:
+                request = next(requests, b"")
+            finally:
+                hurry.cancel()
         try:
             peer_contract, wire, more = decoded(request[: MAX_BYTES + 1])
         except ProtocolError as damage:
@@ -260,6 +270,27 @@ class ServerLinks(Links):
         self.greeted[name] = problem
         self._changed.set()
         return self._contract.encoded(WIRE_VERSION, problem=problem)
+
+    @contextmanager
+    def _one_greeting(self, context: Any) -> Iterator[None]:
+        """Refuse a caller that will be refused anyway before its request is waited for, and a second one of a party."""
+        if self._security is None:
+            yield
+            return
+        try:
+            name = self._security.caller(context)
+        except TrustError as problem:
+            self._refuse(context, "PERMISSION_DENIED", str(problem))
+        with self._reading:
+            waiting = name in self._greeting
+            self._greeting.add(name)
+        if waiting:
+            context.abort(grpc.StatusCode.UNAVAILABLE, f"another process of {name!r} greets at this moment")
+        try:
+            yield
+        finally:
+            with self._reading:
+                self._greeting.discard(name)
 
     def _refuse(self, context: Any, code: str, why: str) -> NoReturn:
         self._log(f"refused a caller at {_address_of(context)}: {why}")
@@ -281,16 +312,19 @@ class _Handlers:
 
     Args:
         link: Called with the receiver, the iterator of what it returns, and the context of a call.
-        greet: Called with a greeting and the context of a call.
+        greet: Called with the iterator of the greeting, which need not come, and the context of a call.
     """
 
-    def __init__(self, link: Callable[[Receiver, Any, Any], Iterator[bytes]], greet: Callable[[bytes, Any], bytes]):
+    def __init__(
+        self, link: Callable[[Receiver, Any, Any], Iterator[bytes]], greet: Callable[[Iterator[bytes], Any], bytes]
+    ) -> None:
         self._link, self._greet = link, greet
 
     def service(self, handler_call_details: Any) -> Any:
         """How to handle a call; `None` for a method that there is not."""
         if handler_call_details.method == f"/{SERVICE}/{GREET}":
-            return grpc.unary_unary_rpc_method_handler(self._greet)
+            # With an iterator, since gRPC would hold a thread until the only message comes.
+            return grpc.stream_unary_rpc_method_handler(self._greet)
         if handler_call_details.method == f"/{SERVICE}/{METHOD}":
             receiver = Receiver()
             return grpc.stream_stream_rpc_method_handler(partial(self._link, receiver), receiver)
