@@ -32,7 +32,9 @@ class ReasonsStudy(Study):
         "attack, one layer above the cut loses 0.17 of test AUC, where three lose 0.16 less. Its gradients reveal "
         "every label all the same. Expect Marvell's noise to cost more than its report says where rows are few; more "
         "optimiser steps are no remedy that three seeds show. Do not count on an attacker who leaves columns as they "
-        "are: standardising them hardly helps to complete a model, with `dimip` or without."
+        "are: standardising them hardly helps to complete a model, with `dimip` or without. Choose between "
+        "`party_dropout` and `multi_head` by your optimiser: on CIFAR-100 dropout of 0.3 predicts better after a "
+        "departure by SGD, and further heads by Adam."
     )
     settings = (
         "Each section takes trainings of another study and changes one thing, which may be the reason. Data, networks "
