@@ -153,7 +153,7 @@ _CIFAR = _halves(CIFAR, "cifar10/cifar10_subset.npz", _TOP, 32.0, LENET)
 _FEWER = (UNPROTECTED, VANILLA, RESCALE, FULL)
 GROUPS: Mapping[str, Group] = {
     "handwritten": Group(_data("handwritten"), _LOW, _grid(_LOW, (1e-4, 1e-3))),
-    "Adult": Group(_data("Adult"), _HIGH, (Setup(RELU, SMALL, 1e-3),), published="Adult"),
+    "Adult": Group(_data("Adult"), _HIGH, (Setup(RELU, SMALL, 1e-3), _LOW), published="Adult"),
     MNIST: Group(_MNIST, _LOWEST, (), epochs=2, protections=_FEWER, published="MNIST halves"),
     ACROSS: Group(_ACROSS, _LOWEST, (), epochs=2, protections=(VANILLA, RESCALE)),
     CIFAR: Group(_CIFAR, _LOW, (), epochs=6, protections=_FEWER, published="CIFAR-10 halves"),

@@ -28,9 +28,10 @@ class ClipBoundStudy(Study):
     source = "Mi et al. 2023 (arXiv 2308.02362)"
     advice = (
         "Choose C near the norm of the embeddings and a learning rate that trains. `rescale: paper` gains much where C "
-        "is above that norm and the rate is low, as on the digits and on all of MNIST, and loses behind a linear "
-        "cut with a small C or at a higher rate. On the digits a smaller C without rescaling predicts about as well "
-        "there and keeps its guarantee, and a higher rate predicts far better than either."
+        "is above that norm and the rate is low, as on the digits and on all of MNIST however its images are cut, and "
+        "loses behind a linear cut with a small C or at a higher rate. On the digits, Adult and CIFAR-10 a smaller C "
+        "without rescaling predicts about as well and keeps its guarantee; on MNIST it predicts far worse. On the "
+        "digits a higher rate predicts far better than either."
     )
     settings = (
         "[Private embeddings as published](feature-privacy.md) trains with a linear cut, C 1, Adam 1e-3 and a hidden "

@@ -71,37 +71,54 @@ class DeparturesStudy(Study):
         quick = [] if self.full else images[:1]
         for seed in range(1, seeds + FURTHER + 1):
             for setting in SETTINGS:
-                privacy, top, compare = _variant("Adult", setting, {"kind": "mlp"})
+                privacy, top, compare = variant("Adult", setting, {"kind": "mlp"})
                 yield Trial("Adult", setting, seed, adult(seed, privacy, top, compare))
             for setting in SETTINGS:
-                privacy, top, compare = _variant("handwritten", setting, {"kind": "mlp"})
+                privacy, top, compare = variant("handwritten", setting, {"kind": "mlp"})
                 yield Trial("handwritten", setting, seed, _digits(names, seed, privacy, top, compare), views)
             for halves, tables in images if seed <= seeds else quick:
                 for setting in SETTINGS:
-                    privacy, top, compare = _variant(halves.group, setting, TOP)
+                    privacy, top, compare = variant(halves.group, setting, TOP)
                     job = halves.job(seed, privacy, top=top, compare=compare)
                     yield Trial(halves.group, setting, seed, job, tables)
 
     def measure(self, trial: Trial, folder: RunFolder) -> dict[str, Any]:
         """Accuracy, and AUC of two classes, for every set of absent parties and all references; the heads."""
-        departures, utility = folder.summary.departures, folder.summary.utility
-        metrics = (ACCURACY, *([AUC] if utility.metric == AUC else []))
-        measured: dict[str, Any] = {"heads": departures.heads, "extra_parameters": departures.extra_parameters}
-        for name in metrics:
-            without = {", ".join(row.absent): row.metrics[name] for row in departures.rows}
-            references = {row.name: row.metrics[name] for row in utility.rows}
-            measured |= {by_metric("without", name): without, by_metric("references", name): references}
-        return measured
+        return departure_values(folder)
 
     def page(self, results: Results) -> Page:
         """Claims, the paper's table, and a section for each data set and departure."""
         return departures_page(results)
 
 
-def _variant(
-    group: str, setting: str, top: Mapping[str, Any]
-) -> tuple[dict[str, Any], dict[str, Any], tuple[str, ...]]:
-    """Protections, top model and references of a setting; references common to all settings are trained at rate 0."""
+def departure_values(folder: RunFolder) -> dict[str, Any]:
+    """Utility of a finished run with every set of parties present, and of its references.
+
+    Args:
+        folder: Run folder.
+
+    Returns:
+        `without` and `references`: accuracies by the absent parties and by reference; of two classes their AUC too.
+        `heads` and `extra_parameters`: numbers of further heads and of their parameters.
+    """
+    departures, utility = folder.summary.departures, folder.summary.utility
+    metrics = (ACCURACY, *([AUC] if utility.metric == AUC else []))
+    measured: dict[str, Any] = {"heads": departures.heads, "extra_parameters": departures.extra_parameters}
+    for name in metrics:
+        without = {", ".join(row.absent): row.metrics[name] for row in departures.rows}
+        references = {row.name: row.metrics[name] for row in utility.rows}
+        measured |= {by_metric("without", name): without, by_metric("references", name): references}
+    return measured
+
+
+def variant(group: str, setting: str, top: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any], tuple[str, ...]]:
+    """Protections, top model and references of a setting; references common to all settings are trained at rate 0.
+
+    Args:
+        group: Group of the trial.
+        setting: One of `SETTINGS`.
+        top: Top model without further heads.
+    """
     if setting == MULTI_HEAD:
         return {}, {**top, "kind": "multi_head"}, ("finetuned",)
     rate = float(setting.removeprefix("p "))

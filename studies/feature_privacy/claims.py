@@ -23,6 +23,7 @@ from studies.feature_privacy.settings import (
 from studies.results import Mean, Results, TrialResult, Value, formatted, measured
 
 LAST, MEAN, ONLY = "last release", "mean of all releases", "only release"
+FIRST, TOGETHER = "first release", "several releases"
 NEAR, NEAR_R2, NORMAL, ROOM = 0.01, 0.05, 0.05, 0.9
 """Differences that count as the same accuracy and the same R2; maximum Kolmogorov-Smirnov distance that counts as
 normal; share of the sensitivity below which there is room."""

@@ -17,7 +17,7 @@ from cutlayer.results.features import FeatureResult
 from cutlayer.results.run import RunKind
 from cutlayer.tasks import Task
 from cutlayer.training.folder import RunFolder
-from studies.feature_privacy.claims import LAST, MEAN, ONLY
+from studies.feature_privacy.claims import FIRST, LAST, MEAN, ONLY, TOGETHER
 from studies.feature_privacy.diagnostics import embedding_values, gradient_values
 from studies.feature_privacy.page import feature_privacy_page
 from studies.feature_privacy.settings import (
@@ -178,7 +178,8 @@ def _pictures(features: Sequence[FeatureResult], party: str) -> dict[str, list[M
 
 def _release(description: str) -> str:
     """Name of the release that an entry of `audit.json` describes in words."""
-    return LAST if description.startswith("epoch") else MEAN if description.startswith("mean") else ONLY
+    names = {"last recorded": LAST, "first recorded": FIRST, "mean of": MEAN, "side by side": TOGETHER}
+    return next((name for words, name in names.items() if words in description), ONLY)
 
 
 def _diagnostics(trial: Trial, folder: RunFolder, data_set: DataSet) -> dict[str, dict[str, float]]:

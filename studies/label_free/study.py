@@ -70,7 +70,7 @@ class LabelFreeStudy(Study):
         results = {
             result.attack: result
             for result in folder.audit.features
-            if result.party == DATA[group].party and not result.release.startswith("mean")
+            if result.party == DATA[group].party and result.release.endswith(("last recorded", "only release"))
         }
         totals = [total.epsilon for total in folder.summary.ledger.totals if total.protects == "labels"]
         return {"label_epsilon": totals[0] if totals else None, **_feature_leak(results)}

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from studies.claims import NOT_TRIED, Claim, Verdict, above, below, within
+from studies.departures.claims import HALVES as DEPARTURE
+from studies.departures.claims import PAPER, before
 from studies.feature_privacy.claims import attacked
+from studies.feature_privacy.settings import ADJUST, VANILLA
 from studies.forward_leakage.claims import COST, CUT, HIDDEN
 from studies.forward_leakage.study import BEST, dcor_setting
 from studies.gradient_leakage.claims import LOSSES
@@ -16,6 +19,9 @@ from studies.reasons.settings import (
     FEWER_ROWS,
     HALVES,
     LAMS,
+    LEFT,
+    LEFT_SETTINGS,
+    MASKED,
     MODELS,
     SHALLOW,
     STEPS,
@@ -26,6 +32,7 @@ from studies.results import UNDEFENDED, Condition, Results, formatted, measured,
 BOUND = 0.01
 """Distance above the AUC of the model at which a leak no longer counts as bounded by it."""
 CHANCE = 0.1
+CIFAR_100 = "CIFAR-100 halves"
 MORE_ROWS, RECOGNISED = 8_000, 0.571
 """Rows of CIFAR-10 in the study of private embeddings, and the accuracy with which members are recognised there."""
 
@@ -128,6 +135,39 @@ def members_claims(results: Results) -> list[Claim]:
         _own(first, "–", formatted(reached), above(reached, RECOGNISED)),
         _own(second, "–", f"{formatted(more)} more", above(more, 0.0)),
     ]
+
+
+def masked_claims(results: Results) -> list[Claim]:
+    """Whether adjusting gathers the classes where its mask leaves out rows of no clear cluster."""
+    left = results.mean((MASKED, ADJUST), measured("last_kept"))
+    more = results.difference((MASKED, ADJUST), (MASKED, VANILLA), measured("class_share"))
+    return [
+        _own(
+            f"{MASKED}: the mask leaves out more than a tenth of the rows in the last epoch",
+            "–",
+            f"{formatted(left)} kept",
+            below(left, 0.9),
+        ),
+        _own(
+            f"{MASKED}: adjusting moves more of the variance in two components between the classes",
+            "more",
+            f"{formatted(more)} more",
+            above(more, 0.0),
+        ),
+    ]
+
+
+def heads_claims(results: Results) -> list[Claim]:
+    """Whether party dropout is better than further heads where the sum of their losses scales the step."""
+    (dropout, heads), paper = LEFT_SETTINGS, PAPER[CIFAR_100]
+    values = {"before": before(), "after": DEPARTURE.after()}
+    claims = []
+    for index, (when, value) in enumerate(values.items()):
+        gain = results.difference((LEFT.group, dropout), (LEFT.group, heads), value)
+        theirs = f"{paper[dropout][index] - paper[heads][index]:.4f}"
+        text = f"{LEFT.group}: p 0.3 is better than further heads {when} the departure"
+        claims.append(_own(text, theirs, formatted(gain), above(gain, 0.0)))
+    return claims
 
 
 def _own(text: str, paper: str, ours: str, verdict: Verdict) -> Claim:

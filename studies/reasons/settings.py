@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from cutlayer.config import Job, validated
+from studies.clip_bound.settings import FUZZIFIER, THRESHOLD
 from studies.datasets import avazu, criteo, with_audit, with_epochs, with_linear_top, with_more_steps, with_positives
-from studies.feature_privacy.settings import DATA_SETS, FULL
+from studies.departures.claims import MULTI_HEAD, rate_setting
+from studies.departures.study import IMAGES as DEPARTED
+from studies.departures.study import variant
+from studies.feature_privacy.settings import ADJUST, DATA_SETS, FULL, VANILLA
 from studies.forward_leakage.study import BALANCED_EPOCHS, SHARES, dcor_settings
 from studies.gradient_leakage.study import noise_settings
-from studies.image_halves import ImageHalves
+from studies.image_halves import SGD, TOP, ImageHalves
 from studies.model_completion.study import IMAGES
 from studies.model_completion.weights import weight_settings
 from studies.results import UNDEFENDED
@@ -39,6 +44,13 @@ MEMBERS = DATA_SETS[-1]
 """Halves of CIFAR-10 as in the study of private embeddings, where they have 8,000 rows."""
 FEWER, FEWER_ROWS = f"{MEMBERS.group}, fewer rows", (4_000, 2_000)
 """Group and numbers of rows whose members are recognised."""
+ADJUSTED = next(data for data in DATA_SETS if data.group == "MNIST halves")
+"""Halves of MNIST as in the study of private embeddings."""
+MASKED = f"{ADJUSTED.group}, masked"
+"""Group whose confidence mask leaves rows out, as in the study of the bound C."""
+LEFT: ImageHalves = replace(DEPARTED[-1], group=f"{DEPARTED[-1].group}, by SGD", optimizer=SGD)
+"""Halves of CIFAR-100 as in the study of departures, with the optimiser of the paper."""
+LEFT_SETTINGS = (rate_setting(0.3), MULTI_HEAD)
 SPECTRAL = ("spectral",)
 Privacy = Mapping[str, Any]
 
@@ -51,6 +63,7 @@ def trials_of(data: Path, seeds: int) -> Iterator[Trial]:
         seeds: Number of seeds.
     """
     tables, images = HALVES.tables(data), MEMBERS.read(data)
+    adjusted, left = ADJUSTED.read(data), LEFT.tables(data)
     for seed in range(1, seeds + 1):
         yield from _held_out(data, seed)
         for group, settings in more_steps().items():
@@ -64,6 +77,27 @@ def trials_of(data: Path, seeds: int) -> Iterator[Trial]:
         for rows in FEWER_ROWS:
             first = {name: table.slice(0, rows) for name, table in images.items()}
             yield Trial(FEWER, rows_setting(rows), seed, _membership(MEMBERS.job(FULL, seed)), first)
+        for setting in (VANILLA, ADJUST):
+            yield Trial(MASKED, setting, seed, masked(seed, setting), adjusted)
+        for setting in LEFT_SETTINGS:
+            privacy, top, _ = variant(LEFT.group, setting, TOP)
+            yield Trial(LEFT.group, setting, seed, LEFT.job(seed, privacy, top=top), left)
+
+
+def masked(seed: int, setting: str) -> Job:
+    """The job of private embeddings on MNIST without attacks, whose adjusting leaves out rows of no clear cluster.
+
+    Args:
+        seed: Seed of the job.
+        setting: `VANILLA` or `ADJUST`.
+    """
+    raw = ADJUSTED.job(setting, seed).model_dump()
+    for party in ADJUSTED.parties:
+        own = raw["parties"][party]
+        own["audit"]["attacks"] = ()
+        if setting == ADJUST:
+            own["privacy"]["dp_embedding"]["adjust"] |= {"fuzzifier": FUZZIFIER, "threshold": THRESHOLD}
+    return validated(Job, raw, "study")
 
 
 def rows_setting(rows: int) -> str:

@@ -218,12 +218,13 @@ def test_a_few_lines_of_aliases_do_not_stand_for_more_than_memory_holds(tmp_path
             "1,000,000 values",
         ),
         ("a: &a\n  <<: *a\n", "job.yaml"),
-        ("name: 0x" + "f" * 20_000, "numbers of up to 4,096 bits, got 80,000"),
-        ("? 0b" + "1" * 20_000 + "\n: 1", "numbers of up to 4,096 bits, got 20,000"),
+        ("name: 0x" + "f" * 20_000, "up to 1,000 digits, got 20,002"),
+        ("? 0b" + "1" * 20_000 + "\n: 1", "up to 1,000 digits, got 20,002"),
         ("name: !!bool x", "a value of the type in its tag, got 'x'"),
         ("".join(f"k{n}: 1\n" for n in range(300)), "and 281 more"),
+        ("".join(f"k{n}: 1\n" for n in range(200_000)), "up to 1,048,576 bytes"),
     ],
-    ids=["merges", "merge of itself", "long number", "long key", "tag", "many keys"],
+    ids=["merges", "merge of itself", "long number", "long key", "tag", "many keys", "long file"],
 )
 def test_a_hostile_file_is_refused_at_once(tmp_path, text, message, monkeypatch):
     composed = []

@@ -25,7 +25,16 @@ from cutlayer.protections.embedding_adjust import AdjustConfig
 from cutlayer.results.features import FeatureResult
 from studies.claims import Verdict
 from studies.datasets import with_epochs
-from studies.feature_privacy.claims import LAST, MEAN, ONLY, feature_privacy_claims, inversion, overhead
+from studies.feature_privacy.claims import (
+    FIRST,
+    LAST,
+    MEAN,
+    ONLY,
+    TOGETHER,
+    feature_privacy_claims,
+    inversion,
+    overhead,
+)
 from studies.feature_privacy.diagnostics import class_share, cluster_values, distance_values
 from studies.feature_privacy.settings import (
     ADJUST,
@@ -206,11 +215,14 @@ def test_figures_of_attacks_are_kept_by_release_and_party() -> None:
             {"attack": "membership", "party": "a", "release": "final models, on the same rows again"},
             {"attack": "inversion", "party": "a", "release": "epoch 20, the last recorded"},
             {"attack": "inversion", "party": "b", "release": "mean of 20.0 releases", "value": 0.7},
+            {"attack": "inversion", "party": "a", "release": "8 epochs side by side", "value": 0.8},
+            {"attack": "inversion", "party": "a", "release": "epoch 1, the first recorded", "value": 0.9},
         )
     ]
     results = attack_results(features)
     assert results["membership"] == {"a": {"value": 0.6, "baseline": 0.5, "accuracy": 0.55}}
-    assert set(results) == {"membership", f"inversion, {LAST}", f"inversion, {MEAN}"}
+    assert set(results) == {"membership", *(f"inversion, {release}" for release in (LAST, MEAN, TOGETHER, FIRST))}
+    assert results[f"inversion, {LAST}"]["a"]["value"] == 0.6
     assert results[f"inversion, {MEAN}"]["b"]["value"] == 0.7
 
 

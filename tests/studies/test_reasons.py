@@ -10,6 +10,8 @@ import pytest
 from cutlayer.jobs.execute import Options, Progress, execute
 from cutlayer.training.together import Keys
 from studies.claims import Verdict
+from studies.clip_bound.settings import FUZZIFIER, THRESHOLD
+from studies.feature_privacy.settings import ADJUST, VANILLA
 from studies.forward_leakage.study import BEST, dcor_setting
 from studies.model_completion.claims import dimip_setting
 from studies.reasons.held_out import held_out_values
@@ -21,10 +23,14 @@ from studies.reasons.settings import (
     HALVES,
     HELD_OUT,
     LAMS,
+    LEFT,
+    LEFT_SETTINGS,
+    MASKED,
     MODELS,
     NOISE,
     SHALLOW,
     STEPS,
+    masked,
     more_steps,
     rows_setting,
     with_steps,
@@ -41,6 +47,14 @@ def test_the_groups_with_more_steps_differ_in_the_top_model_alone() -> None:
     assert set(settings[SHALLOW]) == set(settings[STEPS]) - set(NOISE)
     job = with_steps(tiny_job(1, {}))
     assert (job.train.batch_size, job.train.epochs, job.train.optimizer.lr) == (512, 19, 1e-4)
+
+
+def test_the_mask_of_adjusting_is_that_of_the_other_study() -> None:
+    adjusting, none = (
+        masked(1, setting).parties["left"].protections["dp_embedding"] or {} for setting in (ADJUST, VANILLA)
+    )
+    assert (adjusting["adjust"]["fuzzifier"], adjusting["adjust"]["threshold"]) == (FUZZIFIER, THRESHOLD)
+    assert not none.get("adjust")
 
 
 def test_values_of_held_out_rows_are_those_of_the_run(tmp_path: Path) -> None:
@@ -86,8 +100,14 @@ def results_of(beyond: float, lost: float) -> list[TrialResult]:
             results.append(TrialResult(HALVES.group, setting, seed, near(0.97 - lost), 1.0, {}, {}, measured))
         for rows, reached in zip(FEWER_ROWS, (0.58 - lost, 0.6 - 2 * lost), strict=True):
             sides = {side: {"accuracy": near(reached)} for side in ("left", "right")}
-            values = {"attacks": {"membership": sides}}
-            results.append(TrialResult(FEWER, rows_setting(rows), seed, 0.4, 1.0, {}, {}, values))
+            attacks = {"attacks": {"membership": sides}}
+            results.append(TrialResult(FEWER, rows_setting(rows), seed, 0.4, 1.0, {}, {}, attacks))
+        for setting, share in ((VANILLA, 0.5), (ADJUST, 0.52 - lost)):
+            values = {"class_share": near(share), "last_kept": near(0.8 + 2 * lost)}
+            results.append(TrialResult(MASKED, setting, seed, 0.9, 1.0, {}, {}, values))
+        for setting, reached in zip(LEFT_SETTINGS, (0.22 - lost, 0.2), strict=True):
+            without = {"without": {"": near(reached), "right": near(reached - 0.05)}}
+            results.append(TrialResult(LEFT.group, setting, seed, 0.2, 1.0, {}, {}, without))
     return results
 
 
@@ -113,4 +133,4 @@ def test_a_control_that_was_not_run_has_no_section(tmp_path: Path) -> None:
     page = page_of(ReasonsStudy(), results, tmp_path / "part")
     assert "## The leak is above the test AUC" in page
     assert "## The costs of Marvell's noise" not in page
-    assert page.count("| not run |") == 4
+    assert page.count("| not run |") == 6

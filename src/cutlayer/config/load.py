@@ -13,6 +13,7 @@ from typing import Any
 from ruamel.yaml import YAML
 from ruamel.yaml.constructor import DuplicateKeyError
 from ruamel.yaml.error import YAMLError
+from ruamel.yaml.nodes import Node, ScalarNode
 
 from cutlayer.config.base import validated
 from cutlayer.config.job import Job
@@ -21,11 +22,13 @@ from cutlayer.config.party import PartyConfig, PrivateFile, PrivatePart
 from cutlayer.config.wording import did_you_mean
 from cutlayer.errors import ConfigError
 
+MAX_BYTES = 1_048_576
+"""Maximum size of a file, which the parser reads at some 50 kB a second."""
 MAX_VALUES = 1_000_000
 """Maximum number of values in a file."""
-_MAX_BITS = 4096
-"""Maximum size of a whole number in a file: Python writes out no number of more than some 14,000."""
-_MERGE = "<<"
+_MAX_DIGITS = 1_000
+"""Maximum length of a whole number in a file: Python writes out no number of more than 4,300 digits."""
+_INT = "tag:yaml.org,2002:int"
 
 
 def load_job(path: Path) -> Job:
@@ -93,7 +96,11 @@ def read_yaml(path: Path) -> Any:
         ConfigError: Missing, not YAML, or a key that repeats.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        with path.open("rb") as file:
+            content = file.read(MAX_BYTES + 1)
+        if len(content) > MAX_BYTES:
+            raise ConfigError.expected(f"up to {MAX_BYTES:,} bytes", "more", "is it the right file?")
+        text = content.decode()
     except UnicodeDecodeError:
         raise ConfigError.expected("text in UTF-8", "other bytes", "is it the right file?") from None
     except OSError as failure:
@@ -114,7 +121,6 @@ def read_yaml(path: Path) -> Any:
         raise ConfigError(f"not YAML: {str(fault)[:200]}; write it in quotes if it is text") from None
     except KeyError as fault:  # !!bool of another word
         raise ConfigError.expected("a value of the type in its tag", str(fault)[:80], "leave the tag out") from None
-    _check_number_of_values(_values_of(raw, {}))
     if not isinstance(raw, dict):
         got = "nothing" if raw is None else "a list" if isinstance(raw, list) else f"{str(raw)[:40]!r}"
         raise ConfigError.expected("keys and values, such as parties:", got, "see cutlayer demo --copy for an example")
@@ -124,47 +130,36 @@ def read_yaml(path: Path) -> Any:
 @lru_cache(maxsize=16)
 def _parsed(text: str) -> Any:
     """Plain values of a text; a run reads its job several times, and the parser takes longer than a small check."""
-    if _MERGE in text:  # the parser writes out merged mappings, before they could be counted
-        _check_number_of_values(_values_of_node(YAML(typ="safe", pure=True).compose(text), {}))
-    return YAML(typ="safe", pure=True).load(text)
-
-
-def _check_number_of_values(count: int) -> None:
-    if count > MAX_VALUES:
+    constructor, _ = YAML(typ="safe", pure=True).get_constructor_parser(text)
+    node = constructor.composer.get_single_node()
+    if node is None:
+        return None
+    # Before construction, which writes out merged mappings and converts numbers of any length.
+    if _values_of(node, {}) > MAX_VALUES:
         got = "aliases (*name) that stand for more of them"
         raise ConfigError.expected(f"up to {MAX_VALUES:,} values", got, "is it the right file?")
+    return constructor.construct_document(node)
 
 
-def _values_of_node(node: Any, counts: dict[int, int]) -> int:
-    """Number of values of a node that is not constructed yet, as `_values_of`."""
-    children = node.value if isinstance(getattr(node, "value", None), list) else []
-    if id(node) not in counts:
-        counts[id(node)] = MAX_VALUES + 1  # of one that holds itself
-        flat = [part for child in children for part in (child if isinstance(child, tuple) else (child,))]
-        counts[id(node)] = 1 + sum(_values_of_node(part, counts) for part in flat)
-    return counts[id(node)]
-
-
-def _values_of(raw: Any, counts: dict[int, int]) -> int:
-    """Number of values with aliases written out: a few lines of aliases of aliases stand for more than memory holds.
+def _values_of(node: Node, counts: dict[int, int]) -> int:
+    """Number of keys and values with aliases written out: few lines of aliases stand for more than memory holds.
 
     Args:
-        raw: What was parsed.
-        counts: Numbers of values so far, by the identity of the list or mapping.
+        node: A node of the document, not constructed yet.
+        counts: Numbers so far, by the identity of the node.
 
     Raises:
-        ConfigError: A whole number that is too long to be written out.
+        ConfigError: A whole number that is too long.
     """
-    for value in (raw, *raw) if isinstance(raw, dict) else (raw,):
-        if isinstance(value, int) and value.bit_length() > _MAX_BITS:
-            raise ConfigError.expected(f"numbers of up to {_MAX_BITS:,} bits", f"{value.bit_length():,}")
-    if not isinstance(raw, list | dict):
+    if isinstance(node, ScalarNode):
+        if node.tag == _INT and len(node.value) > _MAX_DIGITS:
+            raise ConfigError.expected(f"whole numbers of up to {_MAX_DIGITS:,} digits", f"{len(node.value):,}")
         return 1
-    if id(raw) not in counts:
-        counts[id(raw)] = MAX_VALUES + 1  # of one that holds itself
-        values = raw.values() if isinstance(raw, dict) else raw
-        counts[id(raw)] = 1 + sum(_values_of(value, counts) for value in values)
-    return counts[id(raw)]
+    if id(node) not in counts:
+        counts[id(node)] = MAX_VALUES + 1  # of one that holds itself
+        flat = [part for child in node.value for part in (child if isinstance(child, tuple) else (child,))]
+        counts[id(node)] = 1 + sum(_values_of(part, counts) for part in flat)
+    return counts[id(node)]
 
 
 def dump_job(job: Job) -> str:

@@ -26,6 +26,7 @@ from cutlayer.results.run import RunKind
 from cutlayer.results.summary import Summary
 from cutlayer.tasks import Task
 from cutlayer.training.folder import RunFolder
+from cutlayer.training.process import run_threads
 from cutlayer.training.trained import Run
 
 
@@ -116,10 +117,12 @@ def audit_again(
     summary, before = folder.summary, folder.audit
     folder.history()  # which the report needs: damage shows before the attacks have taken their time
     runs = {}
-    for label, audit in before.runs.items():
-        auditor = _replayed(job, folder.of_run(label), summary.task.classes)
-        runs[label] = auditor.results(label, audit.protections)
-    again = conclude_audit(job, folder, summary, runs, before.guarantees if guarantees is None else guarantees)
+    # The threads of the run: another number changes the last bits of a figure.
+    with run_threads(job.train.threads, job.train.batch_size):
+        for label, audit in before.runs.items():
+            auditor = _replayed(job, folder.of_run(label), summary.task.classes)
+            runs[label] = auditor.results(label, audit.protections)
+        again = conclude_audit(job, folder, summary, runs, before.guarantees if guarantees is None else guarantees)
     again.write(folder.path / "audit.json")
 
 

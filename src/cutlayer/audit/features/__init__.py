@@ -121,7 +121,7 @@ def release_cases(job: Job, run: RunFolder, folder: RunFolder, party: str) -> li
 
 
 def white_box_cases(job: Job, run: RunFolder, folder: RunFolder, party: str) -> list[Case]:
-    """The cases of `release_cases`, with the initial weights of the party's bottom model.
+    """The cases of `release_cases` of one embedding for each row, with the initial weights of the party's bottom model.
 
     Raises:
         NotApplicable: Nothing was recorded, or the party released once.
@@ -132,7 +132,11 @@ def white_box_cases(job: Job, run: RunFolder, folder: RunFolder, party: str) -> 
     with drawn_under(starting_keys(folder.path, [party])[party]):
         inputs = Store.open(folder.data(party)).columns.inputs
         bottom = build_bottom(job.bottom_of(party), inputs, precision=job.train.precision)
-    return [replace(case, knowledge=replace(case.knowledge, initial_bottom=bottom)) for case in cases]
+    return [
+        replace(case, knowledge=replace(case.knowledge, initial_bottom=bottom))
+        for case in cases
+        if case.view.embeddings.shape[1] == bottom.width  # and not of several epochs side by side
+    ]
 
 
 def shadow_cases(job: Job, party: str, room: Callable[[], ShadowRoom]) -> list[Case]:

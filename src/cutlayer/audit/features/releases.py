@@ -1,4 +1,4 @@
-"""The embeddings of the rows that one party's record of its messages holds, as an attacker would read them."""
+"""The embeddings of the rows that records of a party's messages hold, as an attacker would read them."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from cutlayer.channel.followed import NO_STEP, read_followed
 from cutlayer.channel.transcript import Step, read_epochs
 from cutlayer.config import Job
 from cutlayer.data.streams import RandomStream
@@ -17,6 +18,8 @@ from cutlayer.errors import NotApplicable
 from cutlayer.parties.checkpoint import Checkpoints
 from cutlayer.training.folder import RunFolder
 
+SIDE_BY_SIDE, MAX_WIDTH = 8, 4096
+"""Maximum number of epochs whose embeddings stand side by side, and of columns that these have together."""
 UNRECORDED = "nothing that {0} sent was recorded; set parties.{0}.audit.every to epoch or end"
 
 
@@ -26,7 +29,7 @@ class Release(NamedTuple):
     Attributes:
         name: Which release of each row it is.
         rows: Row numbers, int64 (n,).
-        embeddings: Embeddings as sent, or a mean of them, float32 (n, width).
+        embeddings: Embeddings as sent, a mean of them, or several side by side, float32 (n, width).
     """
 
     name: str
@@ -35,39 +38,65 @@ class Release(NamedTuple):
 
 
 def released(job: Job, folder: RunFolder, party: str) -> list[Release]:
-    """Releases of a party from its own record: the last recorded one, the mean of a row's releases, the first recorded.
+    """Releases of a party: the last recorded one, the mean of a row's releases, the first recorded, and several epochs.
 
-    The second is what an attacker makes of noise that is drawn anew for every release. It is there where some row was
-    recorded more than once. Both are of the same rows, and the epoch is fixed beforehand: the last. Of a party that
-    releases once about `audit.rows` of its rows are taken, at random.
+    The first and the third are from the party's own record; the epoch is fixed beforehand. Of a party that releases
+    once about `audit.rows` of its rows are taken, at random.
 
-    The first recorded release, of other rows, is the third where the party has protections: one that acts on the
-    training of the bottom model has changed little by then, and noise on its weights has not added up.
+    The mean is what an attacker makes of noise that is drawn anew for every release. It is of all epochs, where the
+    active party's record of followed rows is here; else of the releases of the last one's rows in the party's own
+    record, if some row was recorded more than once.
+
+    The first recorded release and several epochs side by side are there where the party has protections. One that acts
+    on the training of the bottom model has changed little in the first epoch, and noise on its weights has not added
+    up; and the embeddings of a row in several epochs may reveal more together than any one of them.
     """
     if job.train.releases_once(party):
         return [_only_release(job, folder, party)]
-    path = folder.transcript(party)
-    epochs = read_epochs(path)
+    epochs = read_epochs(folder.transcript(party))
     first = next(epochs, None)
     if first is None:
         return []
     epoch, steps = deque(chain([first], epochs), maxlen=1).pop()
     last_release = _release(f"epoch {epoch + 1}, the last recorded", steps, party)
+    releases = [last_release, *(_over_epochs(job, folder, party) or _own_mean(folder, party, last_release))]
+    if job.parties[party].privacy and first[0] < epoch:
+        releases.append(_release(f"epoch {first[0] + 1}, the first recorded", first[1], party))
+    return releases
+
+
+def _over_epochs(job: Job, folder: RunFolder, party: str) -> list[Release]:
+    """The mean of all epochs, and several side by side, of the rows that the active party followed."""
+    epochs = [epoch for epoch in read_followed(folder.transcript(job.active)) if party in epoch.embeddings]
+    if len(epochs) < 2:
+        return []
+    sent = torch.stack([epoch.steps != NO_STEP for epoch in epochs]).all(dim=0)
+    rows, embeddings = epochs[0].rows[sent], [epoch.embeddings[party].flatten(1)[sent] for epoch in epochs]
+    mean = torch.stack(embeddings).mean(dim=0, dtype=torch.float64).float()
+    releases = [Release(f"mean of {len(epochs)} releases", rows, mean)]
+    number = min(len(epochs), SIDE_BY_SIDE, max(2, MAX_WIDTH // mean.shape[1]))
+    if job.parties[party].privacy:
+        chosen = np.linspace(0, len(epochs) - 1, number).round().astype(int)
+        releases.append(
+            Release(f"{number} epochs side by side", rows, torch.cat([embeddings[i] for i in chosen], dim=1))
+        )
+    return releases
+
+
+def _own_mean(folder: RunFolder, party: str, last_release: Release) -> list[Release]:
+    """The mean of the recorded releases of the rows of the last one, if a row was recorded more than once."""
     _, rows, embeddings = last_release
     total, count = torch.zeros(embeddings.shape, dtype=torch.float64), torch.zeros(len(rows))
-    for _, recorded in read_epochs(path):
+    for _, recorded in read_epochs(folder.transcript(party)):
         recorded_rows, sent = _joined(recorded, party)
         index = torch.searchsorted(rows, recorded_rows).clamp_max(len(rows) - 1)
         same = rows[index] == recorded_rows
         total.index_add_(0, index[same], sent[same].double())
         count.index_add_(0, index[same], torch.ones(int(same.sum())))
-    releases = [last_release]
-    if int(count.max()) > 1:
-        mean = (total / count[:, None]).float()
-        releases.append(Release(f"mean of {round(float(count.mean()), 1):g} releases", rows, mean))
-    if job.parties[party].privacy and first[0] < epoch:
-        releases.append(_release(f"epoch {first[0] + 1}, the first recorded", first[1], party))
-    return releases
+    if int(count.max()) < 2:
+        return []
+    mean = (total / count[:, None]).float()
+    return [Release(f"mean of {round(float(count.mean()), 1):g} releases", rows, mean)]
 
 
 def _only_release(job: Job, folder: RunFolder, party: str) -> Release:
