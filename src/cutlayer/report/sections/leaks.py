@@ -201,7 +201,7 @@ def _curves(report: Report) -> list[Table]:
             table(
                 "Leak by the number of labels that the attacker knows; below it, of the party's own columns alone",
                 report.curves,
-                ("Message", lambda curve: Cell(f"{curve.message}s", (curve.attacker,))),
+                ("Message", lambda curve: Cell(f"{curve.message}s", (curve.attacker, curve.attack))),
                 *columns,
                 layout="matrix",
             )
