@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from cutlayer.accounting import Entry, LabelFree, Ledger
 from cutlayer.audit.findings import CHECKS
 from cutlayer.report import Report, render_html, write_html
 from cutlayer.report.section import Table
@@ -248,3 +249,14 @@ def test_two_attacks_on_one_kind_of_message_have_rows_of_their_own() -> None:
     section = section_of(Report.model_validate(raw), "leaks")
     (drawn,) = (block for block in section.blocks if isinstance(block, Table) and "number of labels" in block.caption)
     assert [row.cells[0].notes[-1] for row in drawn.rows] == ["few_labels", "mean_gradient"]
+
+
+@pytest.mark.parametrize(("entries", "words"), [((), "this run"), (("label_free",), "n/a")])
+def test_a_release_without_labels_is_not_called_undefended(entries: tuple[str, ...], words: str) -> None:
+    ledger = Ledger(tuple(Entry(name, "bank", "labels", ("census",), LabelFree()) for name in entries))
+    report = Report.model_validate(binary())
+    alone = tuple(leak for leak in report.leaks if leak.run == "this run")
+    section = section_of(report.model_copy(update={"leaks": alone, "protections": (), "ledger": ledger}), "leaks")
+    strongest = next(block for block in section.blocks if isinstance(block, Table))
+    column = [head.name for head in strongest.columns].index("Undefended")
+    assert {row.cells[column].text for row in strongest.rows} == {words}
