@@ -73,7 +73,7 @@ def test_a_passive_party_s_own_folder_gives_a_table_alone(place, guarded, monkey
 def test_a_run_without_guarantees_has_none_to_test(place, finished):
     result = place.call("audit", finished, *CALL)
     assert result.code == 2
-    assert "expected a guarantee in the ledger" in result.error
+    assert "expected a guarantee by random draws in the ledger" in result.error
 
 
 def test_so_few_canaries_are_refused(place, finished):

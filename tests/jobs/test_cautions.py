@@ -23,9 +23,16 @@ def label(distinct: int, positives: int = 3000) -> ColumnProfile:
     return ColumnProfile(party=ACTIVE, name="y", distinct=distinct, missing=0, classes=classes, **about)
 
 
-def cautions(job: Job, common: int = 4000, training: int = 3200, distinct: int = 2, positives: int = 3000) -> list[str]:
+def cautions(
+    job: Job,
+    common: int = 4000,
+    training: int = 3200,
+    distinct: int = 2,
+    positives: int = 3000,
+    tested: int = 400,
+) -> list[str]:
     rows = {ACTIVE: 6000, PASSIVES[0]: 4200}
-    return list(cautions_of(job, rows, common, training, (label(distinct, positives),), ledger_of(job)))
+    return list(cautions_of(job, rows, common, training, tested, (label(distinct, positives),), ledger_of(job)))
 
 
 def followed(rows: int, every: str = "epoch") -> Job:
@@ -68,15 +75,22 @@ def test_what_is_odd_is_said_once(found: list[str], words: str) -> None:
     ],
 )
 def test_few_positives_among_the_followed_rows(positives: int, training: int, words: str) -> None:
-    (line,) = cautions(followed(8192), training=training, positives=positives)
+    (line,) = cautions(followed(8192), training=training, positives=positives, tested=4000)
     assert line.startswith(f"parties.{ACTIVE}.audit.followed: ")
     assert words in line
 
 
+def test_few_test_rows_of_the_rarer_class() -> None:
+    (line,) = cautions(make_job(), positives=160, tested=279)
+    assert line.startswith("train.split: about 7 of the 279 test rows have the rarer label")
+    assert "0.21 to either side" in line  # twice sqrt((1 / 7.44 + 1 / 271.56) / 12)
+    assert not cautions(make_job(), positives=160, tested=1200)
+
+
 def test_followed_rows_that_suffice_or_cannot_be_more() -> None:
     assert not cautions(followed(8192), training=40_000, positives=1440)  # the share of Adult
-    assert not cautions(followed(8192), training=8000, positives=120)
-    assert not cautions(followed(8192, "never"), training=40_000, positives=120)
+    assert not cautions(followed(8192), training=8000, positives=120, tested=4000)
+    assert not cautions(followed(8192, "never"), training=40_000, positives=120, tested=4000)
     assert not cautions(followed(8192), training=40_000, positives=0)
 
 

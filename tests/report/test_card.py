@@ -136,6 +136,18 @@ def test_a_release_without_labels_is_a_measure_though_it_changes_no_message(even
         assert text.startswith("bank: label_free (protects labels) towards telco")
 
 
+def test_what_a_release_without_labels_leaves_open_is_no_held_out_label() -> None:
+    """It said that labels of held-out rows may reach the party, and named a test of canaries that refuses the run."""
+    report = Report.model_validate(binary())
+    passive = tuple(party.name for party in report.parties if party.role == "passive")
+    for towards, left in ((passive, ()), (passive[:1], passive[1:])):
+        ledger = Ledger((Entry("label_free", "bank", "labels", towards, LabelFree()),))
+        facts = CardFacts(report.model_copy(update={"ledger": ledger, "guarantees": ()}), (), (), ())
+        assert ("labels of held-out rows" in facts.unprotected) is bool(left)
+        assert not left or facts.unprotected.endswith(f"depends on them, towards {', '.join(left)}")
+        assert "--empirical-epsilon" not in facts.tested
+
+
 @pytest.mark.parametrize(("event", "drawn"), [(RandomizedResponse(1.0, 2), False), (DPSGD(1.0, 5), True)])
 def test_how_gaussian_noise_is_drawn_is_stated_where_there_is_some(event: Event, drawn: bool) -> None:
     report = Report.model_validate(binary())

@@ -145,6 +145,28 @@ def test_a_loss_is_not_called_none() -> None:
     assert "the model predicts worse (test AUC 0.700, undefended 0.913)" in headline(lossy)
 
 
+def test_a_loss_within_the_interval_is_not_called_certain() -> None:
+    """On 279 test rows with 10 positives 0.717 was "worse" than 0.771, with an interval from 0.516 to 0.887."""
+    report = changed()
+    rows = [
+        row.model_copy(update={"metrics": {"auc": 0.717}, "low": 0.516, "high": 0.92})
+        if row.name == "this run"
+        else row
+        for row in report.utility.rows
+    ]
+    open_ = report.model_copy(update={"utility": report.utility.model_copy(update={"rows": tuple(rows)})})
+    assert "may predict worse (test AUC 0.717, 95 % interval 0.516–0.920, undefended 0.913)" in headline(open_)
+
+
+def test_the_caption_names_columns_that_the_table_has(report: Report) -> None:
+    with_features = glance(report)
+    assert with_features is not None
+    assert "Columns rebuilt: 0 is none, 1 all" in with_features.brief[0].caption
+    without = glance(report.model_copy(update={"features": ()}))
+    assert without is not None
+    assert "rebuilt" not in without.brief[0].caption
+
+
 def test_without_an_attack_on_labels_what_attacks_on_columns_reach_is_said() -> None:
     """`cutlayer audit RUN --attack inversion` had a finding with R\u00b2 0.944 below "No attack was run"."""
     known = {"knowledge": (Need.AUXILIARY_FEATURES,), "known": 152, "rows": 152, "metric": "r2", "baseline": 0.0}

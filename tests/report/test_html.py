@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 
+from cutlayer.accounting import Entry, LabelFree, Ledger
 from cutlayer.audit.findings import CHECKS
 from cutlayer.report import Report, render_html, write_html
 from cutlayer.report.section import Table
 from cutlayer.report.sections.run import parties
-from tests.report.reading import Page, leaves, shown, visible
+from tests.report.reading import Page, leaves, section_of, shown, visible
 from tests.report.samples import HOSTILE, binary
 
 OTHERS = {
@@ -239,3 +240,23 @@ def test_the_table_of_all_metrics_is_stacked_on_a_phone(report: Report) -> None:
     page = render_html(report)
     head, _, _ = page.partition("<caption><span>All metrics on the test rows</span></caption>")
     assert head.rindex('<table class="stack"') == head.rindex("<table")
+
+
+def test_two_attacks_on_one_kind_of_message_have_rows_of_their_own() -> None:
+    """Of `few_labels` and `mean_gradient` on gradients both rows were "gradients, telco"."""
+    curve = {"party": "census", "message": "gradient", "points": [{"labels": 5, "leak": 0.7}]}
+    raw = binary() | {"curves": [curve | {"attack": name} for name in ("few_labels", "mean_gradient")]}
+    section = section_of(Report.model_validate(raw), "leaks")
+    (drawn,) = (block for block in section.blocks if isinstance(block, Table) and "number of labels" in block.caption)
+    assert [row.cells[0].notes[-1] for row in drawn.rows] == ["few_labels", "mean_gradient"]
+
+
+@pytest.mark.parametrize(("entries", "words"), [((), "this run"), (("label_free",), "n/a")])
+def test_a_release_without_labels_is_not_called_undefended(entries: tuple[str, ...], words: str) -> None:
+    ledger = Ledger(tuple(Entry(name, "bank", "labels", ("census",), LabelFree()) for name in entries))
+    report = Report.model_validate(binary())
+    alone = tuple(leak for leak in report.leaks if leak.run == "this run")
+    section = section_of(report.model_copy(update={"leaks": alone, "protections": (), "ledger": ledger}), "leaks")
+    strongest = next(block for block in section.blocks if isinstance(block, Table))
+    column = [head.name for head in strongest.columns].index("Undefended")
+    assert {row.cells[column].text for row in strongest.rows} == {words}

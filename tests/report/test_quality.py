@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -46,6 +47,17 @@ def test_other_tasks_have_a_curve_with_titles_of_their_own(kind: str) -> None:
     brief = [block for block in section.brief if isinstance(block, Table) and "Confusion" in block.caption]
     assert [cell.text for table in brief for cell in table.rows[0].cells] == ["a", "3", "0", "1"] * len(brief)
     assert len(brief) == (kind == "multiclass")
+
+
+def test_the_curve_of_a_rare_class_has_the_room_that_it_needs() -> None:
+    raw: dict[str, Any] = binary()
+    for largest, end in ((0.11, "0.20"), (0.7, "1.0")):
+        raw["quality"]["bins"] = [{"predicted": 0.01, "observed": largest, "rows": 30}]
+        (panels,) = (
+            block for block in section_of(Report.model_validate(raw), "quality").blocks if isinstance(block, Panels)
+        )
+        ticks = re.findall(r"<text[^>]*>([0-9.]+)</text>", str(panels.groups[0][1][0].svg))
+        assert max(ticks, key=float) == end
 
 
 def test_a_matrix_of_many_classes_is_on_the_page_alone() -> None:

@@ -278,7 +278,7 @@ CHECKS = (
         "CL110",
         "warning",
         "embeddings reveal features",
-        "add a protection of that passive party's features, or a narrower cut",
+        "add a protection of that passive party's features, or a stronger one, or a narrower cut",
         _recovered,
     ),
     Check(

@@ -140,11 +140,13 @@ def _lead(
             done = driven(ask(side, links.ports, absent), links, link_options.deadline)
     else:
         raise ConfigError.expected("a passive party that is not absent", "none", "use cutlayer predict")
-    rows = write_answered(side, done, out)
+    rows, own = write_answered(side, done, out), len(side.table.digests)
     if as_json:
         emit({"party": side.name, "out": str(out), "rows": rows, "contributed": list(done.contributed)})
         return
     text = f"{out}: {rows:,} rows, from {', '.join(done.contributed)}"
+    if own > rows:
+        text = f"{text}\n  {own - rows:,} of the {own:,} ids of {side.name} are not with {', '.join(peers)}: left out"
     Console().print(text, highlight=False, markup=False, soft_wrap=True)
 
 

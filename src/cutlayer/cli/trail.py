@@ -38,7 +38,7 @@ MEANINGS: Mapping[str, str] = {
     "embedding": "numbers computed from the columns of training rows",
     "gradient": "numbers computed from labels and embeddings of training rows",
     "request": "a request for a batch of rows",
-    "evaluation": "numbers computed from the columns of held-out rows",
+    "evaluation": "numbers computed from the columns of held-out rows, or of rows to predict",
     "release": "numbers computed from the columns of rows, released once",
     "epoch_end": "whether training goes on, and whether the epoch was the best",
     "committed": "that a checkpoint was saved here",

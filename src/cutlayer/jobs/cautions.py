@@ -11,16 +11,24 @@ from cutlayer.data.profile import ColumnProfile
 
 FEW_ROWS = 1000
 WEAK_EPSILON = 10.0
+"""Epsilon above which a guarantee is hardly one: an odds ratio of e^10 is 22,000 to 1."""
+FEW_TESTED = 30
+"""Test rows of the rarer label below which the 95 % interval of the AUC is wider than about 0.1 to either side."""
 CHANCE, CATALOGUE_ERRORS = 0.02, 2.6
 """Distance from 0.5 that a catalogue should keep where labels are permuted, and the standard errors of a single AUC by
 which its largest leak lies above 0.5 there: on Adult 2.6, on Bank 2.6 (docs/results/adaptive-audit.md)."""
 NOTICEABLE = 0.005
 """By how much the distance may exceed `CHANCE` without a warning."""
-"""Epsilon above which a guarantee is hardly one: an odds ratio of e^10 is 22,000 to 1."""
 
 
 def cautions_of(
-    job: Job, rows: Mapping[str, int], common: int, training: int, columns: tuple[ColumnProfile, ...], ledger: Ledger
+    job: Job,
+    rows: Mapping[str, int],
+    common: int,
+    training: int,
+    tested: int,
+    columns: tuple[ColumnProfile, ...],
+    ledger: Ledger,
 ) -> Iterator[str]:
     """Warnings about a valid job and its tables, each after the name of what it is about.
 
@@ -29,6 +37,7 @@ def cautions_of(
         rows: Number of rows of each party's own table.
         common: Number of common rows.
         training: Number of training rows.
+        tested: Number of rows that the final metrics are of.
         columns: Profiles of the columns of all tables here.
         ledger: Planned releases of the job.
     """
@@ -37,13 +46,15 @@ def cautions_of(
             yield f"{column.party}.{column.name}: {note}"
     smallest = min(rows, key=lambda name: rows[name])
     if common < rows[smallest] / 2:
-        share = f"{common:,} of the {rows[smallest]:,} rows of {smallest}"
-        yield f"rows: only {share} are in common; do all parties write their ids in the same form?"
+        met = f"{common:,} of the {rows[smallest]:,} rows of {smallest}"
+        yield f"rows: only {met} are in common; do all parties write their ids in the same form?"
     for label in (column for column in columns if column.role == "label"):
         if job.task == "regression" and label.distinct == 2:
             yield f"task: the label {label.name} has two values only; write task: binary"
         if job.task == "binary" and len(label.classes) == 2:
-            yield from _few_followed(job, training, min(label.classes.values()) / sum(label.classes.values()))
+            share = min(label.classes.values()) / sum(label.classes.values())
+            yield from _few_followed(job, training, share)
+            yield from _few_tested(tested, share)
     if training < FEW_ROWS:
         yield (
             f"rows: {training:,} training rows are few for a network, and fewer yet choose its epoch; compare: "
@@ -67,6 +78,19 @@ def _few_followed(job: Job, training: int, share: float) -> Iterator[str]:
         f"{where}.followed: about {share * audit.followed:,.0f} of the {audit.followed:,} followed rows have the rarer "
         f"label, so that the strongest of all attacks reads about {0.5 + chance:.2f} where nothing leaks; "
         f"followed: {rows} brings this to about {0.5 + math.sqrt(variance / rows):.2f}, at a longer audit"
+    )
+
+
+def _few_tested(tested: int, share: float) -> Iterator[str]:
+    """A warning where the test rows cannot tell one model from another; `share` is the rarer label's."""
+    rarer = share * tested
+    if not rarer or rarer >= FEW_TESTED:
+        return
+    wide = 2 * math.sqrt((1 / rarer + 1 / (tested - rarer)) / 12)
+    yield (
+        f"train.split: about {rarer:,.0f} of the {tested:,} test rows have the rarer label, so that a test AUC of 0.5 "
+        f"is known to about {wide:.2f} to either side; smaller differences of models may be chance. More rows, or a "
+        "larger split.test, narrow it"
     )
 
 

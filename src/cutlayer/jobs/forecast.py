@@ -191,7 +191,7 @@ def _forecast(job: Job, threads: int, secrets: Path | None) -> Forecast:
         seconds_per_epoch=seconds * schedule.steps_per_epoch,
         guarantees=tuple(f"{entry.protection}: {entry.statement}" for entry in ledger.entries),
         notes=notes_of(job),
-        warnings=tuple(cautions_of(job, rows, counts[2], counts[0], profiles, ledger)),
+        warnings=tuple(cautions_of(job, rows, counts[2], counts[0], len(split.test) or held_out, profiles, ledger)),
         columns=profiles,
         totals=ledger.totals,
         all_runs=all_runs,

@@ -20,6 +20,7 @@ from cutlayer.results.summary import Summary
 from cutlayer.results.utility import ModelUtility, UtilityResult
 from cutlayer.training.departures import departure_result
 from cutlayer.training.folder import RunFolder
+from cutlayer.training.model_record import ModelRecord, record_path
 from cutlayer.training.quality import quality
 from cutlayer.training.run_ledger import chain_of, ledger_after, ledger_of
 from cutlayer.training.together import Trained
@@ -62,6 +63,8 @@ def summary_of(
 def _run(job: Job, folder: RunFolder, trained: Trained, threads: int, *, reproducible: bool) -> RunInfo:
     active = trained.active
     seconds = sum(line["seconds"] for line in folder.history())
+    path = record_path(folder, job.active)
+    record = ModelRecord.read(path) if path.is_file() else None
     return RunInfo(
         id=job.digest()[:12],
         name=job.name,
@@ -83,6 +86,7 @@ def _run(job: Job, folder: RunFolder, trained: Trained, threads: int, *, reprodu
         reproducible_noise=reproducible,
         job_digest=job.digest(),
         folder=str(folder.path),
+        training=record.training if record else "",
     )
 
 

@@ -218,4 +218,4 @@ def _layer(name: str, x: float, y: float) -> Markup:
 
 def _fitted(name: str) -> str:
     """A layer's name in the room it has; its middle is left out first."""
-    return name if len(name) <= 16 else f"{name[:7]}…{name[-8:]}"
+    return name if len(name) <= 16 else f"{name[:7].rstrip('.')}…{name[-8:].lstrip('.')}"

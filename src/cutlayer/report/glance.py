@@ -71,9 +71,12 @@ def glance(report: Report) -> Section | None:
 def _table(report: Report, runs: tuple[Glance, ...]) -> Table:
     has_features = any(run.features is not None for run in runs)
     columns = [(number("Columns rebuilt (R\u00b2)"), _features)] if has_features else []
-    return table(
+    caption = (
         "Label leak: the strongest attack on messages, 0.5 is chance, 1 every label; below it what the party's own "
-        "columns reveal without any message. Columns rebuilt: 0 is none, 1 all",
+        "columns reveal without any message"
+    )
+    return table(
+        f"{caption}. Columns rebuilt: 0 is none, 1 all" if has_features else caption,
         runs,
         ("Run", lambda run: Cell(run.name, (run.note,))),
         (Column(f"test {name_of(report.utility.metric)}", "number"), lambda run: metric(run.utility)),

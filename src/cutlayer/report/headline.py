@@ -5,7 +5,7 @@ from __future__ import annotations
 from cutlayer.attacks.knowledge import condition
 from cutlayer.report.grading import SMALL, is_rebuilt, reading, rebuilding
 from cutlayer.report.matrix import Matrix, matrix_of
-from cutlayer.report.rounding import metric
+from cutlayer.report.rounding import interval, metric
 from cutlayer.report.sections.protections import label_free_parties
 from cutlayer.results.features import FeatureResult
 from cutlayer.results.leaks import LeakResult
@@ -56,16 +56,19 @@ def _read(matrix: Matrix, worst: LeakResult) -> str:
 
 def _price(report: Report) -> str:
     """What the model predicts, against the undefended one."""
-    values = {model.name: model.metrics.get(report.utility.metric) for model in report.utility.rows}
-    value, undefended = values.get(RunKind.THIS_RUN), values.get(RunKind.UNDEFENDED)
-    if value is None:
+    this, before = report.utility.row(RunKind.THIS_RUN), report.utility.row(RunKind.UNDEFENDED)
+    value = this.metrics.get(report.utility.metric) if this else None
+    undefended = before.metrics.get(report.utility.metric) if before else None
+    if this is None or value is None:
         return ""
     name = name_of(report.utility.metric)
     if undefended is None:
         return f", at a test {name} of {metric(value)}"
     lost = (undefended - value) * (1 if report.utility.higher_is_better else -1)
-    words = "predicts as well" if lost <= SMALL else "predicts worse"
-    return f", and the model {words} (test {name} {metric(value)}, undefended {metric(undefended)})"
+    words, between = "predicts as well" if lost <= SMALL else "predicts worse", ""
+    if lost > SMALL and this.low is not None and this.high is not None and this.low <= undefended <= this.high:
+        words, between = "may predict worse", f", 95 % interval {interval(this.low, this.high)}"
+    return f", and the model {words} (test {name} {metric(value)}{between}, undefended {metric(undefended)})"
 
 
 def rebuilt(report: Report, run: str) -> FeatureResult | None:

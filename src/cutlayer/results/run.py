@@ -119,6 +119,8 @@ class RunInfo(FrozenModel):
         reproducible_noise: Whether the noise key was supplied, so that its holder can subtract the noise.
         job_digest: Digest of what the parties agreed on.
         folder: Path of the run folder.
+        training: Identifier of the training that all its parties have, drawn at its last start; also in the parties'
+            egress trails and model cards. Empty in runs of earlier versions.
     """
 
     id: str
@@ -141,6 +143,7 @@ class RunInfo(FrozenModel):
     reproducible_noise: bool
     job_digest: str
     folder: str
+    training: str = ""
 
 
 class TaskInfo(FrozenModel):

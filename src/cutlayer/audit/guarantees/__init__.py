@@ -46,7 +46,7 @@ def check_guarantees(folder: RunFolder, canaries: int = CANARIES) -> list[Guaran
     ledger = Ledger.from_json(folder.read_json("ledger.json"))
     tests = [test for entry in ledger.entries for test in _tests(job, folder, entry, canaries)]
     if not tests:
-        wanted = f"a guarantee in the ledger of {folder.path}"
+        wanted = f"a guarantee by random draws in the ledger of {folder.path}"
         raise NotApplicable.expected(wanted, "none", "label_dp, dp_embedding and dp_bottom have one")
     return tests
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cutlayer.accounting import DPSGD, GaussianRelease
+from cutlayer.accounting import DPSGD, GaussianRelease, LabelFree
 from cutlayer.accounting.ledger import Total
 from cutlayer.config.party import LABEL_FREE
 from cutlayer.report.rounding import amount, auc, count, date, metric, setting, size, times
-from cutlayer.report.sections.protections import REPRODUCIBLE
+from cutlayer.report.sections.protections import REPRODUCIBLE, label_free_parties
 from cutlayer.results.metric_names import name_of
 from cutlayer.results.privacy_card import AttackEvidence, PartyColumns, SubgroupUtility, Threat
 from cutlayer.results.report import Report
@@ -108,8 +108,11 @@ class CardFacts:
             names.append(f"labels of {self.active} towards {', '.join(labels)}: the ledger has no entry")
         if columns := [name for name in passive if name not in owners]:
             names.append(f"features of {', '.join(columns)} towards {self.active}: the ledger has no entry")
-        held_out = "labels of held-out rows, as far as the end of the run or its best epoch depends on them"
-        return "; ".join([*names, held_out])
+        free = label_free_parties(self.report)
+        if told := [name for name in passive if name not in free]:
+            held_out = "labels of held-out rows, as far as the end of the run or its best epoch depends on them"
+            names.append(f"{held_out}, towards {', '.join(told)}")
+        return "; ".join(names) or "none"
 
     @property
     def software(self) -> str:
@@ -124,7 +127,10 @@ class CardFacts:
             f"{test.protection} of {test.party}: at least {amount(test.lower_bound)} of epsilon {amount(test.epsilon)}"
             for test in self.report.guarantees
         ]
-        return "; ".join(tests) or "not run; cutlayer audit RUN --empirical-epsilon"
+        if tests:
+            return "; ".join(tests)
+        noisy = any(entry.formal and not isinstance(entry.event, LabelFree) for entry in self.report.ledger.entries)
+        return "not run; cutlayer audit RUN --empirical-epsilon" if noisy else "none: no mechanism draws at random"
 
     @property
     def utility(self) -> str:

@@ -92,7 +92,9 @@ def _strongest(matrix: Matrix, report: Report) -> Table:
     def undefended(pair: tuple[str, str]) -> str:
         baseline = matrix.worst(RunKind.UNDEFENDED, *pair)
         if baseline is None:
-            return NOT_AVAILABLE if report.protections else str(RunKind.THIS_RUN)
+            # A release without labels is a measure, though none that changes a message and has evidence.
+            free = any(entry.protection == LABEL_FREE for entry in report.ledger.entries)
+            return NOT_AVAILABLE if report.protections or free else str(RunKind.THIS_RUN)
         return auc(baseline.leak)
 
     def excess(pair: tuple[str, str]) -> Cell:
@@ -201,7 +203,7 @@ def _curves(report: Report) -> list[Table]:
             table(
                 "Leak by the number of labels that the attacker knows; below it, of the party's own columns alone",
                 report.curves,
-                ("Message", lambda curve: Cell(f"{curve.message}s", (curve.attacker,))),
+                ("Message", lambda curve: Cell(f"{curve.message}s", (curve.attacker, curve.attack))),
                 *columns,
                 layout="matrix",
             )

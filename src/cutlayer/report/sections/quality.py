@@ -48,6 +48,10 @@ def quality(report: Report) -> Section | None:
     return Section("quality", "Ranking, calibration and errors", blocks, brief, "Quality")
 
 
+_ENDS = (0.05, 0.1, 0.2, 0.5, 1.0)
+"""Where the axes of a calibration chart may end: all probabilities of a rare class are small."""
+
+
 def _calibration(report: Report) -> list[Block]:
     bins = report.quality.bins
     if not bins:
@@ -58,7 +62,8 @@ def _calibration(report: Report) -> list[Block]:
         "multiclass": ("predicted probability of the chosen class", "share of right choices"),
         "regression": ("mean predicted value", "mean true value"),
     }[kind]
-    domain = (0.0, 1.0) if kind != "regression" else padded([end for b in bins for end in (b.predicted, b.observed)])
+    ends = [end for b in bins for end in (b.predicted, b.observed)]
+    domain = padded(ends) if kind == "regression" else (0.0, next(end for end in _ENDS if end >= max(ends) or end == 1))
     points = [(group.predicted, group.observed, _tip(group)) for group in bins]
     label = (
         f"Calibration: {what[1]} over {what[0]} in {len(bins)} groups of rows. {'; '.join(tip for *_, tip in points)}."

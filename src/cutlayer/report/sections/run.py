@@ -10,6 +10,12 @@ from cutlayer.report.sections.columns import columns_table
 from cutlayer.results.report import Report
 from cutlayer.results.run import RunInfo, TaskInfo
 
+_IN_ONE_PROCESS = (
+    "All parties ran in one process: ids and order are how it matches their rows, and left no machine. Between "
+    "organisations private set intersection, which sends no digest of an id, takes their place unless the job has "
+    "alignment: plain."
+)
+
 
 def parties(report: Report) -> Section:
     """The rows, and each party's table, part of the model, and traffic."""
@@ -37,6 +43,8 @@ def parties(report: Report) -> Section:
     active = next((party for party in report.parties if party.role == "active"), None)
     if active is not None and active.traffic:
         blocks += (_traffic(active.traffic),)
+        if "ids" in active.traffic and all(party.parameters is not None for party in report.parties):
+            blocks += (Paragraph(_IN_ONE_PROCESS),)
     return Section("parties", "Parties and data", blocks, nav="Parties")
 
 
@@ -79,6 +87,7 @@ def job(report: Report) -> Section:
         ("Run", run.id),
         ("Folder", run.folder),
         ("Job digest", run.job_digest),
+        *((("Training", f"{run.training}, in the trails and model cards of its parties"),) if run.training else ()),
         ("Started", run.created),
         ("Software", f"Cutlayer {run.cutlayer}, PyTorch {run.torch}, Python {run.python}"),
         ("Repeatable with", f"seed {run.seed}, {times(run.threads, 'thread')}"),

@@ -16,8 +16,6 @@ TERMS = (
     "strongest: of each threat, the attack that reaches most. It counts, not the mean of all.",
     "epsilon, delta: a formal guarantee, which a theorem gives. No measured number is one.",
     "embedding, cut gradient: what a passive party sends, and what comes back.",
-)
-_OF_THE_PAGE = (
     "active party, passive party: the owner of the labels and the top model; an owner of features and a bottom model.",
     "undefended: the same job and seed without protections.",
     "own columns: what a party's own columns reveal without any message; excess: what an attack reads beyond that.",
@@ -38,4 +36,4 @@ def learns(report: Report) -> Section | None:
 def terms(report: Report) -> Section:
     """The words that the other sections use."""
     del report
-    return Section("terms", "Terms", (Items((*TERMS, *_OF_THE_PAGE)),))
+    return Section("terms", "Terms", (Items(TERMS),))
