@@ -102,3 +102,29 @@ def test_a_lock_whose_file_was_removed_excludes_nobody(tmp_path: Path, monkeypat
         durable.locked(lock, "second"),
     ):
         pass
+
+
+def test_nothing_is_written_through_a_link(tmp_path: Path) -> None:
+    """A folder from another user may hold links of the names that are written in it, to any file of this user."""
+    key, text = tmp_path / "bank.key", "x" * 32
+    key.write_text(text)
+    for name in ("report.html.partial", "lock", "history.jsonl"):
+        (tmp_path / name).symlink_to(key)
+    durable.write_whole(tmp_path / "report.html", "page")
+    assert (tmp_path / "report.html").read_text() == "page"
+    assert not (tmp_path / "report.html").is_symlink()
+    with pytest.raises(OSError, match="symbolic links"), durable.locked(tmp_path / "lock", "a run"):
+        pass
+    with pytest.raises(OSError, match="symbolic links"):
+        durable.append_line(tmp_path / "history.jsonl", "line")
+    with pytest.raises(OSError, match="symbolic links"):
+        durable.create(tmp_path / "lock")
+    assert key.read_text() == text
+
+
+def test_a_file_that_another_process_left_unfinished_gives_its_permissions_to_none(tmp_path: Path) -> None:
+    left = tmp_path / "report.html.partial"
+    left.write_text("old")
+    left.chmod(0o666)
+    durable.write_whole(tmp_path / "report.html", "page")
+    assert (tmp_path / "report.html").stat().st_mode & 0o777 == 0o600

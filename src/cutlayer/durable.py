@@ -30,8 +30,12 @@ def write_whole(path: Path, content: bytes | str, mode: int = 0o600) -> None:
 
 
 def create(path: Path, mode: int = 0o600) -> BinaryIO:
-    """Open an empty file for writing; nothing in it is on disk before it is synced."""
-    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "wb")
+    """Open an empty file for writing; nothing in it is on disk before it is synced.
+
+    Raises:
+        OSError: The path is a symbolic link, among others; the file that it leads to stays as it is.
+    """
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, mode), "wb")
 
 
 def replace_whole(path: Path, write: Callable[[Path], None]) -> None:
@@ -54,6 +58,9 @@ class UnsyncedFile:
 
     def __init__(self, path: Path, write: Callable[[Path], None]) -> None:
         self.path, self.partial = path, path.with_name(f"{path.name}.partial")
+        # A folder may come from another user: a link of this name in it leads to any file of this one, a file of this
+        # name may be readable by all.
+        self.partial.unlink(missing_ok=True)
         with self._removed_on_failure():
             write(self.partial)
 
@@ -85,9 +92,9 @@ class UnsyncedFile:
 
 
 def append_line(path: Path, line: str, mode: int = 0o600) -> None:
-    """Add a line to a file and return once it is on disk."""
+    """Add a line to a file, which is no symbolic link, and return once it is on disk."""
     new = not path.exists()
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, mode), "ab") as file:
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, mode), "ab") as file:
         file.write(line.encode() + b"\n")
         file.flush()
         os.fdatasync(file.fileno())
@@ -122,12 +129,13 @@ def locked(path: Path, holder: str, *, wait: bool = False) -> Iterator[None]:
     """Hold a lock file for the duration; the operating system frees it when the process ends, however it ends.
 
     Args:
-        path: Path of the lock file, which is made if absent and not removed.
+        path: Path of the lock file, which is made if absent and not removed; its content is replaced.
         holder: Activity of this process, for the message in a process that comes second.
         wait: Whether to wait until the lock is free, instead of raising.
 
     Raises:
         LockHeld: Another process holds the lock; the message names it.
+        OSError: The path is a symbolic link, among others; the file that it leads to stays as it is.
     """
     descriptor = _lock(path, wait=wait)
     try:
@@ -141,7 +149,7 @@ def locked(path: Path, holder: str, *, wait: bool = False) -> Iterator[None]:
 
 def _lock(path: Path, *, wait: bool) -> int:
     while True:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
             # The holder may have removed the file with its folder: a lock on a file without a name excludes nobody.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 
@@ -153,6 +154,23 @@ def test_a_log_that_a_kill_left_with_its_first_line_alone_still_gets_its_marker(
     path.write_bytes(path.read_bytes().splitlines(keepends=True)[0])
     opened(path, marker=marker).append(slot(), "00", 8)
     assert release_log.log_of_run(marker.parent) == path
+
+
+def test_the_log_of_a_run_is_found_from_any_working_directory(tmp_path, monkeypatch):
+    """A copy of the project in that directory has a log of the same relative path, in which nothing must be counted."""
+    marker, here = tmp_path / "run" / "release_log.json", tmp_path / "project"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    filled(Path(".cutlayer") / "log.jsonl", marker=marker)
+    monkeypatch.chdir(tmp_path)
+    assert release_log.log_of_run(marker.parent) == here / ".cutlayer" / "log.jsonl"
+
+
+def test_a_damaged_marker_is_refused(tmp_path):
+    for content in ("[" * 100_000, "{}", "[]", "null", "x"):
+        (tmp_path / "release_log.json").write_text(content)
+        with pytest.raises(CheckpointError, match="is damaged"):
+            release_log.log_of_run(tmp_path)
 
 
 def test_every_line_is_synced_before_append_returns(path, monkeypatch):

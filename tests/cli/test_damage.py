@@ -13,6 +13,7 @@ import pytest
 from safetensors import SafetensorError
 
 from cutlayer import durable
+from cutlayer.tensor_file import read_tensors, write_tensors
 from cutlayer.training.folder import RunFolder
 
 DEEP = "[" * 100_000
@@ -240,3 +241,58 @@ def test_a_number_that_is_not_finite_becomes_null(tmp_path):
     folder = RunFolder(tmp_path)
     folder.write_json("x.json", {"a": [float("nan"), {"b": float("inf")}, 1.5], "c": (None, "NaN")})
     assert folder.read_json("x.json") == {"a": [None, {"b": None}, 1.5], "c": [None, "NaN"]}
+
+
+@pytest.mark.parametrize(("verb", "name"), [("report", "report.html.partial"), ("audit", "audit.json.partial")])
+def test_a_run_folder_of_another_user_changes_no_other_file(place, finished, verb, name):
+    """Links in it lead to a file of this user, such as a key, which reports and locks would be written into."""
+    key = place.folder / "bank.key"
+    key.write_text("x" * 32)
+    (finished / name).symlink_to(key)
+    assert place.call(verb, finished, "--json").code == 0
+    (finished / "run.lock").unlink()
+    (finished / "run.lock").symlink_to(key)
+    result = place.call(verb, finished, "--json")
+    assert result.code == 2
+    assert "run.lock: Too many levels of symbolic links; it is a symbolic link" in result.document()["error"]
+    assert key.read_text() == "x" * 32
+
+
+@pytest.mark.parametrize("verb", ["report", "audit", "predict"])
+def test_a_pipe_in_a_run_folder_is_refused(place, finished, verb):
+    """Whoever reads it waits without an end."""
+    (finished / "checkpoint" / "telco" / "model.json").unlink()
+    os.mkfifo(finished / "checkpoint" / "telco" / "model.json")
+    more = ["--out", place.folder / "p.csv"] if verb == "predict" else []
+    result = place.call(verb, finished, *more)
+    assert result.code == 2
+    assert "a device or pipe at" in result.error
+
+
+def test_a_part_of_another_party_is_not_taken_for_its_own(place, finished):
+    parts = [finished / "checkpoint" / name / "model.json" for name in ("bank", "telco")]
+    shutil.copy(*parts)
+    result = place.call("predict", finished, "--out", place.folder / "p.csv")
+    assert result.code == 2
+    assert "the record of telco" in result.error
+    assert "got that of 'bank'" in result.error
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_weights_that_are_not_finite_are_refused(place, finished, value):
+    path = finished / "checkpoint" / "telco" / "best.safetensors"
+    tensors, header = read_tensors(path)
+    name = next(name for name in tensors if name.startswith("module/bottom"))
+    tensors[name].fill_(value)
+    write_tensors(path, tensors, header)
+    result = place.call("predict", finished, "--out", place.folder / "p.csv")
+    assert result.code == 2
+    assert "got a number that is not finite in" in result.error
+
+
+def test_a_checkpoint_of_another_model_is_refused(place, finished):
+    encoders = [finished / "data" / name / "encoder.json" for name in ("bank", "telco")]
+    shutil.copy(*encoders)
+    result = place.call("predict", finished, "--out", place.folder / "p.csv")
+    assert result.code == 2
+    assert "weights of the bottom model of this run, got" in result.error

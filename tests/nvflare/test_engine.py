@@ -151,7 +151,11 @@ def test_a_site_that_did_not_agree_says_so_and_starts_nothing(sites: tuple[Site,
     changed_job = load_job(telco.own / "job.yaml")
     longer = changed_job.model_copy(update={"train": changed_job.train.model_copy(update={"epochs": 1})})
     (telco.own / "job.yaml").write_text(dump_job(longer))
-    assert "train.epochs: 1 here, 2 there" in telco.task(CHECK)["error"]
+    noted: list[str] = []
+    telco.executor.logger = SimpleNamespace(info=noted.append, warning=lambda *_, **__: None)
+    error = telco.task(CHECK)["error"]
+    assert error == "other job than the one site-2 agreed to, which differs in train.epochs; see the site's log"
+    assert noted == ["compared with the submitted job: train.epochs: 1 here, 2 there"]
     assert telco.task(TRAIN) == {"error": "the job was not checked"}
     assert bank.task("another") == ReturnCode.TASK_UNKNOWN
     (bank.own / "party.yaml").unlink()
@@ -231,3 +235,26 @@ def test_a_party_that_may_leave_does_not_end_the_job(
     monkeypatch.setattr(CutlayerController, "_ask", ask)
     controller = CutlayerController("site-1", ["site-2"], may_leave)
     assert controller._flow(Signal(), FLContext()) == reason
+
+
+@pytest.mark.parametrize("sent", ["[" * 100_000, "[]", "5", None])
+def test_a_site_that_answers_anything_fails_the_task_alone(sent: Any) -> None:
+    controller = CutlayerController("site-1", ["site-2"])
+    result = Shareable()
+    result[PAYLOAD] = sent
+    answers: dict[str, Any] = {}
+    task = SimpleNamespace(client=SimpleNamespace(name="site-2"), result=result)
+    controller._answered(answers, task, FLContext())
+    assert answers == {"site-2": {"error": "it answered something else"}}
+
+
+def test_an_active_site_without_a_fingerprint_does_not_end_the_controller(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+
+    def ask(self: Any, name: str, sites: list[str], request: Any, *_: Any) -> dict[str, Any]:
+        asked.append(request)
+        return {site: {"error": "", "fingerprint": 5} if site == "site-2" else {"error": ""} for site in sites}
+
+    monkeypatch.setattr(CutlayerController, "_ask", ask)
+    assert CutlayerController("site-1", ["site-2"])._flow(Signal(), FLContext()) == ""
+    assert asked[-1] == {"fingerprint": ""}

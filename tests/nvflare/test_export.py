@@ -107,18 +107,23 @@ def test_a_site_runs_what_it_agreed_to(local: Path, tmp_path: Path) -> None:
     ("changes", "sites", "message"),
     [
         ({"train__epochs": 50}, SITES, "train.epochs: 2 here, 50 there"),
-        ({"model__bottom": {"kind": "mlp", "hidden": [4]}}, SITES, "model.bottom"),
+        ({"model__bottom": {"kind": "mlp", "hidden": [4]}}, SITES, "model.bottom.hidden"),
         ({}, {"bank": "evil", "telco": "site-2"}, "identities.bank: 'cn:site-1' here, 'cn:evil' there"),
     ],
 )
 def test_a_site_refuses_any_other_job(
     local: Path, tmp_path: Path, changes: dict[str, Any], sites: dict[str, str], message: str
 ) -> None:
-    """Whoever submits, or the hub on the way, cannot change the schedule, a model, or who is a party."""
+    """Whoever submits, or the hub on the way, cannot change the schedule, a model, or who is a party.
+
+    Nor do they learn by wrong guesses what the parties agreed to: values are for the site's own log.
+    """
     export_job(job(**changes), tmp_path / "other", sites)
-    with pytest.raises(ConfigError, match="other job than the one site-2 agreed to") as refused:
+    with pytest.raises(ConfigError, match="other job than the one site-2 agreed to, which differs in") as refused:
         agreed(local, tmp_path / "other")
-    assert message in str(refused.value)
+    assert message in refused.value.__notes__[0]
+    for value in ("here", "there", "site-1", "bank", "50"):
+        assert value not in str(refused.value)
 
 
 def test_a_site_without_the_files_or_without_a_party_refuses(local: Path, tmp_path: Path) -> None:

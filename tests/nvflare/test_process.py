@@ -84,3 +84,15 @@ def test_a_party_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
     while Path(f"/proc/{child}").exists() and "Z" not in Path(f"/proc/{child}/stat").read_text().split()[2]:
         assert time.monotonic() < deadline, "the party lives on"
         time.sleep(0.02)
+
+
+def test_the_log_and_the_results_of_a_party_are_its_owners_alone(tmp_path: Path) -> None:
+    folder = tmp_path / "log"
+    folder.mkdir()
+    folder.chmod(0o755)
+    process = started(tmp_path, "import sys; print('{}'); sys.stderr.write('leak')")
+    assert process.wait(20)
+    assert {path.name: path.stat().st_mode & 0o777 for path in folder.iterdir()} == {
+        "party.log": 0o600,
+        "party.json": 0o600,
+    }

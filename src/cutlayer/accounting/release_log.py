@@ -244,7 +244,8 @@ class ReleaseLog:
                 # After the log and before the first entry: a marker without a log would refuse a resume, and entries
                 # without a marker would let an error remove the key of their noise.
                 make_folder(self.marker.parent)
-                write_whole(self.marker, json.dumps({"log": str(self.path)}) + "\n")
+                # Absolute: predictions may be made from another working directory, where a copy of the project may be.
+                write_whole(self.marker, json.dumps({"log": str(self.path.absolute())}) + "\n")
             self._append(self.path, entry)
         self._count(entry)
 
@@ -287,7 +288,7 @@ def _log_named(marker: Path) -> Path:
     """The log that a marker names; a damaged marker is a `CheckpointError`."""
     try:
         return Path(json.loads(marker.read_text())["log"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise CheckpointError(f"{marker} is damaged; {_RESTORE}") from None
 
 

@@ -43,6 +43,7 @@ _REMEDIES = {
     errno.EDQUOT: FREE_SPACE,
     errno.EROFS: WRITABLE,
     errno.EACCES: "look at the permissions of the file and of its folder",
+    errno.ELOOP: "it is a symbolic link, through which nothing is written; remove it",
 }
 
 _QUOTED = r"'([^']*)'"

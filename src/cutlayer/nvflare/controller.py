@@ -28,6 +28,8 @@ _STARTED = 180
 _MORE = 5.0
 """Seconds for further sites to report after one failed: the first that notices is not always the first to say why."""
 _POLL = 0.2
+_MAX_FINGERPRINT = 100
+"""Characters of a fingerprint that are passed on; it has 39."""
 
 
 class CutlayerController(Controller):  # type: ignore[misc]
@@ -76,7 +78,8 @@ class CutlayerController(Controller):  # type: ignore[misc]
         started = self._ask(START, [self._active], {}, _STARTED, abort_signal, fl_ctx)
         if reason := failure(started, [self._active]):
             return reason
-        request = {"fingerprint": checked[self._active]["fingerprint"]}
+        # A site may answer anything; a passive one compares this with the certificate that it is shown.
+        request = {"fingerprint": str(checked[self._active].get("fingerprint", ""))[:_MAX_FINGERPRINT]}
         ended = self._ask(TRAIN, everyone, request, 0, abort_signal, fl_ctx)
         for site, answer in ended.items():
             self._report["sites"][site].update(answer)
@@ -118,7 +121,7 @@ class CutlayerController(Controller):  # type: ignore[misc]
         if code == ReturnCode.OK:
             try:
                 answer = {"error": "", **json.loads(result.get(PAYLOAD))}
-            except (TypeError, ValueError):
+            except (TypeError, ValueError, RecursionError):
                 answer = {"error": "it answered something else"}
         answers[site] = answer
         self.log_info(fl_ctx, f"cutlayer: {site}: {answer['error'] or 'good'}")

@@ -69,6 +69,8 @@ class CutlayerExecutor(Executor):  # type: ignore[misc]
             answer = tasks[task_name](_request(shareable), fl_ctx, abort_signal)
         except CutlayerError as failure:
             answer = {"error": str(failure)}
+            for note in getattr(failure, "__notes__", ()):
+                self.logger.info(note)
         if abort_signal.triggered:
             self._stop()
             return make_reply(ReturnCode.TASK_ABORTED)

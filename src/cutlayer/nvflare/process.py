@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TextIO
 
 from cutlayer.durable import make_folder
 
@@ -99,8 +100,8 @@ class PartyProcess:
 
         try:
             with (
-                self._log.open("a") as log,
-                self._document.open("w") as document,
+                _opened(self._log, os.O_APPEND) as log,
+                _opened(self._document, os.O_TRUNC) as document,
                 subprocess.Popen(  # noqa: S603
                     command,
                     stdin=subprocess.DEVNULL,
@@ -132,6 +133,11 @@ class PartyProcess:
             self.address = matched[1]
             self._listening.set()
         self._notify(text)
+
+
+def _opened(path: Path, flag: int) -> TextIO:
+    """Open a file that only its owner can read, whatever the permissions of its folder."""
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | flag, 0o600), "w")
 
 
 def _described(code: int) -> str:

@@ -22,6 +22,8 @@ from cutlayer.errors import ConfigError
 from cutlayer.nvflare.export import SHARED_JOB
 
 FOLDER, PRIVATE, KEY, RUNS = "cutlayer", "party.yaml", "noise.key", "runs"
+_MAX_NAMED = 8
+"""Maximum number of differences whose keys are named to the server."""
 
 
 @dataclass(frozen=True)
@@ -101,18 +103,28 @@ def agreement(local: Path, kit: Path, name: str, submitted: Path, site: str) -> 
             wanted = f"{FOLDER}/{name}/{file} in the site's folder local"
             raise ConfigError.expected(wanted, "none", f"{site} runs only what it put there")
     agreed, other = load_job(folder / SHARED_JOB), load_job(submitted)
-    if problem := _differences(agreed, other):
-        raise ConfigError(f"other job than the one {site} agreed to: {problem}")
+    if differing := _differences(agreed, other):
+        # The submitter, and the server that reads this, need not be parties: they get the keys, the site's log all.
+        keys = ", ".join([*dict.fromkeys(map(_key, differing))][:_MAX_NAMED])
+        failure = ConfigError(f"other job than the one {site} agreed to, which differs in {keys}; see the site's log")
+        failure.add_note(f"compared with the submitted job: {'; '.join(differing)}")
+        raise failure
     party = next((name for name, stated in agreed.identities.items() if stated == f"{COMMON_NAME}{site}"), None)
     if party is None:
         raise ConfigError.expected(f"a party with identity {COMMON_NAME}{site} in the job", "none")
     return AgreedJob(folder, agreed, party, kit)
 
 
-def _differences(agreed: Job, submitted: Job) -> str:
+def _key(difference: str) -> str:
+    """The key of a difference, without the names of parties, which are values too."""
+    key = difference.partition(": ")[0]
+    return key.partition(".")[0] if key.startswith(("parties.", "identities.")) else key
+
+
+def _differences(agreed: Job, submitted: Job) -> list[str]:
     if agreed.digest() == submitted.digest() and agreed.identities == submitted.identities:
-        return ""
+        return []
     from cutlayer.channel.contract import differences  # loads the tensor library, which this process does not need
 
     here, there = ({**job.shared(), "identities": job.identities} for job in (agreed, submitted))
-    return "; ".join(list(differences(here, there))[:8]) or "the order of its parties"
+    return list(differences(here, there)) or ["order of parties"]

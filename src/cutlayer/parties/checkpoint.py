@@ -209,6 +209,8 @@ class Checkpoints:
         try:
             tensors, header = read_tensors(path)
             party, job, plain = header["party"], header["job"], json.loads(header["state"])
+            if not isinstance(plain, dict):
+                raise ValueError("its state is no object")
             if label is not None and header["epoch"] != label:
                 raise ValueError(f"it is of epoch {header['epoch']}")
         except (OSError, KeyError, ValueError, RecursionError) as damage:

@@ -149,10 +149,16 @@ class PartyState:
             raise CheckpointError(f"the checkpoint does not fit the model of the job: {mismatch}") from None
 
 
-def chain_state(state: State) -> Mapping[str, Any]:
-    """State of the party's protections in a checkpoint, for `Chain.load_state_dict`."""
-    stored: Mapping[str, Any] = _push(state[1]["chain"], state[0])
-    return stored
+def restore_chain(chain: Chain, state: State) -> None:
+    """Give a party's protections, which are set up, their state in a checkpoint.
+
+    Raises:
+        CheckpointError: It is of other protections, or the release log has fewer lines than the checkpoint states.
+    """
+    try:
+        chain.load_state_dict(_push(state[1]["chain"], state[0]))
+    except (AttributeError, KeyError, TypeError, ValueError, RuntimeError) as mismatch:
+        raise CheckpointError(f"the checkpoint does not fit the protections of {chain.party}: {mismatch!r}") from None
 
 
 def build_optimizer(config: OptimizerConfig, parameters: list[nn.Parameter]) -> torch.optim.Optimizer | None:

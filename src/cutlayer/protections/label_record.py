@@ -60,7 +60,10 @@ class LabelRecord:
         self._write({**noted, which: {"generation": generation, "memory": memory}})
 
     def _noted(self) -> Any:
-        return json.loads(self.path.read_text())
+        try:
+            return json.loads(self.path.read_text())
+        except RecursionError:
+            raise ValueError("nested too deeply") from None
 
     def _write(self, noted: Any) -> None:
         write_whole(self.path, json.dumps(noted) + "\n")

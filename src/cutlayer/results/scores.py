@@ -131,6 +131,7 @@ def score_file(path: Path, task: Task, ids: pa.DataType, parties: Sequence[str])
     check_scores_path(path)
     partial = path.with_name(f"{path.name}.partial")
     try:
+        partial.unlink(missing_ok=True)
         partial.touch(mode=0o600)
         writer = ScoreWriter(partial, path.suffix, task, ids, parties)
         try:

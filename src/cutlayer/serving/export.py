@@ -27,6 +27,7 @@ from cutlayer.serving.onnx_program import check_onnx, onnx_bytes, refused
 from cutlayer.tasks import Task
 from cutlayer.tensor_file import read_tensors, write_tensors
 from cutlayer.training.model_record import TrainedTask
+from cutlayer.training.trained import load_weights
 
 WEIGHTS, ENCODER, ARCHITECTURE, CARD = "weights.safetensors", "encoder.json", "architecture.json", "README.md"
 BOTTOM, TOP = "bottom", "top"
@@ -253,14 +254,10 @@ def _built_top(stated: TopArchitecture | None, precision: Precision) -> TopModel
 
 
 def _restore(module: nn.Module, name: str, weights: Mapping[str, Tensor], folder: Path) -> None:
-    prefix = f"{name}."
-    module_weights = {key.removeprefix(prefix): value for key, value in weights.items() if key.startswith(prefix)}
     try:
-        module.load_state_dict(module_weights)
-    except RuntimeError as mismatch:
-        got = str(mismatch).splitlines()[-1].strip()
-        raise RunFolderError.expected(f"weights of the {name} model in {folder}", got, "export it again") from None
-    module.eval()
+        load_weights(module, f"{name}.", weights)
+    except ValueError as mismatch:
+        raise RunFolderError.expected(f"weights of the {name} model in {folder}", mismatch, "export it again") from None
 
 
 def _arguments(architecture: Architecture, name: str) -> tuple[Any, ...]:

@@ -18,7 +18,7 @@ from cutlayer.tasks import Task
 from cutlayer.training.finetuning import checked_absent
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.model_record import ModelRecord, record_path
-from cutlayer.training.trained import checkpoint_of, restore
+from cutlayer.training.trained import RESTORE, checkpoint_of, restore
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class PartyModel:
             CheckpointError: The weights are missing, damaged, or of another job.
             ConfigError: A user's model that was not allowed.
         """
-        record, state = _record(folder, party), checkpoint_of(job, folder, party)
+        record, state = _record(job, folder, party), checkpoint_of(job, folder, party)
         with torch.random.fork_rng(devices=[]):  # the initial weights are drawn, then replaced
             encoder, bottom = _bottom(job, folder, party, state)
             return cls(record, encoder, bottom, _top(job, record, state))
@@ -68,7 +68,7 @@ class PartyModel:
         return self.record.task.task
 
 
-def _record(folder: RunFolder, party: str) -> ModelRecord:
+def _record(job: Job, folder: RunFolder, party: str) -> ModelRecord:
     path = record_path(folder, party)
     if not path.exists():
         raise RunFolderError.expected(
@@ -77,7 +77,12 @@ def _record(folder: RunFolder, party: str) -> ModelRecord:
             "a run between organisations leaves each part with its party: use party predict there; a run that has not "
             "ended leaves none",
         )
-    return ModelRecord.read(path)
+    record = ModelRecord.read(path)
+    if (record.party, record.job) != (party, job.digest()):
+        wanted = f"the record of {party} for job {job.digest()[:8]} at {path}"
+        got = f"that of {record.party[:64]!a} for job {record.job[:8]}"
+        raise RunFolderError.expected(wanted, got, RESTORE)
+    return record
 
 
 def _bottom(job: Job, folder: RunFolder, party: str, state: State) -> tuple[Encoder, BottomModel] | tuple[None, None]:

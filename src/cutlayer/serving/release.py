@@ -15,7 +15,7 @@ from cutlayer.data.batches import evaluation_batches
 from cutlayer.durable import locked
 from cutlayer.errors import BudgetExceeded, ConfigError, ProtocolError
 from cutlayer.parties.local import EVALUATION_ROWS, context_of, plan_of
-from cutlayer.parties.state import chain_state
+from cutlayer.parties.state import restore_chain
 from cutlayer.protections import Chain
 from cutlayer.protections.views import Mode, PassiveView
 from cutlayer.training.folder import RunFolder
@@ -100,7 +100,7 @@ class Serving:
         key = run_noise_key(folder, party, supplied) if self.chain.protections else bytes(KEY_BYTES)
         context = context_of(job, party, {party: width}, record.training_rows(job, folder), key, key)
         self.chain.setup(context, self._log)
-        self.chain.load_state_dict(chain_state(state))
+        restore_chain(self.chain, state)
 
     @property
     def predictions_made(self) -> int:

@@ -6,6 +6,7 @@ import json
 import math
 import re
 import shutil
+import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -162,6 +163,7 @@ class RunFolder:
         if not (path / _JOB).exists():
             near = did_you_mean(path.name, [run.parent.name for run in path.parent.glob(f"*/{_JOB}")])
             raise RunFolderError.expected(f"a run folder at {path}", f"none (no job.yaml in it){near}")
+        _check_files(path)
         return cls(path)
 
     @property
@@ -311,6 +313,21 @@ def _is_leftover(path: Path) -> bool:
     The safetensors library writes under its own temporary name before it renames the file.
     """
     return path.name == _LOCK or path.suffix == ".partial" or path.name.startswith(".tmp")
+
+
+def _check_files(folder: Path) -> None:
+    """Raise where a run folder, which may come from another user, has a device or a pipe: reading that need not end.
+
+    Raises:
+        RunFolderError: It has, perhaps behind a symbolic link.
+    """
+    for path in folder.rglob("*"):
+        try:
+            mode = path.stat().st_mode
+        except OSError:  # a link to nothing, or a file that its process has just removed
+            continue
+        if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+            raise RunFolderError.expected(f"files and folders in {folder}", f"a device or pipe at {path}", "remove it")
 
 
 def _check_same(begun: Job, job: Job, path: Path) -> None:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from cutlayer.config import Job
 from cutlayer.data.split import Split
 from cutlayer.data.store import Store
+from cutlayer.errors import CheckpointError
 from cutlayer.kernels.row_tensors import number_equal, rows_of, where_equal
 from cutlayer.models import BottomModel, Inputs, TopModel, build_bottom, build_top
 from cutlayer.parties.checkpoint import Checkpoints, State
@@ -18,6 +19,8 @@ from cutlayer.parties.split import split_of_run
 from cutlayer.tasks import Task
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.recorder import read_truth
+
+RESTORE = "restore the run folder, or run the job again"
 
 
 class Run:
@@ -130,7 +133,30 @@ def checkpoint_of(job: Job, folder: RunFolder, party: str) -> State:
 
 
 def restore(module: nn.Module, name: str, state: State) -> None:
-    """Load weights from a checkpoint into `module`, which its party calls `name`; then set evaluation mode."""
-    prefix = f"module/{name}."
-    module.load_state_dict({k.removeprefix(prefix): t for k, t in state[0].items() if k.startswith(prefix)})
+    """Load weights from a checkpoint into `module`, which its party calls `name`; then set evaluation mode.
+
+    Raises:
+        CheckpointError: They are of another model, or not finite.
+    """
+    try:
+        load_weights(module, f"module/{name}.", state[0])
+    except ValueError as mismatch:
+        raise CheckpointError.expected(f"weights of the {name} model of this run", mismatch, RESTORE) from None
+
+
+def load_weights(module: nn.Module, prefix: str, tensors: Mapping[str, Tensor]) -> None:
+    """Load the tensors whose name begins with a prefix into `module`; then set evaluation mode.
+
+    Raises:
+        ValueError: They are of another model, or not finite.
+    """
+    weights = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+    # Under dp_embedding a row that is not finite is released as noise alone: predictions would not show it.
+    broken = next((name for name, tensor in weights.items() if not bool(tensor.isfinite().all())), None)
+    if broken is not None:
+        raise ValueError(f"a number that is not finite in {broken}")
+    try:
+        module.load_state_dict(weights)
+    except RuntimeError as mismatch:
+        raise ValueError(str(mismatch).splitlines()[-1].strip()) from None
     module.eval()

@@ -22,7 +22,7 @@ from cutlayer.data.streams import RandomStream
 from cutlayer.kernels.one_hot import one_hot_columns
 from cutlayer.models import build_bottom
 from cutlayer.parties.local import EVALUATION_ROWS, context_of
-from cutlayer.parties.state import chain_state
+from cutlayer.parties.state import restore_chain
 from cutlayer.protections import build_chain
 from cutlayer.protections.chain import Chain
 from cutlayer.protections.views import Mode, PassiveView
@@ -113,7 +113,7 @@ class ShadowRoom:
             self.run.restore(bottom, "bottom", name)
         self.run.restore(model.joint.top, "top", self.job.active)
         for name, chain in model.chains.items():
-            chain.load_state_dict(chain_state(self.run.checkpoint(name)))
+            restore_chain(chain, self.run.checkpoint(name))
         return model
 
     def shadows(self, party: str) -> Shadows:

@@ -20,7 +20,7 @@ from cutlayer.durable import locked, make_folder
 from cutlayer.errors import BudgetExceeded, ConfigError
 from cutlayer.parties.local import context_of, plan_of
 from cutlayer.parties.numbers import check_own
-from cutlayer.parties.state import chain_state
+from cutlayer.parties.state import restore_chain
 from cutlayer.protections.hooks import hooks_of
 from cutlayer.protections.views import Mode, PassiveView
 from cutlayer.serving.online.features import ABSENT, FeatureStore
@@ -170,7 +170,7 @@ class OnlineReleases:
         training = trained.model.record.training_rows(trained.job, trained.folder)
         context = context_of(trained.job, trained.party, {trained.party: self.bottom.width}, training, key, key)
         self.chain.setup(context, self._log)
-        self.chain.load_state_dict(chain_state(state))
+        restore_chain(self.chain, state)
 
     def _within_limit(self, ids: Digests, status: Statuses) -> Rows:
         """The rows that the limit of ids leaves; the rest is marked as capped.
