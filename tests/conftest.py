@@ -9,6 +9,9 @@ import signal
 from functools import cache
 from pathlib import Path
 
+# Before the tensor library is loaded, as in the Makefile: tests that compare bits train with one thread.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 import pytest
 from hypothesis import settings
 
