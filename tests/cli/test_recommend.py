@@ -98,6 +98,15 @@ def test_the_best_of_the_last_rung_is_recommended_with_its_diff(place, stated):
     assert "epsilon 0.5" in result["statements"]["label_dp 0.5"][0]
 
 
+@pytest.mark.parametrize(("spread", "within"), [(0.0, "yes"), (0.03, "the means are")])
+def test_intervals_that_reach_past_the_limits_are_said(place, stated, spread, within):
+    place.change({"train.epochs": 9})
+    stated(lambda name, seed: (0.9, 1.0) if name == UNDEFENDED else (0.895, 0.58 + spread * (seed % 3 - 1)))
+    result = place.call("recommend", place.file, "--max-leak", "0.6")
+    assert within in result.out
+    assert ("the intervals reach past the limits" in " ".join(result.out.split())) == (spread > 0)
+
+
 def diff_of(place, best):
     result = SimpleNamespace(best=best, chosen=best, limits=Limits(0.6, None, 0.01))
     diff = recommended_diff(result, place.file, place.folder)

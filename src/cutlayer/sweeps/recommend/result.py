@@ -71,8 +71,16 @@ class Limits:
 
     def exceeded(self, measured: Measured) -> float:
         """By how much both limits are exceeded together; 0 within both."""
-        limit = self.max_leak if self.max_leak is not None else self.max_excess or 0.0
-        return max(0.0, self.leak(measured) - limit) + max(0.0, measured.loss - self.max_loss)
+        return max(0.0, self.leak(measured) - self._leak_limit) + max(0.0, measured.loss - self.max_loss)
+
+    def settled(self, candidate: Checked) -> bool:
+        """Whether the 95 % intervals of a candidate end within both limits, and not the means alone."""
+        leak, loss = candidate.leak + candidate.leak_margin, candidate.loss + candidate.loss_margin
+        return len(candidate.seeds) > 1 and leak <= self._leak_limit and loss <= self.max_loss
+
+    @property
+    def _leak_limit(self) -> float:
+        return self.max_leak if self.max_leak is not None else self.max_excess or 0.0
 
     def __str__(self) -> str:
         leak = f"leak {self.max_leak:g}" if self.max_leak is not None else f"excess {self.max_excess:g}"

@@ -27,7 +27,8 @@ def verdict(result: Recommendation) -> str:
         return "No protection could be checked"
     measured = _leak_and_loss(result, best)
     if result.chosen is not None:
-        return f"Recommended for {result.limits}: {best.name}, with {measured}"
+        doubt = "" if result.limits.settled(best) else "; the intervals reach past the limits, so more seeds may differ"
+        return f"Recommended for {result.limits}: {best.name}, with {measured}{doubt}"
     return f"Nothing reaches {result.limits}; the nearest is {best.name}, with {measured}"
 
 
@@ -87,9 +88,15 @@ def check_table(result: Recommendation) -> Table:
         (number(f"test {name_of(result.metric)}"), lambda candidate: metric(candidate.utility)),
         (number("loss"), lambda candidate: f"{difference(candidate.loss)} ± {metric(candidate.loss_margin)}"),
         (number(of), lambda candidate: f"{auc(candidate.leak)} ± {auc(candidate.leak_margin)}"),
-        ("within limits", lambda candidate: "yes" if candidate.reached else "no"),
+        ("within limits", lambda candidate: _within(result, candidate)),
         highlight=lambda candidate: candidate.name == result.best,
     )
+
+
+def _within(result: Recommendation, candidate: Checked) -> str:
+    if not candidate.reached:
+        return "no"
+    return "yes" if result.limits.settled(candidate) else "the means are"
 
 
 def recommended_diff(result: Recommendation, file: Path, out: Path) -> str:
