@@ -105,7 +105,7 @@ def _panels(report: Report, runs: tuple[Glance, ...]) -> Panels:
     attacked = [run for run in runs if run.leak is not None]
     name = f"test {name_of(report.utility.metric)}"
     columns = [line.own_columns for line in report.baselines if line.own_columns is not None]
-    about = f"dashed: a party's own columns, {auc(max(columns))}" if columns else "0.5 is chance"
+    about = f"dashed: the most that own columns reveal, {auc(max(columns))}" if columns else "0.5 is chance"
     scale = Scale(*leak_domain(run.leak for run in runs), *charts.SCATTER)
     x = Axis(scale, "leak of the strongest attack", reference=max(columns, default=0.5))
     panels = [Panel("Labels", about, _drawn(name, [(run, run.leak) for run in attacked], x))]
