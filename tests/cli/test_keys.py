@@ -46,7 +46,10 @@ def test_the_walk_through(invited):
         "keys", "request", "telco.invite", "--folder", "there/keys", "--fingerprint", result, "--json"
     ).document()
     assert (made["authority"], made["address"]) == (result, "bank.example:7070")
-    assert place.call("keys", "sign", made["file"], "--fingerprint", made["key"].replace("-", " ").upper()).code == 0
+    signed = place.call("keys", "sign", made["file"], "--fingerprint", made["key"].replace("-", " ").upper())
+    assert signed.code == 0
+    assert f"as the other side read out: key {made['key']}" in signed.out
+    assert "compare" not in signed.out
     shutil.move("telco.pem", "there/keys/telco.pem")
     for folder, party in (("keys", "bank"), ("there/keys", "telco")):
         own = Credentials(files_in(Path(folder), party)).current().certificate

@@ -110,7 +110,7 @@ def request(
     _print(
         as_json,
         {"file": str(path), "key": key, "authority": fingerprint(authority), "party": party, "address": address},
-        f"compare with what the other side reads out: authority {fingerprint(authority)}",
+        _heard(seen, f"authority {fingerprint(authority)}"),
         f"send {path} back, and read this fingerprint out to them:",
         key,
         f"put the certificate that returns at {folder / f'{party}.pem'}; the job names the address {plain(address)}",
@@ -137,7 +137,7 @@ def sign(
     _print(
         as_json,
         {"file": str(path), "key": key},
-        f"compare with what the other side reads out: key {key}; if it differs, revoke {path.stem} at once",
+        _heard(seen, f"key {key}", f"; if it differs, revoke {path.stem} at once"),
         f"send {path} back; it is no secret",
     )
 
@@ -236,6 +236,13 @@ def _compare(seen: str, real: str, what: str) -> None:
     """
     if seen and "".join(filter(str.isalnum, seen)).lower() != real.replace("-", ""):
         raise TrustError.expected(f"{what} with the fingerprint {seen}", real, "somebody may have replaced the file")
+
+
+def _heard(seen: str, real: str, remedy: str = "") -> str:
+    """A line on a fingerprint: what to compare, or that `_compare` has done so."""
+    if seen:
+        return f"as the other side read out: {real}"
+    return f"compare with what the other side reads out: {real}{remedy}"
 
 
 def _print(as_json: bool, entries: Mapping[str, Any], *lines: str) -> None:

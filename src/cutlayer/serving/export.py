@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from cutlayer.config import FrozenModel, Job
 from cutlayer.config.device import Precision
 from cutlayer.data.encoding import Encoder
-from cutlayer.durable import make_folder, write_whole
+from cutlayer.durable import create, make_folder, write_whole
 from cutlayer.errors import RunFolderError
 from cutlayer.models import BottomModel, Inputs, TopModel, build_bottom, build_top, resolved_section
 from cutlayer.results.document import Document
@@ -306,6 +306,7 @@ def _write_program(path: Path, program: torch.export.ExportedProgram) -> str:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
+            create(path).close()  # for its owner alone before it has any content
             torch.export.save(program, path)
     except Exception as failure:  # of a user's model, anything
         path.unlink(missing_ok=True)
