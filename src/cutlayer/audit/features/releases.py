@@ -20,6 +20,8 @@ from cutlayer.training.folder import RunFolder
 
 SIDE_BY_SIDE, MAX_WIDTH = 8, 4096
 """Maximum number of epochs whose embeddings stand side by side, and of columns that these have together."""
+MIN_ROWS = 8
+"""Rows that were sent in every epoch below which an attack has too few to learn from."""
 UNRECORDED = "nothing that {0} sent was recorded; set parties.{0}.audit.every to epoch or end"
 
 
@@ -71,6 +73,8 @@ def _over_epochs(job: Job, folder: RunFolder, party: str) -> list[Release]:
     if len(epochs) < 2:
         return []
     sent = torch.stack([epoch.steps != NO_STEP for epoch in epochs]).all(dim=0)
+    if int(sent.sum()) < MIN_ROWS:
+        return []
     rows, embeddings = epochs[0].rows[sent], [epoch.embeddings[party].flatten(1)[sent] for epoch in epochs]
     mean = torch.stack(embeddings).mean(dim=0, dtype=torch.float64).float()
     releases = [Release(f"mean of {len(epochs)} releases", rows, mean)]
