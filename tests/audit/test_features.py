@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from cutlayer.attacks.feature.base import FeatureView
 from cutlayer.attacks.feature.decoder import DecoderTraining, fit_decoder
 from cutlayer.attacks.knowledge import Auxiliary, Knowledge
 from cutlayer.audit.features import audit_features, auxiliary_indices
+from cutlayer.audit.features.releases import released
 from cutlayer.audit.features.shadow import ShadowRoom
 from cutlayer.channel.transcript import read_epochs
 from cutlayer.config import Job, validated
@@ -80,6 +82,19 @@ def test_every_attack_reads_this_run_and_its_undefended_twin(whole: tuple[Job, R
     value = {part.run: part.value for part in parts if part.attack == "inversion" and "last" in part.release}
     assert value["undefended"] > value["this run"] + 0.2
     assert {part.party for part in parts} == {TELCO}
+
+
+def test_without_followed_rows_the_mean_is_of_the_party_s_own_record(
+    whole: tuple[Job, RunFolder], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As between organisations, or where too few rows were sent in every epoch."""
+    job, folder = whole
+    monkeypatch.setattr("cutlayer.audit.features.releases.MIN_ROWS", ROWS + 1)
+    last, mean, first = released(job, folder, TELCO)
+    assert re.fullmatch(r"mean of 1\.[1-9] releases", mean.name)
+    assert torch.equal(mean.rows, last.rows)
+    assert not torch.equal(mean.embeddings, last.embeddings)
+    assert first.name == "epoch 1, the first recorded"
 
 
 def test_the_figure_is_that_of_what_was_sent(whole: tuple[Job, RunFolder]) -> None:
