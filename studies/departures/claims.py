@@ -136,6 +136,35 @@ def gap(results: Results, group: str, departure: Departure, metric: str = ACCURA
     return results.difference(base, base, departure.standalone(metric), departure.after(metric))
 
 
+def heads_claims(
+    results: Results,
+    group: str,
+    prefix: str,
+    departure: Departure,
+    paper: Mapping[str, tuple[float, float]],
+    *,
+    own: bool = False,
+) -> list[Claim]:
+    """Whether party dropout is better than further heads, before and after a departure.
+
+    Args:
+        results: Results of the study.
+        group: Data set.
+        prefix: Beginning of the claims.
+        departure: Parties that leave.
+        paper: Accuracy before and after the departure in the paper, by setting; empty if it has none.
+        own: Whether the claims are ours although the paper has figures, as in another set-up.
+    """
+    setting, claims = rate_setting(0.3), []
+    values = {"before": before(), "after": departure.after()}
+    for index, (when, value) in enumerate(values.items()):
+        gain = results.difference((group, setting), (group, MULTI_HEAD), value)
+        theirs = f"{paper[setting][index] - paper[MULTI_HEAD][index]:.4f}" if MULTI_HEAD in paper else "–"
+        text = f"{prefix}: p 0.3 is better than further heads {when} the departure"
+        claims.append(Claim(text, theirs, formatted(gain), above(gain, 0.0), own=own))
+    return claims
+
+
 class _Judge:
     """Judges the claims about one data set and departure."""
 
@@ -146,7 +175,8 @@ class _Judge:
 
     def claims(self) -> list[Claim]:
         first = [self._drop(), self._below_standalone()]
-        return [*first, *self._half(), *self._trade(), *self._heads(), self._reaches()]
+        heads = heads_claims(self.results, self.group, self.prefix, self.departure, self.paper)
+        return [*first, *self._half(), *self._trade(), *heads, self._reaches()]
 
     def _drop(self) -> Claim:
         after = self.departure.after()
@@ -192,18 +222,6 @@ class _Judge:
             Claim(f"{prefix} falls before the departure", theirs[0], f"{formatted(lost)} less", above(lost, 0.0)),
             Claim(f"{prefix} rises after the departure", theirs[1], f"{formatted(gained)} more", above(gained, 0.0)),
         ]
-
-    def _heads(self) -> list[Claim]:
-        setting, claims = rate_setting(0.3), []
-        values = {"before": before(), "after": self.departure.after()}
-        for index, (when, value) in enumerate(values.items()):
-            gain = self.results.difference((self.group, setting), (self.group, MULTI_HEAD), value)
-            theirs = "–"
-            if MULTI_HEAD in self.paper:
-                theirs = f"{self.paper[setting][index] - self.paper[MULTI_HEAD][index]:.4f}"
-            text = f"{self.prefix}: p 0.3 is better than further heads {when} the departure"
-            claims.append(Claim(text, theirs, formatted(gain), above(gain, 0.0)))
-        return claims
 
     def _reaches(self) -> Claim:
         setting = rate_setting(0.5)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from studies.claims import NOT_TRIED, Claim, Verdict, above, below, within
-from studies.departures.claims import HALVES as DEPARTURE
-from studies.departures.claims import PAPER, before
 from studies.feature_privacy.claims import attacked
 from studies.feature_privacy.settings import ADJUST, VANILLA
 from studies.forward_leakage.claims import COST, CUT, HIDDEN
@@ -19,8 +17,6 @@ from studies.reasons.settings import (
     FEWER_ROWS,
     HALVES,
     LAMS,
-    LEFT,
-    LEFT_SETTINGS,
     MASKED,
     MODELS,
     SHALLOW,
@@ -32,7 +28,6 @@ from studies.results import UNDEFENDED, Condition, Results, formatted, measured,
 BOUND = 0.01
 """Distance above the AUC of the model at which a leak no longer counts as bounded by it."""
 CHANCE = 0.1
-CIFAR_100 = "CIFAR-100 halves"
 MORE_ROWS, RECOGNISED = 8_000, 0.571
 """Rows of CIFAR-10 in the study of private embeddings, and the accuracy with which members are recognised there."""
 
@@ -155,19 +150,6 @@ def masked_claims(results: Results) -> list[Claim]:
             above(more, 0.0),
         ),
     ]
-
-
-def heads_claims(results: Results) -> list[Claim]:
-    """Whether party dropout is better than further heads where the sum of their losses scales the step."""
-    (dropout, heads), paper = LEFT_SETTINGS, PAPER[CIFAR_100]
-    values = {"before": before(), "after": DEPARTURE.after()}
-    claims = []
-    for index, (when, value) in enumerate(values.items()):
-        gain = results.difference((LEFT.group, dropout), (LEFT.group, heads), value)
-        theirs = f"{paper[dropout][index] - paper[heads][index]:.4f}"
-        text = f"{LEFT.group}: p 0.3 is better than further heads {when} the departure"
-        claims.append(_own(text, theirs, formatted(gain), above(gain, 0.0)))
-    return claims
 
 
 def _own(text: str, paper: str, ours: str, verdict: Verdict) -> Claim:

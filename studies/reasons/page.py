@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from studies.departures.claims import HALVES as DEPARTURE
-from studies.departures.claims import before
+from studies.departures.claims import PAPER, before, heads_claims
 from studies.feature_privacy.claims import attacked
 from studies.feature_privacy.settings import ADJUST
 from studies.forward_leakage.claims import CUT, GRADIENT
@@ -14,7 +14,6 @@ from studies.page import ClaimsTable, Page, Section, Table, table
 from studies.reasons.claims import (
     attacker_claims,
     depth_claims,
-    heads_claims,
     held_out_claims,
     masked_claims,
     members_claims,
@@ -273,7 +272,8 @@ def _masked(results: Results) -> Section:
 def _heads(results: Results) -> Section:
     columns = {"before": before(), "after": DEPARTURE.after()}
     rows = table("setting", results.conditions(LEFT.group), results.columns(columns))
-    return Section("Further heads by SGD", (_HEADS, ClaimsTable(tuple(heads_claims(results))), rows))
+    claims = heads_claims(results, LEFT.group, LEFT.group, DEPARTURE, PAPER["CIFAR-100 halves"], own=True)
+    return Section("Further heads by SGD", (_HEADS, ClaimsTable(tuple(claims)), rows))
 
 
 def _leaks(results: Results, group: str) -> Table:

@@ -76,7 +76,7 @@ def trials_of(data: Path, seeds: int) -> Iterator[Trial]:
             yield Trial(HALVES.group, setting, seed, HALVES.job(seed, privacy, compare=compare, keep="last"), tables)
         for rows in FEWER_ROWS:
             first = {name: table.slice(0, rows) for name, table in images.items()}
-            yield Trial(FEWER, rows_setting(rows), seed, _membership(MEMBERS.job(FULL, seed)), first)
+            yield Trial(FEWER, rows_setting(rows), seed, _attacked(MEMBERS.job(FULL, seed), "membership"), first)
         for setting in (VANILLA, ADJUST):
             yield Trial(MASKED, setting, seed, masked(seed, setting), adjusted)
         for setting in LEFT_SETTINGS:
@@ -91,12 +91,10 @@ def masked(seed: int, setting: str) -> Job:
         seed: Seed of the job.
         setting: `VANILLA` or `ADJUST`.
     """
-    raw = ADJUSTED.job(setting, seed).model_dump()
-    for party in ADJUSTED.parties:
-        own = raw["parties"][party]
-        own["audit"]["attacks"] = ()
-        if setting == ADJUST:
-            own["privacy"]["dp_embedding"]["adjust"] |= {"fuzzifier": FUZZIFIER, "threshold": THRESHOLD}
+    raw = _attacked(ADJUSTED.job(setting, seed)).model_dump()
+    for party in ADJUSTED.parties if setting == ADJUST else ():
+        noise = raw["parties"][party]["privacy"]["dp_embedding"]
+        noise["adjust"] |= {"fuzzifier": FUZZIFIER, "threshold": THRESHOLD}
     return validated(Job, raw, "study")
 
 
@@ -105,11 +103,11 @@ def rows_setting(rows: int) -> str:
     return f"{FULL}, {rows:,} rows"
 
 
-def _membership(job: Job) -> Job:
-    """The job with membership inference as its only attack."""
+def _attacked(job: Job, *attacks: str) -> Job:
+    """The job with these attacks on the passive parties alone."""
     raw = job.model_dump()
     for party in job.passives:
-        raw["parties"][party]["audit"]["attacks"] = ["membership"]
+        raw["parties"][party]["audit"]["attacks"] = attacks
     return validated(Job, raw, "study")
 
 

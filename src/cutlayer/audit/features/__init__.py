@@ -71,9 +71,10 @@ def audit_features(
         for name, run in runs.items():
             # What an attack is run on follows from the knowledge that it needs.
             of_models = partial(shadow_cases, jobs[name], party, partial(room, name))
+            releases = cache(partial(release_cases, jobs[name], run, folder, party))
             cases: Mapping[Need, Callable[[], Iterable[Case]]] = {
-                Need.AUXILIARY_FEATURES: cache(partial(release_cases, jobs[name], run, folder, party)),
-                Need.INITIAL_WEIGHTS: partial(white_box_cases, jobs[name], run, folder, party),
+                Need.AUXILIARY_FEATURES: releases,
+                Need.INITIAL_WEIGHTS: partial(white_box_cases, jobs[name], releases, folder, party),
                 Need.SIMULATOR: partial(simulator_cases, jobs[name], party, partial(room, name)),
                 Need.SHADOW_ROWS: of_models,
                 Need.CANDIDATE_ROWS: of_models,
@@ -120,15 +121,21 @@ def release_cases(job: Job, run: RunFolder, folder: RunFolder, party: str) -> li
     return cases
 
 
-def white_box_cases(job: Job, run: RunFolder, folder: RunFolder, party: str) -> list[Case]:
-    """The cases of `release_cases` of one embedding for each row, with the initial weights of the party's bottom model.
+def white_box_cases(job: Job, releases: Callable[[], list[Case]], folder: RunFolder, party: str) -> list[Case]:
+    """The releases of one embedding for each row, with the initial weights of the party's bottom model.
+
+    Args:
+        job: The job as run.
+        releases: Returns the cases of `release_cases`.
+        folder: Folder of the run that holds the encoded rows.
+        party: Name of the passive party.
 
     Raises:
         NotApplicable: Nothing was recorded, or the party released once.
     """
     if job.train.releases_once(party):
         raise NotApplicable(ONCE.format(party))
-    cases = release_cases(job, run, folder, party)
+    cases = releases()
     with drawn_under(starting_keys(folder.path, [party])[party]):
         inputs = Store.open(folder.data(party)).columns.inputs
         bottom = build_bottom(job.bottom_of(party), inputs, precision=job.train.precision)

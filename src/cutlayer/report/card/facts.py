@@ -109,9 +109,9 @@ class CardFacts:
         if columns := [name for name in passive if name not in owners]:
             names.append(f"features of {', '.join(columns)} towards {self.active}: the ledger has no entry")
         free = label_free_parties(self.report)
-        if told := [name for name in passive if name not in free]:
+        if others := [name for name in passive if name not in free]:
             held_out = "labels of held-out rows, as far as the end of the run or its best epoch depends on them"
-            names.append(f"{held_out}, towards {', '.join(told)}")
+            names.append(f"{held_out}, towards {', '.join(others)}")
         return "; ".join(names) or "none"
 
     @property
