@@ -14,20 +14,26 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from cutlayer.accounting import LabelFree, Ledger, NoFormalGuarantee
-from cutlayer.channel import Kind, Message
+from cutlayer.channel import Kind, Message, Port
 from cutlayer.config import Job, validated
 from cutlayer.data.encoding import Encoder
 from cutlayer.data.party_data import PartyTable
 from cutlayer.errors import ConfigError
 from cutlayer.jobs.check import check_job
 from cutlayer.jobs.execute import Options, Progress, execute
+from cutlayer.parties.active import ActiveParty
+from cutlayer.parties.active_step import ActiveStep
+from cutlayer.parties.drive import drive
+from cutlayer.parties.observer import Observer
+from cutlayer.parties.random_state import isolated
 from cutlayer.report.build import build
 from cutlayer.report.markdown import render_markdown
 from cutlayer.report.sections import answers
 from cutlayer.training.comparisons import compared_jobs
 from cutlayer.training.folder import RunFolder
+from cutlayer.training.model_record import ModelRecord, record_active
 from cutlayer.training.run_ledger import ledger_of
-from cutlayer.training.together import Keys
+from cutlayer.training.together import Keys, local_side, open_table
 from cutlayer.training.trained import Run
 from tests.parties.interruptions import Dying, assert_equal, interrupted
 from tests.parties.processes import fork, lay_out
@@ -89,7 +95,7 @@ def both(job: Job, folder: Path, monkeypatch: pytest.MonkeyPatch, party: str = T
 def test_permuted_labels_change_no_bit_of_any_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The flag of the best epoch included, which depends on labels at a party that is sent gradients."""
     true, other = both(label_free(), tmp_path, monkeypatch)
-    assert len(true) > 20
+    assert {Kind.HELLO, Kind.RELEASE, Kind.EVIDENCE, Kind.CLOSE} <= {message[0] for message in true}
     assert true == other
     top = [load_file(tmp_path / name / "checkpoint" / ACTIVE / "best.safetensors") for name in ("true", "permuted")]
     assert not all(torch.equal(top[0][key], top[1][key]) for key in top[0] if key.startswith("module/"))
@@ -103,8 +109,53 @@ def test_labels_show_in_what_a_party_is_sent_in_every_step(tmp_path: Path, monke
     assert true != other
 
 
-def test_early_stopping_sends_the_epoch_of_the_end_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    job = label_free(epochs=12, early_stop=EARLY)
+def test_early_stopping_changes_no_bit_of_any_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The end of the run included: these labels stop at different epochs, and the partners have left before."""
+    true, other = both(label_free(epochs=12, early_stop=EARLY), tmp_path, monkeypatch)
+    assert true == other
+    lengths = [len((tmp_path / name / "history.jsonl").read_text().splitlines()) for name in ("true", "permuted")]
+    assert lengths[0] != lengths[1]
+
+
+def test_the_partners_have_left_before_the_first_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So the time of no message depends on labels either."""
+    messages, taken = record(monkeypatch), []
+    step = ActiveStep.take
+
+    def take(self: ActiveStep, *arguments: Any) -> Any:
+        taken.append(len(messages))
+        return step(self, *arguments)
+
+    monkeypatch.setattr(ActiveStep, "take", take)
+    run(label_free(early_stop=EARLY), GIVEN, tmp_path)
+    assert set(taken) == {len(messages)}
+    assert messages[-1].kind == Kind.CLOSE
+
+
+def test_a_resume_of_the_active_party_needs_no_partner(tmp_path: Path, whole: Any) -> None:
+    """All that the partners send is in its folder: it goes on with the same numbers, alone."""
+    job = label_free()
+    interrupted(job, GIVEN, tmp_path, Dying(6))
+    folder = RunFolder(tmp_path)
+    table = open_table(job, ACTIVE, GIVEN)
+    local = local_side(job, ACTIVE, folder, folder.path / "data", Keys(tmp_path, KEY), table, resume=True)
+    party = ActiveParty(job, local, {}, Observer())
+    assert party.partners is not None
+    outcome = drive(isolated(party.run(), local.starting_key, local.device), no_message)
+    assert torch.equal(outcome.logits, whole[1].active.logits)
+    assert outcome.evidence == whole[1].active.evidence
+    record_active(folder, party)
+    assert ModelRecord.read(tmp_path / "checkpoint" / ACTIVE / "model.json").training == party.partners.run
+
+
+def no_message(port: Port) -> Message:
+    raise AssertionError(f"a message from {port.peer} is waited for")
+
+
+def test_the_end_of_a_party_that_is_sent_gradients_depends_on_labels(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = label_free(epochs=12, early_stop=EARLY, release={TELCO: "once"})
     true, other = both(job, tmp_path, monkeypatch)
     ends = [[message for message in messages if message[0] == Kind.EPOCH_END] for messages in (true, other)]
     assert len(ends[0]) != len(ends[1])  # these labels stop at different epochs
@@ -134,7 +185,8 @@ def test_the_ledger_states_it(monkeypatch: pytest.MonkeyPatch) -> None:
     (total,) = ledger.totals
     assert (total.epsilon, total.delta) == (0.0, 0.0)
     assert Ledger.from_json(ledger.to_json()) == ledger
-    (stopped,) = ledger_of(label_free(early_stop=EARLY)).entries
+    assert ledger_of(label_free(early_stop=EARLY)).entries == ledger.entries
+    (stopped,) = ledger_of(label_free(early_stop=EARLY, release={TELCO: "once"})).entries
     assert isinstance(stopped.event, NoFormalGuarantee)
     assert "early stopping" in stopped.statement
     ordered, split = ledger_of(label_free(split={"by": "income", "test": 0.3, "validation": 0})).entries

@@ -141,6 +141,11 @@ class Job(FrozenModel):
         """Whether the run ends with its best epoch, which needs validation rows."""
         return self.train.keep == "best" and self.train.split.validation > 0
 
+    @property
+    def trains_alone(self) -> bool:
+        """Whether all passive parties release their rows before the first step: the active party then trains alone."""
+        return not self.train.warmup_epochs and all(self.train.releases_once(name) for name in self.passives)
+
     def bottom_of(self, party: str) -> Mapping[str, Any]:
         """The section of one party's bottom model; `mlp` for `auto` where gradients do not train the model freely.
 

@@ -9,10 +9,12 @@ from pathlib import Path
 
 from cutlayer.audit.features import audit_features
 from cutlayer.audit.watch import Watcher
+from cutlayer.channel import Message, Port
 from cutlayer.channel.address import check_loopback
+from cutlayer.channel.grpc_server import ServerLinks
 from cutlayer.config import Job
 from cutlayer.data.party_data import PartyTable
-from cutlayer.errors import ConfigError, PeerLost
+from cutlayer.errors import ConfigError, PeerLost, ProtocolError
 from cutlayer.jobs.check import check_job
 from cutlayer.jobs.execute import Options, Progress, chance_reference, conclude, describe
 from cutlayer.jobs.links import LinkOptions, address_of, make_client, open_server
@@ -20,9 +22,11 @@ from cutlayer.jobs.team import run_further_worker, team_of, workers_here
 from cutlayer.parties.active import ActiveParty
 from cutlayer.parties.alignment import Alignment
 from cutlayer.parties.device import described
+from cutlayer.parties.drive import drive
 from cutlayer.parties.linked import driven
 from cutlayer.parties.local import Local
 from cutlayer.parties.outcome import PassiveOutcome
+from cutlayer.parties.partners import Partners
 from cutlayer.parties.passive import PassiveParty
 from cutlayer.parties.random_state import isolated
 from cutlayer.parties.team import Team
@@ -152,12 +156,11 @@ def _lead(
     progress.stage(this_run.label)
     watcher = Watcher(job, folder, progress)
     recorder = Recorder(folder, local.name, watcher)
-    with open_server(job, link_options) as links:
-        # Before the party is made, so that a missing peer is named at once and not at the first message due from it.
-        links.wait_for_peers()
-        party = ActiveParty(job, local, links.ports, recorder)
+    with _links(job, local, link_options) as links:
+        party = ActiveParty(job, local, links.ports if links else {}, recorder)
         with _waiting_for(job, local.name), repeatable_kernels([local.device]):
-            outcome = driven(isolated(party.run(), local.starting_key, local.device), links, link_options.deadline)
+            running = isolated(party.run(), local.starting_key, local.device)
+            outcome = driven(running, links, link_options.deadline) if links else drive(running, _no_message)
     recorder.finished()
     record_active(folder, party)
     trained = Trained(
@@ -172,6 +175,24 @@ def _lead(
     summary = describe(job, this_run, folder, trained, watcher.auditor, threads, options)
     truth, _ = read_truth(folder.transcript(local.name))
     conclude(job, folder, {this_run.label: summary}, [chance_reference(trained, truth)])
+
+
+@contextmanager
+def _links(job: Job, local: Local, options: LinkOptions) -> Iterator[ServerLinks | None]:
+    """Links to all passive parties; `None` where all that they send is in the run folder, so that none has to be there.
+
+    A missing peer is named here, and not at the first message due from it.
+    """
+    if local.resume and job.trains_alone and Partners.load(local.checkpoints(job)) is not None:
+        yield None
+        return
+    with open_server(job, options) as links:
+        links.wait_for_peers()
+        yield links
+
+
+def _no_message(port: Port) -> Message:
+    raise ProtocolError(f"expected a party that waits for no message, got one that waits for {port.peer}")
 
 
 def _follow(job: Job, local: Local, folder: RunFolder, link_options: LinkOptions) -> None:

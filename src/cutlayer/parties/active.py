@@ -20,14 +20,15 @@ from cutlayer.models.absence import Names, absent_sets
 from cutlayer.parties.active_evaluation import Evaluated, evaluate
 from cutlayer.parties.active_setup import ActiveSetup
 from cutlayer.parties.active_step import ActiveStep
-from cutlayer.parties.checkpoint import START, Checkpoints, Point, State
-from cutlayer.parties.evidence import stated_evidence
+from cutlayer.parties.checkpoint import START, Point, State
+from cutlayer.parties.evidence import stated, stated_evidence
 from cutlayer.parties.handshake import agree_active, agree_order_active
 from cutlayer.parties.local import Local, compress_links
 from cutlayer.parties.messages import DONE, receive
 from cutlayer.parties.numbers import SATURATED_LOSS, check_weights, warn_of_zeros
 from cutlayer.parties.observer import EpochRecord, Observer
 from cutlayer.parties.outcome import ActiveOutcome
+from cutlayer.parties.partners import Partners
 from cutlayer.parties.passives import Passives
 from cutlayer.parties.split import split_at_active
 from cutlayer.parties.state import part_of, with_part
@@ -42,7 +43,8 @@ class ActiveParty:
     Args:
         job: The shared job.
         local: This party's own table, labels, protections and folder.
-        ports: Ports to the passive parties, by name, in the job's order.
+        ports: Ports to the passive parties, by name, in the job's order; none where all have released their rows, which
+            are in the folder.
         observer: Called at every stage of the run; it gets no data of another party.
     """
 
@@ -51,8 +53,17 @@ class ActiveParty:
         self.passives = Passives(job, local, ports, self._go_on_without)
         self.presence, self.usage = self.passives.presence, self.passives.usage
         self._warned = False
+        self.statements: dict[str, str] = {}
         compress_links(job, local, ports.values())
-        self.checkpoints = Checkpoints(local.folder / "checkpoint" / local.name, local.name, job.digest())
+        self.checkpoints = local.checkpoints(job)
+        self.partners = None if ports else Partners.load(self.checkpoints)
+        if self.partners is not None:
+            self.presence.dismissed, self.statements = True, dict(self.partners.evidence)
+
+    @property
+    def run_id(self) -> str:
+        """Id of the training, equal at all parties."""
+        return self.partners.run if self.partners is not None else next(iter(self.ports.values())).run
 
     def run(self) -> Generator[Port, Message, ActiveOutcome]:
         """Lead the run to its end.
@@ -62,6 +73,10 @@ class ActiveParty:
             NotApplied: A protection of this party missed a message.
         """
         epoch, step = yield from self._prepare()
+        if self.job.trains_alone:
+            # Before the first step: neither the number of epochs nor the time of the last message depends on labels.
+            yield from self._dismiss()
+            self._store_partners()
         self.training_step.meet_workers()
         self.presence.now, self.presence.needs_one = (epoch, step), self.setup.store is None
         while not self.stopping.stop:
@@ -103,7 +118,7 @@ class ActiveParty:
             self.state.load_weights(self.checkpoints.load_best(self.stopping.best_epoch))
         part = self._reported
         metrics, logits = yield from self._evaluate(part, -1, self._absent_sets())
-        evidence = yield from self._finish()
+        evidence = (*self.state.chain.proof(self.state.sent), *(yield from self._dismiss()))
         # After the last message: the account of a run that dies before it stays open, and later runs count it.
         self.state.chain.close_account()
         return self._outcome(epoch, part, metrics, logits, evidence)
@@ -111,14 +126,17 @@ class ActiveParty:
     def _prepare(self) -> Generator[Port, Message, Point]:
         job, local = self.job, self.local
         commits = self.checkpoints.resumable() if local.resume else {}
-        agreement = yield from agree_active(
-            job, local.table, local.name, self.ports, [*commits], local.limits, local.alignment
-        )
+        if self.partners is not None:
+            agreement = self.partners.agreement(max(commits, default=START))
+        else:
+            agreement = yield from agree_active(
+                job, local.table, local.name, self.ports, [*commits], local.limits, local.alignment
+            )
         start = agreement.start
         epoch = start[0]
         self._check_nobody_left(commits, epoch)
         self.loss = 0.0  # sum over the rows of the current epoch so far
-        self.peer_rows = agreement.peer_rows
+        self.peer_rows, self.positions = agreement.peer_rows, agreement.positions
         self.split = split_at_active(job, local, agreement.positions, self.ports.values())
         size = job.train.rows_per_step(len(self.split.train))
         if len(self.split.train) < size:
@@ -129,7 +147,11 @@ class ActiveParty:
         # Before the table is released from memory, which `prepare` does.
         self.reported_ids = local.table.ids(gathered(agreement.positions, self.split.part(self._reported).numpy()))
         prepared = local.table.prepare(agreement.positions, self.split.train, local.data / local.name)
-        widths = yield from agree_order_active(job, self.ports, prepared.digests)
+        if self.partners is not None:
+            widths = self.partners.widths
+            self.partners.check_order(prepared.digests)
+        else:
+            widths = yield from agree_order_active(job, self.ports, prepared.digests)
         # After the orders were compared: labels are drawn and parameters initialised for the common rows only.
         self.setup = ActiveSetup(job, local, self.split, prepared, widths, self.ports)
         self.state, self.task = self.setup.state, self.setup.task
@@ -178,7 +200,8 @@ class ActiveParty:
         From then on these parties receive no gradients.
         """
         self.passives.stop_gradients()
-        stored = self.checkpoints.load_release() if self.local.resume else None
+        resumed = self.local.resume or self.partners is not None
+        stored = self.checkpoints.load_release() if resumed else None
         if stored:
             self.state.check_rows(stored[1]["rows"])
             self.passives.released = dict(stored[0])
@@ -259,16 +282,33 @@ class ActiveParty:
         progress = {**self.stopping.to_json(), "usage": self.usage.to_json(), "left": [*self.presence.left]}
         self.checkpoints.commit(epoch, progress, step=step)
 
-    def _finish(self) -> Generator[Port, Message, tuple[Evidence, ...]]:
-        evidence = self.state.chain.proof(self.state.sent)
+    def _dismiss(self) -> Generator[Port, Message, Sequence[Evidence]]:
+        """End the passive parties' part of the run, unless that has happened; returns their evidence."""
+        if self.presence.dismissed:
+            return stated(self.statements)
         for port in self.presence.ports.values():
             self.presence.send(port, Kind.CLOSE, fields={"reason": DONE})
         for name, port in self.presence.ports.items():
             message = yield from self.presence.receive(receive(port, Kind.EVIDENCE), name)
             if message is not None:
-                evidence += stated_evidence(str(message.fields["json"]), name)
+                self.statements[name] = str(message.fields["json"])
+                stated_evidence(self.statements[name], name)  # refused before the answer is waited for
                 yield from self.presence.receive(receive(port, Kind.CLOSE), name)
-        return tuple(evidence)
+        self.presence.dismissed = True
+        return stated(self.statements)
+
+    def _store_partners(self) -> None:
+        """Write what a resume needs to go on without the passive parties."""
+        if self.partners is None:
+            self.partners = Partners(
+                positions=self.positions,
+                order=self.state.rows,
+                rows=self.peer_rows,
+                widths={name: self.setup.widths[name] for name in self.job.passives},
+                evidence=self.statements,
+                run=self.run_id,
+            )
+            self.partners.save(self.checkpoints)
 
     def _outcome(
         self,

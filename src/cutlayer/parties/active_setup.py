@@ -65,7 +65,7 @@ class ActiveSetup:
     ) -> None:
         if prepared.labels is None:
             raise DataError(f"{local.name} is the active party and needs a label column")
-        self._job, self._local, self._split, self._peers = job, local, split, list(ports)
+        self._job, self._local, self._split = job, local, split
         self._train = split.part("train")
         self.weights, self.store = prepared.weights, prepared.store
         self.truth, self.label_kind = prepared.labels.values, prepared.labels.kind
@@ -120,7 +120,7 @@ class ActiveSetup:
         context = context_of(
             self._job,
             local.name,
-            {name: self.widths[name] for name in self._peers},
+            {name: self.widths[name] for name in self._job.passives},
             train,
             local.secret,
             local.noise_key,

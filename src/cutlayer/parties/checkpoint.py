@@ -30,6 +30,7 @@ Point = tuple[int, int]
 """Where a run goes on: the epoch, and the number of its steps that are done."""
 State = tuple[dict[str, Tensor], dict[str, Any]]
 RELEASED = "released.safetensors"
+PARTNERS = "partners.safetensors"
 START = (0, 0)
 """The point at which a new run begins."""
 _COMMITTED = {"epoch", "step", "best", "best_loss", "best_epoch", "left", "stale", "stop", "usage"}
@@ -169,7 +170,18 @@ class Checkpoints:
 
     def load_release(self) -> State | None:
         """The state that `save_release` wrote, or `None` before."""
-        path = self.folder / RELEASED
+        return self._stored(RELEASED)
+
+    def save_partners(self, state: State) -> None:
+        """Write what the active party needs of its partners, besides their releases, to train without them."""
+        self._write(self.folder / PARTNERS, "-1", state)
+
+    def load_partners(self) -> State | None:
+        """The state that `save_partners` wrote, or `None` before."""
+        return self._stored(PARTNERS)
+
+    def _stored(self, name: str) -> State | None:
+        path = self.folder / name
         return self._read(path) if path.exists() else None
 
     def latest(self) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Annotated
 
@@ -105,6 +105,11 @@ def stated_evidence(text: str, party: str) -> list[Evidence]:
             raise ProtocolError.expected(wanted, got, "a party that misses some stops its run by itself")
         _check_counts(item, party)
     return [Evidence(**{**dict(item), "party": party}) for item in stated]
+
+
+def stated(texts: Mapping[str, str]) -> list[Evidence]:
+    """The evidence of all passive parties, from what each stated, by name; see `stated_evidence`."""
+    return [item for party, text in texts.items() for item in stated_evidence(text, party)]
 
 
 def _check_counts(item: _Statement, party: str) -> None:

@@ -20,7 +20,7 @@ from cutlayer.parties.checkpoint import START, Point, described
 from cutlayer.parties.common_rows import CommonRows, rows_active, rows_passive
 from cutlayer.parties.messages import Wait, receive
 
-PROTOCOL = "3"
+PROTOCOL = "4"
 ANY_STEP = 2**62
 """Stated by a party whose state does not change within an epoch: it can go on after any of the epoch's steps."""
 
@@ -204,10 +204,12 @@ def agree_active(
         check_hello(hello(job, table, START, alignment), theirs, limits)
         rows[peer] = int(theirs.fields["rows"])
         latest[peer] = int(theirs.fields["resume"]), int(theirs.fields["step"])
-    # Before anything is sent, so that no party acts on a start that another party cannot make.
-    start = _common_start(saved, latest)
+    # Before anything is sent, so that no party acts on a start that another party cannot make. A party that takes no
+    # part in the epochs is not told which one comes next, which can depend on labels.
+    alone = job.trains_alone
+    start = max(saved, default=START) if alone else _common_start(saved, latest)
     for port in ports.values():
-        port.send(Kind.HELLO, fields=hello(job, table, start, alignment))
+        port.send(Kind.HELLO, fields=hello(job, table, START if alone else start, alignment))
     aligned = yield from rows_active(table, name, ports, rows, limits, alignment)
     return Agreement(aligned, start, rows)
 

@@ -24,6 +24,7 @@ from cutlayer.data.party_data import PartyTable
 from cutlayer.kernels.noise import Part, derive
 from cutlayer.models.fitting import is_independent
 from cutlayer.parties.alignment import Alignment
+from cutlayer.parties.checkpoint import Checkpoints
 from cutlayer.parties.device import CPU, placed
 from cutlayer.parties.team import Team
 from cutlayer.protections import REGISTRY, Protection
@@ -168,6 +169,10 @@ class Local:
         # With a label memory, each row has one draw per generation, whatever its label is now.
         labels = (truth.numpy().data.cast("B"), self.table.labels_digest) if None in draws else ()
         return fingerprint_of_draws(self.secret, self.label_column, (rows, *labels), draws)
+
+    def checkpoints(self, job: Job) -> Checkpoints:
+        """This party's checkpoints of the run."""
+        return Checkpoints(self.folder / "checkpoint" / self.name, self.name, job.digest())
 
     def sampling(self, job: Job, schedule: Schedule) -> Sampling:
         """The choice of the steps that this party records."""

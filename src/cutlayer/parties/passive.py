@@ -13,7 +13,7 @@ from cutlayer.channel.transcript import Step, Transcript
 from cutlayer.config import Job
 from cutlayer.data.batches import Schedule, with_next
 from cutlayer.errors import ProtocolError
-from cutlayer.parties.checkpoint import START, Checkpoints, Point, State
+from cutlayer.parties.checkpoint import START, Point, State
 from cutlayer.parties.evidence import evidence_text
 from cutlayer.parties.handshake import Saved, agree_order_passive, agree_passive
 from cutlayer.parties.local import EVALUATION_ROWS, Local, compress_links
@@ -42,7 +42,7 @@ class PassiveParty:
         compress_links(job, local, [port])
         self.releases_once = job.train.releases_once(local.name)
         self.warmup_epochs = job.train.warmup_epochs if self.releases_once else 0
-        self.checkpoints = Checkpoints(local.folder / "checkpoint" / local.name, local.name, job.digest())
+        self.checkpoints = local.checkpoints(job)
 
     def run(self) -> Generator[Port, Message, PassiveOutcome]:
         """Follow the schedule to its end.
@@ -52,6 +52,8 @@ class PassiveParty:
             NotApplied: A protection of this party missed a message.
         """
         epoch, step = yield from self._prepare()
+        if self.job.trains_alone:
+            return (yield from self._release_alone())
         self.training_step.meet_workers()
         while not self.stopped:
             self._check_epoch(epoch)
@@ -69,8 +71,19 @@ class PassiveParty:
         self.training_step.dismiss_workers()
         if self.job.keeps_best:
             self.state.load_weights(self.checkpoints.load_best(self.best_epoch))
+        return (yield from self._end(epoch))
+
+    def _release_alone(self) -> Generator[Port, Message, PassiveOutcome]:
+        """Answer the requests for the single release, which is all of this party's part where no epoch needs it."""
+        # Before any row is sent: what a finished run leaves is on disk when the active party goes on alone.
+        self.checkpoints.save(0, self._snapshot(0), best=True)
+        self.transcript.close(0)
+        return (yield from self._end(0))
+
+    def _end(self, epochs: int) -> Generator[Port, Message, PassiveOutcome]:
+        """Answer requests until the active party closes, then send the evidence."""
         yield from self._answer_until(Kind.CLOSE, -1)
-        outcome = self._finish(epoch)
+        outcome = self._finish(epochs)
         # After the last message: the account of a run that dies before it stays open, and later runs count it.
         self.state.chain.close_account()
         return outcome
@@ -130,7 +143,9 @@ class PassiveParty:
         return agreement.start
 
     def _saved(self) -> Saved:
-        """The points at which this party can go on."""
+        """The points at which this party can go on; its start, where it takes no part in the epochs."""
+        if self.job.trains_alone:
+            return Saved()
         whole, every = self.checkpoints.whole(), sorted(self.checkpoints.points())
         # All but the last two are removed: a single one is the first, and the point before it is the start.
         before = next((point for point in reversed(every) if whole and point < whole[-1]), START)

@@ -28,7 +28,7 @@ class Passives:
     Args:
         job: The shared job.
         local: The active party's private side.
-        ports: Ports to the passive parties, by name, in the job's order.
+        ports: Ports to the passive parties, by name, in the job's order; none where their releases are stored.
         on_loss: Called once for each party that is lost.
 
     Attributes:
@@ -49,7 +49,7 @@ class Passives:
         self.released: dict[str, Tensor] = {}
         self.widths: dict[str, int] = {}
         self.presence = Presence(job, ports, self._drop)
-        self.usage = Usage(ports)
+        self.usage = Usage(ports, job.passives)
 
     def _drop(self, name: str) -> None:
         """Train on without a party, as if `party_dropout` dropped it in every step."""
@@ -60,8 +60,8 @@ class Passives:
 
     def begin(self, widths: Mapping[str, int], rows: int) -> None:
         """Set the width of each party's embedding; zeros stand for single releases, which every epoch then reuses."""
-        self.widths = {name: widths[name] for name in self.ports}
-        released = [name for name in self.ports if name not in self.streaming_ports]
+        self.widths = {name: widths[name] for name in self._job.passives}
+        released = [name for name in self.widths if name not in self.streaming_ports]
         self.released = {name: filled_rows(rows, widths[name], 0, torch.float32) for name in released}
 
     def stop_gradients(self) -> None:
@@ -84,14 +84,14 @@ class Passives:
     ) -> Generator[Port, Message, dict[str, Tensor]]:
         """The embeddings of some rows, by party; zeros of those that are lost."""
         received = {}
-        for name, port in self.ports.items():
+        for name, width in self.widths.items():
             message = None
             if name in self.released:
                 received[name] = self.local.placed(self.released[name][rows])
                 continue
             if name not in self.presence.left:
-                message = yield from self.presence.receive(receive(port, kind, epoch, step, digest), name)
-            limit, width = self.local.limits.embedding_norm, self.widths[name]
+                message = yield from self.presence.receive(receive(self.ports[name], kind, epoch, step, digest), name)
+            limit = self.local.limits.embedding_norm
             if message is None:
                 received[name] = torch.zeros(len(rows), width, device=self.local.device)
                 continue

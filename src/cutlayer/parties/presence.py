@@ -39,6 +39,7 @@ class Presence:
         left: The parties that were lost, by name.
         now: Epoch and step under way; `None` before the training, where nobody may be lost.
         needs_one: Whether a party must stay, because no other party has an embedding.
+        dismissed: Whether the passive parties' part of the run has ended.
     """
 
     def __init__(self, job: Job, ports: Mapping[str, Port], on_loss: Callable[[str], None]) -> None:
@@ -47,11 +48,12 @@ class Presence:
         self.left: dict[str, Left] = {}
         self.now: tuple[int, int] | None = None
         self.needs_one = False
+        self.dismissed = False
 
     @property
     def ports(self) -> dict[str, Port]:
-        """Ports to the parties that are there."""
-        return {name: port for name, port in self._ports.items() if name not in self.left}
+        """Ports to the parties that are there; none once their part of the run has ended."""
+        return {} if self.dismissed else {name: port for name, port in self._ports.items() if name not in self.left}
 
     def send(self, port: Port, kind: Kind, **content: Any) -> Message | None:
         """Send a message to a party, and return it as it crossed; `None` if the party is lost.

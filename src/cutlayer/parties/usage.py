@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from cutlayer.channel import Kind, Port
@@ -20,16 +20,17 @@ class Usage:
     record and is not counted.
 
     Args:
-        ports: Ports to the passive parties, by name.
+        ports: Ports to the passive parties, by name; none where their releases are stored.
+        names: Names of all passive parties.
     """
 
-    def __init__(self, ports: Mapping[str, Port]) -> None:
+    def __init__(self, ports: Mapping[str, Port], names: Sequence[str]) -> None:
         self._ports = ports
         self._began = time.perf_counter()
         self._seconds = 0.0
-        self._earlier: dict[str, Kinds] = {name: {} for name in ports}
+        self._earlier: dict[str, Kinds] = {name: {} for name in names}
         self._epoch: Counter[str] = Counter()
-        self._elsewhere: dict[str, tuple[Counter[str], Counter[str]]] = {name: (Counter(), Counter()) for name in ports}
+        self._elsewhere: dict[str, tuple[Counter[str], Counter[str]]] = {name: (Counter(), Counter()) for name in names}
 
     @property
     def seconds(self) -> float:
@@ -40,12 +41,12 @@ class Usage:
     def kinds(self) -> dict[str, Kinds]:
         """Bytes that the active party sent to and received from each passive party, by name and kind of message."""
         usage = {}
-        for name, port in self._ports.items():
-            sent, received = port.traffic
+        for name, earlier in self._earlier.items():
+            sent, received = self._ports[name].traffic if name in self._ports else (Counter[Kind](), Counter[Kind]())
             now = {kind.value: (sent[kind], received[kind]) for kind in Kind if sent[kind] or received[kind]}
             out, back = self._elsewhere[name]
             of_workers = {kind: (out[kind], back[kind]) for kind in {*out, *back}}
-            usage[name] = _added([self._earlier[name], now, of_workers])
+            usage[name] = _added([earlier, now, of_workers])
         return usage
 
     @property

@@ -100,7 +100,7 @@ def record_active(folder: RunFolder, party: ActiveParty) -> None:
     record = ModelRecord(
         party=party.local.name,
         job=party.job.digest(),
-        training=next(iter(party.ports.values())).run,
+        training=party.run_id,
         rows=len(party.setup.truth),
         widths=party.setup.widths,
         task=TrainedTask(

@@ -76,7 +76,9 @@ def planned_entries(job: Job, name: str, chain: Chain) -> tuple[Entry, ...]:
 def _label_free(job: Job) -> Iterator[Entry]:
     """The entry for the passive parties that are sent no message which depends on a label, if there are any."""
     if towards := tuple(name for name in job.passives if job.train.is_label_free(name)):
-        event = NoFormalGuarantee(STOP_BIT) if job.train.stops_early else LabelFree(job.train.split.by)
+        # Where all parties release before the first step, none of them learns when the training ends.
+        stop_shows = job.train.stops_early is not None and not job.trains_alone
+        event = NoFormalGuarantee(STOP_BIT) if stop_shows else LabelFree(job.train.split.by)
         yield Entry(LABEL_FREE, job.active, "labels", towards, event)
 
 

@@ -1,0 +1,73 @@
+"""What the active party stores of its partners once they have released their rows: it then trains without them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from cutlayer.data.align import order_digest
+from cutlayer.data.ids import Digests
+from cutlayer.errors import AlignmentError, CheckpointError
+from cutlayer.parties.checkpoint import START, Checkpoints, Point, State
+from cutlayer.parties.common_rows import CommonRows
+from cutlayer.parties.handshake import Agreement
+
+
+@dataclass(frozen=True)
+class Partners:
+    """The common rows, and what each passive party stated, where all of them have released their rows.
+
+    Attributes:
+        positions: Row numbers in the active party's table of the common rows, in the common order, int64 (n,).
+        order: Digest of the ids of these rows, in hexadecimal digits.
+        rows: Number of rows that each passive party stated, by name.
+        widths: Number of columns of each passive party's release, by name.
+        evidence: What each stated about its protections, as JSON, by name.
+        run: Id of the training.
+    """
+
+    positions: npt.NDArray[np.int64]
+    order: str
+    rows: Mapping[str, int]
+    widths: Mapping[str, int]
+    evidence: Mapping[str, str]
+    run: str
+
+    @classmethod
+    def load(cls, checkpoints: Checkpoints) -> Partners | None:
+        """What `save` wrote; `None` before.
+
+        Raises:
+            CheckpointError: It is damaged, or of another party or job.
+        """
+        stored = checkpoints.load_partners()
+        if stored is None or checkpoints.load_release() is None:
+            return None
+        try:
+            return cls(stored[0]["positions"].numpy(), **stored[1])
+        except (KeyError, TypeError) as damage:
+            raise CheckpointError(f"{checkpoints.folder}: the record of the partners is damaged ({damage!r})") from None
+
+    def save(self, checkpoints: Checkpoints) -> None:
+        """Write the record; it counts once the releases are stored too."""
+        plain = {name: value for name, value in vars(self).items() if name != "positions"}
+        state: State = ({"positions": torch.from_numpy(self.positions)}, plain)
+        checkpoints.save_partners(state)
+
+    def agreement(self, start: Point = START) -> Agreement:
+        """The result of the handshake, for a run that goes on at a point."""
+        return Agreement(CommonRows(positions=self.positions), start, self.rows)
+
+    def check_order(self, digests: Digests) -> None:
+        """Raise unless the ids of the common rows, uint8 (n, 16), are those that the releases are of.
+
+        Raises:
+            AlignmentError: The table has other rows at these positions.
+        """
+        if order_digest(digests).hex() != self.order:
+            wanted = "the rows that the partners released, in the active party's table"
+            raise AlignmentError.expected(wanted, "other rows", "restore the table, or start a new run")
