@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -36,8 +37,8 @@ from cutlayer.training.run_ledger import ledger_of
 from cutlayer.training.together import Keys, local_side, open_table
 from cutlayer.training.trained import Run
 from tests.parties.interruptions import Dying, assert_equal, interrupted
-from tests.parties.processes import fork, lay_out
-from tests.parties.runs import ACTIVE, KEY, MLP, PASSIVES, raw_job, record, run, tables
+from tests.parties.processes import fork, lay_out, wait_for
+from tests.parties.runs import ACTIVE, KEY, MLP, PASSIVES, UNAUDITED, raw_job, record, run, tables
 
 TELCO, SHOP = PASSIVES[:2]
 LINEAR = {"kind": "linear", "width": 3}
@@ -309,3 +310,21 @@ def test_what_the_condition_buys_is_measured_against_that_baseline(tmp_path: Pat
     assert not [finding for finding in report.findings if finding.code == "CL107"]
     assert "none sent" in render_markdown(report)
     assert any(f"No message to {TELCO}, {SHOP} depends on a label" in answer.text for answer in answers(report))
+
+
+def test_a_killed_active_party_resumes_when_the_partners_are_gone(tmp_path: Path) -> None:
+    settings = {"epochs": 200, "keep": "last", "audit": UNAUDITED}
+    sites = lay_out(tmp_path, raw(**settings), GIVEN)
+    processes = {name: fork(site) for name, site in sites.items()}
+    assert [processes[name].wait() for name in (TELCO, SHOP)] == [0, 0]
+    history = sites[ACTIVE].run / "history.jsonl"
+    wait_for(lambda: history.exists() and history.read_text().count("\n") > 1, "an epoch of the active party")
+    processes[ACTIVE].kill()
+    assert processes[ACTIVE].wait() == -signal.SIGKILL
+    assert fork(sites[ACTIVE], "--resume").wait() == 0
+    run(label_free(**settings), GIVEN, tmp_path / "whole")
+    mine, theirs = (
+        load_file(folder / "checkpoint" / ACTIVE / "epoch-0199.safetensors")
+        for folder in (sites[ACTIVE].run, tmp_path / "whole")
+    )
+    assert all(torch.equal(mine[name], tensor) for name, tensor in theirs.items() if name.startswith("module/"))

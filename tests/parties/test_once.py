@@ -157,9 +157,7 @@ def test_party_dropout_still_drops_it(tmp_path: Path) -> None:
     assert 0 < metrics[f"dropped.{TELCO}"] < metrics["steps"] == EPOCHS * STEPS
 
 
-def test_when_all_release_once_nothing_crosses_but_the_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_when_all_release_once_nothing_crosses_but_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     messages = record(monkeypatch)
     trained = run(once(release="once"), GIVEN, tmp_path)
     last = max(index for index, message in enumerate(messages) if message.kind == Kind.RELEASE)

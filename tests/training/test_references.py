@@ -16,10 +16,9 @@ from cutlayer.data.split import Split
 from cutlayer.data.store import Store
 from cutlayer.jobs.execute import Options, Progress, execute
 from cutlayer.tasks import Task
-from cutlayer.training.boosting import train_boosting
 from cutlayer.training.keys import starting_keys
 from cutlayer.training.recorder import read_truth
-from cutlayer.training.references import Reference, train_reference
+from cutlayer.training.references import BOOSTING, Reference, fit_reference, train_reference
 from cutlayer.training.together import Keys, Trained
 from cutlayer.training.utility import chance, interval
 from tests.parties.runs import ACTIVE, KEY, PASSIVES, make_job, raw_job, run, tables
@@ -163,8 +162,9 @@ def test_gradient_boosting_learns_from_all_columns(tmp_path: Path, task: str) ->
     stores = {name: Store.open(tmp_path / "data" / name) for name in (ACTIVE, *PASSIVES[:2])}
     truth, _ = read_truth(tmp_path / "transcript" / ACTIVE)
     active = trained.active
-    trees = train_boosting(stores, active.task, truth, active.split, active.part, seed=0)
-    fewer = train_boosting({ACTIVE: stores[ACTIVE]}, active.task, truth, active.split, active.part, seed=0)
+    trees = fit_reference(BOOSTING, stores, active.task, truth, active.split, active.part, seed=0)
+    own = {ACTIVE: stores[ACTIVE]}
+    fewer = fit_reference(BOOSTING, own, active.task, truth, active.split, active.part, seed=0)
     metric = active.task.metric
     assert trees.logits.shape == active.logits.shape
     assert trees.metrics[metric] > {"binary": 0.8, "multiclass": 0.6, "regression": 0.5}[task]
@@ -178,7 +178,8 @@ def test_boosting_takes_columns_of_many_categories_and_a_class_without_a_trainin
     store = Store.in_memory(encoded, ColumnSpec((1000,), 1))
     truth = torch.from_numpy(draw.integers(0, 2, 400))
     split = Split(np.arange(300), np.arange(300, 350), np.arange(350, 400))
-    result = train_boosting({"bank": store}, Task("multiclass", ("a", "b", "never")), truth, split, "test", seed=0)
+    task = Task("multiclass", ("a", "b", "never"))
+    result = fit_reference(BOOSTING, {"bank": store}, task, truth, split, "test", seed=0)
     assert result.logits.shape == (50, 3)
     assert bool(result.logits.isfinite().all())
     assert int(result.logits.argmax(dim=1).max()) < 2

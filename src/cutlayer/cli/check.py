@@ -85,7 +85,8 @@ def _lines(result: Forecast) -> Iterator[tuple[str, str]]:
 
     held_out = f"{result.validation:,} validation, {result.test:,} test"
     yield "[green]ok[/]", f"{result.rows:,} common rows: {result.train:,} train, {held_out}"
-    yield "", f"{result.steps_per_epoch:,} steps an epoch, {result.epochs:,} epochs at most"
+    if not result.fits_top:
+        yield "", f"{result.steps_per_epoch:,} steps an epoch, {result.epochs:,} epochs at most"
     if result.warmup_epochs:
         sent = ", ".join(f"{party.name} sends {size(party.bytes_warmup)}" for party in result.parties)
         epochs = "the first epoch" if result.warmup_epochs == 1 else f"the first {result.warmup_epochs} epochs"
@@ -97,7 +98,10 @@ def _lines(result: Forecast) -> Iterator[tuple[str, str]]:
             title, classes = listed_classes(column.classes, column.distinct, column.positive)
             yield title, escape(classes)
     seconds = f"{result.seconds_per_epoch:,.{0 if result.seconds_per_epoch >= 10 else 2}f} s an epoch"
-    yield "time", f"{seconds}, by three steps timed on {times(result.threads, 'thread')}"
+    if result.fits_top:
+        yield "time", f"about {seconds.removesuffix(' an epoch')} for the model, roughly; it is fitted at once"
+    else:
+        yield "time", f"{seconds}, by three steps timed on {times(result.threads, 'thread')}"
     yield "trains on", f"{', '.join(dict.fromkeys(result.devices.values()))}, {result.precision}"
     yield "memory", f"about {size(result.memory_bytes)} at most, with the libraries"
     yield "recorded", f"{size(result.transcript_bytes)} of transcript at most"

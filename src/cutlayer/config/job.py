@@ -23,6 +23,10 @@ Reference = Literal["centralised", "alone", "undefended", "each", "uncompressed"
 
 BOTTOM: Mapping[str, Any] = {"kind": "auto", "hidden": [64, 32]}
 TOP: Mapping[str, Any] = {"kind": "mlp", "hidden": [32]}
+FITTED_TOPS = frozenset({"auto", "boosting", "linear", "sklearn"})
+"""Kinds of top models that are fitted at once, to all rows, where the active party trains alone."""
+COLUMNS = "columns"
+"""Kind of the active party's bottom model under them: its columns as they are."""
 
 
 class ChannelConfig(FrozenModel):
@@ -126,6 +130,23 @@ class Job(FrozenModel):
             raise ValueError("a different identity for each party, got one for several")
         return self
 
+    @model_validator(mode="after")
+    def _fitted_top_has_no_epochs(self) -> Job:
+        """Tell the schedule, so that all that counts epochs sees one; those that are stated are of the baselines."""
+        if self.fits_top:
+            object.__setattr__(self, "train", self.train.of_steps(taken=False))  # frozen for everybody else
+        return self
+
+    @property
+    def fits_top(self) -> bool:
+        """Whether the top model is fitted at once to all training rows, instead of by steps of an optimiser."""
+        return self.trains_alone and self.model.top.get("kind") in FITTED_TOPS
+
+    @property
+    def top(self) -> Mapping[str, Any]:
+        """The section of the top model; `mlp` for `auto` where gradients have to train the bottom models."""
+        return TOP if self.model.top.get("kind") == "auto" and not self.fits_top else self.model.top
+
     @property
     def active(self) -> str:
         """Name of the party that holds the labels."""
@@ -149,12 +170,15 @@ class Job(FrozenModel):
     def bottom_of(self, party: str) -> Mapping[str, Any]:
         """The section of one party's bottom model; `mlp` for `auto` where gradients do not train the model freely.
 
-        That is a passive party that releases once or has a `fit`, whose model gradients reach at most in warm-up,
-        and `dp_bottom`, which refuses dropout.
+        The active party's is `columns` under a top model that is fitted at once, which reads its columns as they are.
+        `mlp` is for a passive party that releases once or has a `fit`, whose model gradients reach at most in warm-up,
+        and for `dp_bottom`, which refuses dropout.
         """
         section, config = self.model.bottom_of(party), self.parties[party]
         if not isinstance(section, Mapping) or section.get("kind") != "auto":
             return section
+        if self.fits_top and config.role == "active":
+            return {"kind": COLUMNS}
         untrained = config.role == "passive" and (self.train.releases_once(party) or config.fit is not None)
         return {**section, "kind": "mlp"} if untrained or "dp_bottom" in config.protections else section
 

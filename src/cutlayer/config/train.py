@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 import reprlib
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, Self, get_args
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, PrivateAttr, field_validator, model_validator
 
 from cutlayer.config.base import FrozenModel
 from cutlayer.config.device import Precision
@@ -132,6 +132,14 @@ class TrainConfig(FrozenModel):
     warmup_epochs: int = Field(default=0, ge=0, le=MAX_EPOCHS)
     checkpoint_every: int | None = Field(default=None, ge=1)
 
+    _takes_steps: bool = PrivateAttr(default=True)
+
+    def of_steps(self, *, taken: bool) -> Self:
+        """The schedule where steps of an optimiser train the top model, or where it is fitted at once in one epoch."""
+        schedule = self.model_copy()
+        schedule._takes_steps = taken
+        return schedule
+
     def saves_within(self, done: int, steps: int) -> bool:
         """Whether all parties save a checkpoint after a number of the steps of an epoch."""
         return self.checkpoint_every is not None and done < steps and done % self.checkpoint_every == 0
@@ -139,11 +147,15 @@ class TrainConfig(FrozenModel):
     @property
     def max_epochs(self) -> int:
         """Maximum number of epochs, which the ledger counts."""
+        if not self._takes_steps:
+            return 1
         return AUTO_EPOCHS if self.epochs == "auto" else self.epochs
 
     @property
     def stops_early(self) -> EarlyStopConfig | None:
         """When to stop before the last epoch; `None` if never."""
+        if not self._takes_steps:
+            return None
         if self.early_stop is None and self.epochs == "auto" and self.split.validation:
             return EarlyStopConfig(patience=AUTO_PATIENCE)
         return self.early_stop

@@ -55,7 +55,7 @@ def cautions_of(
             share = min(label.classes.values()) / sum(label.classes.values())
             yield from _few_followed(job, training, share)
             yield from _few_tested(tested, share)
-    if training < FEW_ROWS:
+    if training < FEW_ROWS and not job.fits_top:
         yield (
             f"rows: {training:,} training rows are few for a network, and fewer yet choose its epoch; compare: "
             "[boosting] shows what trees reach, which may be better by more than 0.01"

@@ -8,6 +8,7 @@ from cutlayer.accounting import NoFormalGuarantee
 from cutlayer.attacks import Resolved, resolve
 from cutlayer.channel.address import check_fixed_port
 from cutlayer.config import Job, near_miss, validated
+from cutlayer.config.job import COLUMNS, FITTED_TOPS
 from cutlayer.config.party import LABEL_FREE, LabelFreeConfig, Role
 from cutlayer.errors import ConfigError, CutlayerError
 from cutlayer.models import check_allowed, check_models, imported_path
@@ -39,9 +40,10 @@ def check_job(job: Job, only: str | None = None) -> None:
         NotApplicable: An attack or protection that does not fit the task.
         BudgetExceeded: The run would cost a party more than its budget.
     """
-    check_models({name: job.bottom_of(name) for name in job.parties}, job.model.top)
+    check_models({name: job.bottom_of(name) for name in job.parties}, job.top)
     for where, path in imports_of(job, only).items():
         check_allowed(path, where)
+    check_fitted_top(job)
     check_release(job)
     check_weights(job)
     check_split(job)
@@ -113,7 +115,7 @@ def imports_of(job: Job, only: str | None = None) -> dict[str, str]:
     """
     built = {f"model.bottom ({name})": job.bottom_of(name) for name in job.parties if only in (None, name)}
     if only in (None, job.active):
-        built["model.top"] = job.model.top
+        built["model.top"] = job.top
     return {where: path for where, section in built.items() if (path := imported_path(section)) is not None}
 
 
@@ -139,6 +141,47 @@ def check_release(job: Job) -> None:
         elif party.fit is not None:
             remedy = f"write train.release: {{{name}: once}}" if name in job.passives else "leave it out"
             raise ConfigError.expected(f"no {where} but at a passive party that releases once", "one", remedy)
+
+
+def check_fitted_top(job: Job) -> None:
+    """Validate a top model that is fitted at once, and the columns that it reads.
+
+    Raises:
+        ConfigError: A passive party does not release its rows before the training, a model or protection that steps
+            of an optimiser have to train, or a bottom model that would send the columns themselves.
+    """
+    kind, owner = job.model.top.get("kind"), job.active
+    for name in job.passives:
+        if job.bottom_of(name).get("kind") == COLUMNS:
+            wanted = f"model.bottom.{name}: another kind than {COLUMNS}, which would send the columns themselves"
+            raise ConfigError.expected(wanted, "it", "write {kind: linear, width: 32} with fit: {kind: sketch}")
+    if kind in FITTED_TOPS - {"auto"} and not job.trains_alone:
+        remedy = "write train.release: once, without warmup_epochs, or model.top: {kind: mlp}"
+        wanted = f"all passive parties to release once with model.top.kind {kind}, which no gradient trains"
+        raise ConfigError.expected(wanted, "gradients", remedy)
+    own = job.bottom_of(owner).get("kind")
+    if (own == COLUMNS) != job.fits_top:
+        if job.fits_top:
+            wanted = (
+                f"model.bottom.{owner}: {{kind: auto}} with model.top.kind {kind}, which reads the columns as they are"
+            )
+            raise ConfigError.expected(wanted, own, "leave it out, or write model.top: {kind: mlp}")
+        wanted = f"model.bottom.{owner} of another kind with model.top.kind {kind}, whose steps train an embedding"
+        raise ConfigError.expected(wanted, own, "write {kind: auto}")
+    if not job.fits_top:
+        return
+    chain = chain_of(job, owner)
+    if acting := _acting_at(chain, "embeddings_in"):
+        wanted = (
+            f"no parties.{owner}.privacy.{acting[0]} with model.top.kind {kind}, which is fitted for absent parties"
+        )
+        raise ConfigError.expected(wanted, "one", "leave it out")
+    if "finetuned" in job.compare:
+        wanted = f"compare without finetuned with model.top.kind {kind}, which is fitted for absent parties"
+        raise ConfigError.expected(wanted, "it", "leave it out")
+    if any(item.settings.stages > 1 for item in chain.protections if isinstance(item, LabelDP)):
+        wanted = f"parties.{owner}.privacy.label_dp.stages: 1 with model.top.kind {kind}, which has no epochs"
+        raise ConfigError.expected(wanted, "more", "write model.top: {kind: mlp}")
 
 
 def check_weights(job: Job) -> None:

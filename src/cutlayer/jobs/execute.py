@@ -27,14 +27,13 @@ from cutlayer.results.audit import Audit, RunAudit
 from cutlayer.results.run import RunId, RunKind
 from cutlayer.results.summary import Summary
 from cutlayer.results.utility import ModelUtility
-from cutlayer.training.boosting import train_boosting
 from cutlayer.training.comparisons import compared_jobs, protections_of, wraps_of
 from cutlayer.training.departures import finetuned_sets, retrained_stores, with_references
 from cutlayer.training.finetuning import FineTuned, finetune_top
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import starting_keys
 from cutlayer.training.process import run_threads
-from cutlayer.training.references import Reference, train_reference
+from cutlayer.training.references import BOOSTING, Reference, fit_reference, train_reference
 from cutlayer.training.test_predictions import write_test_predictions
 from cutlayer.training.together import Keys, Trained, open_table, train_together
 from cutlayer.training.trained import Run
@@ -236,7 +235,12 @@ def _references(job: Job, folder: RunFolder, trained: Trained, progress: Progres
     wanted: dict[RunId, dict[str, Store]] = {}
     if "centralised" in job.compare:
         wanted[RunId(RunKind.CENTRALISED)] = stores
-    if "alone" in job.compare and job.active in stores:
+    if "alone" in job.compare and job.active in stores and active.fit is not None:
+        # The model for predictions without any partner, which was chosen for itself.
+        logits = active.without[job.passives]
+        run = RunId(RunKind.ALONE, (job.active,))
+        yield _measured(run, Reference(active.task.evaluate(logits, active.labels), logits, -1), active, job)
+    elif "alone" in job.compare and job.active in stores:
         wanted[RunId(RunKind.ALONE, (job.active,))] = {job.active: stores[job.active]}
     if "retrained" in job.compare:
         wanted |= dict(retrained_stores(job, stores))
@@ -248,7 +252,7 @@ def _references(job: Job, folder: RunFolder, trained: Trained, progress: Progres
     if "boosting" in job.compare:
         run = RunId(RunKind.BOOSTING)
         progress.stage(run.label)
-        trees = train_boosting(stores, active.task, truth, active.split, active.part, job.train.seed)
+        trees = fit_reference(BOOSTING, stores, active.task, truth, active.split, active.part, job.train.seed)
         yield _measured(run, trees, active, job)
     for absent in finetuned_sets(job, stores) if "finetuned" in job.compare else ():
         run = RunId(RunKind.FINETUNED, absent)

@@ -41,6 +41,8 @@ ADAM_COPIES = 4
 """Weights, gradients and two moments."""
 LIBRARIES_BYTES = 550 * 10**6
 """Peak of a process that trains a job of a few rows: measured with torch 2.13, most of it torch and pyarrow."""
+FIT_SECONDS, FIT_SECONDS_PER_NUMBER = 1.0, 3e-6
+"""Time of a fit at once: of a few rows, and for each number that is fitted to. Rough: it depends on the columns."""
 ALIGNMENT_BYTES = 64
 """Peak of matching the ids, for each row of each party: digests in one array (16), sorted (16), orders and counts."""
 
@@ -95,6 +97,7 @@ class Forecast(FrozenModel):
         memory_bytes: Estimated peak of the process that runs all parties, the libraries included: see `_peak_memory`.
         transcript_bytes: Maximum size of all transcripts.
         seconds_per_epoch: Estimated time of an epoch.
+        fits_top: Whether the top model is fitted at once, so that this is roughly the time of all fits.
         guarantees: Statement of each protection.
         notes: Notes on the leaks that the settings imply, each after the name of its protection.
         warnings: What is accepted and perhaps not meant, each after the name of what it is about.
@@ -118,6 +121,7 @@ class Forecast(FrozenModel):
     memory_bytes: int
     transcript_bytes: int
     seconds_per_epoch: float
+    fits_top: bool
     guarantees: tuple[str, ...]
     notes: tuple[str, ...]
     warnings: tuple[str, ...] = ()
@@ -166,7 +170,7 @@ def _forecast(job: Job, threads: int, secrets: Path | None) -> Forecast:
             name: table.prepare(positions[name], split.train, Path(scratch) / name) for name, table in tables.items()
         }
         model, seconds = _timed(job, prepared, schedule)
-        outputs, columns = _layer_outputs(model), _layer_columns(job, model)
+        outputs, columns = (0, dict.fromkeys(job.parties, 0)) if job.fits_top else _layers(job, model)
     held_out = len(split.validation) or len(split.test)
     counts = (len(split.train), held_out, len(positions[job.active]))
     parties = tuple(_party_forecast(job, name, tables, prepared, model, counts) for name in job.parties)
@@ -189,6 +193,7 @@ def _forecast(job: Job, threads: int, secrets: Path | None) -> Forecast:
         memory_bytes=_peak_memory(model, schedule.batch_size, outputs, parties, read_bytes),
         transcript_bytes=_transcript_bytes(job, model, columns, schedule),
         seconds_per_epoch=seconds * schedule.steps_per_epoch,
+        fits_top=job.fits_top,
         guarantees=tuple(f"{entry.protection}: {entry.statement}" for entry in ledger.entries),
         notes=notes_of(job),
         warnings=tuple(cautions_of(job, rows, counts[2], counts[0], len(split.test) or held_out, profiles, ledger)),
@@ -240,6 +245,9 @@ def _timed(job: Job, prepared: Mapping[str, Prepared], schedule: Schedule) -> tu
             chain_of(job, name).check_bottom(bottom, store.columns.inputs)  # type: ignore[arg-type]
             # Trained by no step: a wide bottom model would take most of the time.
             bottom.requires_grad_(name == job.active or not job.train.releases_once(name))
+    if job.fits_top:  # there are no steps to time
+        numbers = schedule.steps_per_epoch * schedule.batch_size * sum(model.widths.values())
+        return model, (FIT_SECONDS + numbers * FIT_SECONDS_PER_NUMBER) / schedule.steps_per_epoch
 
     def loss(rows: Tensor, _epoch: int, _step: int) -> Tensor:
         starts.append(time.perf_counter())
@@ -283,6 +291,11 @@ def _party_forecast(
         bytes_once=common * row[name] if once else 0,
         store_bytes=store.bytes if store else 0,
     )
+
+
+def _layers(job: Job, model: JointModel) -> tuple[int, dict[str, int]]:
+    """Number of outputs of all layers for one row, and number of columns that an audit records of them, by party."""
+    return _layer_outputs(model), _layer_columns(job, model)
 
 
 def _layer_outputs(model: JointModel) -> int:

@@ -52,7 +52,9 @@ def summary_of(
         ),
         data=DataInfo(common=sum(sizes.values()), **sizes),
         parties=tuple(_party(job, name, trained) for name in job.parties),
-        utility=UtilityResult(metric=task.metric, rows=(ModelUtility.of(run, active.metrics, bounds),)),
+        utility=UtilityResult(
+            metric=task.metric, rows=(ModelUtility.of(run, active.metrics, bounds),), choice=active.fit
+        ),
         quality=quality(task, active.logits, active.labels, active.positive_share),
         departures=departure_result(active, job.train.seed),
         protections=protection_results(job, active.evidence),

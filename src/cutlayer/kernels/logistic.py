@@ -40,7 +40,9 @@ class LogisticModel:
         return result
 
 
-def fit_logistic(x: Matrix, codes: npt.NDArray[np.int64], strength: float, max_rounds: int) -> LogisticModel:
+def fit_logistic(
+    x: Matrix, codes: npt.NDArray[np.int64], strength: float, max_rounds: int, row_weights: Floats | None = None
+) -> LogisticModel:
     """Minimise the mean log loss plus |weights|^2 / (2 strength n) by L-BFGS from zero; intercepts are not penalised.
 
     A model stops where scikit-learn's does, so that both have the same weights up to rounding.
@@ -50,6 +52,7 @@ def fit_logistic(x: Matrix, codes: npt.NDArray[np.int64], strength: float, max_r
         codes: Class of each row, (n,), of two classes or more.
         strength: Inverse strength of the regularisation, above 0.
         max_rounds: Maximum number of iterations, 1 or more; a little short of the optimum predicts as well.
+        row_weights: Factor of each row's log loss, (n,), 0 or more; all are 1 if `None`.
 
     Reference: Liu and Nocedal 1989, On the limited memory BFGS method for large scale optimization (Mathematical
     Programming 45).
@@ -60,15 +63,17 @@ def fit_logistic(x: Matrix, codes: npt.NDArray[np.int64], strength: float, max_r
     chosen = targets[:, None] == np.arange(outputs) if outputs > 1 else targets[:, None] == 1
     wanted = chosen.astype(np.float64)
     turned, penalty = x.T, 1 / (strength * rows)
+    times = 1.0 if row_weights is None else row_weights[:, None]
 
     def loss_and_gradient(point: Floats) -> tuple[float, Floats]:
         weights, intercepts = _parts(point, width, outputs)
         logits = x @ weights + intercepts
         if outputs == 1:
-            total, residuals = np.logaddexp(0.0, logits).sum(), (expit(logits) - wanted) / rows
+            losses, residuals = np.logaddexp(0.0, logits), (expit(logits) - wanted) / rows
         else:
-            total, residuals = logsumexp(logits, axis=1).sum(), (softmax(logits, axis=1) - wanted) / rows
-        loss = (total - (logits * wanted).sum()) / rows + penalty / 2 * np.square(weights).sum()
+            losses, residuals = logsumexp(logits, axis=1, keepdims=True), (softmax(logits, axis=1) - wanted) / rows
+        loss = ((times * losses).sum() - (times * logits * wanted).sum()) / rows
+        loss, residuals = loss + penalty / 2 * np.square(weights).sum(), times * residuals
         gradient = np.concatenate([turned @ residuals + penalty * weights, residuals.sum(axis=0, keepdims=True)])
         return float(loss), gradient.ravel()
 

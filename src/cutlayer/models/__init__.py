@@ -11,7 +11,9 @@ from cutlayer.errors import ConfigError
 from cutlayer.models.auto import AutoBottomConfig, auto_bottom, resolved_section, suits_rare_categories
 from cutlayer.models.base import BottomModel, Dense, FusedEmbedding, Inputs, TopModel, layers_of, tapped
 from cutlayer.models.cnn import CnnBottom, CnnBottomConfig
+from cutlayer.models.columns import ColumnsBottom, ColumnsBottomConfig
 from cutlayer.models.consent import allowed_models, check_allowed, modules_of
+from cutlayer.models.fitted import AutoTopConfig, BoostingTopConfig, FitResult, FittedTop, LinearTopConfig
 from cutlayer.models.laser import LaserTop, LaserTopConfig
 from cutlayer.models.lenet5 import LeNet5Bottom, LeNet5BottomConfig
 from cutlayer.models.linear import LinearBottom, LinearBottomConfig
@@ -28,6 +30,8 @@ __all__ = [
     "TOPS",
     "BottomModel",
     "Dense",
+    "FitResult",
+    "FittedTop",
     "FusedEmbedding",
     "Inputs",
     "TopModel",
@@ -37,6 +41,7 @@ __all__ = [
     "check_allowed",
     "check_models",
     "imported_path",
+    "is_fitted",
     "layers_of",
     "modules_of",
     "resolved_section",
@@ -53,12 +58,14 @@ class ModelKind(NamedTuple):
         config: Section of the job that describes a model of this kind.
         build: Makes the model.
         needs_departures: Whether `build` takes the names of the parties that may leave.
+        is_fitted: Whether a top model is fitted at once instead of by gradient steps; such a model is a `FittedTop`.
         width: Number of columns of a bottom model's embedding, by its section; `None` where only the model knows.
     """
 
     config: type[FrozenModel]
     build: Callable[..., Any]
     needs_departures: bool = False
+    is_fitted: bool = False
     width: Callable[[Any], int | None] = lambda _section: None
 
 
@@ -70,6 +77,7 @@ BOTTOMS: Mapping[str, ModelKind] = {
     ),
     "linear": ModelKind(LinearBottomConfig, LinearBottom, width=lambda section: section.width),
     "tabular": ModelKind(TabularBottomConfig, TabularBottom, width=lambda section: section.hidden[-1]),
+    "columns": ModelKind(ColumnsBottomConfig, ColumnsBottom),
     "cnn": ModelKind(CnnBottomConfig, CnnBottom, width=lambda section: section.width),
     "lenet5": ModelKind(LeNet5BottomConfig, LeNet5Bottom, width=lambda section: section.width),
     "resnet18": ModelKind(
@@ -83,6 +91,9 @@ TOPS: Mapping[str, ModelKind] = {
     "wide_deep": ModelKind(WideDeepTopConfig, WideDeepTop),
     "multi_head": ModelKind(MultiHeadTopConfig, MultiHeadTop, needs_departures=True),
     "laser": ModelKind(LaserTopConfig, LaserTop, needs_departures=True),
+    "auto": ModelKind(AutoTopConfig, FittedTop, is_fitted=True),
+    "linear": ModelKind(LinearTopConfig, FittedTop, is_fitted=True),
+    "boosting": ModelKind(BoostingTopConfig, FittedTop, is_fitted=True),
     "python": ModelKind(UserModelConfig, UserTop),
 }
 
@@ -132,7 +143,7 @@ def build_top(
     kind, section = _section(TOPS, raw, where)
     departing = (may_leave,) if kind.needs_departures else ()
     model: TopModel = kind.build(section, widths, outputs, *departing)
-    return at_precision(model, precision)
+    return model if kind.is_fitted else at_precision(model, precision)
 
 
 def check_models(bottoms: Mapping[str, Mapping[str, Any]], top: Mapping[str, Any]) -> None:
@@ -150,6 +161,15 @@ def stated_width(raw: Mapping[str, Any]) -> int | None:
     """
     kind, section = _section(BOTTOMS, raw, "model.bottom")
     return kind.width(section)
+
+
+def is_fitted(raw: Mapping[str, Any]) -> bool:
+    """Whether a top model is fitted at once, as a `FittedTop`, by its section; other kinds learn by gradient steps.
+
+    Raises:
+        ConfigError: Unknown kind.
+    """
+    return registered(TOPS, raw, "model.top").is_fitted
 
 
 def imported_path(raw: Mapping[str, Any]) -> str | None:

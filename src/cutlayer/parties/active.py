@@ -17,7 +17,9 @@ from cutlayer.config import Job
 from cutlayer.data.batches import Schedule
 from cutlayer.errors import CheckpointError, DataError
 from cutlayer.models.absence import Names, absent_sets
+from cutlayer.models.fitted import FitResult, FittedTop
 from cutlayer.parties.active_evaluation import Evaluated, evaluate
+from cutlayer.parties.active_fit import fit_top
 from cutlayer.parties.active_setup import ActiveSetup
 from cutlayer.parties.active_step import ActiveStep
 from cutlayer.parties.checkpoint import START, Point, State
@@ -54,6 +56,7 @@ class ActiveParty:
         self.presence, self.usage = self.passives.presence, self.passives.usage
         self._warned = False
         self.statements: dict[str, str] = {}
+        self.fit: FitResult | None = None
         compress_links(job, local, ports.values())
         self.checkpoints = local.checkpoints(job)
         self.partners = None if ports else Partners.load(self.checkpoints)
@@ -91,7 +94,7 @@ class ActiveParty:
             step = 0
             seconds = time.perf_counter() - began
             estimates = self.state.chain.epoch_metrics()
-            metrics, _ = yield from self._evaluate(self.part, epoch)
+            metrics = yield from self._epoch_metrics(epoch)
             best = self._is_best(metrics, epoch)
             # All parties save, then the history gets its line, then the epoch is committed. A crash in between repeats
             # the epoch from the previous commit, which every party still has.
@@ -103,7 +106,8 @@ class ActiveParty:
                 if self.stopping.stop:
                     self.observer.followed(epoch, self.follower.rows)
             rate = len(self.split.train) / seconds
-            record = EpochRecord(epoch, loss, self.part, metrics, seconds, rate, best, leak, estimates)
+            part = "cross-validation" if self.job.fits_top else self.part
+            record = EpochRecord(epoch, loss, part, metrics, seconds, rate, best, leak, estimates)
             traffic, left = self.usage.of_epoch(), tuple(self.presence.left)
             self.observer.ended(replace(record, bytes=traffic, left=left, learned=learned))
             if not learned and not self._warned:
@@ -219,8 +223,28 @@ class ActiveParty:
             return False
         return self.stopping.update(metrics, self.task.metric, epoch, self.job)
 
+    def _epoch_metrics(self, epoch: int) -> Generator[Port, Message, Mapping[str, float]]:
+        """Metrics after an epoch: of held-out rows, or of the cross-validation by which a fitted model was chosen."""
+        if self.fit is not None:
+            score = self.fit.best.score
+            return {self.task.metric: math.nan if score is None else score}
+        metrics, _ = yield from self._evaluate(self.part, epoch)
+        return metrics
+
+    def _fit_top(self, epoch: int) -> float:
+        """Fit the top model at once; what the passive parties released is recorded as in an epoch of steps."""
+        for step, rows in enumerate(self.schedule.epoch(epoch)):
+            self.training_step.record_release(epoch, step, rows)
+        self.fit = fit_top(self.setup, self.passives, self.split, self.job.train.seed)
+        self.training_step.has_gradient = True
+        self.stopping.step_losses.append(self.fit.loss)
+        self.observer.stepped(epoch, len(self.split.train), self.fit.loss)
+        return self.fit.loss
+
     def _train_epoch(self, epoch: int, begin: int) -> Generator[Port, Message, float]:
         """The steps of an epoch from one on; returns the mean loss of its rows."""
+        if self.job.fits_top:
+            return self._fit_top(epoch)
         self.state.modules.train()
         steps, ahead = self.schedule.steps_per_epoch, self.setup.store.read_ahead if self.setup.store else None
         for step, rows in islice(enumerate(self.schedule.epoch(epoch, ahead)), begin, None):
@@ -341,5 +365,6 @@ class ActiveParty:
             positive_share=self.setup.positive_share,
             without={names: part for names, part in logits.items() if names},
             weights=self.setup.weights,
+            fit=self.setup.top.fitted if isinstance(self.setup.top, FittedTop) else None,
             extra_heads=tuple(sum(p.numel() for p in head.parameters()) for head in self.setup.top.extra_heads),
         )

@@ -49,7 +49,6 @@ class ActiveSetup:
         widths: Number of columns of each embedding, this party's own included, in the job's order.
         top: The top model.
         state: Models, optimiser and protections.
-        optimizer: The optimiser.
         fingerprint: See `ActiveOutcome.fingerprint`.
         draws: Fingerprint for the ledger of all runs, where draws that are remembered do not depend on the common rows.
     """
@@ -89,7 +88,7 @@ class ActiveSetup:
         return self._local.chain.acts_at("embeddings_in", "cut_gradient", "gradient_out")
 
     def _build(self, prepared: Prepared, widths: Mapping[str, int], ports: Iterable[Port]) -> None:
-        job, local, model = self._job, self._local, self._job.model
+        job, local = self._job, self._local
         divided = not self.whole or local.team is not None
         modules: dict[str, nn.Module] = {}
         if self.store is not None:
@@ -100,7 +99,7 @@ class ActiveSetup:
                 check_bottom(bottom, self.inputs, job.train)
         self.widths = {party: widths[party] for party in job.parties if party in widths}
         self.top: TopModel = build_top(
-            model.top, self.widths, self.task.outputs, may_leave=job.passives, precision=job.train.precision
+            job.top, self.widths, self.task.outputs, may_leave=job.passives, precision=job.train.precision
         )
         modules["top"] = self.top
         if divided:
@@ -110,9 +109,19 @@ class ActiveSetup:
         self.state = PartyState(
             modules, job.train.optimizer, local.chain, order, ports, before_release=charge, device=local.device
         )
+        if not job.fits_top:
+            _ = self.optimizer  # which refuses a model without parameters
+
+    @property
+    def optimizer(self) -> torch.optim.Optimizer:
+        """The optimiser of the active party's models.
+
+        Raises:
+            ConfigError: They have no parameters.
+        """
         if self.state.optimizer is None:
             raise ConfigError("model.top has no parameters to train; use a kind that has some")
-        self.optimizer = self.state.optimizer
+        return self.state.optimizer
 
     def _protect_labels(self, prepared: Prepared, training: Tensor) -> None:
         """Draw the protected training labels; from here on, training uses only these."""

@@ -81,7 +81,7 @@ class ActiveStep:
         self.has_gradient = False
         self.lanes: ActiveLanes | None = None
         self._threads: GroupThreads | None = None
-        if not setup.whole and local.team is None and setup.staged is None:
+        if not (setup.whole or local.team is not None or setup.staged is not None or job.fits_top):
             self._threads = GroupThreads.of(list(self.state.modules.values()), job.train, local.device)
 
     def meet_workers(self) -> None:
@@ -115,6 +115,12 @@ class ActiveStep:
             self.lanes.team.lead(None)
         if self._threads is not None:
             self._threads.close()
+
+    def record_release(self, epoch: int, step: int, rows: Tensor) -> None:
+        """Record what the passive parties released of a batch, on which no step is taken."""
+        if self._is_recorded(step):
+            seen = {name: released[rows] for name, released in self.passives.released.items()}
+            self._record(epoch, step, rows, seen, {}, {})
 
     def take(self, epoch: int, step: int, global_step: int, rows: Tensor) -> Generator[Port, Message, float]:
         """Train on a batch.

@@ -79,7 +79,7 @@ class FurtherWorker:
             modules["bottom"] = self._bottom(store)
         labels = SharedLabels(tensors, plain).labels()
         modules["top"] = build_top(
-            self.job.model.top,
+            self.job.top,
             all_widths,
             labels.task.outputs,
             may_leave=self.job.passives,

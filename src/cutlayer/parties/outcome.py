@@ -10,6 +10,7 @@ from torch import Tensor
 
 from cutlayer.data.split import Split
 from cutlayer.models.absence import Names
+from cutlayer.models.fitted import FitResult
 from cutlayer.parties.presence import Left
 from cutlayer.protections.base import Evidence
 from cutlayer.tasks import Task
@@ -42,6 +43,7 @@ class ActiveOutcome:
         left: Passive parties that were lost in training, which went on without them, by name.
         without: Logits of the same rows and embeddings by the names of the absent parties; see `absent_sets`.
         weights: Weights of all common rows in the loss, float32; `None` where all weigh the same.
+        fit: How a top model that is fitted at once was chosen; `None` of one that is trained by steps.
         extra_heads: Number of parameters of each head that the top model has for absent parties.
     """
 
@@ -67,6 +69,7 @@ class ActiveOutcome:
     without: Mapping[Names, Tensor] = field(default_factory=dict)
     extra_heads: tuple[int, ...] = ()
     weights: Tensor | None = None
+    fit: FitResult | None = None
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from typing import Any
 from pydantic import computed_field, model_validator
 
 from cutlayer.config import FrozenModel
+from cutlayer.models.fitted import FitResult
 from cutlayer.results.number import Number
 from cutlayer.results.run import RunId, RunKind
 
@@ -76,11 +77,13 @@ class UtilityResult(FrozenModel):
         metric: Name of the headline metric.
         higher_is_better: Direction of that metric.
         rows: This run, the runs it is compared with, then the references.
+        choice: How the model of this run was chosen, if it was fitted at once.
     """
 
     metric: str
     higher_is_better: bool = True
     rows: tuple[ModelUtility, ...] = ()
+    choice: FitResult | None = None
 
     def row(self, kind: RunKind) -> ModelUtility | None:
         """The first row of a kind, or `None`."""

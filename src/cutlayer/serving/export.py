@@ -226,7 +226,7 @@ def _architecture(job: Job, model: PartyModel) -> Architecture:
             width=model.bottom.width,
         )
     if record.task is not None:
-        top = TopArchitecture(section=job.model.top, widths=record.widths, passives=job.passives, task=record.task)
+        top = TopArchitecture(section=job.top, widths=record.widths, passives=job.passives, task=record.task)
     role = job.parties[record.party].role
     return Architecture(
         party=record.party,

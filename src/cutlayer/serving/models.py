@@ -103,7 +103,7 @@ def _top(job: Job, record: ModelRecord, state: State) -> TopModel | None:
     if record.task is None:
         return None
     outputs, precision = record.task.task.outputs, job.train.precision
-    top = build_top(job.model.top, record.widths, outputs, may_leave=job.passives, precision=precision)
+    top = build_top(job.top, record.widths, outputs, may_leave=job.passives, precision=precision)
     restore(top, "top", state)
     return top
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from cutlayer.attacks import resolve
 from cutlayer.attacks.completion.base import OptimizerHook
 from cutlayer.config import Job, near_miss
-from cutlayer.config.job import ChannelConfig
+from cutlayer.config.job import TOP, ChannelConfig
 from cutlayer.config.party import LABEL_FREE
 from cutlayer.errors import ConfigError
 from cutlayer.results.run import RunId, RunKind
@@ -69,8 +69,10 @@ def undefended_job(job: Job) -> Job:
     if not is_label_free(job):
         return plain
     parties = {name: party.model_copy(update={"fit": None}) for name, party in plain.parties.items()}
-    train = plain.train.model_copy(update={"release": "every_step"})
-    return plain.model_copy(update={"parties": parties, "train": train})
+    train, model = plain.train.model_copy(update={"release": "every_step"}), plain.model
+    if job.fits_top:  # no step trains it, so that a network stands in its place
+        train, model = train.of_steps(taken=True), model.model_copy(update={"top": TOP})
+    return plain.model_copy(update={"parties": parties, "train": train, "model": model})
 
 
 def is_label_free(job: Job) -> bool:

@@ -48,7 +48,7 @@ class JointModel(nn.Module):
                 bottoms[job.active] = bottom_of(job.active)
             self.widths = {name: bottoms[name].width for name in stores}
             may_leave = [name for name in stores if name != job.active]
-            self.top = build_top(job.model.top, self.widths, task.outputs, may_leave=may_leave, precision=precision)
+            self.top = build_top(job.top, self.widths, task.outputs, may_leave=may_leave, precision=precision)
         # A list, because the names of a ModuleDict may hold no dot, and those of parties may.
         self.bottoms = nn.ModuleList(bottoms[name] for name in stores)
 

@@ -1,23 +1,35 @@
-"""Baselines of a run: the same network trained in one place, without a cut and without protections.
+"""Baselines of a run: its model trained or fitted in one place, without a cut and without protections.
 
-`centralised` trains the bottom models of all parties and the top model with one optimiser; `alone` does so with the
-active party's own bottom model only.
+`centralised` trains the bottom models of all parties and the top model with one optimiser, or fits the job's top model
+to the columns of all parties; `alone` does so with the active party's own columns only; `boosting` fits gradient
+boosting to the columns of all parties.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
+import numpy as np
+import torch
 from torch import Tensor
 
 from cutlayer.config import Job
-from cutlayer.data.batches import Schedule
+from cutlayer.data.batches import Schedule, evaluation_batches
 from cutlayer.data.split import Split
 from cutlayer.data.store import Store
+from cutlayer.models import Inputs, build_top
+from cutlayer.models.fitted import FittedTop
+from cutlayer.parties.local import EVALUATION_ROWS
 from cutlayer.parties.stopping import EarlyStopping
 from cutlayer.tasks import Task
 from cutlayer.training.joint import JointModel, fit
+
+BOOSTING: Mapping[str, Any] = {"kind": "boosting", "folds": 1}
+"""The reference `boosting`: nothing is chosen by folds."""
+COLUMNS = "columns"
+"""Name under which a model reads the columns of all parties in one place."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +69,8 @@ def train_reference(
         part: Held-out rows to report: `validation` or `test`.
         weights: Weights of the common rows in the loss, (n,); `None` where all weigh the same.
     """
+    if job.fits_top:
+        return fit_reference(job.top, stores, task, labels, split, part, job.train.seed, weights)
     model, stopping = JointModel(job, stores, task, keys), EarlyStopping()
     schedule = Schedule(split.train, job.train.rows_per_step(len(split.train)), job.train.seed, job.train.shuffle)
     validation = split.part("validation")
@@ -74,3 +88,45 @@ def train_reference(
     trained = fit(model, job.train.optimizer, schedule.epoch, job.train.max_epochs, loss, end_epoch=watched)
     logits = model.logits(split.part(part))
     return Reference(task.evaluate(logits, labels[split.part(part)]), logits, trained - 1)
+
+
+def fit_reference(
+    section: Mapping[str, Any],
+    stores: Mapping[str, Store],
+    task: Task,
+    labels: Tensor,
+    split: Split,
+    part: str,
+    seed: int,
+    weights: Tensor | None = None,
+) -> Reference:
+    """Fit a model to all encoded columns in one place, in memory.
+
+    It is fitted to the training and the validation rows, since it chooses nothing by the latter.
+
+    Args:
+        section: Section of the model: one of the top models that are fitted at once.
+        stores: Encoded columns of the parties that take part, by name.
+        task: Task, with its classes.
+        labels: True labels of the common rows, (n,).
+        split: Rows for training, validation and testing.
+        part: Held-out rows to report: `validation`, which then do not train, or `test`.
+        seed: Seed of the fit.
+        weights: Weights of the common rows, (n,); `None` where all weigh the same.
+    """
+    inputs = [store.columns.inputs for store in stores.values()]
+    joined = Inputs(tuple(count for one in inputs for count in one.cardinalities), sum(one.numbers for one in inputs))
+
+    def columns_of(rows: Tensor) -> dict[str, Tensor]:
+        parts = [store.gather(rows) for store in stores.values()]
+        return {COLUMNS: torch.cat([*(codes.float() for codes, _ in parts), *(numbers for _, numbers in parts)], 1)}
+
+    numbers = split.train if part == "validation" else np.sort(np.concatenate([split.train, split.validation]))
+    rows, held_out = torch.from_numpy(numbers), split.part(part)
+    top = build_top(section, {COLUMNS: len(joined.cardinalities) + joined.numbers}, task.outputs)
+    if not isinstance(top, FittedTop):
+        raise TypeError(f"expected a top model that is fitted at once, got {type(top).__name__}")
+    chosen = None if weights is None else weights[rows]
+    top.fit(columns_of(rows), labels[rows], task, own=COLUMNS, inputs=joined, seed=seed, weights=chosen)
+    logits = torch.cat([top(columns_of(batch)) for batch in evaluation_batches(held_out, EVALUATION_ROWS)])
+    return Reference(task.evaluate(logits, labels[held_out]), logits, -1)

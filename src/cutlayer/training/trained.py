@@ -98,7 +98,7 @@ class Run:
             widths: Width of every party's embedding, in the job's order.
         """
         precision = self.job.train.precision
-        top = build_top(self.job.model.top, widths, self.task.outputs, may_leave=self.job.passives, precision=precision)
+        top = build_top(self.job.top, widths, self.task.outputs, may_leave=self.job.passives, precision=precision)
         self.restore(top, "top", self.job.active)
         return top
 

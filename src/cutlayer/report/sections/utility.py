@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
+from cutlayer.models.fitted import FitResult
 from cutlayer.report.rounding import count, difference, interval, metric
 from cutlayer.report.section import Answer, Block, Column, Paragraph, Section, Table, number, table
 from cutlayer.report.sections.bars import Value, bar_charts
@@ -23,10 +24,46 @@ def utility(report: Report) -> Section:
     values = [Value(model.name, model.metrics.get(key), model.low, model.high, _is_own(model)) for model in models]
     epoch = f"the {'best' if report.run.selected == 'best' else 'last'} epoch, epoch\u00a0{report.run.selected_epoch}"
     direction = "higher" if report.utility.higher_is_better else "lower"
-    lead = f"{name_of(key)} on {count(size)} {rows}; {direction} is better. The models are those of {epoch}."
+    choice = report.utility.choice
+    models_are = f"The models are those of {epoch}." if choice is None else _chosen(choice)
+    lead = f"{name_of(key)} on {count(size)} {rows}; {direction} is better. {models_are}"
     blocks: list[Block] = [Paragraph(lead, "lead"), *bar_charts(report, {"": values}), _table(report)]
+    if choice is not None:
+        blocks += [_candidates(report, choice, title) for title, choice in _choices(choice)]
     brief = (Paragraph(f"Utility on {count(size)} {rows}"), _table(report)) if models else ()
     return Section("utility", "Utility against references", blocks, brief, "Utility", (_answer(report),))
+
+
+def _chosen(choice: FitResult) -> str:
+    tried = f"the best of {len(choice.candidates)}" if len(choice.candidates) > 1 else "the only one tried"
+    return f"This run's model is {choice.chosen}, {tried} {_by(choice)}."
+
+
+def _by(choice: FitResult) -> str:
+    how = f"{choice.folds} folds" if choice.folds > 1 else "a fifth held out"
+    return f"by cross-validation ({how}) on {count(choice.rows)} rows, of which none is tested on"
+
+
+def _choices(choice: FitResult) -> Iterator[tuple[str, FitResult]]:
+    yield "the columns of all parties", choice
+    if choice.alone is not None:
+        yield "the active party's own columns", choice.alone
+
+
+def _candidates(report: Report, choice: FitResult, title: str) -> Table:
+    """The models that were tried, by their cross-validation."""
+    loss = "Error" if report.task.kind == "regression" else "Log loss"
+    return table(
+        f"Models tried on {title}, {_by(choice)}",
+        choice.candidates,
+        ("Model", lambda candidate: candidate.name),
+        (number(name_of(report.utility.metric)), lambda candidate: metric(candidate.score)),
+        (number("Standard error"), lambda candidate: metric(candidate.error)),
+        (number(loss), lambda candidate: metric(candidate.loss)),
+        (number("Weight"), lambda candidate: metric(candidate.weight)),
+        highlight=lambda candidate: candidate.name == choice.chosen,
+        layout="stack",
+    )
 
 
 def _is_own(model: ModelUtility) -> bool:

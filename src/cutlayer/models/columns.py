@@ -1,0 +1,34 @@
+"""The `columns` kind: the label owner's own columns as they are, for a top model that reads them itself."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from cutlayer.config import FrozenModel
+from cutlayer.models.base import BottomModel, Inputs
+
+
+class ColumnsBottomConfig(FrozenModel):
+    """The columns themselves have nothing to set."""
+
+    kind: Literal["columns"] = "columns"
+
+
+class ColumnsBottom(BottomModel):
+    """Passes category codes, as numbers, and numbers side by side; it has no parameters.
+
+    A float32 holds any code below 2^24.
+    """
+
+    reentrant = True
+
+    def __init__(self, config: ColumnsBottomConfig, inputs: Inputs) -> None:
+        super().__init__()
+        self.width = len(inputs.cardinalities) + inputs.numbers
+
+    def forward(self, codes: Tensor, numbers: Tensor) -> Tensor:
+        """Codes, then numbers, float32 (n, c + m); see `BottomModel.forward`."""
+        return torch.cat([codes.to(numbers.dtype), numbers], dim=1)

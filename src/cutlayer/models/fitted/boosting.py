@@ -1,0 +1,41 @@
+"""Histogram gradient boosting by scikit-learn, as tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from cutlayer.models.fitted.rows import Rows, frequency_ranks
+from cutlayer.models.fitted.trees import TreeEnsemble
+
+MAX_CATEGORIES = 254
+"""Most categories of a column that the library takes; of more, the rarer ones count as missing."""
+
+
+def fit_boosting(rows: Rows, seed: int, settings: Mapping[str, float | int | None] | None = None) -> TreeEnsemble:
+    """Fit `HistGradientBoostingClassifier` or `HistGradientBoostingRegressor`.
+
+    Args:
+        rows: Training rows, of two classes or more.
+        seed: Seed of its draws.
+        settings: Arguments of the constructor that differ from the library's defaults.
+    """
+    # An import of a second, for training alone.
+    from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+
+    ranks = [
+        frequency_ranks(column, cardinality, MAX_CATEGORIES)
+        for column, cardinality in zip(rows.codes.T, rows.cardinalities, strict=True)
+    ]
+    count = len(ranks)
+    columns = np.empty((len(rows), count + rows.numbers.shape[1]))
+    for index, (rank, most) in enumerate(ranks):
+        ranked = rank[rows.codes[:, index]]
+        columns[:, index] = np.where(ranked == most, np.nan, ranked)
+    columns[:, count:] = rows.numbers
+    kind = HistGradientBoostingClassifier if rows.classes else HistGradientBoostingRegressor
+    categorical = np.arange(columns.shape[1]) < count
+    model = kind(categorical_features=categorical if count else None, random_state=seed, **(settings or {}))
+    model.fit(columns, rows.targets, sample_weight=rows.weights)
+    return TreeEnsemble.of(model, ranks, rows.numbers.shape[1], rows.classes)

@@ -1,0 +1,255 @@
+"""Cross-validation of candidates, and the weights of their average."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from cutlayer.config import FrozenModel
+from cutlayer.models.fitted.linear import constant
+from cutlayer.models.fitted.rows import Floats, Integers, Part, Rows
+from cutlayer.tasks import Task
+
+Fit = Callable[[Rows, int], Part]
+"""Fits a model to rows, with a seed."""
+
+AVERAGE = "average"
+MIN_WEIGHT = 0.05
+"""Weight in the average below which a candidate is left out."""
+_GROUPS = 5
+_ROUNDS = 200
+
+
+class Candidate(FrozenModel):
+    """A model that was tried.
+
+    Attributes:
+        name: Name, or `average`.
+        score: Mean over the folds of the task's headline metric; `None` where it is not defined.
+        error: Standard error of that mean over the folds; `None` of a single fold.
+        loss: Log loss, or root mean squared error in the unit of the labels, of the held-out rows.
+        weight: Its weight in the model that was chosen, 0 to 1.
+        seconds: Time of its fits in the cross-validation; 0 of the average.
+    """
+
+    name: str
+    score: float | None
+    error: float | None
+    loss: float
+    weight: float
+    seconds: float = Field(default=0.0, exclude=True)  # of a clock, and so in no file: runs of a seed are equal
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What cross-validation chose.
+
+    Attributes:
+        chosen: Name of a candidate, or `average`.
+        candidates: Every candidate, and their average if there are several.
+        weights: Weight of each candidate of the model, by name, above 0 and 1 in all.
+        folds: Number of folds; 1 if a fifth was held out once.
+        rows: Number of rows that the candidates were chosen on.
+    """
+
+    chosen: str
+    candidates: tuple[Candidate, ...]
+    weights: Mapping[str, float]
+    folds: int
+    rows: int
+
+
+def folds_of(rows: int) -> int:
+    """Number of folds for so many rows; 1 stands for a fifth held out once."""
+    return 5 if rows < 2_000 else 3 if rows <= 20_000 else 1
+
+
+def fit_part(fit: Fit, rows: Rows, seed: int) -> Part:
+    """Fit a candidate; without a column, or with one class alone, there is nothing to learn but the shares."""
+    columns = rows.codes.shape[1] + rows.numbers.shape[1]
+    if not columns or len(rows) < 2 or (rows.classes and len(rows.present) < 2):
+        return constant(rows)
+    return fit(rows, seed)
+
+
+def choose(
+    rows: Rows, labels: Tensor, task: Task, fits: Mapping[str, Fit], folds: int | Literal["auto"], seed: int
+) -> Choice:
+    """Try candidates on held-out rows, and weigh them.
+
+    The weights of the average are those of the least loss on the held-out rows. Its own score is of weights from the
+    other rows, so that it competes on equal terms; where it predicts no better than the best candidate, that one is
+    chosen.
+
+    Args:
+        rows: Training rows.
+        labels: Their labels, as the task's metrics take them.
+        task: Task, for its headline metric.
+        fits: Candidates by name.
+        folds: Number of folds, or `auto` by the number of rows.
+        seed: Seed of folds and fits.
+    """
+    count = folds_of(len(rows)) if folds == "auto" else folds
+    parts = _parts(rows, max(count, _GROUPS) if count == 1 else min(count, len(rows)), seed)
+    held = parts[:1] if count == 1 else parts
+    order = np.concatenate(held)
+    predictions, seconds = {}, {}
+    for name, fit in fits.items():
+        began = time.perf_counter()
+        fitted = (fit_part(fit, rows.take(np.setdiff1d(np.arange(len(rows)), out)), seed) for out in held)
+        predictions[name] = np.concatenate(
+            [part.predicted(rows.take(out)) for part, out in zip(fitted, held, strict=True)]
+        )
+        seconds[name] = time.perf_counter() - began
+    scored = _Scored(rows.take(order), labels[torch.from_numpy(order)], task, _groups(held))
+    return _chosen(scored, predictions, seconds, count)
+
+
+def _chosen(scored: _Scored, predictions: Mapping[str, Floats], seconds: Mapping[str, float], folds: int) -> Choice:
+    results = {name: scored.score(prediction) for name, prediction in predictions.items()}
+    best = min(results, key=lambda name: results[name][2])
+    chosen, weights = best, {best: 1.0}
+    if len(predictions) > 1:
+        every = list(predictions.values())
+        results[AVERAGE] = scored.score(scored.crossed(every))
+        if results[AVERAGE][2] < results[best][2]:
+            found = scored.weights(every, np.arange(len(scored.rows)))
+            chosen, weights = AVERAGE, {n: float(w) for n, w in zip(predictions, found, strict=True) if w > 0}
+    shown = {**weights, AVERAGE: float(chosen == AVERAGE)}
+    candidates = tuple(
+        Candidate(
+            name=name,
+            score=_defined(score),
+            error=_defined(error),
+            loss=loss,
+            weight=shown.get(name, 0.0),
+            seconds=seconds.get(name, 0.0),
+        )
+        for name, (score, error, loss) in results.items()
+    )
+    return Choice(chosen, candidates, weights, folds, len(scored.rows) if folds > 1 else len(scored.rows))
+
+
+def _defined(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def average(predictions: Sequence[Floats], weights: Floats, classes: int) -> Floats:
+    """The weighted mean of probabilities, as log probabilities; or of values."""
+    stacked = np.stack(predictions)
+    if not classes:
+        return np.tensordot(weights, stacked, 1)
+    tiny = np.finfo(np.float64).tiny
+    mixed: Floats = np.log(np.maximum(np.tensordot(weights, np.exp(stacked), 1), tiny))
+    return mixed
+
+
+@dataclass(frozen=True)
+class _Scored:
+    """Held-out rows.
+
+    Attributes:
+        rows: The rows.
+        labels: Their labels.
+        task: Task.
+        groups: Row numbers of each group whose score is taken.
+    """
+
+    rows: Rows
+    labels: Tensor
+    task: Task
+    groups: Sequence[Integers]
+
+    def score(self, predicted: Floats) -> tuple[float, float, float]:
+        """Mean metric, its standard error, and loss."""
+        scores = np.array([self._metric(predicted[group], group) for group in self.groups])
+        known = scores[np.isfinite(scores)]
+        error = float(known.std(ddof=1) / np.sqrt(len(known))) if len(known) > 1 else float("nan")
+        return float(known.mean()) if len(known) else float("nan"), error, self.loss(predicted)
+
+    def _metric(self, predicted: Floats, group: Integers) -> float:
+        labels = self.labels[torch.from_numpy(group)]
+        return float(self.task.evaluate(logits_of(torch.from_numpy(predicted), self.task), labels)[self.task.metric])
+
+    def loss(self, predicted: Floats) -> float:
+        """Log loss, or root mean squared error in the unit of the labels."""
+        mean = float(np.average(self._losses(predicted), weights=self.rows.weights))
+        return mean if self.rows.classes else mean**0.5 * self.task.scale
+
+    def _losses(self, predicted: Floats) -> Floats:
+        targets = self.rows.targets
+        if not self.rows.classes:
+            return np.square(predicted[:, 0] - targets)
+        return -predicted[np.arange(len(targets)), targets]
+
+    def crossed(self, predictions: Sequence[Floats]) -> Floats:
+        """The average, in each group with the weights from the other groups."""
+        result = np.empty_like(predictions[0])
+        for group in self.groups:
+            others = np.setdiff1d(np.arange(len(self.rows)), group)
+            found = self.weights(predictions, others if len(others) else group)
+            result[group] = average([each[group] for each in predictions], found, self.rows.classes)
+        return result
+
+    def weights(self, predictions: Sequence[Floats], rows: Integers) -> Floats:
+        """The weights, 0 or more and 1 in all, of the least loss on some of the rows."""
+        given = np.ones(len(rows)) if self.rows.weights is None else self.rows.weights[rows]
+        targets = self.rows.targets[rows]
+        if self.rows.classes:
+            found = _mixture(np.exp([each[rows, targets] for each in predictions]), given)
+        else:
+            found = _least_squares(np.stack([each[rows, 0] - targets for each in predictions]), given)
+        found = np.where(found < MIN_WEIGHT, 0.0, found)
+        return found / found.sum()
+
+
+def _mixture(likelihoods: Floats, weights: Floats) -> Floats:
+    """Weights of a mixture (k,) of the greatest likelihood, given that of each row under each part (k, n), by EM."""
+    shares = np.full(len(likelihoods), 1 / len(likelihoods))
+    for _ in range(_ROUNDS):
+        parts = shares[:, None] * likelihoods + np.finfo(np.float64).tiny
+        shares = (parts / parts.sum(axis=0)) @ weights / weights.sum()
+    return shares
+
+
+def _least_squares(errors: Floats, weights: Floats) -> Floats:
+    """Weights (k,) of the least mean square of the weighted errors (k, n), by projected steps on their products."""
+    products = (errors * weights) @ errors.T / weights.sum()
+    shares = np.full(len(errors), 1 / len(errors))
+    # Multiplicative steps stay among the shares; the rate is that of the largest product.
+    rate = 1 / np.abs(products).max()
+    for _ in range(_ROUNDS * 5):
+        shares = shares * np.exp(-rate * (products @ shares))
+        shares /= shares.sum()
+    return shares
+
+
+def _parts(rows: Rows, count: int, seed: int) -> list[Integers]:
+    """Disjoint parts of the row numbers; every part has its share of each class, and of each range of a target."""
+    order = np.random.default_rng(seed).permutation(len(rows))
+    if rows.classes:
+        order = order[np.argsort(rows.targets[order], kind="stable")]
+    return [np.sort(order[start::count]) for start in range(count)]
+
+
+def _groups(held: Sequence[npt.NDArray[np.int64]]) -> list[Integers]:
+    """Positions, among the held-out rows, of each fold; of a single one, of five parts."""
+    sizes = np.array([len(part) for part in held])
+    if len(held) > 1:
+        starts = np.cumsum(sizes) - sizes
+        return [np.arange(start, start + size) for start, size in zip(starts, sizes, strict=True)]
+    return [np.arange(start, sizes[0], _GROUPS) for start in range(min(_GROUPS, int(sizes[0])))]
+
+
+def logits_of(predicted: Tensor, task: Task) -> Tensor:
+    """Logits (n, outputs) from log probabilities (n, classes) or values (n, 1)."""
+    return predicted[:, 1:] - predicted[:, :1] if task.kind == "binary" else predicted

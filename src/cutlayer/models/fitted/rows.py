@@ -1,0 +1,141 @@
+"""The training rows of a model that is fitted at once, and the interface of its parts."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+Floats: TypeAlias = npt.NDArray[np.float64]
+Integers: TypeAlias = npt.NDArray[np.int64]
+
+FLOOR = -30.0
+"""Log probability of a class without a training row."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows with their targets.
+
+    Attributes:
+        codes: Category codes, int64 (n, c).
+        numbers: Numbers, float32 (n, m); NaN where one is missing.
+        cardinalities: Number of codes of each categorical column.
+        targets: Class codes, int64 (n,), or standardised targets of a regression, float64 (n,).
+        classes: Number of classes; 0 for a regression.
+        weights: Weights of the rows, float64 (n,), of mean about 1; `None` where all weigh the same.
+    """
+
+    codes: Integers
+    numbers: npt.NDArray[np.float32]
+    cardinalities: tuple[int, ...]
+    targets: npt.NDArray[Any]
+    classes: int
+    weights: Floats | None = None
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+    @property
+    def present(self) -> Integers:
+        """Codes of the classes that have a row with a weight, ascending."""
+        weighted = self.targets if self.weights is None else self.targets[self.weights > 0]
+        return np.unique(weighted).astype(np.int64)
+
+    def take(self, rows: Integers) -> Rows:
+        """Some of the rows."""
+        weights = None if self.weights is None else self.weights[rows]
+        return replace(
+            self, codes=self.codes[rows], numbers=self.numbers[rows], targets=self.targets[rows], weights=weights
+        )
+
+    def read(self, numbers: npt.NDArray[np.bool_]) -> Rows:
+        """All rows with some of the numbers, a mask (m,)."""
+        return self if numbers.all() else replace(self, numbers=self.numbers[:, numbers])
+
+    def divided(self, share: float, seed: int, most: int | None = None) -> tuple[Integers, Integers]:
+        """Row numbers to train on and to hold out, at random.
+
+        Args:
+            share: Share of the rows that is held out.
+            seed: Seed of the draw.
+            most: Maximum number of rows that are held out.
+        """
+        order = np.random.default_rng(seed).permutation(len(self))
+        count = max(1, min(int(share * len(self)), most or len(self)))
+        return order[count:], order[:count]
+
+
+class Part(nn.Module, ABC):
+    """A fitted model: buffers alone, and so plain tensors on disk; their shapes come with the fit.
+
+    Attributes:
+        kind: Name in a checkpoint.
+    """
+
+    kind: ClassVar[str]
+
+    @abstractmethod
+    def forward(self, codes: Tensor, numbers: Tensor) -> Tensor:
+        """Predict.
+
+        Args:
+            codes: int64 (n, c).
+            numbers: float32 (n, m), NaN where missing.
+
+        Returns:
+            Log probabilities, float64 (n, classes), or standardised values, float64 (n, 1).
+        """
+
+    def hold(self, **tensors: Tensor) -> None:
+        """Register buffers; those of an unfitted model are empty, of the final dtype."""
+        for name, tensor in tensors.items():
+            self.register_buffer(name, tensor)
+
+    def predicted(self, rows: Rows, size: int = 8192) -> Floats:
+        """Predictions of rows, as `forward` returns them."""
+        chunks: Iterator[slice] = (slice(start, start + size) for start in range(0, max(len(rows), 1), size))
+        with torch.no_grad():
+            parts = [self(torch.from_numpy(rows.codes[at]), torch.from_numpy(rows.numbers[at])) for at in chunks]
+        result: Floats = torch.cat(parts).numpy()
+        return result
+
+    def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *rest: Any) -> None:
+        for name, buffer in self._buffers.items():
+            saved = state_dict.get(prefix + name)
+            if saved is not None and buffer is not None:
+                self._buffers[name] = buffer.new_empty(saved.shape)
+        super()._load_from_state_dict(state_dict, prefix, *rest)  # type: ignore[no-untyped-call]
+
+
+def code_offsets(cardinalities: tuple[int, ...]) -> Tensor:
+    """Number of the first code of each categorical column, where all columns' codes are numbered one after the other."""
+    sizes = torch.tensor(cardinalities, dtype=torch.int64)
+    return sizes.cumsum(0) - sizes
+
+
+def frequency_ranks(codes: Integers, cardinality: int, most: int, least_rows: int = 1) -> tuple[Integers, int]:
+    """Rank of each code of a column by its number of rows, the most frequent first.
+
+    Args:
+        codes: Codes of the rows, (n,).
+        cardinality: Number of codes.
+        most: Maximum number of codes with a rank of their own.
+        least_rows: Minimum number of rows of such a code.
+
+    Returns:
+        Rank of each code, int64 (cardinality,), and the number of codes with a rank of their own, which is the rank of
+        all other codes.
+    """
+    counts = np.bincount(codes, minlength=cardinality)
+    order = np.argsort(-counts, kind="stable")
+    common = order[:most][counts[order[:most]] >= max(least_rows, 1)]
+    ranks = np.full(cardinality, len(common), dtype=np.int64)
+    ranks[common] = np.arange(len(common))
+    return ranks, len(common)

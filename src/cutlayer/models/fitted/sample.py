@@ -1,0 +1,72 @@
+"""The rows of a fit: all training rows, or as many as can be fitted, with what the models learn."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cutlayer.models.fitted.layout import Layout
+from cutlayer.models.fitted.rows import Floats, Rows
+from cutlayer.tasks import Task
+
+MAX_CELLS = 2**25
+"""Maximum number of rows times columns of a fit."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The rows of a fit, on the CPU.
+
+    Attributes:
+        layout: Columns by party.
+        columns: Columns of each party, float32 (n, width).
+        labels: Labels, as `Task.loss` takes them.
+        task: Task.
+        cardinalities: Number of codes of each categorical column of the label owner.
+        weights: Weights of the rows, float64 (n,), of mean about 1; `None` where all weigh the same.
+    """
+
+    layout: Layout
+    columns: Mapping[str, Tensor]
+    labels: Tensor
+    task: Task
+    cardinalities: tuple[int, ...]
+    weights: Floats | None
+
+    @classmethod
+    def of(
+        cls,
+        layout: Layout,
+        columns: Mapping[str, Tensor],
+        labels: Tensor,
+        task: Task,
+        cardinalities: tuple[int, ...],
+        weights: Tensor | None,
+        seed: int,
+    ) -> Sample:
+        """Draw rows, without replacement, where there are too many; see `FittedTop.fit`."""
+        task = task.on(torch.device("cpu"))
+        most = max(1, MAX_CELLS // max(1, sum(layout.widths.values())))
+        labels, chosen = labels.detach().cpu(), slice(None)
+        if len(labels) > most:
+            drawn = np.random.default_rng(seed % 2**32).choice(len(labels), most, replace=False)
+            chosen = torch.from_numpy(np.sort(drawn))
+        taken = {name: part.detach()[chosen].cpu() for name, part in columns.items()}
+        given = None if weights is None else weights.detach().cpu()[chosen].double().numpy()
+        if task.class_weights is not None and task.transition is None:
+            of_class = task.class_weights.double()[labels[chosen]].numpy()
+            given = of_class if given is None else given * of_class
+        return cls(layout, taken, labels[chosen], task, cardinalities, None if given is None else given / given.mean())
+
+    def rows(self, present: Collection[str]) -> Rows:
+        """The rows with the columns of the label owner and of the present partners."""
+        codes, numbers = self.layout.read(self.columns, present)
+        targets = self.labels.numpy()
+        if self.task.kind == "regression":
+            targets = (targets.astype(np.float64) - self.task.center) / self.task.scale
+        classes = len(self.task.classes)
+        return Rows(codes.numpy(), numbers.numpy(), self.cardinalities, targets, classes, self.weights)

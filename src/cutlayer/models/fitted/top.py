@@ -1,0 +1,202 @@
+"""Top models that are fitted at once, to one release of each row, instead of by gradient steps."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from cutlayer.config import FrozenModel
+from cutlayer.errors import ConfigError
+from cutlayer.models.base import Inputs, TopModel
+from cutlayer.models.fitted.choice import Candidate, Choice, choose, fit_part
+from cutlayer.models.fitted.head import Head
+from cutlayer.models.fitted.kinds import PARTS, FittedConfig
+from cutlayer.models.fitted.layout import Layout, present_sets
+from cutlayer.models.fitted.quiet import undisturbed
+from cutlayer.models.fitted.sample import Sample
+from cutlayer.tasks import Task
+
+_CHUNK = 4096
+"""Rows that are predicted together: what lies between columns and logits of more would leave the cache."""
+
+
+class FitResult(FrozenModel):
+    """What a fit chose, and how well it predicts.
+
+    Attributes:
+        chosen: Name of a candidate, or `average`.
+        candidates: Every candidate's scores in the cross-validation.
+        folds: Number of folds; 1 if a fifth was held out once.
+        rows: Number of rows of the fit, which are fewer than there are if these are too many.
+        loss: Task's loss on these rows after the fit.
+        alone: The same of the model of the label owner's own columns alone; `None` in that one itself.
+    """
+
+    chosen: str
+    candidates: tuple[Candidate, ...]
+    folds: int
+    rows: int
+    loss: float
+    alone: FitResult | None = None
+
+    @property
+    def best(self) -> Candidate:
+        """The candidate that was chosen."""
+        return next(candidate for candidate in self.candidates if candidate.name == self.chosen)
+
+
+class FittedTop(TopModel):
+    """A model of all columns, and one for each set of partners that may be all that answers.
+
+    A fit ends in buffers, which any unfitted model of this class loads; predictions need no scikit-learn. Sets of up to
+    3 partners all have a model of their own; of more partners all, all but one, all but two, and none. Any other set is
+    answered by the model of the largest set within it.
+
+    Attributes:
+        fitted: What the fit chose; `None` before it.
+        plan: Which party's columns are raw and which models there are, JSON in UTF-8, uint8; empty before the fit.
+
+    Args:
+        config: Section of the job.
+        widths: Number of columns of each party, in the job's order.
+        outputs: Number of logits.
+    """
+
+    reentrant = True
+    plan: Tensor
+
+    def __init__(self, config: FittedConfig, widths: Mapping[str, int], outputs: int) -> None:
+        super().__init__()
+        self.config, self.widths, self.outputs = config, dict(widths), outputs
+        self.register_buffer("plan", torch.zeros(0, dtype=torch.uint8))
+        self.heads = nn.ModuleList()
+        self._layout = Layout(self.widths, None, 0)
+        self._sets: tuple[frozenset[str], ...] = ()
+        self.fitted: FitResult | None = None
+
+    def fit(
+        self,
+        columns: Mapping[str, Tensor],
+        labels: Tensor,
+        task: Task,
+        *,
+        own: str | None,
+        inputs: Inputs,
+        seed: int,
+        weights: Tensor | None = None,
+    ) -> FitResult:
+        """Fit to the training rows; the same seed and rows give the same model.
+
+        Args:
+            columns: Columns of each party, float32 (n, width), in the job's order; a row of NaN is one that a partner
+                sent nothing for.
+            labels: int64 (n,) class codes, or floating (n,) targets.
+            task: Task. With a `transition` the labels are drawn ones, and predictions are of the true ones; otherwise
+                `class_weights` count.
+            own: Party whose columns are category codes, then numbers, as they are; `None` if the label owner has none.
+            inputs: Shape of these columns.
+            seed: Seed of the whole fit.
+            weights: Weight of each row, (n,), 0 or more.
+
+        Raises:
+            ConfigError: There is no row, or a user's estimator fails.
+        """
+        if not len(labels):
+            raise ConfigError.expected("a training row", "none", "check train.split")
+        layout = Layout(self.widths, own, len(inputs.cardinalities) if own else 0)
+        sample = Sample.of(layout, columns, labels, task, inputs.cardinalities if own else (), weights, seed)
+        with undisturbed():
+            return self._fitted(sample, seed % 2**32)
+
+    def _fitted(self, sample: Sample, seed: int) -> FitResult:
+        fits, task, sets = self.config.fits(), sample.task, present_sets(sample.layout.partners)
+        choices: dict[frozenset[str], Choice] = {}
+        results: dict[frozenset[str], FitResult] = {}
+        heads = []
+        for present in sets:
+            rows = sample.rows(present)
+            # Own columns alone have a choice of their own: they are the reference for what partners add.
+            if present in (sets[0], frozenset()):
+                choices[present] = choose(rows, sample.labels, task, fits, self.config.folds, seed)
+            choice = choices.get(present, choices[sets[0]])
+            parts = [fit_part(fits[name], rows, seed) for name in choice.weights]
+            heads.append(Head.of(parts, choice.weights.values(), task.transition))
+            if present in choices:
+                loss = float(task.loss(heads[-1].logits(rows, task), sample.labels))
+                results[present] = FitResult(
+                    chosen=choice.chosen,
+                    candidates=choice.candidates,
+                    folds=choice.folds,
+                    rows=len(rows),
+                    loss=loss,
+                )
+        whole = results[sets[0]]
+        if len(sets) > 1:
+            whole = whole.model_copy(update={"alone": results[frozenset()]})
+        self._assign(sample.layout, sets, heads, whole)
+        return whole
+
+    def _assign(self, layout: Layout, sets: Sequence[frozenset[str]], heads: Sequence[Head], result: FitResult) -> None:
+        """Take over fitted heads, on the device of this model."""
+        stated = [
+            {"present": sorted(present), "parts": [part.kind for part in head.parts]}
+            for present, head in zip(sets, heads, strict=True)
+        ]
+        plan = {"own": layout.own, "categories": layout.categories, "heads": stated}
+        text = json.dumps({**plan, "result": result.model_dump()})
+        device = self.plan.device
+        self.plan = torch.tensor(list(text.encode()), dtype=torch.uint8, device=device)
+        self.heads = nn.ModuleList(heads).to(device).eval()
+        self._layout, self._sets, self.fitted = layout, tuple(sets), result
+
+    @property
+    def is_fitted(self) -> bool:
+        """Whether `fit` ran, or the state of a fitted model was loaded."""
+        return bool(self._sets)
+
+    @property
+    def extra_heads(self) -> Sequence[nn.Module]:
+        """The models for sets with an absent partner."""
+        return tuple(self.heads)[1:]
+
+    def forward(self, embeddings: Mapping[str, Tensor]) -> Tensor:
+        """Logits of the model of all columns; see `TopModel.forward`."""
+        return self._answer(0, embeddings)
+
+    def answer(self, embeddings: Mapping[str, Tensor], present: Collection[str]) -> Tensor:
+        """Logits of the model of the largest fitted set of parties that are all present; see `TopModel.answer`."""
+        there = frozenset(present)
+        index = next((at for at, names in enumerate(self._sets) if names <= there), 0)
+        return self._answer(index, embeddings)
+
+    def _answer(self, index: int, embeddings: Mapping[str, Tensor]) -> Tensor:
+        if not self.is_fitted:
+            raise ConfigError.expected("a fitted top model", "one before its fit", "call fit, or load a fitted state")
+        codes, numbers = self._layout.read(embeddings, self._sets[index])
+        head = self.heads[index]
+        if torch.compiler.is_compiling():  # a program has no loop over an unknown number of rows
+            return self._logits(head(codes, numbers))
+        pieces = zip(codes.split(_CHUNK), numbers.split(_CHUNK), strict=True)
+        return torch.cat([self._logits(head(*piece)) for piece in pieces])
+
+    def _logits(self, predicted: Tensor) -> Tensor:
+        if predicted.shape[1] == 2 and self.outputs == 1:
+            predicted = predicted[:, 1:] - predicted[:, :1]
+        return predicted.float()
+
+    def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *rest: Any) -> None:
+        """Make the models that a state is of; `load_state_dict` then fills them."""
+        saved = state_dict.get(prefix + "plan")
+        if saved is not None:
+            self.plan = self.plan.new_empty(saved.shape)
+            plan = json.loads(bytes(saved.tolist())) if len(saved) else {"own": None, "categories": 0, "heads": []}
+            heads = [Head(PARTS[kind]() for kind in head["parts"]) for head in plan["heads"]]
+            self.heads = nn.ModuleList(heads).to(self.plan.device)
+            self._sets = tuple(frozenset(head["present"]) for head in plan["heads"])
+            self._layout = Layout(self.widths, plan["own"], plan["categories"])
+            self.fitted = FitResult(**plan["result"]) if "result" in plan else None
+        super()._load_from_state_dict(state_dict, prefix, *rest)  # type: ignore[no-untyped-call]

@@ -1,0 +1,205 @@
+"""Trees of scikit-learn's histogram gradient boosting as tensors, without scikit-learn."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from cutlayer.models.fitted.rows import FLOOR, Part, code_offsets
+
+_GREATEST = float(np.finfo(np.float64).max)
+
+
+class TreeEnsemble(Part):
+    """The sum of trees, which are walked level by level, all trees at once.
+
+    A node is a row of flat arrays; the right child follows the left one, and a leaf is its own left child. Missing
+    values need no branch: every number stands in two columns, in which a missing one is less, or greater, than all
+    others, and a node reads the column that leads to its side. A split of categories reads a column of its own, 0 for
+    left and 1 for right.
+
+    Attributes:
+        feature: Column that each node compares, int64 (nodes,).
+        threshold: A greater number goes right, float64 (nodes,).
+        left: Number of the left child, int64 (nodes,).
+        value: Value of a leaf, float64 (nodes,).
+        roots: First node of each tree, int64 (trees,), iteration by iteration.
+        baseline: Sum before the first tree, float64 (trees of an iteration,).
+        ranks: Rank of each code, int64 (codes,).
+        offsets: First code of each categorical column, int64 (c,).
+        split_column: Categorical column of each split of categories, int64 (splits,).
+        split_start: Where its directions begin, int64 (splits,).
+        directions: 1 for right, by rank, of each split; uint8.
+        position: Column of the model that each class has, int64 (classes,); empty for a regression.
+    """
+
+    kind = "trees"
+
+    feature: Tensor
+    threshold: Tensor
+    left: Tensor
+    value: Tensor
+    roots: Tensor
+    baseline: Tensor
+    ranks: Tensor
+    offsets: Tensor
+    split_column: Tensor
+    split_start: Tensor
+    directions: Tensor
+    position: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        whole, real = torch.zeros(0, dtype=torch.int64), torch.zeros(0, dtype=torch.float64)
+        self.hold(feature=whole, threshold=real, left=whole, value=real, roots=whole, baseline=real, ranks=whole)
+        self.hold(offsets=whole, split_column=whole, split_start=whole, directions=real.byte(), position=whole)
+        self.depth = 0
+
+    @classmethod
+    def of(
+        cls, model: Any, ranks: Sequence[tuple[npt.NDArray[np.int64], int]], numbers: int, classes: int
+    ) -> TreeEnsemble:
+        """Convert a fitted model, whose first columns are categories and the others numbers.
+
+        Args:
+            model: A fitted `HistGradientBoostingClassifier` or `HistGradientBoostingRegressor` with the default loss.
+            ranks: Of each categorical column, the rank of each code, which is what the model was fitted on, and the
+                number of ranks, which is the rank of a code that it counts as missing.
+            numbers: Number of numeric columns.
+            classes: Number of classes of the task; 0 for a regression.
+        """
+        made = cls()
+        nodes = _Nodes([count for _, count in ranks], numbers)
+        for iteration in model._predictors:
+            for tree in iteration:
+                nodes.add(tree)
+        made.hold(**nodes.tensors())
+        made.hold(baseline=torch.from_numpy(np.asarray(model._baseline_prediction, dtype=np.float64).reshape(-1)))
+        made.hold(ranks=torch.from_numpy(np.concatenate([*(rank for rank, _ in ranks), np.empty(0, np.int64)])))
+        made.hold(offsets=code_offsets(tuple(len(rank) for rank, _ in ranks)))
+        if classes:
+            position = torch.full((classes,), len(model.classes_))
+            position[torch.from_numpy(np.asarray(model.classes_, dtype=np.int64))] = torch.arange(len(model.classes_))
+            made.hold(position=position)
+        made.depth = made._levels()
+        return made
+
+    def raw(self, codes: Tensor, numbers: Tensor) -> Tensor:
+        """The model's raw predictions, float64 (n, trees of an iteration).
+
+        Args:
+            codes: int64 (n, c).
+            numbers: Floating (n, m), NaN where missing.
+        """
+        columns = self._columns(codes, numbers.double())
+        node = self.roots.expand(codes.shape[0], -1)
+        for _ in range(self.depth):
+            value = columns.gather(1, self.feature[node])
+            node = self.left[node] + (value > self.threshold[node])
+        leaves = self.value[node].unflatten(1, (-1, self.baseline.shape[0]))
+        return leaves.sum(1) + self.baseline
+
+    def forward(self, codes: Tensor, numbers: Tensor) -> Tensor:
+        """Predict; see `Part.forward`."""
+        raw = self.raw(codes, numbers)
+        if not self.position.shape[0]:
+            return raw
+        logits = torch.cat([torch.zeros_like(raw), raw], dim=1) if raw.shape[1] == 1 else raw
+        known = torch.log_softmax(logits, dim=1)
+        return torch.cat([known, torch.full_like(known[:, :1], FLOOR)], dim=1)[:, self.position]
+
+    def _columns(self, codes: Tensor, numbers: Tensor) -> Tensor:
+        """What nodes compare, float64 (n, 2 m + splits + 1): low and high numbers, directions, and a zero for leaves."""
+        missing = numbers.isnan()
+        low, high = (torch.where(missing, extreme, numbers) for extreme in (-_GREATEST, _GREATEST))
+        parts = [low, high, numbers.new_zeros(numbers.shape[0], 1)]
+        if self.split_column.shape[0]:
+            ranks = self.ranks[codes + self.offsets]
+            parts.append(self.directions[ranks[:, self.split_column] + self.split_start].double())
+        return torch.cat(parts, dim=1)
+
+    def _levels(self) -> int:
+        """Number of steps from a root to the deepest leaf."""
+        left, node, steps = self.left.cpu(), self.roots.cpu(), 0
+        while True:
+            inner = node[left[node] != node]
+            if not len(inner):
+                return steps
+            node, steps = torch.cat([left[inner], left[inner] + 1]), steps + 1
+
+    def _load_from_state_dict(self, *arguments: Any) -> None:
+        super()._load_from_state_dict(*arguments)
+        self.depth = self._levels()
+
+
+class _Nodes:
+    """Nodes of all trees as flat lists.
+
+    Args:
+        counts: Number of ranks of each categorical column, which is the rank of a missing value.
+        numbers: Number of numeric columns.
+    """
+
+    def __init__(self, counts: list[int], numbers: int) -> None:
+        self.counts, self.numbers = counts, numbers
+        self.feature: list[int] = []
+        self.threshold: list[float] = []
+        self.left: list[int] = []
+        self.value: list[float] = []
+        self.roots: list[int] = []
+        self.split_column: list[int] = []
+        self.directions: list[npt.NDArray[np.uint8]] = []
+
+    def add(self, tree: Any) -> None:
+        """Append the nodes of a tree, level by level."""
+        start = len(self.feature)
+        self.roots.append(start)
+        order = [0]
+        for source in order:
+            node = tree.nodes[source]
+            own = len(self.feature)
+            self.value.append(float(node["value"]))
+            if node["is_leaf"]:
+                self.left.append(own)
+                self._compare(2 * self.numbers, 1.0)
+                continue
+            self.left.append(start + len(order))
+            order += [int(node["left"]), int(node["right"])]
+            if node["is_categorical"]:
+                self._split(int(node["feature_idx"]), tree.raw_left_cat_bitsets[node["bitset_idx"]], node)
+            else:
+                column = int(node["feature_idx"]) - len(self.counts)
+                high = 0 if node["missing_go_to_left"] else self.numbers
+                # Infinity, which parts the missing values from all others, is no number of a checkpoint.
+                self._compare(column + high, min(float(node["num_threshold"]), np.nextafter(_GREATEST, 0)))
+
+    def _split(self, column: int, left: npt.NDArray[np.uint32], node: Any) -> None:
+        ranks = np.arange(self.counts[column])
+        direction = np.append(1 - (left[ranks // 32] >> (ranks % 32) & 1), 1 - node["missing_go_to_left"])
+        self._compare(2 * self.numbers + 1 + len(self.directions), 0.5)
+        self.split_column.append(column)
+        self.directions.append(direction.astype(np.uint8))
+
+    def _compare(self, feature: int, threshold: float) -> None:
+        self.feature.append(feature)
+        self.threshold.append(threshold)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The buffers of `TreeEnsemble` that come from nodes."""
+        sizes = torch.tensor([len(part) for part in self.directions], dtype=torch.int64)
+        directions = np.concatenate([*self.directions, np.empty(0, np.uint8)])
+        return {
+            "feature": torch.tensor(self.feature, dtype=torch.int64),
+            "threshold": torch.tensor(self.threshold, dtype=torch.float64),
+            "left": torch.tensor(self.left, dtype=torch.int64),
+            "value": torch.tensor(self.value, dtype=torch.float64),
+            "roots": torch.tensor(self.roots, dtype=torch.int64),
+            "split_column": torch.tensor(self.split_column, dtype=torch.int64),
+            "split_start": sizes.cumsum(0) - sizes,
+            "directions": torch.from_numpy(directions),
+        }

@@ -1,0 +1,58 @@
+"""The fit of a top model that is no network: at once, to the rows that the passive parties have released."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cutlayer.data.split import Split
+from cutlayer.kernels.row_tensors import rows_of
+from cutlayer.models.fitted import FitResult, FittedTop
+from cutlayer.parties.active_setup import ActiveSetup
+from cutlayer.parties.passives import Passives
+from cutlayer.row_arrays import gathered
+
+MAX_NUMBERS = 1 << 27
+"""Maximum size of what is fitted to, in numbers of 4 bytes: of more rows, some are drawn by the seed."""
+
+
+def fit_top(setup: ActiveSetup, passives: Passives, split: Split, seed: int) -> FitResult:
+    """Fit the top model of a setup in place.
+
+    Validation rows are fitted to as well, since a fitted model is chosen by cross-validation, unless they are what the
+    run is measured on, or training labels are drawn: the true labels of other rows would then be worth more.
+
+    Args:
+        setup: Labels and models.
+        passives: The passive parties, whose rows are all released.
+        split: Rows for training, validation and testing.
+        seed: Seed of the job.
+    """
+    top = setup.top
+    if not isinstance(top, FittedTop):
+        raise TypeError(f"expected a top model that is fitted at once, got {type(top).__name__}")
+    is_drawn = setup.state.chain.acts_at("labels")
+    rows = split.train
+    if len(split.test) and not is_drawn:
+        rows = np.sort(np.concatenate([split.train, split.validation]))
+    limit = max(1, MAX_NUMBERS // sum(setup.widths.values()))
+    if len(rows) > limit:
+        rows = np.sort(np.random.default_rng(seed).choice(rows, limit, replace=False))
+    chosen = torch.from_numpy(rows)
+    columns: dict[str, Tensor] = {}
+    for name in setup.widths:
+        if name in passives.released:
+            columns[name] = torch.from_numpy(gathered(passives.released[name].numpy(), rows))
+        elif setup.store is not None:
+            codes, numbers = setup.store.gather(chosen)
+            columns[name] = torch.cat([codes.float(), numbers], dim=1)
+    return top.fit(
+        columns,
+        rows_of(setup.labels if is_drawn else setup.truth, chosen),
+        setup.training_task,
+        own=next((name for name in setup.widths if name not in passives.released), None),
+        inputs=setup.inputs,
+        seed=seed,
+        weights=None if setup.weights is None else setup.weights[chosen],
+    )

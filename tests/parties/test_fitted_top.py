@@ -1,0 +1,151 @@
+"""A top model that is fitted at once, after the passive parties have released their rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from cutlayer.config import Job, validated
+from cutlayer.errors import ConfigError
+from cutlayer.jobs.check import check_job
+from cutlayer.jobs.execute import Options, Progress, execute
+from cutlayer.training.comparisons import undefended_job
+from cutlayer.training.folder import RunFolder
+from cutlayer.training.together import Keys
+from tests.parties.interruptions import assert_equal, crashes_at_rename
+from tests.parties.processes import fork, lay_out
+from tests.parties.runs import ACTIVE, KEY, PASSIVES, raw_job, run, tables
+from tests.parties.test_label_free import both
+
+TELCO, SHOP = PASSIVES[:2]
+LINEAR = {"kind": "linear", "width": 3}
+GIVEN = tables(passives=2, rows=600)
+SPLIT = {"test": 0.4, "validation": 0.1}
+KINDS = ({"kind": "auto", "candidates": ["linear", "boosting"]}, {"kind": "boosting"}, {"kind": "linear"})
+
+
+def raw(task: str = "binary", top: Mapping[str, Any] = KINDS[1], **options: Any) -> dict[str, Any]:
+    """Two passive parties that release a sketch once, and a top model that is fitted at once."""
+    bottoms = {ACTIVE: {"kind": "auto"}, TELCO: LINEAR, SHOP: LINEAR}
+    settings = {"release": "once", "split": SPLIT, "bottom": bottoms} | options
+    made = raw_job(task, passives=2, top=top, **settings)
+    if settings["release"] == "once":
+        for name in (TELCO, SHOP):
+            made["parties"][name]["fit"] = {"kind": "sketch"}
+    return made
+
+
+def fitted(*args: Any, **options: Any) -> Job:
+    return validated(Job, raw(*args, **options), "")
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    folder = tmp_path_factory.mktemp("whole")
+    return folder, run(fitted(), GIVEN, folder)
+
+
+@pytest.mark.parametrize("top", KINDS, ids=lambda top: top["kind"])
+def test_it_learns_from_the_releases(tmp_path: Path, top: Mapping[str, Any]) -> None:
+    trained = run(fitted(top=top), GIVEN, tmp_path)
+    assert trained.active.metrics["auc"] > 0.8
+    assert trained.active.without[TELCO, SHOP].shape == trained.active.logits.shape
+    alone = trained.active.task.evaluate(trained.active.without[TELCO, SHOP], trained.active.labels)
+    assert alone["auc"] < trained.active.metrics["auc"]
+    assert (trained.active.epochs, trained.active.stopped_early, len(trained.active.step_losses)) == (1, False, 1)
+    assert trained.active.fit is not None
+    (line,) = RunFolder(tmp_path).history()
+    assert line["part"] == "cross-validation"
+    assert line["metrics"] == {"auc": trained.active.fit.best.score}
+
+
+@pytest.mark.parametrize("task", ["multiclass", "regression"])
+def test_it_learns_classes_and_numbers(tmp_path: Path, task: str) -> None:
+    given = tables(task, passives=2, rows=600)
+    trained = run(fitted(task), given, tmp_path)
+    assert trained.active.metrics[trained.active.task.metric] > 0.4
+
+
+def test_permuted_labels_change_no_bit_of_any_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    true, other = both(fitted(), tmp_path, monkeypatch)
+    assert true == other
+
+
+def test_a_kill_at_any_time_resumes_to_the_same_model(tmp_path: Path, whole: Any) -> None:
+    died = 0
+    for nth in range(100):
+        folder = tmp_path / f"{nth}"
+        if not crashes_at_rename(nth, lambda folder=folder: run(fitted(), GIVEN, folder), after=nth % 2 == 0):
+            break
+        died += 1
+        assert_equal(folder, run(fitted(), GIVEN, folder, resume=True), *whole, fitted())
+    assert died > 5
+
+
+def test_processes_have_the_same_model(tmp_path: Path, whole: Any) -> None:
+    sites = lay_out(tmp_path, raw(), GIVEN)
+    processes = {name: fork(site) for name, site in sites.items()}
+    assert {name: process.wait() for name, process in processes.items()} == dict.fromkeys(sites, 0)
+    mine, theirs = (
+        load_file(folder / "checkpoint" / ACTIVE / "best.safetensors") for folder in (sites[ACTIVE].run, whole[0])
+    )
+    assert all(torch.equal(mine[name], tensor) for name, tensor in theirs.items() if name.startswith("module/"))
+
+
+def test_labels_that_are_drawn_are_fitted_to_and_no_others(tmp_path: Path) -> None:
+    """At epsilon 0.01 labels are coin flips: whoever fits to a true label, a validation row's included, does better."""
+    trained = run(fitted(privacy={"label_dp": {"eps": 0.01}}), GIVEN, tmp_path)
+    assert trained.active.metrics["auc"] < 0.75
+    assert run(fitted(), GIVEN, tmp_path / "plain").active.metrics["auc"] > 0.8
+
+
+def test_the_run_is_reported_with_what_the_partners_add(tmp_path: Path) -> None:
+    made = raw(audit={"depth": "quick"})
+    made["parties"][ACTIVE]["privacy"] = {"label_free": None}
+    job = validated(Job, {**made, "compare": ["alone", "centralised", "boosting", "retrained"]}, "")
+    summary = execute(job, tmp_path / "run", Options(Keys(tmp_path, KEY), tables=GIVEN), Progress()).summary
+    values = {row.name: row.metrics["auc"] for row in summary.utility.rows}
+    assert values["this run"] > max(value for name, value in values.items() if "alone" in name)
+    assert len(values) == 7  # and chance, and without each partner
+    assert summary.utility.choice is not None
+    assert summary.utility.choice.chosen == "boosting"
+
+
+def test_the_undefended_baseline_is_trained_by_steps() -> None:
+    made = raw(epochs=3)
+    made["parties"][ACTIVE]["privacy"] = {"label_free": None}
+    job = validated(Job, made, "")
+    other = undefended_job(job)
+    assert (job.fits_top, job.train.max_epochs) == (True, 1)
+    assert (other.fits_top, other.train.max_epochs, other.top["kind"]) == (False, 3, "mlp")
+    check_job(other)
+
+
+@pytest.mark.parametrize(
+    ("changes", "match"),
+    [
+        ({"release": "every_step"}, "all passive parties to release once with model.top.kind boosting"),
+        ({"warmup_epochs": 1, "epochs": 3}, "all passive parties to release once"),
+        ({"bottom": {ACTIVE: {"kind": "mlp"}, TELCO: LINEAR, SHOP: LINEAR}}, "model.bottom.bank: {kind: auto}"),
+        (
+            {"bottom": {ACTIVE: {"kind": "auto"}, TELCO: {"kind": "columns"}, SHOP: LINEAR}},
+            "send the columns themselves",
+        ),
+        ({"privacy": {"party_dropout": {"rate": {TELCO: 0.5}}}}, "which is fitted for absent parties"),
+        ({"privacy": {"label_dp": {"eps": 1.0, "stages": 2, "changed_labels": "redraw"}}}, "label_dp.stages: 1"),
+    ],
+)
+def test_what_steps_have_to_train_is_refused(changes: dict[str, Any], match: str) -> None:
+    with pytest.raises(ConfigError, match=match):
+        check_job(fitted(**changes))
+
+
+def test_auto_is_a_network_where_gradients_train_the_bottom_models() -> None:
+    job = fitted(top={"kind": "auto"}, release="every_step")
+    assert (job.fits_top, job.top["kind"], job.train.max_epochs) == (False, "mlp", 2)
+    check_job(job)
