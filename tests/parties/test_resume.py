@@ -46,7 +46,7 @@ PLACES: dict[str, tuple[type[Any], str, int, bool]] = {
     "before the history is written": (RunFolder, "append_history", 1, False),
     "after the history is written": (RunFolder, "append_history", 1, True),
     "before the first history line": (RunFolder, "append_history", 0, False),
-    "at the end": (ActiveParty, "_finish", 0, False),
+    "at the end": (ActiveParty, "_dismiss", 0, False),
     "at a passive end": (PassiveParty, "_finish", 1, False),
 }
 

@@ -147,8 +147,11 @@ class TrainConfig(FrozenModel):
     @property
     def max_epochs(self) -> int:
         """Maximum number of epochs, which the ledger counts."""
-        if not self._takes_steps:
-            return 1
+        return self.step_epochs if self._takes_steps else 1
+
+    @property
+    def step_epochs(self) -> int:
+        """Maximum number of epochs of a training by steps, of a baseline at least."""
         return AUTO_EPOCHS if self.epochs == "auto" else self.epochs
 
     @property

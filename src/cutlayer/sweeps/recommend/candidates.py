@@ -213,24 +213,27 @@ class Candidates:
             yield ("parties", name, "fit"), REMOVED
         for key in ("release", "warmup_epochs"):
             yield ("train", key), REMOVED
+        if self.base.fits_top:  # by no gradient
+            yield ("model", "top"), REMOVED
 
     def _label_free(self, width: int) -> Iterator[Change]:
-        """Changes to a single release of a sketch, of which no message depends on a label."""
+        """Changes to a single release of a sketch, of which no message depends on a label, and to the best model of it.
+
+        A top model that is no network of the default kind stays.
+        """
         job = self.base
-        bottoms = {
-            name: {"kind": "linear", "width": width} if name in job.passives else dict(job.bottom_of(name))
-            for name in job.parties
-        }
+        fitted = job.fits_top or job.top.get("kind") == "mlp"
+        own = {"kind": "auto"} if fitted else dict(job.bottom_of(job.active))
+        bottoms = {name: {"kind": "linear", "width": width} if name in job.passives else own for name in job.parties}
         yield ("parties", job.active, "privacy", LABEL_FREE), None
         for name in job.passives:
             yield ("parties", name, "fit"), {"kind": "sketch"}
             if not self.raw["parties"][name].get("features", {}).get("numbers"):
                 yield ("parties", name, "features", "numbers"), {"quantiles": 10}
         yield ("model", "bottom"), bottoms
+        if job.top.get("kind") == "mlp":
+            yield ("model", "top"), {"kind": "auto"}
         yield ("train", "release"), "once"
-        # The epoch at which a run stops early depends on labels.
-        yield ("train", "early_stop"), REMOVED
-        yield ("train", "epochs"), job.train.max_epochs
 
 
 def with_changes(raw: Any, changes: Sequence[Change]) -> Any:

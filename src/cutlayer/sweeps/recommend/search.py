@@ -97,7 +97,7 @@ class _Search:
     def run(self, names: Sequence[str]) -> Recommendation:
         limits, base = self.request.limits, self.candidates.base
         measured: Mapping[str, Measured] = {}
-        for number, epochs in enumerate(rungs(base.train.max_epochs)):
+        for number, epochs in enumerate(rungs(base.train.step_epochs)):
             if measured:
                 names = survivors(measured, limits)
             result = self._sweep(f"rung-{number}", epochs, {"protection": tuple(names)})
@@ -141,7 +141,7 @@ class _Search:
                 return
 
     def _seeds(self, name: str, seeds: tuple[int, ...]) -> SweepResult:
-        epochs = self.candidates.base.train.max_epochs
+        epochs = self.candidates.base.train.step_epochs
         return self._sweep("check", epochs, {"protection": (name,), "train.seed": seeds})
 
     def _sweep(self, stage: str, epochs: int, varied: Mapping[str, tuple[Value, ...]]) -> SweepResult:
@@ -172,7 +172,7 @@ class _Epochs:
 
     def __init__(self, candidates: Candidates, epochs: int) -> None:
         self.candidates, self.epochs, self.base = candidates, epochs, candidates.base
-        self.followed = FIRST_FOLLOWED if epochs < self.base.train.max_epochs else None
+        self.followed = FIRST_FOLLOWED if epochs < self.base.train.step_epochs else None
 
     def job(self, point: Mapping[str, Value]) -> Job:
         """The job of one trial."""
