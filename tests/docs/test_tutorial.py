@@ -39,7 +39,7 @@ def test_the_tutorial_works(tmp_path: Path, cutlayer: Callable, monkeypatch: pyt
     assert found["rows"] == 1900
     assert [total["epsilon"] for total in found["totals"]] == [0.0]
     text = block(PAGE, "job.yaml")
-    (tmp_path / "job.yaml").write_text(text.replace("epochs: 10", "epochs: 2"))
+    (tmp_path / "job.yaml").write_text(text.replace("release: once}", "release: once, epochs: 2}"))
     (run,) = commands("run")
     code, report = cutlayer(*run)
     assert code == int(any(not gate["passed"] for gate in report["gates"]))
