@@ -12,8 +12,15 @@ from cutlayer.models.auto import AutoBottomConfig, auto_bottom, resolved_section
 from cutlayer.models.base import BottomModel, Dense, FusedEmbedding, Inputs, TopModel, layers_of, tapped
 from cutlayer.models.cnn import CnnBottom, CnnBottomConfig
 from cutlayer.models.columns import ColumnsBottom, ColumnsBottomConfig
-from cutlayer.models.consent import allowed_models, check_allowed, modules_of
-from cutlayer.models.fitted import AutoTopConfig, BoostingTopConfig, FitResult, FittedTop, LinearTopConfig
+from cutlayer.models.consent import IMPORTED_KINDS, allowed_models, check_allowed, modules_of
+from cutlayer.models.fitted import (
+    AutoTopConfig,
+    BoostingTopConfig,
+    FitResult,
+    FittedTop,
+    LinearTopConfig,
+    SklearnTopConfig,
+)
 from cutlayer.models.laser import LaserTop, LaserTopConfig
 from cutlayer.models.lenet5 import LeNet5Bottom, LeNet5BottomConfig
 from cutlayer.models.linear import LinearBottom, LinearBottomConfig
@@ -94,6 +101,7 @@ TOPS: Mapping[str, ModelKind] = {
     "auto": ModelKind(AutoTopConfig, FittedTop, is_fitted=True),
     "linear": ModelKind(LinearTopConfig, FittedTop, is_fitted=True),
     "boosting": ModelKind(BoostingTopConfig, FittedTop, is_fitted=True),
+    "sklearn": ModelKind(SklearnTopConfig, FittedTop, is_fitted=True),
     "python": ModelKind(UserModelConfig, UserTop),
 }
 
@@ -174,7 +182,7 @@ def is_fitted(raw: Mapping[str, Any]) -> bool:
 
 def imported_path(raw: Mapping[str, Any]) -> str | None:
     """The `package.module:Class` that building a model would import, by its section; `None` of a built-in kind."""
-    return str(raw["path"]) if raw.get("kind") == "python" else None
+    return str(raw["path"]) if raw.get("kind") in IMPORTED_KINDS else None
 
 
 def _section(kinds: Mapping[str, ModelKind], raw: Mapping[str, Any], where: str) -> tuple[ModelKind, FrozenModel]:

@@ -22,6 +22,10 @@ _ALLOWED: ContextVar[frozenset[str]] = ContextVar("allowed_models", default=froz
 """A thread that a run starts begins with none, and so refuses."""
 
 
+IMPORTED_KINDS = ("python", "sklearn")
+"""Kinds of models whose class a section names."""
+
+
 @contextmanager
 def allowed_models(*modules: str) -> Iterator[None]:
     """Consent to the import of modules while the context is open, besides those allowed around it.
@@ -71,16 +75,17 @@ def check_allowed(path: str, where: str) -> None:
         raise ConfigError.expected(f"consent before {where} imports {path}", "none", remedy)
 
 
-def resolved(path: str, where: str = "model") -> type[nn.Module]:
+def resolved(path: str, where: str = "model", *, needs: type = object) -> type:
     """Import the class that a path names, without calling it.
 
     Args:
         path: `package.module:Class`.
         where: Dotted path of the model's section, for messages.
+        needs: Class that it must be a subclass of.
 
     Raises:
-        ConfigError: No consent; nothing of that name; no subclass of `nn.Module`; or a class of a module that was not
-            allowed, which the allowed one merely imports.
+        ConfigError: No consent; nothing of that name; no class, or no subclass of `needs`; or a class of a module that
+            was not allowed, which the allowed one merely imports.
     """
     check_allowed(path, where)
     module, _, name = path.partition(":")
@@ -88,9 +93,10 @@ def resolved(path: str, where: str = "model") -> type[nn.Module]:
         model: object = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as failure:
         raise ConfigError.expected(f"an importable {path}", failure, "is its folder on PYTHONPATH?") from None
-    if not (isinstance(model, type) and issubclass(model, nn.Module)):
+    if not (isinstance(model, type) and issubclass(model, needs)):
         got = f"the class {model.__name__}" if isinstance(model, type) else type(model).__name__
-        raise ConfigError.expected(f"{path} to be a subclass of nn.Module", got)
+        wanted = "a class" if needs is object else f"a subclass of {'nn.' * (needs is nn.Module)}{needs.__name__}"
+        raise ConfigError.expected(f"{path} to be {wanted}", got)
     if not is_allowed(model.__module__):
         remedy = f"name it there and allow {model.__module__} if you trust it"
         raise ConfigError.expected(f"{path} to be defined in {module}", f"a class of {model.__module__}", remedy)
@@ -106,5 +112,5 @@ def modules_of(model: Mapping[str, Any]) -> tuple[str, ...]:
     bottom = model.get("bottom")
     by_party = isinstance(bottom, Mapping) and "kind" not in bottom
     sections = [model.get("top"), *(bottom.values() if isinstance(bottom, Mapping) and by_party else [bottom])]
-    paths = [part.get("path") for part in sections if isinstance(part, Mapping) and part.get("kind") == "python"]
+    paths = [part.get("path") for part in sections if isinstance(part, Mapping) and part.get("kind") in IMPORTED_KINDS]
     return tuple(path.partition(":")[0] for path in paths if isinstance(path, str) and ":" in path)

@@ -7,10 +7,10 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import torch
-from pydantic import Field, field_validator
+from pydantic import AfterValidator, Field
 from torch import Tensor, nn
 
 from cutlayer.config import FrozenModel
@@ -22,6 +22,17 @@ from cutlayer.models.consent import resolved
 _TORCH = str(Path(torch.__file__).parent)
 
 
+def _class_path(path: str) -> str:
+    module, _, name = path.partition(":")
+    if not (re.fullmatch(DOTTED_NAME, module) and re.fullmatch(NAME, name)):
+        raise ValueError("a path as package.module:Class")
+    return path
+
+
+ClassPath = Annotated[str, AfterValidator(_class_path)]
+"""A class as `package.module:Class`."""
+
+
 class UserModelConfig(FrozenModel):
     """A class to import and call.
 
@@ -31,16 +42,8 @@ class UserModelConfig(FrozenModel):
     """
 
     kind: Literal["python"] = "python"
-    path: str
+    path: ClassPath
     args: Mapping[str, Any] = Field(default_factory=dict)
-
-    @field_validator("path")
-    @classmethod
-    def _names_a_class(cls, path: str) -> str:
-        module, _, name = path.partition(":")
-        if not (re.fullmatch(DOTTED_NAME, module) and re.fullmatch(NAME, name)):
-            raise ValueError("a path as package.module:Class")
-        return path
 
 
 class UserBottom(BottomModel):
@@ -59,7 +62,7 @@ class UserBottom(BottomModel):
 
     def forward(self, codes: Tensor, numbers: Tensor) -> Tensor:
         """Call the user's module with codes int32 (n, c) and numbers float32 (n, m)."""
-        with _user_errors(self.path):
+        with user_errors(self.path):
             result: Tensor = self.module(codes, numbers)
         _check_shape(result, (len(codes), self.width), self.path)
         return result
@@ -75,15 +78,15 @@ class UserTop(TopModel):
 
     def forward(self, embeddings: Mapping[str, Tensor]) -> Tensor:
         """Logits from the user's module."""
-        with _user_errors(self.path):
+        with user_errors(self.path):
             result: Tensor = self.module(embeddings)
         _check_shape(result, (len(next(iter(embeddings.values()))), self.outputs), self.path)
         return result
 
 
 def _construct(config: UserModelConfig, *arguments: object) -> nn.Module:
-    with _user_errors(config.path):
-        kind: Callable[..., object] = resolved(config.path)
+    with user_errors(config.path):
+        kind: Callable[..., object] = resolved(config.path, needs=nn.Module)
         module = kind(*arguments, **config.args)
     # A class may build something else in its `__new__`.
     if not isinstance(module, nn.Module):
@@ -92,7 +95,7 @@ def _construct(config: UserModelConfig, *arguments: object) -> nn.Module:
 
 
 @contextmanager
-def _user_errors(path: str) -> Iterator[None]:
+def user_errors(path: str) -> Iterator[None]:
     """Turn an error inside a user's code into a `ConfigError` that names the line."""
     try:
         yield

@@ -58,19 +58,17 @@ class Choice:
         candidates: Every candidate, and their average if there are several.
         weights: Weight of each candidate of the model, by name, above 0 and 1 in all.
         folds: Number of folds; 1 if a fifth was held out once.
-        rows: Number of rows that the candidates were chosen on.
     """
 
     chosen: str
     candidates: tuple[Candidate, ...]
     weights: Mapping[str, float]
     folds: int
-    rows: int
 
 
 def folds_of(rows: int) -> int:
     """Number of folds for so many rows; 1 stands for a fifth held out once."""
-    return 5 if rows < 2_000 else 3 if rows <= 20_000 else 1
+    return 5 if rows < 500 else 3 if rows <= 20_000 else 1
 
 
 def fit_part(fit: Fit, rows: Rows, seed: int) -> Part:
@@ -136,7 +134,7 @@ def _chosen(scored: _Scored, predictions: Mapping[str, Floats], seconds: Mapping
         )
         for name, (score, error, loss) in results.items()
     )
-    return Choice(chosen, candidates, weights, folds, len(scored.rows) if folds > 1 else len(scored.rows))
+    return Choice(chosen, candidates, weights, folds)
 
 
 def _defined(value: float) -> float | None:

@@ -54,11 +54,13 @@ class Head(Part):
         """Predict; see `Part.forward`."""
         predictions = [part(codes, numbers) for part in self.parts]
         if predictions[0].shape[1] == 1:
-            return torch.stack([weight * each for weight, each in zip(self.weights, predictions)]).sum(0)
+            return torch.stack([weight * each for weight, each in zip(self.weights, predictions, strict=True)]).sum(0)
         if len(predictions) == 1 and not self.inverse.shape[0]:
             single: Tensor = predictions[0]
             return single
-        shares = torch.stack([weight * each.exp() for weight, each in zip(self.weights, predictions)]).sum(0)
+        shares = torch.stack([weight * each.exp() for weight, each in zip(self.weights, predictions, strict=True)]).sum(
+            0
+        )
         if self.inverse.shape[0]:
             shares = torch.maximum(shares @ self.inverse, _LEAST_SHARE * shares)
             shares = shares / shares.sum(1, keepdim=True)

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Literal, TypeAlias
+from functools import partial
+from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import Field
 
 from cutlayer.config import FrozenModel
+from cutlayer.models.consent import resolved
 from cutlayer.models.fitted.boosting import fit_boosting
 from cutlayer.models.fitted.choice import Fit
+from cutlayer.models.fitted.estimator import EstimatorPart, fit_estimator
 from cutlayer.models.fitted.linear import LinearPart, fit_linear
 from cutlayer.models.fitted.network import NetworkPart, fit_network
 from cutlayer.models.fitted.rows import Part
 from cutlayer.models.fitted.trees import TreeEnsemble
+from cutlayer.models.user import ClassPath
 
 Folds = Literal["auto"] | Annotated[int, Field(ge=1, le=20)]
 
-PARTS: Mapping[str, type[Part]] = {part.kind: part for part in (LinearPart, TreeEnsemble, NetworkPart)}
+PARTS: Mapping[str, type[Part]] = {part.kind: part for part in (LinearPart, TreeEnsemble, NetworkPart, EstimatorPart)}
 """Fitted models by their name in a checkpoint."""
 
 _CANDIDATES: Mapping[str, Fit] = {"linear": fit_linear, "boosting": fit_boosting, "network": fit_network}
@@ -29,7 +33,7 @@ class AutoTopConfig(FrozenModel):
     Attributes:
         candidates: Models that are tried.
         folds: Number of folds of the cross-validation; 1 holds out a fifth of the rows once; `auto` is 5 folds for
-            fewer than 2,000 rows, 3 for up to 20,000, and 1 for more.
+            fewer than 500 rows, 3 for up to 20,000, and 1 for more.
     """
 
     kind: Literal["auto"] = "auto"
@@ -85,7 +89,31 @@ class BoostingTopConfig(FrozenModel):
     def fits(self) -> Mapping[str, Fit]:
         """What is fitted, by name."""
         settings = self.model_dump(exclude={"kind", "folds"})
-        return {"boosting": lambda rows, seed: fit_boosting(rows, seed, settings)}
+        return {"boosting": partial(fit_boosting, settings=settings)}
 
 
-FittedConfig: TypeAlias = AutoTopConfig | LinearTopConfig | BoostingTopConfig
+class SklearnTopConfig(FrozenModel):
+    """A class with scikit-learn's interface, of XGBoost, LightGBM or CatBoost too, to import and fit.
+
+    Attributes:
+        path: `package.module:Class`, whose module this process was allowed to import.
+        args: Keyword arguments of its constructor.
+        folds: Number of folds of the cross-validation that its score is from; as in `auto`.
+    """
+
+    kind: Literal["sklearn"] = "sklearn"
+    path: ClassPath
+    args: Mapping[str, Any] = Field(default_factory=dict)
+    folds: Folds = "auto"
+
+    def fits(self) -> Mapping[str, Fit]:
+        """What is fitted, by name.
+
+        Raises:
+            ConfigError: The class may not, or cannot, be imported.
+        """
+        kind = resolved(self.path, "model.top")
+        return {kind.__name__: partial(fit_estimator, kind, self.path, self.args)}
+
+
+FittedConfig: TypeAlias = AutoTopConfig | LinearTopConfig | BoostingTopConfig | SklearnTopConfig

@@ -1,23 +1,26 @@
-"""Several small networks, trained side by side and averaged."""
+"""Several small networks, each trained by Adam with written-out gradients, and averaged."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
+from cutlayer.kernels.perceptron import layer_outputs, weight_gradients
 from cutlayer.models.fitted.inputs import StandardInputs
 from cutlayer.models.fitted.rows import Part, Rows
 
 HIDDEN = (100, 100)
-_MEMBERS, _MEMBERS_OF_MANY, _MANY = 4, 2, 20_000
-_MAX_GROUPS, _LEAST_ROWS = 100, 10
+"""Widths of the layers of every network."""
+_MAX_GROUPS, _LEAST_ROWS = 256, 10
 _HELD_OUT, _MAX_HELD_OUT = 0.1, 2_000
 _CHECKS = 25
+"""Number of times that the held-out rows are looked at."""
 _BETAS, _EPSILON = (0.9, 0.999), 1e-8
 
 
@@ -26,7 +29,7 @@ class NetworkPart(Part):
 
     Attributes:
         table: First layer's weights of each group of categories, float32 (networks, groups, width).
-        weight_0: Weights of the first layer, float32 (networks, width in, width); `weight_1` and `weight_2` likewise.
+        weight_0: Weights of the first layer, float32 (networks, numbers, width); `weight_1` and `weight_2` likewise.
         bias_0: Biases of the first layer, float32 (networks, 1, width); `bias_1` and `bias_2` likewise.
     """
 
@@ -34,7 +37,7 @@ class NetworkPart(Part):
 
     table: Tensor
 
-    def __init__(self, inputs: StandardInputs | None = None, classes: int = 0) -> None:
+    def __init__(self, inputs: StandardInputs | None = None) -> None:
         super().__init__()
         self.inputs = StandardInputs() if inputs is None else inputs
         self.hold(table=torch.zeros(0))
@@ -44,23 +47,16 @@ class NetworkPart(Part):
     def forward(self, codes: Tensor, numbers: Tensor) -> Tensor:
         """Predict; see `Part.forward`."""
         layers = [(getattr(self, f"weight_{i}"), getattr(self, f"bias_{i}")) for i in range(len(HIDDEN) + 1)]
-        first = torch.matmul(self.inputs(codes, numbers).float(), layers[0][0])
-        if codes.shape[1]:
-            groups = self.inputs.grouped(codes)
-            for column in range(codes.shape[1]):
-                first = first + self.table[:, groups[:, column]]
-        values = _above(first, layers).double()
+        x = torch.matmul(self.inputs(codes, numbers).float(), layers[0][0]) + layers[0][1]
+        groups = self.inputs.grouped(codes)
+        for column in range(codes.shape[1]):
+            x = x + self.table[:, groups[:, column]]
+        for weight, bias in layers[1:]:
+            x = torch.matmul(torch.relu(x), weight) + bias
+        values = x.double()
         if values.shape[2] == 1:
             return values.mean(0)
         return torch.logsumexp(torch.log_softmax(values, dim=2), dim=0) - math.log(values.shape[0])
-
-
-def _above(first: Tensor, layers: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
-    """Outputs (networks, n, outputs) from the products of the first layer."""
-    x = first + layers[0][1]
-    for weight, bias in layers[1:]:
-        x = torch.matmul(torch.relu(x), weight) + bias
-    return x
 
 
 @dataclass(frozen=True)
@@ -68,29 +64,28 @@ class _Budget:
     """How long and how fast networks are trained.
 
     Attributes:
-        members: Number of networks.
+        networks: Number of networks.
         batch: Rows of a step.
         steps: Number of steps.
         rate: Highest learning rate.
         decay: Decoupled weight decay.
     """
 
-    members: int
+    networks: int
     batch: int
     steps: int
-    rate: float = 3e-3
-    decay: float = 1e-2
+    rate: float = 8e-3
+    decay: float = 1e-1
 
     @classmethod
     def of(cls, rows: int) -> _Budget:
-        batch = min(512, max(32, 2 ** round(math.log2(max(rows, 2) / 40))))
-        epochs = 12 if rows > _MANY else 40
-        steps = min(1_200, max(400, epochs * rows // batch))
-        return cls(_MEMBERS_OF_MANY if rows > _MANY else _MEMBERS, batch, steps)
+        """The budget for so many training rows."""
+        batch = min(256, max(32, 2 ** round(math.log2(max(rows, 2) / 20))))
+        return cls(2 if rows > 20_000 else 3, batch, min(500, max(200, 15 * rows // batch)))
 
 
 def fit_network(rows: Rows, seed: int) -> NetworkPart:
-    """Train the networks by Adam on a decaying rate; each has held-out rows of its own, by which its best step counts.
+    """Train the networks; each has held-out rows of its own, on which its best step is chosen.
 
     Args:
         rows: Training rows, of two classes or more.
@@ -98,119 +93,130 @@ def fit_network(rows: Rows, seed: int) -> NetworkPart:
     """
     inputs, groups = StandardInputs.fitted(rows, _MAX_GROUPS, _LEAST_ROWS)
     numbers, codes = inputs.arrays(rows)
+    data = _Data(torch.from_numpy(numbers).float(), torch.from_numpy(codes), groups, *_learned(rows), rows.classes)
     budget, draw = _Budget.of(len(rows)), torch.Generator().manual_seed(seed)
-    x, g = torch.from_numpy(numbers).float(), torch.from_numpy(codes)
-    trained = _Training(x, g, rows, groups, budget, draw).run()
-    made = NetworkPart(inputs)
-    for index, (weight, bias) in enumerate(trained.layers):
-        made.hold(**{f"weight_{index}": weight.contiguous(), f"bias_{index}": bias.contiguous()})
-    made.hold(table=trained.table.contiguous())
+    trained = [_Network(data, budget, draw).train() for _ in range(budget.networks)]
+    made, width = NetworkPart(inputs), numbers.shape[1]
+    first = torch.stack([layers[0][0].T for layers in trained])
+    made.hold(weight_0=first[:, :width].contiguous(), table=first[:, width:].contiguous())
+    for index in range(len(HIDDEN) + 1):
+        made.hold(**{f"bias_{index}": torch.stack([layers[index][1][None] for layers in trained])})
+        if index:
+            made.hold(**{f"weight_{index}": torch.stack([layers[index][0].T for layers in trained]).contiguous()})
     return made
 
 
+def _learned(rows: Rows) -> tuple[Tensor, Tensor | None]:
+    targets = torch.from_numpy(rows.targets)
+    weights = None if rows.weights is None else torch.from_numpy(rows.weights).float()[:, None]
+    return targets if rows.classes else targets.float()[:, None], weights
+
+
 @dataclass(frozen=True)
-class _Weights:
-    """Views of the weights of all networks.
+class _Data:
+    """Training rows.
 
     Attributes:
-        layers: Weight (networks, width in, width out) and bias (networks, 1, width out) of each layer.
-        table: Weights of the groups, (networks, groups, width).
+        numbers: Standardised numbers, float32 (n, m).
+        codes: Groups of the categories, int64 (n, c).
+        groups: Number of groups.
+        targets: Class codes, int64 (n,), or standardised targets, float32 (n, 1).
+        weights: Weights of the rows, float32 (n, 1), or none.
+        classes: Number of classes; 0 for a regression.
     """
 
-    layers: Sequence[tuple[Tensor, Tensor]]
-    table: Tensor
+    numbers: Tensor
+    codes: Tensor
+    groups: int
+    targets: Tensor
+    weights: Tensor | None
+    classes: int
 
+    def inputs(self, rows: Tensor) -> Tensor:
+        """What the networks read, float32 (n, m + groups)."""
+        numbers = self.numbers[rows]
+        if not self.groups:
+            return numbers
+        return torch.cat([numbers, numbers.new_zeros(len(rows), self.groups).scatter_(1, self.codes[rows], 1.0)], 1)
 
-class _Training:
-    """Training of several networks, whose weights are the rows of one matrix: a step of Adam is five operations."""
-
-    def __init__(self, x: Tensor, g: Tensor, rows: Rows, groups: int, budget: _Budget, draw: torch.Generator) -> None:
-        self.x, self.g, self.rows, self.budget, self.draw = x, g, rows, budget, draw
-        self.targets = torch.from_numpy(rows.targets)
-        if not rows.classes:
-            self.targets = self.targets.float()
-        self.row_weights = None if rows.weights is None else torch.from_numpy(rows.weights).float()
-        widths = (x.shape[1], *HIDDEN, max(rows.classes, 1))
-        self.shapes = [shape for a, b in zip(widths, widths[1:], strict=False) for shape in ((a, b), (1, b))]
-        self.shapes.append((groups, HIDDEN[0]))
-        self.parameters = self._initial(widths[0] + g.shape[1])
-
-    def _initial(self, width_in: int) -> Tensor:
-        """He et al.'s initial weights, (networks, numbers); biases and the weights of the logits begin near zero."""
-        parts = []
-        for index, (a, b) in enumerate(self.shapes):
-            fan = width_in if index in (0, len(self.shapes) - 1) else a
-            scale = 0.0 if a == 1 and index % 2 else math.sqrt(2 / max(fan, 1))
-            scale *= 0.1 if index == len(self.shapes) - 3 else 1.0
-            parts.append(scale * torch.randn(self.budget.members, a * b, generator=self.draw))
-        return torch.cat(parts, dim=1).requires_grad_()
-
-    def _weights(self, parameters: Tensor) -> _Weights:
-        parts = parameters.split([a * b for a, b in self.shapes], dim=1)
-        views = [part.unflatten(1, shape) for part, shape in zip(parts, self.shapes, strict=True)]
-        return _Weights(list(zip(views[:-1:2], views[1:-1:2], strict=True)), views[-1])
-
-    def run(self) -> _Weights:
-        """Train, and return each network's best weights."""
-        held, fitted = self._divided()
-        best, lowest = self.parameters.detach().clone(), torch.full((self.budget.members,), torch.inf)
-        moments = torch.zeros_like(best), torch.zeros_like(best)
-        every = max(1, self.budget.steps // _CHECKS)
-        for step, batch in enumerate(self._batches(fitted), start=1):
-            losses = self._losses(batch)
-            (gradient,) = torch.autograd.grad(losses.sum(), self.parameters)
-            self._update(gradient, moments, step)
-            if step % every == 0:
-                with torch.no_grad():
-                    losses = self._losses(held)
-                better = losses < lowest
-                lowest = torch.where(better, losses, lowest)
-                best[better] = self.parameters.detach()[better]
-        return self._weights(best)
-
-    def _divided(self) -> tuple[Tensor, Tensor]:
-        """Held-out and training rows of each network, (networks, rows)."""
-        n = len(self.x)
-        count = min(max(1, int(_HELD_OUT * n)), _MAX_HELD_OUT)
-        orders = torch.stack([torch.randperm(n, generator=self.draw) for _ in range(self.budget.members)])
-        return orders[:, :count], orders[:, count:] if n > 1 else orders
-
-    def _batches(self, fitted: Tensor) -> Sequence[Tensor]:
-        """Rows of each step, (networks, batch): every network goes through its rows in shuffled passes."""
-        need, size = self.budget.steps * self.budget.batch, fitted.shape[1]
-        passes = [
-            torch.stack([part[torch.randperm(size, generator=self.draw)] for part in fitted])
-            for _ in range(-(-need // size))
-        ]
-        return torch.cat(passes, dim=1)[:, :need].split(self.budget.batch, dim=1)
-
-    def _losses(self, batch: Tensor) -> Tensor:
-        """Mean loss of each network on its rows, (networks,)."""
-        weights = self._weights(self.parameters)
-        first = torch.bmm(self.x[batch], weights.layers[0][0])
-        if self.g.shape[1]:
-            groups = self.g[batch]
-            first = first + torch.stack(
-                [functional.embedding_bag(own, table, mode="sum") for own, table in zip(groups, weights.table)]
-            )
-        outputs, targets = _above(first, weights.layers), self.targets[batch]
-        if self.rows.classes:
-            losses = functional.cross_entropy(outputs.flatten(0, 1), targets.flatten(), reduction="none")
+    def loss(self, outputs: Tensor, rows: Tensor) -> float:
+        """Mean loss of rows."""
+        targets = self.targets[rows]
+        if self.classes:
+            losses = functional.cross_entropy(outputs, targets, reduction="none")[:, None]
         else:
-            losses = (outputs.squeeze(2) - targets).square().flatten()
-        losses = losses.view(batch.shape)
-        if self.row_weights is not None:
-            losses = losses * self.row_weights[batch]
-        return losses.mean(1)
+            losses = (outputs - targets).square()
+        return float((losses if self.weights is None else losses * self.weights[rows]).mean())
 
-    def _update(self, gradient: Tensor, moments: tuple[Tensor, Tensor], step: int) -> None:
+    def slope(self, outputs: Tensor, rows: Tensor) -> Tensor:
+        """Gradient of the mean loss with respect to the outputs, (n, outputs)."""
+        if self.classes:
+            errors = torch.softmax(outputs, dim=1) - functional.one_hot(self.targets[rows], self.classes)
+        else:
+            errors = 2 * (outputs - self.targets[rows])
+        return (errors if self.weights is None else errors * self.weights[rows]).div_(len(rows))
+
+
+class _Network:
+    """A network whose weights are one flat tensor, so that a step of Adam is a few operations."""
+
+    def __init__(self, data: _Data, budget: _Budget, draw: torch.Generator) -> None:
+        self.data, self.budget, self.draw = data, budget, draw
+        self.widths = (data.numbers.shape[1] + data.groups, *HIDDEN, max(data.classes, 1))
+        # A row has as many nonzero inputs as it has numbers and categories.
+        fans = (data.numbers.shape[1] + data.codes.shape[1], *HIDDEN)
+        sizes = [(b, a) for a, b in pairwise(self.widths)]
+        self.flat = torch.zeros(sum(b * a + b for b, a in sizes))
+        self.layers = self._views(self.flat)
+        for index, ((weight, _), fan) in enumerate(zip(self.layers, fans, strict=True)):
+            scale = math.sqrt(2 / max(fan, 1)) * (0.1 if index == len(HIDDEN) else 1.0)
+            weight.copy_(scale * torch.randn(weight.shape, generator=draw))
+
+    def _views(self, flat: Tensor) -> list[tuple[Tensor, Tensor]]:
+        """Weight (width out, width in) and bias (width out,) of each layer."""
+        views, start = [], 0
+        for a, b in pairwise(self.widths):
+            views.append((flat[start : start + a * b].view(b, a), flat[start + a * b : start + a * b + b]))
+            start += a * b + b
+        return views
+
+    def train(self) -> Sequence[tuple[Tensor, Tensor]]:
+        """Train, and return the layers of the step with the least loss on the held-out rows."""
+        data, budget, n = self.data, self.budget, len(self.data.numbers)
+        order = torch.randperm(n, generator=self.draw)
+        held, fitted = order.tensor_split([min(max(1, int(_HELD_OUT * n)), _MAX_HELD_OUT)])
+        held_inputs = data.inputs(held)
+        gradient, first, second = (torch.zeros_like(self.flat) for _ in range(3))
+        into = self._views(gradient)
+        best, lowest = self.flat.clone(), math.inf
+        every = max(1, budget.steps // _CHECKS)
+        for step, rows in enumerate(self._batches(fitted), start=1):
+            outputs = layer_outputs(self.layers, data.inputs(rows))
+            weight_gradients(self.layers, outputs, data.slope(outputs[-1], rows), into)
+            self._update(gradient, first, second, step)
+            if step % every == 0:
+                loss = data.loss(layer_outputs(self.layers, held_inputs)[-1], held)
+                if loss < lowest:
+                    best.copy_(self.flat)
+                    lowest = loss
+        return self._views(best)
+
+    def _batches(self, fitted: Tensor) -> Iterator[Tensor]:
+        """Rows of every step, from shuffled passes."""
+        ahead = fitted[:0]
+        for _ in range(self.budget.steps):
+            while len(ahead) < self.budget.batch:
+                ahead = torch.cat([ahead, fitted[torch.randperm(len(fitted), generator=self.draw)]])
+            yield ahead[: self.budget.batch]
+            ahead = ahead[self.budget.batch :]
+
+    def _update(self, gradient: Tensor, first: Tensor, second: Tensor, step: int) -> None:
         """One step of Adam with decoupled weight decay (Loshchilov and Hutter 2019, arXiv 1711.05101)."""
-        budget, (first, second) = self.budget, moments
-        progress = step / budget.steps
-        rate = budget.rate * min(1.0, 20 * progress) * 0.5 * (1 + math.cos(math.pi * progress))
+        budget, progress = self.budget, step / self.budget.steps
+        rate = budget.rate * min(1.0, 10 * progress) * 0.5 * (1 + math.cos(math.pi * progress))
         first.lerp_(gradient, 1 - _BETAS[0])
         second.mul_(_BETAS[1]).addcmul_(gradient, gradient, value=1 - _BETAS[1])
-        spread = (second / (1 - _BETAS[1] ** step)).sqrt_().add_(_EPSILON)
-        with torch.no_grad():
-            self.parameters.mul_(1 - rate * budget.decay)
-            self.parameters.addcdiv_(first, spread, value=-rate / (1 - _BETAS[0] ** step))
+        corrected = math.sqrt(1 - _BETAS[1] ** step)
+        spread = second.sqrt().add_(_EPSILON * corrected)
+        self.flat.mul_(1 - rate * budget.decay)
+        self.flat.addcdiv_(first, spread, value=-rate * corrected / (1 - _BETAS[0] ** step))

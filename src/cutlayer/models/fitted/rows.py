@@ -115,7 +115,7 @@ class Part(nn.Module, ABC):
 
 
 def code_offsets(cardinalities: tuple[int, ...]) -> Tensor:
-    """Number of the first code of each categorical column, where all columns' codes are numbered one after the other."""
+    """Number of the first code of each categorical column, where the codes of all columns have one numbering."""
     sizes = torch.tensor(cardinalities, dtype=torch.int64)
     return sizes.cumsum(0) - sizes
 

@@ -6,6 +6,7 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -17,6 +18,7 @@ from cutlayer.models.fitted.head import Head
 from cutlayer.models.fitted.kinds import PARTS, FittedConfig
 from cutlayer.models.fitted.layout import Layout, present_sets
 from cutlayer.models.fitted.quiet import undisturbed
+from cutlayer.models.fitted.rows import Rows
 from cutlayer.models.fitted.sample import Sample
 from cutlayer.tasks import Task
 
@@ -32,7 +34,7 @@ class FitResult(FrozenModel):
         candidates: Every candidate's scores in the cross-validation.
         folds: Number of folds; 1 if a fifth was held out once.
         rows: Number of rows of the fit, which are fewer than there are if these are too many.
-        loss: Task's loss on these rows after the fit.
+        loss: Task's loss after the fit, on 4,096 of these rows if there are more.
         alone: The same of the model of the label owner's own columns alone; `None` in that one itself.
     """
 
@@ -64,6 +66,9 @@ class FittedTop(TopModel):
         config: Section of the job.
         widths: Number of columns of each party, in the job's order.
         outputs: Number of logits.
+
+    Raises:
+        ConfigError: A class of the user's that may not, or cannot, be imported.
     """
 
     reentrant = True
@@ -72,6 +77,7 @@ class FittedTop(TopModel):
     def __init__(self, config: FittedConfig, widths: Mapping[str, int], outputs: int) -> None:
         super().__init__()
         self.config, self.widths, self.outputs = config, dict(widths), outputs
+        self._fits = config.fits()
         self.register_buffer("plan", torch.zeros(0, dtype=torch.uint8))
         self.heads = nn.ModuleList()
         self._layout = Layout(self.widths, None, 0)
@@ -113,7 +119,7 @@ class FittedTop(TopModel):
             return self._fitted(sample, seed % 2**32)
 
     def _fitted(self, sample: Sample, seed: int) -> FitResult:
-        fits, task, sets = self.config.fits(), sample.task, present_sets(sample.layout.partners)
+        fits, task, sets = self._fits, sample.task, present_sets(sample.layout.partners)
         choices: dict[frozenset[str], Choice] = {}
         results: dict[frozenset[str], FitResult] = {}
         heads = []
@@ -126,7 +132,7 @@ class FittedTop(TopModel):
             parts = [fit_part(fits[name], rows, seed) for name in choice.weights]
             heads.append(Head.of(parts, choice.weights.values(), task.transition))
             if present in choices:
-                loss = float(task.loss(heads[-1].logits(rows, task), sample.labels))
+                loss = _training_loss(heads[-1], rows, sample)
                 results[present] = FitResult(
                     chosen=choice.chosen,
                     candidates=choice.candidates,
@@ -200,3 +206,9 @@ class FittedTop(TopModel):
             self._layout = Layout(self.widths, plan["own"], plan["categories"])
             self.fitted = FitResult(**plan["result"]) if "result" in plan else None
         super()._load_from_state_dict(state_dict, prefix, *rest)  # type: ignore[no-untyped-call]
+
+
+def _training_loss(head: Head, rows: Rows, sample: Sample) -> float:
+    some = np.arange(len(rows))[:: -(-len(rows) // _CHUNK)]
+    labels = sample.labels[torch.from_numpy(some)]
+    return float(sample.task.loss(head.logits(rows.take(some), sample.task), labels))

@@ -16,7 +16,7 @@ _GREATEST = float(np.finfo(np.float64).max)
 
 
 class TreeEnsemble(Part):
-    """The sum of trees, which are walked level by level, all trees at once.
+    """The sum of trees, which are walked level by level, all trees of that depth at once.
 
     A node is a row of flat arrays; the right child follows the left one, and a leaf is its own left child. Missing
     values need no branch: every number stands in two columns, in which a missing one is less, or greater, than all
@@ -28,7 +28,8 @@ class TreeEnsemble(Part):
         threshold: A greater number goes right, float64 (nodes,).
         left: Number of the left child, int64 (nodes,).
         value: Value of a leaf, float64 (nodes,).
-        roots: First node of each tree, int64 (trees,), iteration by iteration.
+        roots: First node of each tree, int64 (trees,), the deepest tree first.
+        places: Place among these of each tree, int64 (trees,), iteration by iteration.
         baseline: Sum before the first tree, float64 (trees of an iteration,).
         ranks: Rank of each code, int64 (codes,).
         offsets: First code of each categorical column, int64 (c,).
@@ -45,6 +46,7 @@ class TreeEnsemble(Part):
     left: Tensor
     value: Tensor
     roots: Tensor
+    places: Tensor
     baseline: Tensor
     ranks: Tensor
     offsets: Tensor
@@ -56,9 +58,17 @@ class TreeEnsemble(Part):
     def __init__(self) -> None:
         super().__init__()
         whole, real = torch.zeros(0, dtype=torch.int64), torch.zeros(0, dtype=torch.float64)
-        self.hold(feature=whole, threshold=real, left=whole, value=real, roots=whole, baseline=real, ranks=whole)
-        self.hold(offsets=whole, split_column=whole, split_start=whole, directions=real.byte(), position=whole)
-        self.depth = 0
+        self.hold(feature=whole, threshold=real, left=whole, value=real, roots=whole, places=whole)
+        self.hold(
+            baseline=real,
+            ranks=whole,
+            offsets=whole,
+            split_column=whole,
+            split_start=whole,
+            directions=real.byte(),
+            position=whole,
+        )
+        self.levels: tuple[int, ...] = ()
 
     @classmethod
     def of(
@@ -86,7 +96,7 @@ class TreeEnsemble(Part):
             position = torch.full((classes,), len(model.classes_))
             position[torch.from_numpy(np.asarray(model.classes_, dtype=np.int64))] = torch.arange(len(model.classes_))
             made.hold(position=position)
-        made.depth = made._levels()
+        made.levels = made._levels()
         return made
 
     def raw(self, codes: Tensor, numbers: Tensor) -> Tensor:
@@ -96,13 +106,19 @@ class TreeEnsemble(Part):
             codes: int64 (n, c).
             numbers: Floating (n, m), NaN where missing.
         """
-        columns = self._columns(codes, numbers.double())
-        node = self.roots.expand(codes.shape[0], -1)
-        for _ in range(self.depth):
-            value = columns.gather(1, self.feature[node])
-            node = self.left[node] + (value > self.threshold[node])
-        leaves = self.value[node].unflatten(1, (-1, self.baseline.shape[0]))
-        return leaves.sum(1) + self.baseline
+        columns = self._columns(codes, numbers.double()).T
+        rows = columns.shape[1]
+        values, starts = columns.reshape(-1), torch.arange(rows, device=columns.device)
+        node = self.roots[:, None].expand(-1, rows)
+        for trees in self.levels:
+            here = node[:trees].reshape(-1)
+            columns_read = self.feature.index_select(0, here).view(trees, rows)
+            value = values.index_select(0, (columns_read * rows + starts).view(-1))
+            right = value > self.threshold.index_select(0, here)
+            child = (self.left.index_select(0, here) + right).view(trees, rows)
+            node = torch.cat([child, node[trees:]])
+        leaves = self.value.index_select(0, node.reshape(-1)).view(-1, rows).index_select(0, self.places)
+        return leaves.unflatten(0, (-1, self.baseline.shape[0])).sum(0).T + self.baseline
 
     def forward(self, codes: Tensor, numbers: Tensor) -> Tensor:
         """Predict; see `Part.forward`."""
@@ -114,7 +130,7 @@ class TreeEnsemble(Part):
         return torch.cat([known, torch.full_like(known[:, :1], FLOOR)], dim=1)[:, self.position]
 
     def _columns(self, codes: Tensor, numbers: Tensor) -> Tensor:
-        """What nodes compare, float64 (n, 2 m + splits + 1): low and high numbers, directions, and a zero for leaves."""
+        """What nodes compare, float64 (n, 2 m + 1 + splits): low and high numbers, a zero for leaves, directions."""
         missing = numbers.isnan()
         low, high = (torch.where(missing, extreme, numbers) for extreme in (-_GREATEST, _GREATEST))
         parts = [low, high, numbers.new_zeros(numbers.shape[0], 1)]
@@ -123,18 +139,19 @@ class TreeEnsemble(Part):
             parts.append(self.directions[ranks[:, self.split_column] + self.split_start].double())
         return torch.cat(parts, dim=1)
 
-    def _levels(self) -> int:
-        """Number of steps from a root to the deepest leaf."""
-        left, node, steps = self.left.cpu(), self.roots.cpu(), 0
-        while True:
-            inner = node[left[node] != node]
-            if not len(inner):
-                return steps
-            node, steps = torch.cat([left[inner], left[inner] + 1]), steps + 1
+    def _levels(self) -> tuple[int, ...]:
+        """Number of trees that reach below each level, from the roots on."""
+        left = self.left.cpu()
+        tree, node, levels = torch.arange(len(self.roots)), self.roots.cpu(), []
+        while len(node):
+            inner = left[node] != node
+            tree, node = tree[inner].repeat(2), torch.cat([left[node[inner]], left[node[inner]] + 1])
+            levels.append(len(tree.unique()))
+        return tuple(count for count in levels if count)
 
     def _load_from_state_dict(self, *arguments: Any) -> None:
         super()._load_from_state_dict(*arguments)
-        self.depth = self._levels()
+        self.levels = self._levels()
 
 
 class _Nodes:
@@ -152,6 +169,7 @@ class _Nodes:
         self.left: list[int] = []
         self.value: list[float] = []
         self.roots: list[int] = []
+        self.depths: list[int] = []
         self.split_column: list[int] = []
         self.directions: list[npt.NDArray[np.uint8]] = []
 
@@ -159,6 +177,7 @@ class _Nodes:
         """Append the nodes of a tree, level by level."""
         start = len(self.feature)
         self.roots.append(start)
+        self.depths.append(int(tree.nodes["depth"].max()))
         order = [0]
         for source in order:
             node = tree.nodes[source]
@@ -193,12 +212,14 @@ class _Nodes:
         """The buffers of `TreeEnsemble` that come from nodes."""
         sizes = torch.tensor([len(part) for part in self.directions], dtype=torch.int64)
         directions = np.concatenate([*self.directions, np.empty(0, np.uint8)])
+        deepest = torch.tensor(self.depths).argsort(descending=True, stable=True)
         return {
             "feature": torch.tensor(self.feature, dtype=torch.int64),
             "threshold": torch.tensor(self.threshold, dtype=torch.float64),
             "left": torch.tensor(self.left, dtype=torch.int64),
             "value": torch.tensor(self.value, dtype=torch.float64),
-            "roots": torch.tensor(self.roots, dtype=torch.int64),
+            "roots": torch.tensor(self.roots, dtype=torch.int64)[deepest],
+            "places": deepest.argsort(),
             "split_column": torch.tensor(self.split_column, dtype=torch.int64),
             "split_start": sizes.cumsum(0) - sizes,
             "directions": torch.from_numpy(directions),

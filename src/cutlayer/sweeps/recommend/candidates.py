@@ -231,8 +231,8 @@ class Candidates:
             if not self.raw["parties"][name].get("features", {}).get("numbers"):
                 yield ("parties", name, "features", "numbers"), {"quantiles": 10}
         yield ("model", "bottom"), bottoms
-        if job.top.get("kind") == "mlp":
-            yield ("model", "top"), {"kind": "auto"}
+        if fitted:
+            yield ("model", "top"), dict(job.model.top) if job.fits_top else {"kind": "auto"}
         yield ("train", "release"), "once"
 
 

@@ -1,0 +1,202 @@
+"""The `sklearn` kind: an estimator of scikit-learn's interface, imported with consent and stored without pickle."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from inspect import signature
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from cutlayer.errors import ConfigError
+from cutlayer.models.consent import check_allowed, is_allowed
+from cutlayer.models.fitted.rows import FLOOR, Floats, Part, Rows
+from cutlayer.models.user import user_errors
+
+Matrix: TypeAlias = npt.NDArray[np.float32]
+Predictor: TypeAlias = Callable[[Matrix], Floats]
+"""Probabilities (n, classes), or of the second of two classes (n,); or values (n,)."""
+
+
+class EstimatorPart(Part):
+    """A fitted estimator as bytes: in the own format of XGBoost, LightGBM or CatBoost, otherwise in that of skops.
+
+    It has no program for `torch.export`, since its library computes its predictions.
+
+    Attributes:
+        content: Format and path of the class, a line of text; then the estimator; uint8.
+        position: Column of the estimator's probabilities that each class has, int64 (classes,); empty for a
+            regression.
+    """
+
+    kind = "estimator"
+
+    content: Tensor
+    position: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hold(content=torch.zeros(0, dtype=torch.uint8), position=torch.zeros(0, dtype=torch.int64))
+        self._path = ""
+        self._predictor: Predictor | None = None
+
+    def forward(self, codes: Tensor, numbers: Tensor) -> Tensor:
+        """Predict; see `Part.forward`."""
+        if self._predictor is None:
+            raise ConfigError.expected("a fitted estimator", "one before its fit", "call fit, or load a fitted state")
+        matrix = torch.cat([codes.float(), numbers.float()], dim=1).cpu().numpy()
+        with user_errors(self._path):
+            predicted = torch.from_numpy(np.array(self._predictor(matrix), dtype=np.float64)).to(numbers.device)
+        if not self.position.shape[0]:
+            return predicted.reshape(-1, 1)
+        shares = predicted if predicted.dim() == 2 else torch.stack([1 - predicted, predicted], dim=1)
+        known = shares.log().clamp_min(FLOOR)
+        return torch.cat([known, torch.full_like(known[:, :1], FLOOR)], dim=1)[:, self.position]
+
+    def take(self, model: Any, path: str, rows: Rows) -> None:
+        """Store a fitted estimator of the class that a path names; from then on the stored one predicts."""
+        form = next((name for name in _FORMATS if _is_of(model, name)), _SKOPS)
+        with user_errors(path):
+            text = f"{form} {path}\n".encode() + (_FORMATS[form].encode(model))
+        self.hold(content=torch.frombuffer(bytearray(text), dtype=torch.uint8))
+        if rows.classes:
+            present = torch.from_numpy(rows.present)
+            position = torch.full((rows.classes,), len(present))
+            position[present] = torch.arange(len(present))
+            self.hold(position=position)
+        self._decode()
+
+    def _decode(self) -> None:
+        header, _, body = self.content.cpu().numpy().tobytes().partition(b"\n")
+        form, _, self._path = header.decode().partition(" ")
+        check_allowed(self._path, "model.top")
+        _installed(form)
+        self._predictor = _FORMATS[form].decode(body)
+
+    def _load_from_state_dict(self, *arguments: Any) -> None:
+        super()._load_from_state_dict(*arguments)
+        if len(self.content):
+            self._decode()
+
+
+def fit_estimator(kind: Callable[..., Any], path: str, args: Mapping[str, Any], rows: Rows, seed: int) -> EstimatorPart:
+    """Fit an estimator to codes and numbers side by side, float32 (n, c + m), with NaN where a number is missing.
+
+    Args:
+        kind: Its class.
+        path: Path of the class.
+        args: Keyword arguments of its constructor; `random_state` is the seed unless it is among them.
+        rows: Training rows; the classes among them are numbered from 0 on.
+        seed: Seed of the fit.
+
+    Raises:
+        ConfigError: It fails; it takes no weights of rows where there are some; or it cannot be stored.
+    """
+    with user_errors(path):
+        seeded = "random_state" in kind().get_params() if hasattr(kind, "get_params") else False
+        model = kind(**({"random_state": seed} if seeded else {}) | dict(args))
+    given = {}
+    if rows.weights is not None:
+        if "sample_weight" not in signature(model.fit).parameters:
+            wanted = f"{path} to take weights of rows (`sample_weight` of fit)"
+            raise ConfigError.expected(wanted, "no such argument", "leave out the weights, or take another estimator")
+        given["sample_weight"] = rows.weights
+    matrix = np.concatenate([rows.codes.astype(np.float32), rows.numbers], axis=1)
+    targets = np.searchsorted(rows.present, rows.targets) if rows.classes else rows.targets
+    with user_errors(path):
+        model.fit(matrix, targets, **given)
+    made = EstimatorPart()
+    made.take(model, path, rows)
+    return made
+
+
+def _is_of(model: Any, library: str) -> bool:
+    return any(part.__module__.partition(".")[0] == library for part in type(model).__mro__)
+
+
+def _installed(form: str) -> Any:
+    try:
+        return import_module("skops.io" if form == _SKOPS else form)
+    except ImportError:
+        remedy = "pip install 'cutlayer[sklearn]'" if form == _SKOPS else f"pip install {form}"
+        raise ConfigError.expected(f"the package {form}, which reads the fitted estimator", "none", remedy) from None
+
+
+class _Skops:
+    """Estimators of scikit-learn, and of modules that were allowed; no other type is made."""
+
+    @staticmethod
+    def encode(model: Any) -> bytes:
+        content: bytes = _installed(_SKOPS).dumps(model)
+        return content
+
+    @staticmethod
+    def decode(content: bytes) -> Predictor:
+        skops = _installed(_SKOPS)
+        unknown = skops.get_untrusted_types(data=content)
+        refused = [name for name in unknown if not is_allowed(name.rpartition(".")[0])]
+        if refused:
+            remedy = "allow its module by --allow-model if you trust it"
+            raise ConfigError.expected("an estimator of allowed modules alone", f"parts of type {refused[0]}", remedy)
+        return _probabilities(skops.loads(content, trusted=unknown))
+
+
+def _probabilities(model: Any) -> Predictor:
+    if hasattr(model, "predict_proba"):
+        return lambda matrix: model.predict_proba(matrix)
+    if hasattr(model, "decision_function"):
+        return lambda matrix: _of_decisions(np.asarray(model.decision_function(matrix), dtype=np.float64))
+    return lambda matrix: model.predict(matrix)
+
+
+def _of_decisions(values: Floats) -> Floats:
+    logits = values if values.ndim == 2 else np.stack([np.zeros_like(values), values], axis=1)
+    shares: Floats = torch.softmax(torch.from_numpy(logits), dim=1).numpy()
+    return shares
+
+
+class _XGBoost:
+    @staticmethod
+    def encode(model: Any) -> bytes:
+        return bytes(model.get_booster().save_raw("ubj"))
+
+    @staticmethod
+    def decode(content: bytes) -> Predictor:
+        xgboost = _installed("xgboost")
+        booster = xgboost.Booster(model_file=bytearray(content))
+        return lambda matrix: booster.predict(xgboost.DMatrix(matrix))
+
+
+class _LightGBM:
+    @staticmethod
+    def encode(model: Any) -> bytes:
+        return str(model.booster_.model_to_string()).encode()
+
+    @staticmethod
+    def decode(content: bytes) -> Predictor:
+        booster = _installed("lightgbm").Booster(model_str=content.decode())
+        return lambda matrix: booster.predict(matrix)
+
+
+class _CatBoost:
+    @staticmethod
+    def encode(model: Any) -> bytes:
+        with tempfile.TemporaryDirectory(prefix="cutlayer-catboost-") as folder:
+            model.save_model(str(Path(folder) / "model"), format="cbm")
+            return (Path(folder) / "model").read_bytes()
+
+    @staticmethod
+    def decode(content: bytes) -> Predictor:
+        model = _installed("catboost").CatBoost().load_model(blob=content)
+        classes = model.classes_ is not None and len(model.classes_) > 0
+        return lambda matrix: model.predict(matrix, prediction_type="Probability" if classes else "RawFormulaVal")
+
+
+_SKOPS = "skops"
+_FORMATS: Mapping[str, Any] = {"xgboost": _XGBoost, "lightgbm": _LightGBM, "catboost": _CatBoost, _SKOPS: _Skops}

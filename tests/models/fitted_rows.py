@@ -1,0 +1,63 @@
+"""Tables for the tests of fitted top models."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cutlayer.models import FittedTop, Inputs, build_top
+from cutlayer.models.fitted.rows import Rows
+from cutlayer.tasks import Task
+
+INPUTS = Inputs((4, 300), 2)
+"""Columns of the label owner: two categories, one of more codes than boosting takes, and two numbers."""
+OWN, PARTNERS = "bank", ("telco", "shop")
+WIDTHS = {"bank": 4, "telco": 5, "shop": 3}
+BINARY = Task("binary", ("no", "yes"))
+MULTI = Task("multiclass", ("a", "b", "c"))
+
+
+def columns(rows: int, seed: int = 0) -> dict[str, Tensor]:
+    draw = torch.Generator().manual_seed(seed)
+    codes = [torch.randint(count, (rows, 1), generator=draw).float() for count in INPUTS.cardinalities]
+    made = {name: torch.randn(rows, width, generator=draw) for name, width in WIDTHS.items()}
+    made[OWN] = torch.cat([*codes, made[OWN][:, : INPUTS.numbers]], dim=1)
+    return made
+
+
+def scores(given: dict[str, Tensor]) -> Tensor:
+    """What labels depend on: a category and a number of the label owner, and both partners."""
+    own, telco, shop = given.values()
+    return (own[:, 0] - 1.5) + own[:, 2] + telco.nan_to_num()[:, 0] + 1.5 * shop.nan_to_num()[:, 1]
+
+
+def labels_of(task: Task, given: dict[str, Tensor], seed: int = 0) -> Tensor:
+    draw = torch.Generator().manual_seed(100 + seed)
+    noisy = scores(given) + torch.randn(len(given[OWN]), generator=draw)
+    if task.kind == "regression":
+        return 10 + 3 * noisy
+    return (noisy > 0).long() if task.kind == "binary" else (noisy > -1).long() + (noisy > 1).long()
+
+
+def regression(given: dict[str, Tensor]) -> Task:
+    return Task.fitted("regression", (), labels_of(Task("regression"), given))
+
+
+def top_of(task: Task, **section: Any) -> FittedTop:
+    model = build_top({"kind": "auto", **section}, WIDTHS, task.outputs)
+    assert isinstance(model, FittedTop)
+    return model
+
+
+def fit(model: FittedTop, task: Task, given: dict[str, Tensor], seed: int = 5, **more: Any) -> Any:
+    labels = more.pop("labels", None)
+    labels = labels_of(task, given) if labels is None else labels
+    return model.fit(given, labels, task, own=OWN, inputs=INPUTS, seed=seed, **more)
+
+
+def rows_of(numbers: np.ndarray[Any, Any], targets: np.ndarray[Any, Any], classes: int) -> Rows:
+    """Rows of numbers alone."""
+    return Rows(np.empty((len(numbers), 0), np.int64), numbers.astype(np.float32), (), targets, classes)

@@ -1,0 +1,143 @@
+"""Cross-validation chooses what fits the problem; the parts learn what they can learn."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import load_breast_cancer, load_diabetes, load_wine
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.neural_network import MLPClassifier
+
+from cutlayer.models.fitted.choice import AVERAGE, Choice, choose, folds_of
+from cutlayer.models.fitted.kinds import AutoTopConfig
+from cutlayer.models.fitted.linear import fit_linear
+from cutlayer.models.fitted.network import fit_network
+from cutlayer.models.fitted.rows import Rows
+from cutlayer.tasks import Task
+from tests.models.fitted_rows import BINARY, rows_of
+
+FITS = AutoTopConfig().fits()
+
+
+def chosen(x: np.ndarray, y: np.ndarray, task: Task = BINARY, **fits: Any) -> Choice:
+    rows = rows_of(x, y if task.kind != "regression" else (y - task.center) / task.scale, len(task.classes))
+    return choose(rows, torch.from_numpy(y), task, fits or FITS, "auto", 0)
+
+
+def scored(choice: Choice) -> dict[str, float]:
+    return {each.name: each.score for each in choice.candidates}
+
+
+def test_a_linear_problem_is_no_work_for_trees_alone() -> None:
+    draw = np.random.default_rng(0)
+    x = draw.normal(size=(800, 12))
+    y = (x.sum(axis=1) + 2 * draw.normal(size=800) > 0).astype(np.int64)
+    choice = chosen(x, y)
+    assert choice.weights.get("linear", 0) + choice.weights.get("network", 0) > 0.6
+    assert scored(choice)["linear"] > scored(choice)["boosting"] + 0.01
+
+
+def test_exclusive_or_is_no_work_for_a_linear_model() -> None:
+    draw = np.random.default_rng(0)
+    x = draw.normal(size=(1_500, 4))
+    choice = chosen(x, ((x[:, 0] > 0) ^ (x[:, 1] > 0)).astype(np.int64))
+    assert scored(choice)["linear"] < 0.6
+    assert scored(choice)["boosting"] > 0.97
+    assert "linear" not in choice.weights
+
+
+def test_the_average_is_chosen_where_it_predicts_better_and_only_there() -> None:
+    draw = np.random.default_rng(0)
+    x = draw.normal(size=(1_200, 6))
+    y = (x[:, 0] + x[:, 1] + 2 * (x[:, 2] * x[:, 3] > 0) + draw.normal(size=1_200) > 1).astype(np.int64)
+    choice = chosen(x, y)
+    losses = {each.name: each.loss for each in choice.candidates}
+    assert choice.chosen == AVERAGE
+    assert losses[AVERAGE] == min(losses.values())
+    single = chosen(x, y, linear=FITS["linear"])
+    assert single.chosen == "linear"
+    assert single.weights == {"linear": 1.0}
+    assert [each.name for each in single.candidates] == ["linear"]
+
+
+def test_folds() -> None:
+    assert [folds_of(rows) for rows in (499, 500, 20_000, 20_001)] == [5, 3, 3, 1]
+    draw = np.random.default_rng(0)
+    x = draw.normal(size=(22_000, 2))
+    choice = chosen(x, (x[:, 0] + draw.normal(size=22_000) > 0).astype(np.int64), linear=FITS["linear"])
+    assert choice.folds == 1
+    only = choice.candidates[0]
+    assert only.score == pytest.approx(0.75, abs=0.25)
+    assert 0 < only.error < 0.02
+
+
+def test_a_regression_is_scored_in_the_unit_of_its_labels() -> None:
+    x, y = load_diabetes(return_X_y=True)
+    task = Task.fitted("regression", (), torch.from_numpy(y))
+    result = {each.name: each for each in chosen(x, y, task).candidates}
+    assert result["linear"].score > 0.45
+    assert result["linear"].loss == pytest.approx(55, abs=4)
+    assert result[AVERAGE].score > 0.45
+
+
+@pytest.mark.parametrize("load", [load_breast_cancer, load_wine])
+def test_logistic_regression_is_that_of_scikit_learn(load: Any) -> None:
+    x, y = load(return_X_y=True)
+    x = (x - x.mean(axis=0)) / x.std(axis=0)
+    part = fit_linear(rows_of(x, y.astype(np.int64), len(set(y))), 0)
+    losses = []
+    for strength in (0.001, 0.01, 0.1, 1.0, 10.0):
+        model = LogisticRegression(C=strength, max_iter=5_000).fit(x, y)
+        losses.append(float(np.abs(part.predicted(rows_of(x, y, len(set(y)))) - model.predict_log_proba(x)).max()))
+    assert min(losses) < 0.1
+    assert sorted(losses)[1] > 3 * min(losses)
+
+
+def test_ridge_regression_predicts_as_that_of_scikit_learn() -> None:
+    x, y = load_diabetes(return_X_y=True)
+    y = (y - y.mean()) / y.std()
+    x = (x - x.mean(axis=0)) / x.std(axis=0)
+    predicted = fit_linear(rows_of(x[:300], y[:300], 0), 0).predicted(rows_of(x[300:], y[300:], 0))[:, 0]
+    ours, theirs = (
+        1 - np.square(p - y[300:]).mean() / y[300:].var()
+        for p in (predicted, Ridge().fit(x[:300], y[:300]).predict(x[300:]))
+    )
+    assert ours > theirs - 0.02
+
+
+def test_categories_of_many_codes_are_a_sparse_matrix_with_the_same_result() -> None:
+    draw = np.random.default_rng(0)
+    codes = draw.integers(60, size=(4_000, 3))
+    effects = draw.normal(size=(3, 60))
+    value = sum(effects[column][codes[:, column]] for column in range(3))
+    y = (value + draw.logistic(size=4_000) > 0).astype(np.int64)
+    rows = Rows(codes, np.empty((4_000, 0), np.float32), (60, 60, 61), y, 2)
+    part = fit_linear(rows, 0)
+    table = part.table[:, 1] - part.table[:, 0]
+    first = table[part.inputs.groups[:60]].numpy()
+    assert np.corrcoef(first, effects[0])[0, 1] > 0.95
+    assert bool(part(torch.tensor([[0, 0, 60]]), torch.zeros(1, 0)).isfinite().all())
+
+
+def test_networks_match_scikit_learns_on_few_rows() -> None:
+    x, y = load_wine(return_X_y=True)
+    x = (x - x.mean(axis=0)) / x.std(axis=0)
+    order = np.random.default_rng(0).permutation(len(y))
+    train, test = order[:110], order[110:]
+    predicted = fit_network(rows_of(x[train], y[train].astype(np.int64), 3), 0).predicted(rows_of(x[test], y[test], 3))
+    accuracy = float((predicted.argmax(axis=1) == y[test]).mean())
+    assert (
+        accuracy >= MLPClassifier(random_state=0, max_iter=1_000).fit(x[train], y[train]).score(x[test], y[test]) - 0.02
+    )
+
+
+def test_a_network_learns_an_interaction_of_a_category_and_a_number() -> None:
+    draw = np.random.default_rng(0)
+    codes, numbers = draw.integers(2, size=(3_000, 1)), draw.normal(size=(3_000, 1)).astype(np.float32)
+    y = ((codes[:, 0] == 1) == (numbers[:, 0] > 0)).astype(np.int64)
+    rows = Rows(codes, numbers, (2,), y, 2)
+    predicted = fit_network(rows.take(np.arange(2_000)), 0).predicted(rows.take(np.arange(2_000, 3_000)))
+    assert (predicted.argmax(axis=1) == y[2_000:]).mean() > 0.95
