@@ -64,10 +64,10 @@ def test_the_average_is_chosen_where_it_predicts_better_and_only_there() -> None
 
 
 def test_folds() -> None:
-    assert [folds_of(rows) for rows in (499, 500, 20_000, 20_001)] == [5, 3, 3, 1]
+    assert [folds_of(rows) for rows in (499, 500, 10_000, 10_001)] == [5, 3, 3, 1]
     draw = np.random.default_rng(0)
-    x = draw.normal(size=(22_000, 2))
-    choice = chosen(x, (x[:, 0] + draw.normal(size=22_000) > 0).astype(np.int64), linear=FITS["linear"])
+    x = draw.normal(size=(17_000, 2))
+    choice = chosen(x, (x[:, 0] + draw.normal(size=17_000) > 0).astype(np.int64), linear=FITS["linear"])
     assert choice.folds == 1
     only = choice.candidates[0]
     assert only.score == pytest.approx(0.75, abs=0.25)
@@ -91,8 +91,8 @@ def test_logistic_regression_is_that_of_scikit_learn(load: Any) -> None:
     losses = []
     for strength in (0.001, 0.01, 0.1, 1.0, 10.0):
         model = LogisticRegression(C=strength, max_iter=5_000).fit(x, y)
-        losses.append(float(np.abs(part.predicted(rows_of(x, y, len(set(y)))) - model.predict_log_proba(x)).max()))
-    assert min(losses) < 0.1
+        losses.append(float(np.abs(part.predicted(rows_of(x, y, len(set(y)))) - model.predict_log_proba(x)).mean()))
+    assert min(losses) < 0.05
     assert sorted(losses)[1] > 3 * min(losses)
 
 

@@ -23,8 +23,10 @@ Fit = Callable[[Rows, int], Part]
 """Fits a model to rows, with a seed."""
 
 AVERAGE = "average"
-MIN_WEIGHT = 0.05
+MIN_WEIGHT = 0.1
 """Weight in the average below which a candidate is left out."""
+MAX_ROWS = 16_000
+"""Maximum number of rows that candidates are chosen on."""
 _GROUPS = 5
 _ROUNDS = 200
 
@@ -68,7 +70,7 @@ class Choice:
 
 def folds_of(rows: int) -> int:
     """Number of folds for so many rows; 1 stands for a fifth held out once."""
-    return 5 if rows < 500 else 3 if rows <= 20_000 else 1
+    return 5 if rows < 500 else 3 if rows <= 10_000 else 1
 
 
 def fit_part(fit: Fit, rows: Rows, seed: int) -> Part:
@@ -97,6 +99,9 @@ def choose(
         seed: Seed of folds and fits.
     """
     count = folds_of(len(rows)) if folds == "auto" else folds
+    if len(rows) > MAX_ROWS:
+        some = np.sort(np.random.default_rng(seed).choice(len(rows), MAX_ROWS, replace=False))
+        rows, labels = rows.take(some), labels[torch.from_numpy(some)]
     parts = _parts(rows, max(count, _GROUPS) if count == 1 else min(count, len(rows)), seed)
     held = parts[:1] if count == 1 else parts
     order = np.concatenate(held)
@@ -186,8 +191,10 @@ class _Scored:
     def _losses(self, predicted: Floats) -> Floats:
         targets = self.rows.targets
         if not self.rows.classes:
-            return np.square(predicted[:, 0] - targets)
-        return -predicted[np.arange(len(targets)), targets]
+            squares: Floats = np.square(predicted[:, 0] - targets)
+            return squares
+        losses: Floats = -predicted[np.arange(len(targets)), targets]
+        return losses
 
     def crossed(self, predictions: Sequence[Floats]) -> Floats:
         """The average, in each group with the weights from the other groups."""
@@ -207,7 +214,8 @@ class _Scored:
         else:
             found = _least_squares(np.stack([each[rows, 0] - targets for each in predictions]), given)
         found = np.where(found < MIN_WEIGHT, 0.0, found)
-        return found / found.sum()
+        shares: Floats = found / found.sum()
+        return shares
 
 
 def _mixture(likelihoods: Floats, weights: Floats) -> Floats:

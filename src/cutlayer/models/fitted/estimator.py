@@ -129,7 +129,7 @@ def _installed(form: str) -> Any:
 
 
 class _Skops:
-    """Estimators of scikit-learn, and of modules that were allowed; no other type is made."""
+    """Estimators made of types of scikit-learn and of modules that were allowed; no other type is made."""
 
     @staticmethod
     def encode(model: Any) -> bytes:
@@ -140,7 +140,7 @@ class _Skops:
     def decode(content: bytes) -> Predictor:
         skops = _installed(_SKOPS)
         unknown = skops.get_untrusted_types(data=content)
-        refused = [name for name in unknown if not is_allowed(name.rpartition(".")[0])]
+        refused = [name for name in unknown if not (name.startswith("sklearn.") or is_allowed(name.rpartition(".")[0]))]
         if refused:
             remedy = "allow its module by --allow-model if you trust it"
             raise ConfigError.expected("an estimator of allowed modules alone", f"parts of type {refused[0]}", remedy)

@@ -33,7 +33,8 @@ class AutoTopConfig(FrozenModel):
     Attributes:
         candidates: Models that are tried.
         folds: Number of folds of the cross-validation; 1 holds out a fifth of the rows once; `auto` is 5 folds for
-            fewer than 500 rows, 3 for up to 20,000, and 1 for more.
+            fewer than 500 rows, 3 for up to 10,000, and 1 for more. It is of 16,000 rows at
+            most.
     """
 
     kind: Literal["auto"] = "auto"

@@ -53,7 +53,7 @@ def present_sets(partners: Sequence[str]) -> tuple[frozenset[str], ...]:
     [['shop', 'telco'], ['telco'], ['shop'], []]
     """
     count = len(partners)
-    sizes = range(count, -1, -1)
+    sizes = list(range(count, -1, -1))
     if count > MAX_PARTNERS_OF_ALL_SETS:
         sizes = [size for size in sizes if size >= count - 2 or not size]
     return tuple(frozenset(names) for size in sizes for names in combinations(partners, size))

@@ -55,7 +55,8 @@ class NetworkPart(Part):
             x = torch.matmul(torch.relu(x), weight) + bias
         values = x.double()
         if values.shape[2] == 1:
-            return values.mean(0)
+            mean: Tensor = values.mean(0)
+            return mean
         return torch.logsumexp(torch.log_softmax(values, dim=2), dim=0) - math.log(values.shape[0])
 
 
@@ -81,7 +82,7 @@ class _Budget:
     def of(cls, rows: int) -> _Budget:
         """The budget for so many training rows."""
         batch = min(256, max(32, 2 ** round(math.log2(max(rows, 2) / 20))))
-        return cls(2 if rows > 20_000 else 3, batch, min(500, max(200, 15 * rows // batch)))
+        return cls(2 if rows > 5_000 else 3, batch, min(500, max(200, 15 * rows // batch)))
 
 
 def fit_network(rows: Rows, seed: int) -> NetworkPart:

@@ -111,7 +111,7 @@ class Part(nn.Module, ABC):
             saved = state_dict.get(prefix + name)
             if saved is not None and buffer is not None:
                 self._buffers[name] = buffer.new_empty(saved.shape)
-        super()._load_from_state_dict(state_dict, prefix, *rest)  # type: ignore[no-untyped-call]
+        super()._load_from_state_dict(state_dict, prefix, *rest)
 
 
 def code_offsets(cardinalities: tuple[int, ...]) -> Tensor:

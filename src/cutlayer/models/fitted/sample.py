@@ -51,7 +51,7 @@ class Sample:
         """Draw rows, without replacement, where there are too many; see `FittedTop.fit`."""
         task = task.on(torch.device("cpu"))
         most = max(1, MAX_CELLS // max(1, sum(layout.widths.values())))
-        labels, chosen = labels.detach().cpu(), slice(None)
+        labels, chosen = labels.detach().cpu(), torch.arange(len(labels))
         if len(labels) > most:
             drawn = np.random.default_rng(seed % 2**32).choice(len(labels), most, replace=False)
             chosen = torch.from_numpy(np.sort(drawn))

@@ -24,6 +24,7 @@ from cutlayer.tasks import Task
 
 _CHUNK = 4096
 """Rows that are predicted together: what lies between columns and logits of more would leave the cache."""
+_MAIN_WEIGHT = 0.25
 
 
 class FitResult(FrozenModel):
@@ -128,11 +129,11 @@ class FittedTop(TopModel):
             # Own columns alone have a choice of their own: they are the reference for what partners add.
             if present in (sets[0], frozenset()):
                 choices[present] = choose(rows, sample.labels, task, fits, self.config.folds, seed)
-            choice = choices.get(present, choices[sets[0]])
-            parts = [fit_part(fits[name], rows, seed) for name in choice.weights]
-            heads.append(Head.of(parts, choice.weights.values(), task.transition))
+            weights = choices[present].weights if present in choices else _main(choices[sets[0]].weights)
+            parts = [fit_part(fits[name], rows, seed) for name in weights]
+            heads.append(Head.of(parts, weights.values(), task.transition))
             if present in choices:
-                loss = _training_loss(heads[-1], rows, sample)
+                choice, loss = choices[present], _training_loss(heads[-1], rows, sample)
                 results[present] = FitResult(
                     chosen=choice.chosen,
                     candidates=choice.candidates,
@@ -186,7 +187,7 @@ class FittedTop(TopModel):
         head = self.heads[index]
         if torch.compiler.is_compiling():  # a program has no loop over an unknown number of rows
             return self._logits(head(codes, numbers))
-        pieces = zip(codes.split(_CHUNK), numbers.split(_CHUNK), strict=True)
+        pieces = zip(torch.split(codes, _CHUNK), torch.split(numbers, _CHUNK), strict=True)
         return torch.cat([self._logits(head(*piece)) for piece in pieces])
 
     def _logits(self, predicted: Tensor) -> Tensor:
@@ -205,7 +206,13 @@ class FittedTop(TopModel):
             self._sets = tuple(frozenset(head["present"]) for head in plan["heads"])
             self._layout = Layout(self.widths, plan["own"], plan["categories"])
             self.fitted = FitResult(**plan["result"]) if "result" in plan else None
-        super()._load_from_state_dict(state_dict, prefix, *rest)  # type: ignore[no-untyped-call]
+        super()._load_from_state_dict(state_dict, prefix, *rest)
+
+
+def _main(weights: Mapping[str, float]) -> Mapping[str, float]:
+    """The weights that matter most: sets with an absent partner, of which there are many, have no lesser part."""
+    most = {name: weight for name, weight in weights.items() if weight >= min(_MAIN_WEIGHT, max(weights.values()))}
+    return {name: weight / sum(most.values()) for name, weight in most.items()}
 
 
 def _training_loss(head: Head, rows: Rows, sample: Sample) -> float:

@@ -118,7 +118,8 @@ class TreeEnsemble(Part):
             child = (self.left.index_select(0, here) + right).view(trees, rows)
             node = torch.cat([child, node[trees:]])
         leaves = self.value.index_select(0, node.reshape(-1)).view(-1, rows).index_select(0, self.places)
-        return leaves.unflatten(0, (-1, self.baseline.shape[0])).sum(0).T + self.baseline
+        summed = leaves.view(-1, self.baseline.shape[0], rows).sum(0)
+        return summed.T + self.baseline
 
     def forward(self, codes: Tensor, numbers: Tensor) -> Tensor:
         """Predict; see `Part.forward`."""
@@ -146,7 +147,7 @@ class TreeEnsemble(Part):
         while len(node):
             inner = left[node] != node
             tree, node = tree[inner].repeat(2), torch.cat([left[node[inner]], left[node[inner]] + 1])
-            levels.append(len(tree.unique()))
+            levels.append(len(torch.unique(tree)))
         return tuple(count for count in levels if count)
 
     def _load_from_state_dict(self, *arguments: Any) -> None:
