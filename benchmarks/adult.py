@@ -15,7 +15,9 @@ from cutlayer.jobs.execute import Options, Progress, execute
 from cutlayer.results.audit import RunAudit
 from cutlayer.results.run import RunKind
 from cutlayer.training.folder import RunFolder
-from cutlayer.training.together import Keys, Trained, open_table, train_together
+from cutlayer.training.keys import Keys
+from cutlayer.training.tables import open_table
+from cutlayer.training.together import Trained, train_together
 from studies.datasets import ADULT_JOB
 
 ACTIVE = "bank"

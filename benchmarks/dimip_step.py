@@ -16,7 +16,8 @@ import torch
 from torch import Tensor, nn
 
 from cutlayer.models import Inputs
-from cutlayer.models.mlp import MlpBottom, MlpBottomConfig
+from cutlayer.models.mlp import MlpBottom
+from cutlayer.models.sections import MlpBottomConfig
 from cutlayer.protections import build
 from cutlayer.protections.base import Context
 from cutlayer.protections.chain import Chain

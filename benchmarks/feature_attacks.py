@@ -21,7 +21,7 @@ from cutlayer.jobs.execute import Options, Progress, execute
 from cutlayer.results.features import FeatureResult
 from cutlayer.results.run import RunKind
 from cutlayer.training.folder import RunFolder
-from cutlayer.training.together import Keys
+from cutlayer.training.keys import Keys
 from studies.datasets import ADULT_JOB, criteo
 
 ATTACKS = ("inversion", "exact", "sdar")

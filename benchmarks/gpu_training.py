@@ -27,7 +27,9 @@ from cutlayer.config.load import with_device
 from cutlayer.kernels.distance_correlation import class_distance_correlation_sqr
 from cutlayer.parties.device import CPU, described
 from cutlayer.training.folder import RunFolder
-from cutlayer.training.together import Keys, open_table, train_together
+from cutlayer.training.keys import Keys
+from cutlayer.training.tables import open_table
+from cutlayer.training.together import train_together
 
 Timed = Callable[[], float]
 BATCHES, ROWS, WIDTH = (8192, 65_536), 8192, 128

@@ -24,7 +24,9 @@ from cutlayer.jobs.execute import Options, Progress, execute
 from cutlayer.models import FusedEmbedding
 from cutlayer.parties.observer import EpochRecord
 from cutlayer.training.folder import RunFolder
-from cutlayer.training.together import Keys, open_table, train_together
+from cutlayer.training.keys import Keys
+from cutlayer.training.tables import open_table
+from cutlayer.training.together import train_together
 
 CODES, CATEGORIES, NUMBERS = 10_000, 26, 13
 PASSIVE, ACTIVE = [128] * 5, [128, 128]

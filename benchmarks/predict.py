@@ -28,7 +28,7 @@ from cutlayer.parties.local import EVALUATION_ROWS
 from cutlayer.serving.models import Models
 from cutlayer.serving.predict import Request, predict
 from cutlayer.training.folder import RunFolder
-from cutlayer.training.together import Keys
+from cutlayer.training.keys import Keys
 
 TRAINED_ROWS = 20_000
 NUMBERS = 8

@@ -23,12 +23,14 @@ from cutlayer.audit import watch
 from cutlayer.data.align import intersect
 from cutlayer.data.party_data import PartyTable
 from cutlayer.jobs import execute as jobs
+from cutlayer.jobs import runs
 from cutlayer.parties import common_rows
 from cutlayer.parties.active import ActiveParty
 from cutlayer.report.build import build
 from cutlayer.report.html import render_html
+from cutlayer.training.keys import Keys
 from cutlayer.training.process import keep_freed_memory
-from cutlayer.training.together import Keys, open_table
+from cutlayer.training.tables import open_table
 
 SMALLEST = 100_000
 MEMORY = "64 MB"
@@ -243,8 +245,8 @@ def measure(folder: Path, rows: int, memory: str) -> Size:
         mock.patch.object(ActiveParty, "_evaluate", clock.stage("evaluate", ActiveParty._evaluate)),
         mock.patch.object(watch.Watcher, "leaks", meter.wrap("audit", watch.Watcher.leaks)),
         mock.patch.object(watch.Watcher, "followed", meter.wrap("audit", watch.Watcher.followed)),
-        mock.patch.object(jobs, "describe", meter.wrap("audit", jobs.describe)),
-        mock.patch.object(jobs, "conclude", meter.wrap("audit", jobs.conclude)),
+        mock.patch.object(runs, "describe", meter.wrap("audit", runs.describe)),
+        mock.patch.object(runs, "conclude", meter.wrap("audit", runs.conclude)),
     ]
     with meter.running():
         for patch in patches:

@@ -16,8 +16,8 @@ from cutlayer.demo import FOLDER
 from cutlayer.jobs.execute import Options, Progress, execute
 from cutlayer.serving.online.process import serve_active, serve_passive
 from cutlayer.serving.online.trained_party import TrainedParty
+from cutlayer.training.keys import Keys
 from cutlayer.training.process import keep_freed_memory
-from cutlayer.training.together import Keys
 
 ACTIVE, PASSIVES = "bank", ("census_office", "employer")
 PATIENCE = 120.0

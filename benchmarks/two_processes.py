@@ -27,8 +27,8 @@ from cutlayer.jobs.execute import Options, Progress
 from cutlayer.jobs.links import LinkOptions
 from cutlayer.jobs.party import run_party
 from cutlayer.parties.observer import EpochRecord
+from cutlayer.training.keys import Keys
 from cutlayer.training.process import LARGE_BATCH, keep_freed_memory
-from cutlayer.training.together import Keys
 from tools.ports import free_port
 
 CORES = 2

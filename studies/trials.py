@@ -21,7 +21,7 @@ from cutlayer.jobs.execute import Options, Progress, execute
 from cutlayer.results.leaks import LayerLeak, LeakResult
 from cutlayer.results.run import RunKind
 from cutlayer.training.folder import RunFolder
-from cutlayer.training.together import Keys
+from cutlayer.training.keys import Keys
 from studies.page import Page
 from studies.provenance import provenance
 from studies.results import Results, TrialResult, distance_from_chance

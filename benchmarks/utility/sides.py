@@ -29,8 +29,8 @@ from cutlayer.data.ids import row_digests
 from cutlayer.data.split import split_rows
 from cutlayer.errors import DataError
 from cutlayer.jobs.execute import Options, Progress, execute
+from cutlayer.training.keys import Keys
 from cutlayer.training.test_predictions import reported_ids
-from cutlayer.training.together import Keys
 
 TEST = 0.2
 MAX_CATEGORIES = 254

@@ -1,11 +1,50 @@
-"""Names of a package that are imported on first use."""
+"""What is imported at its first use: the names of a package, and PyTorch.
+
+A file that states something, such as the settings of a defence or what an attack needs, takes PyTorch from here:
+
+    from cutlayer.lazy import Tensor, torch
+
+Importing the file then does not load PyTorch, which takes longer than to read a job. What PyTorch defines, such as a
+subclass of `nn.Module`, is in a file that is imported where the model is built.
+"""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch as torch
+    from torch import Tensor as Tensor
+    from torch import nn as nn
+    from torch.nn import functional as functional
+else:
+
+    class _OnFirstUse:
+        """Stands for a module, and imports it when an attribute is read."""
+
+        def __init__(self, name: str) -> None:
+            self._name = name
+            self._module: ModuleType | None = None
+
+        def __getattr__(self, name: str) -> Any:
+            if self._module is None:
+                self._module = import_module(self._name)
+            return getattr(self._module, name)
+
+    class _Checked(type):
+        """The type of a class that stands for `torch.Tensor` in annotations and `isinstance`."""
+
+        def __instancecheck__(cls, value: object) -> bool:
+            return "torch" in sys.modules and isinstance(value, torch.Tensor)
+
+    class Tensor(metaclass=_Checked):
+        """Stands for `torch.Tensor`."""
+
+    torch, nn, functional = map(_OnFirstUse, ("torch", "torch.nn", "torch.nn.functional"))
 
 
 def on_first_use(package: str, modules: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
@@ -28,3 +67,17 @@ def on_first_use(package: str, modules: Mapping[str, str]) -> tuple[Callable[[st
         return sorted({*vars(sys.modules[package]), *modules})
 
     return attribute, names
+
+
+def called_on_first_use(name: str) -> Callable[..., Any]:
+    """A function that imports what it calls when it is called.
+
+    Args:
+        name: Absolute name of the module, a dot, and the name of the function or class.
+    """
+    module, _, attribute = name.rpartition(".")
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return getattr(import_module(module), attribute)(*args, **kwargs)
+
+    return call

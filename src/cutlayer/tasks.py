@@ -8,10 +8,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from sklearn import metrics
-from torch import Tensor
-from torch.nn import functional
 
 from cutlayer import row_arrays
 from cutlayer.config.job import TaskKind
@@ -20,6 +16,7 @@ from cutlayer.errors import ConfigError, Diverged
 from cutlayer.kernels.forward_correction import forward_corrected_loss, informative_loss
 from cutlayer.kernels.held_out_metrics import Ranking, accuracy, log_loss, r2_and_mae
 from cutlayer.kernels.row_tensors import doubles, where_equal
+from cutlayer.lazy import Tensor, functional, torch
 from cutlayer.row_arrays import chunks_of, computed
 
 EPSILON = float(np.finfo(np.float64).eps)
@@ -177,6 +174,8 @@ class Task:
         Raises:
             Diverged: A logit is not finite.
         """
+        from sklearn import metrics
+
         if not all(bool(logits[start:end].isfinite().all()) for start, end in chunks_of(len(logits))):
             raise Diverged("training diverged: the model's outputs are not finite; lower train.optimizer.lr")
         truth, predicted = labels.numpy(), self.predicted(logits)
@@ -195,6 +194,8 @@ class Task:
         }
 
     def _auc(self, truth: npt.NDArray[np.int64], predicted: npt.NDArray[np.float64]) -> float:
+        from sklearn import metrics
+
         if len(self.classes) == 2:
             if len(np.unique(truth)) < 2:
                 return float("nan")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from cutlayer.errors import ConfigError
-from cutlayer.models.base import Inputs
 from cutlayer.models.image import ConvBlock
+from cutlayer.models.inputs import Inputs
 
 CHANNELS = (16, 32)
 

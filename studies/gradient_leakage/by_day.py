@@ -25,7 +25,7 @@ from cutlayer.parties.local import EVALUATION_ROWS
 from cutlayer.tasks import Task
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.recorder import read_truth
-from cutlayer.training.together import open_table
+from cutlayer.training.tables import open_table
 from cutlayer.training.trained import Run
 from studies.trials import Trial
 

@@ -33,7 +33,7 @@ from cutlayer.parties.stopping import EarlyStopping
 from cutlayer.tasks import Task
 from cutlayer.training.joint import JointModel, fit
 from cutlayer.training.process import run_threads
-from cutlayer.training.together import open_table
+from cutlayer.training.tables import open_table
 from studies.trials import study_key
 
 KEY_BYTES = 32

@@ -21,7 +21,9 @@ from cutlayer.attacks.knowledge import Knowledge
 from cutlayer.audit.completion import DepartedParty
 from cutlayer.parties.observer import Observer
 from cutlayer.training.folder import RunFolder
-from cutlayer.training.together import Keys, open_table, train_together
+from cutlayer.training.keys import Keys
+from cutlayer.training.tables import open_table
+from cutlayer.training.together import train_together
 from cutlayer.training.trained import Run
 from studies.image_halves import PASSIVE
 from studies.trials import Trial, study_key

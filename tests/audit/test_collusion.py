@@ -19,7 +19,7 @@ from cutlayer.results.audit import RunAudit
 from cutlayer.results.leaks import Attacker
 from cutlayer.results.report import Report
 from cutlayer.training.folder import RunFolder
-from cutlayer.training.together import Keys
+from cutlayer.training.keys import Keys
 from tests.parties.runs import ACTIVE, KEY, make_job, raw_job, tables
 
 TOGETHER = "telco+shop"

@@ -25,8 +25,8 @@ from cutlayer.report.build import build
 from cutlayer.results.completion import CompletionResult
 from cutlayer.tasks import Task
 from cutlayer.training.folder import RunFolder
+from cutlayer.training.keys import Keys
 from cutlayer.training.recorder import read_truth
-from cutlayer.training.together import Keys
 from cutlayer.training.trained import Run
 from tests.parties.runs import ACTIVE, KEY, PASSIVES, raw_job, tables
 

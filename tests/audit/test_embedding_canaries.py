@@ -12,11 +12,11 @@ from torch import Tensor
 from cutlayer.audit.empirical import gaussian_game
 from cutlayer.audit.guarantees.embeddings import embedding_scores
 from cutlayer.config import Job, validated
+from cutlayer.kernels import row_norms
 from cutlayer.kernels.row_norms import clip_rows
-from cutlayer.parties.local import plan_of
 from cutlayer.parties.passive import PassiveParty
+from cutlayer.parties.plan import plan_of
 from cutlayer.protections import DPEmbedding, build_chain
-from cutlayer.protections import dp_embedding as module
 from cutlayer.protections.base import Context
 from cutlayer.protections.keyed_noise import Noise
 from cutlayer.protections.views import Mode
@@ -88,7 +88,7 @@ def test_noise_that_is_missing_on_one_occasion_exceeds_it(monkeypatch: pytest.Mo
 
 
 def test_rows_that_are_not_clipped_exceed_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "clip_rows", lambda e, clip: clip_rows(e, 2 * clip))
+    monkeypatch.setattr(row_norms, "clip_rows", lambda e, clip: clip_rows(e, 2 * clip))
     assert play().exceeded
 
 

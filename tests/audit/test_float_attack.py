@@ -10,6 +10,7 @@ from torch import Tensor
 
 from cutlayer.channel import Kind
 from cutlayer.config import Job, validated
+from cutlayer.kernels import lattice
 from cutlayer.kernels.lattice import lattice_step
 from cutlayer.kernels.noise import standard_normal
 from cutlayer.kernels.row_norms import clip_rows
@@ -85,7 +86,7 @@ def test_no_row_of_a_run_is_recovered(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_in_floating_point_every_row_would_be_recovered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dp_embedding, "lattice_gaussian", in_floating_point)
+    monkeypatch.setattr(lattice, "lattice_gaussian", in_floating_point)
     matched, excluded = attacked(tmp_path, monkeypatch)["impossible_floats"]
     assert matched > 0.95
     assert excluded == 0.0

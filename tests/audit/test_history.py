@@ -26,7 +26,7 @@ from cutlayer.results.audit import RunAudit
 from cutlayer.results.leaks import LeakResult
 from cutlayer.tasks import Task
 from cutlayer.training.folder import RunFolder
-from cutlayer.training.together import Keys
+from cutlayer.training.keys import Keys
 from cutlayer.training.trained import Run
 from tests.parties.runs import ACTIVE, KEY, make_job, raw_job, record, run, tables
 

@@ -31,7 +31,7 @@ from cutlayer.jobs.execute import Options, Progress, execute
 from cutlayer.results.run import RunKind
 from cutlayer.tasks import Task
 from cutlayer.training.folder import RunFolder
-from cutlayer.training.together import Keys
+from cutlayer.training.keys import Keys
 from cutlayer.training.trained import Run
 from studies.datasets import ADULT_JOB, ADULT_TABLE
 from tests.cli.jobs import audit_briefly

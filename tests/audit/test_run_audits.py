@@ -19,8 +19,8 @@ from cutlayer.jobs.audit import audit_again
 from cutlayer.jobs.execute import Options, Progress, execute
 from cutlayer.parties.observer import EpochRecord, Observer
 from cutlayer.training.folder import RunFolder
+from cutlayer.training.keys import Keys
 from cutlayer.training.recorder import read_truth
-from cutlayer.training.together import Keys
 from tests.cli.jobs import audit_briefly
 from tests.parties.interruptions import cells
 from tests.parties.runs import ACTIVE, KEY, PASSIVES, make_job, record, run, tables

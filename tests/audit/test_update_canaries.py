@@ -11,7 +11,8 @@ from torch import Tensor
 from cutlayer.audit.empirical import gaussian_game
 from cutlayer.audit.guarantees.updates import update_scores
 from cutlayer.config import Job, validated
-from cutlayer.parties.local import plan_of
+from cutlayer.kernels import row_norms
+from cutlayer.parties.plan import plan_of
 from cutlayer.protections import build_chain
 from cutlayer.protections import dp_bottom as module
 from cutlayer.protections.keyed_noise import Noise
@@ -50,7 +51,7 @@ def test_too_little_noise_exceeds_it(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_rows_that_are_not_clipped_exceed_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "clip_rows", lambda rows, clip: rows)
+    monkeypatch.setattr(row_norms, "clip_rows", lambda rows, clip: rows)
     assert play().exceeded
 
 

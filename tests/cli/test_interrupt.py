@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from cutlayer.audit.watch import Watcher
-from cutlayer.jobs import execute
+from cutlayer.jobs import runs
 
 EPOCHS = 10
 ALLOWED = ("--allow-model", "cli_slow_model")
@@ -114,7 +114,7 @@ def test_before_the_first_epoch_nothing_is_kept(place, monkeypatch):
     def pressed(*_arguments, **_named):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(execute, "train_together", pressed)
+    monkeypatch.setattr(runs, "train_together", pressed)
     result = place.call("run", place.file)
     assert (result.code, result.error) == (130, "interrupted; no epoch was committed yet: there is nothing to resume\n")
     assert place.left() == set()

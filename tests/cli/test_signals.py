@@ -10,7 +10,7 @@ import pytest
 
 from cutlayer.audit.watch import Watcher
 from cutlayer.cli.signals import stopped_by_signals
-from cutlayer.jobs import execute
+from cutlayer.jobs import execute, runs
 
 
 def sent(number: int) -> None:
@@ -39,7 +39,7 @@ def test_a_signal_leaves_what_was_committed_and_says_so(place, monkeypatch, numb
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_before_the_first_epoch_clears_the_folder(place, monkeypatch, number):
-    monkeypatch.setattr(execute, "train_together", lambda *_, **__: sent(number))
+    monkeypatch.setattr(runs, "train_together", lambda *_, **__: sent(number))
     result = place.call("run", place.file)
     assert (result.code, result.error) == (
         128 + number,
@@ -85,7 +85,7 @@ def test_outside_the_main_thread_nothing_is_installed():
 
 def test_a_library_call_installs_no_handler(place, monkeypatch):
     from cutlayer.config.load import load_job
-    from cutlayer.training.together import Keys
+    from cutlayer.training.keys import Keys
 
     before, found = signal.getsignal(signal.SIGTERM), []
     monkeypatch.setattr(Watcher, "stepped", lambda *_: found.append(signal.getsignal(signal.SIGTERM)))

@@ -34,6 +34,83 @@ def test_help_imports_no_heavy_module() -> None:
     subprocess.run([sys.executable, "-c", START, "", *VERBS], check=True)
 
 
+COMPUTING = ["fastapi", "grpc", "onnx", "optuna", "scipy.stats", "sklearn", "torch", "uvicorn"]
+COLUMNS = ["numpy", "pyarrow"]
+LOADED = """
+import sys
+from cutlayer.__main__ import main
+
+code = 0
+try:
+    main()
+except SystemExit as ended:
+    code = ended.code
+sys.stdout.flush()
+sys.stderr.write(f"\\n{code} {' '.join(sys.modules)}")
+"""
+
+
+def loaded(place, *arguments: object) -> tuple[int, str, set[str]]:
+    """Exit code, error and loaded modules of a verb in a process of its own."""
+    line = [sys.executable, "-c", LOADED, *map(str, arguments)]
+    done = subprocess.run(line, cwd=place.folder, text=True, capture_output=True, check=True)
+    error, _, last = done.stderr.rpartition("\n")
+    code, *modules = last.split()
+    return int(code), error, set(modules)
+
+
+@pytest.mark.parametrize("verb", ["run", "check", "sweep", "recommend"])
+def test_a_file_that_is_missing_is_named_before_anything_is_loaded(place, verb):
+    options = {"sweep": ("--vary", "train.seed=1,2"), "recommend": ("--max-leak", "0.6")}.get(verb, ())
+    code, error, modules = loaded(place, verb, "missing.yaml", *options)
+    assert code == 2
+    assert "cannot be read" in error
+    assert not modules & {*COMPUTING, *(COLUMNS if verb in ("run", "check") else ())}
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "expected"),
+    [
+        ("trian", {}, "did you mean 'train'?"),
+        ("parties.bank.privacy", {"max_nrom": {}}, "did you mean 'max_norm'?"),
+        ("parties.bank.privacy", {"label_dp": {"epsilon": 1.0}}, "privacy.label_dp"),
+        ("parties.bank.audit.attacks", ["nrom"], "did you mean 'norm'?"),
+        ("model.bottom", {"kind": "mlp", "hiden": [4]}, "did you mean 'hidden'?"),
+        ("model.top", {"kind": "mpl"}, "did you mean 'mlp'?"),
+        ("parties.telco.id", "ide", "did you mean 'id'?"),
+        ("parties.bank.label", "defalt", "did you mean 'default'?"),
+        ("parties.telco.features", {"exclude": ["absent"]}, "absent"),
+    ],
+)
+@pytest.mark.parametrize("verb", ["run", "check"])
+def test_a_fault_of_a_job_or_header_is_named_before_pytorch_is_loaded(place, verb, path, value, expected):
+    place.change({path: value})
+    code, error, modules = loaded(place, verb, place.file)
+    assert code == 2
+    assert expected in error
+    assert not modules & {*COMPUTING}
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["list attacks", "list protections", "list models", "schema", "schema report", "keys list", "ledger", "init ."],
+)
+def test_verbs_that_compute_nothing_load_no_pytorch(place, line):
+    _, error, modules = loaded(place, *line.split())
+    assert "a fault of cutlayer itself" not in error
+    assert not modules & {*COMPUTING}
+
+
+def test_a_run_loads_neither_the_compiler_nor_what_it_does_not_use(place):
+    code, error, modules = loaded(place, "run", place.file)
+    assert code == 0, error
+    assert "torch.optim.adam" in modules
+    assert not modules & {"fastapi", "grpc", "optuna", "torch._dynamo", "torch._inductor", "uvicorn"}
+    code, error, modules = loaded(place, "report", place.run_folder)
+    assert code == 0, error
+    assert not modules & {*COMPUTING}
+
+
 @pytest.mark.parametrize("package", ["cutlayer", "cutlayer.report", "cutlayer.sweeps"])
 def test_names_on_first_use_are_listed_and_are_not_those_of_modules(package: str) -> None:
     module = import_module(package)

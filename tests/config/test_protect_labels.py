@@ -20,7 +20,7 @@ from cutlayer.jobs.execute import Options, Progress, execute
 from cutlayer.kernels.randomized_response import randomized_response
 from cutlayer.kernels.roc import macro_auc, roc_auc
 from cutlayer.protections.label_dp import LabelDP
-from cutlayer.training.together import Keys
+from cutlayer.training.keys import Keys
 from tests.parties.runs import ACTIVE, KEY, raw_job, tables
 
 

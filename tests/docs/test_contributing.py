@@ -24,7 +24,7 @@ from cutlayer.jobs.check import check_job
 from cutlayer.jobs.execute import Options, Progress, execute
 from cutlayer.report import render_html
 from cutlayer.report.build import build
-from cutlayer.training.together import Keys
+from cutlayer.training.keys import Keys
 from studies import registry
 from studies.results import TrialResult
 from studies.trials import Scope, Study, Trial

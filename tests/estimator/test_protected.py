@@ -16,7 +16,7 @@ from cutlayer.config import FrozenModel
 from cutlayer.data import PartyTable, intersect, split_rows
 from cutlayer.errors import BudgetExceeded, ConfigError
 from cutlayer.jobs.check import check_job
-from cutlayer.parties.local import plan_of
+from cutlayer.parties.plan import plan_of
 from cutlayer.protections import REGISTRY, DPEmbeddingConfig
 from cutlayer.serving import Serving
 from tests.estimator.tables import classifier, regressor, tables

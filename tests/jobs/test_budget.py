@@ -25,8 +25,8 @@ from cutlayer.parties.passive_setup import PassiveSetup
 from cutlayer.protections import REGISTRY
 from cutlayer.protections.views import PassiveView
 from cutlayer.training import together
+from cutlayer.training.keys import Keys
 from cutlayer.training.run_ledger import ledger_after, ledger_of
-from cutlayer.training.together import Keys
 from tests.parties.interruptions import Dying, interrupted
 from tests.parties.noisy import Noisy, gaussian_epsilon
 from tests.parties.runs import PASSIVES, make_job, raw_job, record, run, tables

@@ -15,7 +15,7 @@ from cutlayer.errors import ConfigError
 from cutlayer.jobs.execute import Options, Progress, execute
 from cutlayer.models import Inputs, build_bottom, build_top
 from cutlayer.sweeps.variants import Variants
-from cutlayer.training.together import Keys
+from cutlayer.training.keys import Keys
 from tests.parties.runs import KEY, raw_job, tables
 
 INPUTS = Inputs((4, 3), 5)

@@ -15,9 +15,10 @@ from torch import Tensor, nn
 
 from cutlayer.errors import ConfigError, Diverged
 from cutlayer.models import BottomModel, Inputs, build_bottom
-from cutlayer.models.fitting import FITS, Columns, check_fit, fit_bottom, is_independent, no_gradients
+from cutlayer.models.fitting import FITS, Columns, check_fit, fit_bottom, is_independent
 from cutlayer.models.fitting.autoencoder import reconstruction_loss
 from cutlayer.models.fitting.contrastive import corrupted
+from cutlayer.models.fitting.gradients import no_gradients
 
 INPUTS = Inputs((5, 3), 4)
 ROWS = 600

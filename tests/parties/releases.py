@@ -23,7 +23,9 @@ from cutlayer.parties.observer import Observer
 from cutlayer.protections.base import Evidence
 from cutlayer.protections.views import ActiveView
 from cutlayer.training.folder import RunFolder
-from cutlayer.training.together import Keys, Trained, open_table, train_together
+from cutlayer.training.keys import Keys
+from cutlayer.training.tables import open_table
+from cutlayer.training.together import Trained, train_together
 from tests.parties.runs import PASSIVES, raw_job, tables
 
 TELCO = PASSIVES[0]

@@ -21,7 +21,9 @@ from cutlayer.models import Inputs, allowed_models, modules_of
 from cutlayer.parties.observer import Observer
 from cutlayer.training import together
 from cutlayer.training.folder import RunFolder
-from cutlayer.training.together import Keys, Trained, open_table, train_together
+from cutlayer.training.keys import Keys
+from cutlayer.training.tables import open_table
+from cutlayer.training.together import Trained, train_together
 
 ACTIVE = "bank"
 PASSIVES = ("telco", "shop", "post")

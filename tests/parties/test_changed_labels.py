@@ -21,8 +21,10 @@ from cutlayer.parties.local import Local
 from cutlayer.parties.observer import Observer
 from cutlayer.training import together
 from cutlayer.training.folder import RunFolder
+from cutlayer.training.keys import Keys
 from cutlayer.training.run_ledger import ledger_after
-from cutlayer.training.together import Keys, Trained, open_table, train_together
+from cutlayer.training.tables import open_table
+from cutlayer.training.together import Trained, train_together
 from tests.parties.interruptions import Crash, Dying
 from tests.parties.mutants import tamper, with_tensors
 from tests.parties.runs import ACTIVE, KEY, PASSIVES, raw_job, record, tables

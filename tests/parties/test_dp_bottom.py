@@ -13,8 +13,8 @@ from torch import Tensor
 
 from cutlayer.config import Job, validated
 from cutlayer.errors import ConfigError, NotApplied
-from cutlayer.parties.local import plan_of
 from cutlayer.parties.passive_step import PassiveStep
+from cutlayer.parties.plan import plan_of
 from cutlayer.protections.views import PassiveView
 from cutlayer.training.run_ledger import ledger_of
 from tests.parties.interruptions import Dying, assert_equal, halves, interrupted

@@ -11,6 +11,7 @@ import torch
 
 from cutlayer.channel import Kind
 from cutlayer.config import Job, validated
+from cutlayer.kernels import row_norms
 from cutlayer.protections import dp_embedding
 from cutlayer.training.run_ledger import ledger_after, ledger_of
 from cutlayer.training.together import Trained
@@ -79,7 +80,7 @@ def test_a_resume_repeats_noise_estimates_and_terms(tmp_path: Path, privacy: Map
 def test_no_two_messages_have_the_same_noise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The bottom model stands still and the noise is all there is to see: each message of each epoch has its own."""
     messages = record(monkeypatch)
-    monkeypatch.setattr(dp_embedding, "clip_rows", lambda rows, norm: 0.0 * rows)
+    monkeypatch.setattr(row_norms, "clip_rows", lambda rows, norm: 0.0 * rows)
     trained({"dp_embedding": NOISE}, tmp_path, optimizer={"kind": "sgd", "lr": 1e-12})
     sent = [m.tensors["embedding"] for m in messages if m.kind in (Kind.EMBEDDING, Kind.EVALUATION)]
     assert len(sent) == 2 * 4 + 2 + 1

@@ -3,7 +3,7 @@
 import pytest
 
 from cutlayer.errors import ProtocolError
-from cutlayer.models.base import MAX_WIDTH
+from cutlayer.models.sections import MAX_WIDTH
 from cutlayer.parties.handshake import ANY_STEP, Saved, _checked_width
 from tests.parties.runs import PASSIVES, make_job
 

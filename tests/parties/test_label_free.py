@@ -32,9 +32,11 @@ from cutlayer.report.markdown import render_markdown
 from cutlayer.report.sections import answers
 from cutlayer.training.comparisons import compared_jobs
 from cutlayer.training.folder import RunFolder
+from cutlayer.training.keys import Keys
 from cutlayer.training.model_record import ModelRecord, record_active
 from cutlayer.training.run_ledger import ledger_of
-from cutlayer.training.together import Keys, local_side, open_table
+from cutlayer.training.tables import open_table
+from cutlayer.training.together import local_side
 from cutlayer.training.trained import Run
 from tests.parties.interruptions import Dying, assert_equal, interrupted
 from tests.parties.processes import fork, lay_out, wait_for

@@ -20,12 +20,12 @@ from cutlayer.errors import BudgetExceeded, CheckpointError, ConfigError, NotApp
 from cutlayer.jobs.check import check_job
 from cutlayer.jobs.execute import Options, Progress, execute
 from cutlayer.parties import release
-from cutlayer.parties.local import plan_of
 from cutlayer.parties.passive_setup import PassiveSetup
+from cutlayer.parties.plan import plan_of
 from cutlayer.protections import REGISTRY
 from cutlayer.protections.views import PassiveView
+from cutlayer.training.keys import Keys
 from cutlayer.training.run_ledger import ledger_after, ledger_of
-from cutlayer.training.together import Keys
 from tests.parties.interruptions import Calls, Crash, Dying, assert_equal, crashed_at_rename, interrupted
 from tests.parties.mutants import tamper, with_fields, with_stamp, with_tensors
 from tests.parties.noisy import Noisy

@@ -14,7 +14,7 @@ from cutlayer.config import Job
 from cutlayer.jobs.execute import Options, Progress, execute
 from cutlayer.models import allowed_models
 from cutlayer.parties.checkpoint import Checkpoints
-from cutlayer.training.together import Keys
+from cutlayer.training.keys import Keys
 from tests.parties.interruptions import halves, history
 from tests.parties.power import Disk, Image, written_out
 from tests.parties.runs import ACTIVE, DROPOUT, PASSIVES, make_job, tables

@@ -15,8 +15,8 @@ from cutlayer.channel import Kind, Message, Port
 from cutlayer.config import Job
 from cutlayer.errors import BudgetExceeded, CheckpointError, ProtocolError
 from cutlayer.parties import common_rows
-from cutlayer.parties.local import plan_of
 from cutlayer.parties.observer import Observer
+from cutlayer.parties.plan import plan_of
 from cutlayer.parties.stopping import EarlyStopping
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.run_ledger import chain_of, ledger_after, ledger_of

@@ -24,7 +24,7 @@ from cutlayer.parties.observer import Observer
 from cutlayer.parties.split import SPLIT_FILE, draw_split, split_of_run
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.run_ledger import ledger_of
-from cutlayer.training.together import open_table
+from cutlayer.training.tables import open_table
 from cutlayer.training.trained import Run
 from tests.parties.runs import ACTIVE, KEY, PASSIVES, make_job, raw_job, run, tables
 from tests.parties.test_psi_hostile import tamper

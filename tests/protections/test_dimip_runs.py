@@ -8,7 +8,9 @@ from cutlayer.config import Job, validated
 from cutlayer.errors import NotApplicable
 from cutlayer.jobs.execute import Progress
 from cutlayer.training.folder import RunFolder
-from cutlayer.training.together import Keys, open_table, train_together
+from cutlayer.training.keys import Keys
+from cutlayer.training.tables import open_table
+from cutlayer.training.together import train_together
 
 ROWS, BATCH, EPOCHS = 300, 48, 3
 STEPS = 240 // BATCH

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from cutlayer.accounting import DPSGD, Composition, ReleasePlan
 from cutlayer.errors import ConfigError
+from cutlayer.kernels import lattice
 from cutlayer.kernels import row_gradients as kernel
 from cutlayer.kernels.lattice import FLOAT64_INTEGERS, lattice_step
 from cutlayer.kernels.noise import standard_normal
@@ -24,7 +25,7 @@ from cutlayer.kernels.row_gradients import row_gradients
 from cutlayer.kernels.row_norms import clip_rows
 from cutlayer.models import BottomModel, Inputs, build_bottom
 from cutlayer.models.base import EmbeddingTable
-from cutlayer.protections import DPBottom, build, build_chain, dp_bottom
+from cutlayer.protections import DPBottom, build, build_chain
 from cutlayer.protections.keyed_noise import Noise
 from cutlayer.protections.views import Mode, PassiveView, Update
 from tests.protections.float_attack import impossible
@@ -158,14 +159,14 @@ def test_the_sum_moves_by_twice_the_clip_at_most_in_exact_arithmetic(monkeypatch
     """The sums that the noise is added to, of eight rows and of the same with a row replaced by its opposite."""
     bottom, (codes, numbers), upstream = made(*BOTTOMS[0], n=8)
     sums = list[Tensor]()
-    original = dp_bottom.lattice_sum
+    original = lattice.lattice_sum
 
     def watched(rows: Tensor, step: float) -> Tensor:
         sums.append(original(rows, step))
         assert torch.equal(sums[-1] / step, (sums[-1] / step).round())
         return sums[-1]
 
-    monkeypatch.setattr(dp_bottom, "lattice_sum", watched)
+    monkeypatch.setattr(lattice, "lattice_sum", watched)
     for clip in (0.3, 1.0, 7.7):
         sums.clear()
         for factor in (1e6, -1e6):

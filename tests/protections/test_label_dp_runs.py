@@ -15,7 +15,9 @@ from cutlayer.audit.guarantees.labels import label_votes
 from cutlayer.config import Job, validated
 from cutlayer.jobs.execute import Progress
 from cutlayer.training.folder import RunFolder
-from cutlayer.training.together import Keys, open_table, train_together
+from cutlayer.training.keys import Keys
+from cutlayer.training.tables import open_table
+from cutlayer.training.together import train_together
 
 KEY = bytes(range(32))
 ROWS, EPS = 3000, 1.0

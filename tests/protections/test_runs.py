@@ -9,7 +9,9 @@ from cutlayer.errors import NotApplied
 from cutlayer.jobs.execute import Progress
 from cutlayer.protections import Marvell
 from cutlayer.training.folder import RunFolder
-from cutlayer.training.together import Keys, open_table, train_together
+from cutlayer.training.keys import Keys
+from cutlayer.training.tables import open_table
+from cutlayer.training.together import train_together
 
 ROWS, BATCH, EPOCHS = 300, 64, 2
 STEPS = EPOCHS * -(-240 // BATCH)

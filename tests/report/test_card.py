@@ -39,7 +39,7 @@ from cutlayer.report.story import print_story
 from cutlayer.results.privacy_card import AttackEvidence
 from cutlayer.results.run import RunKind
 from cutlayer.training.folder import RunFolder
-from cutlayer.training.together import open_table
+from cutlayer.training.tables import open_table
 from tests import browser
 from tests.report.samples import binary, hostile, multiclass, regression
 from tests.serving.world import ACTIVE, train

@@ -14,7 +14,7 @@ from pyarrow import csv, parquet
 from cutlayer.config import Job, validated
 from cutlayer.jobs.execute import Options, Progress, execute
 from cutlayer.training.folder import RunFolder
-from cutlayer.training.together import Keys
+from cutlayer.training.keys import Keys
 from tests.cli.jobs import changed
 
 ROWS = 240

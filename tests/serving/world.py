@@ -28,7 +28,7 @@ from cutlayer.serving.online.releases import OnlineReleases
 from cutlayer.serving.online.sample import ServedSample, sample_path
 from cutlayer.serving.online.trained_party import TrainedParty
 from cutlayer.training.folder import RunFolder
-from cutlayer.training.together import Keys
+from cutlayer.training.keys import Keys
 
 ROWS = 160
 ACTIVE, PASSIVES = "bank", ("telco", "shop")

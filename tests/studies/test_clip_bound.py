@@ -12,7 +12,7 @@ import torch
 from cutlayer.errors import ConfigError
 from cutlayer.jobs.check import check_job
 from cutlayer.models import allowed_models
-from cutlayer.models.base import Inputs
+from cutlayer.models.inputs import Inputs
 from studies.claims import Verdict
 from studies.clip_bound.maps import Maps
 from studies.clip_bound.page import clip_bound_page

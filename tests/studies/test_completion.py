@@ -19,7 +19,7 @@ from cutlayer.attacks.completion.base import CompletionTraining
 from cutlayer.data.images import image_column
 from cutlayer.jobs.check import check_job
 from cutlayer.jobs.execute import Options, Progress, execute
-from cutlayer.training.together import Keys
+from cutlayer.training.keys import Keys
 from studies.claims import Verdict, any_holds
 from studies.image_halves import LABEL, ImageHalves
 from studies.model_completion.attacks import ALL, FEW, FROZEN, MORE, TUNED, embedding_size

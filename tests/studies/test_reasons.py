@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cutlayer.jobs.execute import Options, Progress, execute
-from cutlayer.training.together import Keys
+from cutlayer.training.keys import Keys
 from studies.claims import Verdict
 from studies.clip_bound.settings import FUZZIFIER, THRESHOLD
 from studies.feature_privacy.settings import ADJUST, VANILLA

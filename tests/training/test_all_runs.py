@@ -21,7 +21,9 @@ from cutlayer.errors import BudgetExceeded, CheckpointError, ConfigError
 from cutlayer.protections import REGISTRY
 from cutlayer.training.all_runs import forecast_all_runs, sum_of, under_other_names
 from cutlayer.training.folder import RunFolder
-from cutlayer.training.together import Keys, open_table, train_together
+from cutlayer.training.keys import Keys
+from cutlayer.training.tables import open_table
+from cutlayer.training.together import train_together
 from tests.parties.interruptions import Crash, Dying
 from tests.parties.noisy import Noisy
 from tests.parties.runs import ACTIVE, PASSIVES, raw_job, tables

@@ -17,7 +17,8 @@ from cutlayer.jobs.execute import Options, Progress, execute
 from cutlayer.training.departures import departure_result
 from cutlayer.training.finetuning import checked_absent, finetune_top
 from cutlayer.training.folder import RunFolder
-from cutlayer.training.together import Keys, Trained
+from cutlayer.training.keys import Keys
+from cutlayer.training.together import Trained
 from cutlayer.training.trained import Run
 from tests.parties.interruptions import Dying, assert_equal, interrupted
 from tests.parties.runs import ACTIVE, PASSIVES, make_job, raw_job, record, run, tables, unaudited_job

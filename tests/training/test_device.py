@@ -17,7 +17,7 @@ import torch
 from cutlayer.config import Job
 from cutlayer.jobs.execute import Options, Progress, execute
 from cutlayer.models import allowed_models
-from cutlayer.training.together import Keys
+from cutlayer.training.keys import Keys
 from tests.parties.interruptions import halves, history
 from tests.parties.processes import PATIENCE, forked
 from tests.parties.runs import DROPOUT, KEY, make_job, tables

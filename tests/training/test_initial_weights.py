@@ -24,8 +24,7 @@ from cutlayer.parties.random_state import drawn_under, random_state, starting_ke
 from cutlayer.tasks import Task
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.joint import JointModel
-from cutlayer.training.keys import starting_keys
-from cutlayer.training.together import Keys
+from cutlayer.training.keys import Keys, starting_keys
 from cutlayer.training.trained import Run
 from tests.parties.runs import ACTIVE, DROPOUT, KEY, PASSIVES, raw_job, run, tables, unaudited_job
 

@@ -13,8 +13,7 @@ import pytest
 
 import cutlayer
 from cutlayer.errors import ConfigError
-from cutlayer.training.keys import KEY_BYTES, load_or_make
-from cutlayer.training.together import Keys
+from cutlayer.training.keys import KEY_BYTES, Keys, load_or_make
 
 
 def test_many_runs_at_once_share_one_whole_key(tmp_path: Path) -> None:

@@ -20,7 +20,9 @@ from cutlayer.jobs.execute import Options, Progress, execute
 from cutlayer.parties.observer import Observer
 from cutlayer.tensor_file import read_tensors
 from cutlayer.training.folder import RunFolder
-from cutlayer.training.together import Keys, Trained, open_table, train_together
+from cutlayer.training.keys import Keys
+from cutlayer.training.tables import open_table
+from cutlayer.training.together import Trained, train_together
 from tests.cli.jobs import audit_briefly
 
 ROWS = 900

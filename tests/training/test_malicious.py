@@ -11,7 +11,9 @@ from cutlayer.attacks.completion.active import PREVIOUS, malicious
 from cutlayer.config import Job
 from cutlayer.parties.observer import Observer
 from cutlayer.training.folder import RunFolder
-from cutlayer.training.together import Keys, Trained, open_table, train_together
+from cutlayer.training.keys import Keys
+from cutlayer.training.tables import open_table
+from cutlayer.training.together import Trained, train_together
 from tests.parties.interruptions import Crash, Dying, halves
 from tests.parties.runs import ACTIVE, KEY, PASSIVES, make_job, tables
 

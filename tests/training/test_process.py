@@ -26,8 +26,8 @@ from cutlayer.errors import CutlayerError, ProtocolError
 from cutlayer.jobs.execute import Options, Progress, execute
 from cutlayer.jobs.forecast import forecast
 from cutlayer.training import process
+from cutlayer.training.keys import Keys
 from cutlayer.training.process import LARGE_BATCH
-from cutlayer.training.together import Keys
 from tests.estimator.tables import classifier
 from tests.estimator.tables import tables as estimator_tables
 from tests.parties.runs import make_job, raw_job, tables

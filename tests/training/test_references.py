@@ -16,10 +16,10 @@ from cutlayer.data.split import Split
 from cutlayer.data.store import Store
 from cutlayer.jobs.execute import Options, Progress, execute
 from cutlayer.tasks import Task
-from cutlayer.training.keys import starting_keys
+from cutlayer.training.keys import Keys, starting_keys
 from cutlayer.training.recorder import read_truth
 from cutlayer.training.references import BOOSTING, Reference, fit_reference, train_reference
-from cutlayer.training.together import Keys, Trained
+from cutlayer.training.together import Trained
 from cutlayer.training.utility import chance, interval
 from tests.parties.runs import ACTIVE, KEY, PASSIVES, make_job, raw_job, run, tables
 

@@ -19,7 +19,7 @@ from cutlayer.tasks import Task
 from cutlayer.training.keys import starting_keys
 from cutlayer.training.recorder import read_truth
 from cutlayer.training.references import train_reference
-from cutlayer.training.together import open_table
+from cutlayer.training.tables import open_table
 from tests.parties.runs import ACTIVE, KEY, PASSIVES, make_job, raw_job, run, tables
 
 SHORT = {"epochs": 4, "batch_size": 60, "audit": {"every": "never"}}

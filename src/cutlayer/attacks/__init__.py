@@ -45,7 +45,6 @@ from cutlayer.attacks.label.sign_changes import SignChanges
 from cutlayer.attacks.label.similarity import Similarity
 from cutlayer.attacks.label.spectral import Spectral
 from cutlayer.attacks.label.strong_probe import StrongProbe
-from cutlayer.config import near_miss
 from cutlayer.errors import ConfigError
 
 __all__ = [
@@ -218,6 +217,8 @@ def _secret_of(attack: type[Attack[Any, Any]]) -> Literal["labels", "features"]:
 
 
 def _named(names: Sequence[str], task_kind: str, secret: str) -> list[type[Attack[Any, Any]]]:
+    from cutlayer.config import near_miss
+
     if isinstance(names, str):
         raise ConfigError.expected("audit.attacks: auto, full or a list of names", repr(names), f"write [{names}]")
     for index, name in enumerate(names):

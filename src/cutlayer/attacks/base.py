@@ -6,10 +6,9 @@ import inspect
 from abc import ABC, abstractmethod
 from typing import ClassVar, Generic, TypeVar, final
 
-import torch
-
 from cutlayer.attacks.knowledge import Knowledge, Need
 from cutlayer.errors import NotApplicable
+from cutlayer.lazy import torch
 
 View = TypeVar("View")
 Result = TypeVar("Result")

@@ -7,15 +7,13 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, TypeVar
 
-import torch
-from torch import Tensor, nn
-
-from cutlayer.data.encoded import ColumnSpec
 from cutlayer.errors import NotApplicable
-from cutlayer.tasks import Task
+from cutlayer.lazy import Tensor, nn, torch
 
 if TYPE_CHECKING:
     from cutlayer.attacks.feature.base import FeatureView
+    from cutlayer.data.encoded import ColumnSpec
+    from cutlayer.tasks import Task
 
 HINTS = 10
 """Number of positive rows of each batch that the hint attack knows."""

@@ -14,7 +14,6 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 import torch
-from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 from torch.nn import functional
 
@@ -188,6 +187,8 @@ def _renamed(scores: Scores, actual: Tensor, hard: Tensor, parts: Sequence[slice
 
     This uses the truth: it is the best that an attacker can achieve who separates the classes but cannot name them.
     """
+    from scipy.optimize import linear_sum_assignment
+
     values, codes = [], []
     classes = scores.values.shape[1]
     for part in parts:

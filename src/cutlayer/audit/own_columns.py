@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from scipy import sparse
-from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
-from sklearn.linear_model import Ridge
 from torch import Tensor
 
 from cutlayer.attacks.label.base import Scores
@@ -20,6 +17,11 @@ from cutlayer.data.store import Store
 from cutlayer.data.streams import RandomStream
 from cutlayer.kernels.logistic import LogisticModel, Matrix, fit_logistic
 from cutlayer.kernels.roc import auc_difference
+
+if TYPE_CHECKING:
+    from scipy import sparse
+    from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+
 
 MIN_ROWS = 10
 """Rows that a category has at least to get a column of its own."""
@@ -54,6 +56,8 @@ class OwnColumns:
 
 def joined_columns(stores: Sequence[Store], rows: Tensor) -> sparse.csr_matrix:
     """The `sparse_columns` of one party or more, side by side."""
+    from scipy import sparse
+
     return sparse.hstack([sparse_columns(store, rows) for store in stores]).tocsr()
 
 
@@ -64,6 +68,8 @@ def sparse_columns(store: Store, rows: Tensor) -> sparse.csr_matrix:
         store: Encoded columns of the party.
         rows: Row numbers, int64 (n,).
     """
+    from scipy import sparse
+
     codes, numbers = (matrix.numpy() for matrix in store.gather(rows))
     # A party of rare categories alone has a single column of zeros, from which models predict the class shares.
     parts = [sparse.csr_matrix(numbers.astype(np.float64) if numbers.shape[1] else np.zeros((len(codes), 1)))]
@@ -94,6 +100,8 @@ def predict_from_columns(
         seed: Seed of the draw of rows and folds.
         trees: Whether to fit the trees, which take most of the time.
     """
+    from sklearn.linear_model import Ridge
+
     generator = np.random.default_rng([seed, RandomStream.OWN_COLUMNS])
     rows = training[torch.from_numpy(np.sort(generator.permutation(len(training))[:MAX_ROWS]))]
     fold = generator.integers(FOLDS, size=len(rows))
@@ -182,6 +190,8 @@ def _behind(boosted: _CrossFit, linear: _CrossFit, rows: Tensor, truth: Tensor) 
 def _trees(
     categories: int, columns: int, classes: int
 ) -> HistGradientBoostingClassifier | HistGradientBoostingRegressor:
+    from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+
     kind = HistGradientBoostingClassifier if classes else HistGradientBoostingRegressor
     rounds = max(TREES // max(classes - 1, 1), 10)  # each round has a tree for each class
     categorical = np.arange(columns) < categories

@@ -22,7 +22,8 @@ import msgpack
 import torch
 from torch import Tensor
 
-from cutlayer.channel.message import PACKABLE, SHAPES, Kind, Message
+from cutlayer.channel.kinds import Kind
+from cutlayer.channel.message import PACKABLE, SHAPES, Message
 from cutlayer.checksum import crc32
 from cutlayer.errors import ConfigError, ProtocolError
 

@@ -12,7 +12,8 @@ from typing import Self
 from cutlayer.channel.chunks import CHUNK_BYTES
 from cutlayer.channel.codec import FrameLimits
 from cutlayer.channel.contract import Contract
-from cutlayer.channel.message import Kind, Message
+from cutlayer.channel.kinds import Kind
+from cutlayer.channel.message import Message
 from cutlayer.channel.port import Port
 from cutlayer.channel.security import HANDSHAKE, Security
 from cutlayer.channel.stream import Stream

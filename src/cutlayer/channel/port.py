@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from cutlayer.channel.compression import Compression
-from cutlayer.channel.message import PACKABLE, Kind, Message, Scalar, described
+from cutlayer.channel.kinds import Kind
+from cutlayer.channel.message import PACKABLE, Message, Scalar, described
 from cutlayer.errors import ProtocolError
 
 

@@ -16,11 +16,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from cutlayer.channel.message import Kind, Message
+from cutlayer.channel.kinds import Kind
 from cutlayer.durable import locked, make_folder, sync_folder, write_whole
 from cutlayer.errors import RunFolderError
+
+if TYPE_CHECKING:
+    from cutlayer.channel.message import Message
+
 
 _VERSION = 1
 _HEAD, _LOCK = "head.json", "trail.lock"

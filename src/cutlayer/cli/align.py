@@ -54,10 +54,10 @@ def align(
     json: Json = False,
 ) -> None:
     """Find the rows that all parties have by private set intersection, without training; all parties run it."""
+    setup = organisation(job, name, local, plaintext=plaintext, timeout=timeout, deadline=deadline, reconnect=reconnect)
     from cutlayer.cli.progress import progress_for
     from cutlayer.jobs.align import align_party
 
-    setup = organisation(job, name, local, plaintext=plaintext, timeout=timeout, deadline=deadline, reconnect=reconnect)
     file = out or local.parent / "runs" / f"{job.stem}-{name}-aligned.csv"
     purpose = purpose_of(dry_run, reveal)
     with progress_for(quiet=json) as progress:

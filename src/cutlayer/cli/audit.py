@@ -53,17 +53,18 @@ def audit(
     json: Json = False,
 ) -> None:
     """Repeat the audit of a run from its recorded transcript, with intervals, findings and gates."""
+    from cutlayer.training.folder import RunFolder
+
+    folder = RunFolder.open(path)
+    if served:
+        raise typer.Exit(_served(folder, tuple(attack or ()), fail_above, allow_model, as_json=json))
     from cutlayer.audit.guarantees import CANARIES, check_guarantees
     from cutlayer.jobs.audit import audit_again
     from cutlayer.models import allowed_models
     from cutlayer.results.audit import PassiveAudit
-    from cutlayer.training.folder import RunFolder
     from cutlayer.training.process import one_blas_thread
 
     number = CANARIES if canaries is None else canaries
-    folder = RunFolder.open(path)
-    if served:
-        raise typer.Exit(_served(folder, tuple(attack or ()), fail_above, allow_model, as_json=json))
     with folder.locked("an audit"), allowed_models(*allow_model or ()), one_blas_thread():
         tested = check_guarantees(folder, number) if empirical_epsilon else None
         if tested is not None and folder.of_passive:

@@ -41,11 +41,13 @@ def check(
         raise typer.Exit(_check_own_part(job, name, local, allow_model or [], device, as_json=json))
     from cutlayer.config.lines import located
     from cutlayer.config.load import load_job, with_device
+
+    loaded = with_device(load_job(job), device)
     from cutlayer.jobs.forecast import forecast
     from cutlayer.models import allowed_models
 
     with located(job), allowed_models(*allow_model or ()):
-        result = forecast(with_device(load_job(job), device), keys_for(job.parent, None).folder)
+        result = forecast(loaded, keys_for(job.parent, None).folder)
     if json:
         emit(result.model_dump(mode="json"))
         return
@@ -68,14 +70,16 @@ def _check_own_part(
     from cutlayer.config.lines import with_lines
     from cutlayer.config.load import load_job, load_private_part, with_device, with_private_part
     from cutlayer.errors import ConfigError
-    from cutlayer.jobs.preflight import check_own_part
-    from cutlayer.models import allowed_models
 
     if name is None or local is None:
         raise ConfigError.expected("--as and --local together", "--as alone" if local is None else "--local alone")
     private = load_private_part(local)
+    part = with_device(with_private_part(load_job(job), name, private), device, name)
+    from cutlayer.jobs.preflight import check_own_part
+    from cutlayer.models import allowed_models
+
     with allowed_models(*private.allow_models, *modules):
-        checks = check_own_part(with_device(with_private_part(load_job(job), name, private), device, name), name)
+        checks = check_own_part(part, name)
     located = [replace(check, problem=with_lines(check.problem, job, local)) for check in checks]
     return show_checks(located, as_json=as_json)
 

@@ -25,16 +25,17 @@ def export(
     """Write one party's part of a trained model: weights, encoder, architecture, programs and a model card."""
     from cutlayer.config import near_miss
     from cutlayer.config.load import load_job
-    from cutlayer.models import allowed_models
-    from cutlayer.report.model_card import model_card, write_card
-    from cutlayer.serving.export import ARCHITECTURE, CARD, Architecture, export_part
-    from cutlayer.serving.models import PartyModel
     from cutlayer.training.folder import RunFolder
 
     folder = RunFolder.open(path)
     job = load_job(folder.path / "job.yaml")
     if party not in job.parties:
         raise ConfigError(f"--party: no party is called {party!r}{near_miss(party, [*job.parties])}")
+    from cutlayer.models import allowed_models
+    from cutlayer.report.model_card import model_card, write_card
+    from cutlayer.serving.export import ARCHITECTURE, CARD, Architecture, export_part
+    from cutlayer.serving.models import PartyModel
+
     with allowed_models(*allow_model or ()):
         model = PartyModel.load(job, folder, party)
         exported = export_part(job, model, out, onnx=onnx)

@@ -61,29 +61,40 @@ def _when(attack: type[Attack[Any, Any]]) -> str:
 
 
 def _entries(what: Catalogue) -> Iterator[dict[str, Any]]:
-    from cutlayer.attacks import REGISTRY as ATTACKS
-    from cutlayer.models import BOTTOMS, TOPS
-    from cutlayer.protections import REGISTRY as PROTECTIONS
-
     if what is Catalogue.PROTECTIONS:
-        for name, protection in sorted(PROTECTIONS.items()):
-            sides = {"side": str(protection.side), "protects": str(protection.protects)}
-            settings = {"tasks": sorted(protection.tasks), "settings": _settings(protection.config)}
-            yield {"name": name, **_does(protection), **sides, **settings, "reference": protection.reference}
-    elif what is Catalogue.ATTACKS:
-        for name, attack in sorted(ATTACKS.items()):
-            known = {"reads": [str(target) for target in attack.reads], "knows": sorted(attack.needs)}
-            catalogue = "auto, full" if attack.live else "full" if attack.thorough else "none; name it"
-            catalogue += "".join(f", auto in a {kind}" for kind in sorted(attack.live_tasks))
-            catalogue += " (on messages that no other attack reads whole)" * attack.costly
-            audited = {"catalogue": catalogue, "runs": _when(attack)}
-            tasks = {"tasks": sorted(attack.tasks), "reference": attack.reference}
-            yield {"name": name, **_does(attack), **known, **audited, **tasks}
-    else:
-        for side, kinds in (("bottom", BOTTOMS), ("top", TOPS)):
-            for name, model in kinds.items():
-                settings = {key: value for key, value in _settings(model.config).items() if key != "kind"}
-                yield {"name": name, **_does(model.config), "place": side, "settings": settings}
+        return _protections()
+    return _attacks() if what is Catalogue.ATTACKS else _models()
+
+
+def _protections() -> Iterator[dict[str, Any]]:
+    from cutlayer.protections import REGISTRY
+
+    for name, protection in sorted(REGISTRY.items()):
+        sides = {"side": str(protection.side), "protects": str(protection.protects)}
+        settings = {"tasks": sorted(protection.tasks), "settings": _settings(protection.config)}
+        yield {"name": name, **_does(protection), **sides, **settings, "reference": protection.reference}
+
+
+def _attacks() -> Iterator[dict[str, Any]]:
+    from cutlayer.attacks import REGISTRY
+
+    for name, attack in sorted(REGISTRY.items()):
+        known = {"reads": [str(target) for target in attack.reads], "knows": sorted(attack.needs)}
+        catalogue = "auto, full" if attack.live else "full" if attack.thorough else "none; name it"
+        catalogue += "".join(f", auto in a {kind}" for kind in sorted(attack.live_tasks))
+        catalogue += " (on messages that no other attack reads whole)" * attack.costly
+        audited = {"catalogue": catalogue, "runs": _when(attack)}
+        tasks = {"tasks": sorted(attack.tasks), "reference": attack.reference}
+        yield {"name": name, **_does(attack), **known, **audited, **tasks}
+
+
+def _models() -> Iterator[dict[str, Any]]:
+    from cutlayer.models import BOTTOMS, TOPS
+
+    for side, kinds in (("bottom", BOTTOMS), ("top", TOPS)):
+        for name, model in kinds.items():
+            settings = {key: value for key, value in _settings(model.config).items() if key != "kind"}
+            yield {"name": name, **_does(model.config), "place": side, "settings": settings}
 
 
 def _does(kind: type[object]) -> dict[str, str]:

@@ -81,10 +81,12 @@ def organisation(
     """
     from cutlayer.config.load import load_job, load_private_part, with_private_part
     from cutlayer.config.party import TlsConfig
-    from cutlayer.jobs.links import LinkOptions, at_address, security_of, trail_folder
 
     private = load_private_part(local)
-    whole = at_address(with_private_part(load_job(job), name, private), address)
+    read = with_private_part(load_job(job), name, private)
+    from cutlayer.jobs.links import LinkOptions, at_address, security_of, trail_folder  # with gRPC and PyTorch
+
+    whole = at_address(read, address)
     listen = private.listen
     if kit is not None:
         tls = TlsConfig(ca=kit / "rootCA.pem", cert=kit / "client.crt", key=kit / "client.key")

@@ -71,15 +71,6 @@ def party(
     json: Json = False,
 ) -> None:
     """Run one party of a job here; the other parties run elsewhere, linked by TLS with certificates on both sides."""
-    from cutlayer.cli.progress import progress_for
-    from cutlayer.config.lines import located
-    from cutlayer.config.load import with_device
-    from cutlayer.jobs.execute import Options
-    from cutlayer.jobs.party import run_party
-    from cutlayer.jobs.preflight import run_preflight
-    from cutlayer.jobs.team import rank_here
-    from cutlayer.models import allowed_models
-
     setup = organisation(
         job,
         name,
@@ -91,6 +82,15 @@ def party(
         address=address,
         kit=kit,
     )
+    from cutlayer.cli.progress import progress_for
+    from cutlayer.config.lines import located
+    from cutlayer.config.load import with_device
+    from cutlayer.jobs.execute import Options
+    from cutlayer.jobs.party import run_party
+    from cutlayer.jobs.preflight import run_preflight
+    from cutlayer.jobs.team import rank_here
+    from cutlayer.models import allowed_models
+
     chosen = with_device(setup.job, device, name)
     folder = out or local.parent / "runs" / f"{job.stem}-{name}"
     options = Options(keys_for(local.parent, key), resume, forget_peer_progress=checked_forget(forget, resume))

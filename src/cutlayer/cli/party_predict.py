@@ -52,6 +52,9 @@ def party_predict(
     json: Json = False,
 ) -> None:
     """Predict new rows between organisations: this party's part, with its own table and its own part of the model."""
+    checked_job, private, links = organisation(
+        job, name, local, plaintext=plaintext, timeout=timeout, deadline=deadline, reconnect=reconnect
+    )
     from cutlayer.channel.address import check_loopback
     from cutlayer.jobs.links import address_of
     from cutlayer.models import allowed_models
@@ -61,9 +64,6 @@ def party_predict(
     from cutlayer.training.keys import read_key
     from cutlayer.training.process import run_threads
 
-    checked_job, private, links = organisation(
-        job, name, local, plaintext=plaintext, timeout=timeout, deadline=deadline, reconnect=reconnect
-    )
     folder = RunFolder.open(run or local.parent / "runs" / f"{job.stem}-{name}")
     trained = _trained_job(folder, checked_job)
     if links.security is None:

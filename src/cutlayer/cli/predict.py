@@ -45,17 +45,18 @@ def predict(
 ) -> None:
     """Predict rows with the models of a finished run: one row per id, with the parties that contributed."""
     from cutlayer.config.load import load_job
-    from cutlayer.models import allowed_models
-    from cutlayer.serving.predict import Request
-    from cutlayer.serving.predict import predict as predict_rows
     from cutlayer.training.folder import RunFolder
     from cutlayer.training.keys import read_key
-    from cutlayer.training.process import run_threads
 
     folder = RunFolder.open(path)
     job = load_job(folder.path / "job.yaml")
-    tables = tables_of(job, data or ())
-    request = Request(tables, absent or (), partial, read_key(key) if key else None)
+    tables, supplied = tables_of(job, data or ()), read_key(key) if key else None
+    from cutlayer.models import allowed_models
+    from cutlayer.serving.predict import Request
+    from cutlayer.serving.predict import predict as predict_rows
+    from cutlayer.training.process import run_threads
+
+    request = Request(tables, absent or (), partial, supplied)
     with allowed_models(*allow_model or ()), run_threads(job.train.threads, 1):
         predicted = predict_rows(job, folder, out, request)
     if json:

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from torch import Tensor
 
 from cutlayer.jobs.execute import Progress as Stages
-from cutlayer.parties.observer import EpochRecord
+from cutlayer.lazy import Tensor
 from cutlayer.results.number import decimals
-from cutlayer.tasks import Task
+
+if TYPE_CHECKING:
+    from cutlayer.parties.observer import EpochRecord
+    from cutlayer.tasks import Task
+
 
 REFRESH_ROWS = 16_384
 STEPS_PER_LINE = 100

@@ -60,6 +60,9 @@ def recommend(
     json: Json = False,
 ) -> None:
     """Find a protection of the labels that stays within limits; the same command continues an interrupted search."""
+    from cutlayer.config.load import load_job
+
+    load_job(job)  # which says what is wrong with the file before Optuna and PyTorch are loaded
     from cutlayer.cli.progress import progress_for
     from cutlayer.models import allowed_models
     from cutlayer.sweeps.recommend import Limits, SearchRequest, parse_guarantee, recommended_diff, verdict

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from cutlayer.config import Job
     from cutlayer.jobs.execute import Options
     from cutlayer.training.folder import RunFolder
-    from cutlayer.training.together import Keys
+    from cutlayer.training.keys import Keys
 
 Out = Annotated[
     Path | None,
@@ -67,10 +67,11 @@ def run(
     """Train a job with all its parties here, audit what crossed, and write the report."""
     from cutlayer.config.lines import located
     from cutlayer.config.load import load_job, with_device
+
+    loaded = with_device(load_job(job), device)
     from cutlayer.jobs.execute import Options
     from cutlayer.models import allowed_models
 
-    loaded = with_device(load_job(job), device)
     folder = out or job.parent / "runs" / job.stem
     options = Options(keys_for(job.parent, key), resume, forget_peer_progress=checked_forget(forget, resume))
     with located(job), allowed_models(*allow_model or ()):
@@ -124,7 +125,6 @@ def checked_forget(forget: bool, resume: bool) -> bool:
 
 def keys_for(folder: Path, supplied: Path | None) -> Keys:
     """The keys of a run; long-lived secrets are in `.cutlayer` in the folder of the job file."""
-    from cutlayer.training.keys import read_key
-    from cutlayer.training.together import Keys
+    from cutlayer.training.keys import Keys, read_key
 
     return Keys(folder / ".cutlayer", read_key(supplied) if supplied else None)

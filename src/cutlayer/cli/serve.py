@@ -43,14 +43,15 @@ def serve(
 ) -> None:
     """Serve predictions of a trained run: over HTTP at the active party, towards it at a passive one."""
     from cutlayer.config.load import load_private_part
-    from cutlayer.jobs.links import open_trail, security_of, trail_folder
-    from cutlayer.models import allowed_models
-    from cutlayer.serving.online.process import serve_active, serve_passive
-    from cutlayer.serving.online.trained_party import TrainedParty
     from cutlayer.training.keys import read_key
 
     private = load_private_part(local)
     supplied = read_key(key) if key else None
+    from cutlayer.jobs.links import open_trail, security_of, trail_folder
+    from cutlayer.models import allowed_models
+    from cutlayer.serving.online.process import serve_active, serve_passive
+    from cutlayer.serving.online.trained_party import TrainedParty
+
     with allowed_models(*private.allow_models, *allow_model or ()), suppress(KeyboardInterrupt):
         trained = TrainedParty.open(runs[0], name)
         security = None if plaintext else security_of(trained.job, name, private, local.parent, notify)

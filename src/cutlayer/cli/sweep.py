@@ -52,6 +52,9 @@ def sweep(
     json: Json = False,
 ) -> None:
     """Run a job with varied values, plot utility against leak, and name the knee; the same command continues."""
+    from cutlayer.config.load import load_job
+
+    load_job(job)  # which says what is wrong with the file before Optuna and PyTorch are loaded
     from cutlayer.cli.progress import progress_for
     from cutlayer.models import allowed_models
     from cutlayer.sweeps import Plan, parse_varied, run_sweep

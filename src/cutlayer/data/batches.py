@@ -7,12 +7,11 @@ from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch import Tensor
 
 from cutlayer.data.shuffling import block_windows, permutation
 from cutlayer.data.streams import RandomStream
 from cutlayer.errors import DataError
+from cutlayer.lazy import Tensor, torch
 from cutlayer.row_arrays import gathered
 
 

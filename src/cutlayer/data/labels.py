@@ -10,13 +10,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-import torch
-from torch import Tensor
 
 from cutlayer.config.job import TaskKind
 from cutlayer.data.classes import folded, spelt_differently
 from cutlayer.data.columns import category_text, decoded, is_text, number_values, without_nan
 from cutlayer.data.faults import fault
+from cutlayer.lazy import Tensor, torch
 from cutlayer.row_arrays import chunks_of, row_array
 
 LabelKind = Literal["text", "integer", "number", "boolean"]

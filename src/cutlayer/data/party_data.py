@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import torch
 
 from cutlayer.config import FeaturesConfig, IdConfig
 from cutlayer.config.job import TaskKind
@@ -33,6 +32,7 @@ from cutlayer.data.store import Store, write_store
 from cutlayer.data.table_ids import TableIds, id_columns
 from cutlayer.data.table_rows import TableRows
 from cutlayer.data.weights import row_weights
+from cutlayer.lazy import torch
 from cutlayer.row_arrays import gathered
 
 

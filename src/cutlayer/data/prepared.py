@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from cutlayer.config.job import TaskKind
 from cutlayer.data.align import Positions, order_digest
@@ -18,6 +17,7 @@ from cutlayer.data.labels import Labels, Pieces, check_training_labels, encode_l
 from cutlayer.data.large import SHARE
 from cutlayer.data.store import Store
 from cutlayer.errors import DataError
+from cutlayer.lazy import torch
 
 ENCODER = "encoder.json"
 

@@ -6,13 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch import Tensor
 
 from cutlayer.config import SplitConfig
 from cutlayer.data.shuffling import permutation
 from cutlayer.data.streams import RandomStream
 from cutlayer.errors import DataError
+from cutlayer.lazy import Tensor, torch
 from cutlayer.row_arrays import chosen, chunks_of, computed, row_array
 
 Rows = npt.NDArray[np.int64]

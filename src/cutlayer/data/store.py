@@ -9,9 +9,7 @@ from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
-import torch
 from pydantic import Field, ValidationError
-from torch import Tensor
 
 from cutlayer.checksum import of_file, seal, unseal
 from cutlayer.config import FrozenModel
@@ -20,6 +18,7 @@ from cutlayer.data.faults import fault
 from cutlayer.data.images import ImageSpec
 from cutlayer.data.paging import Pages
 from cutlayer.durable import create, make_folder, sync_file, sync_folder, write_whole
+from cutlayer.lazy import Tensor, torch
 
 RESIDENT_BYTES = 512 << 20
 """Bytes of a mapped store that may be in memory at a time."""

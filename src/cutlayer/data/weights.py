@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch import Tensor
 
 from cutlayer.data.columns import number_values
 from cutlayer.data.faults import fault
 from cutlayer.data.labels import Pieces
+from cutlayer.lazy import Tensor, torch
 from cutlayer.row_arrays import computed, gathered, row_array
 
 

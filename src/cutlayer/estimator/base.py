@@ -49,8 +49,8 @@ from cutlayer.serving import servings
 from cutlayer.serving.models import Models
 from cutlayer.training.finetuning import EPOCHS, Labelled, tune
 from cutlayer.training.folder import RunFolder
+from cutlayer.training.keys import Keys
 from cutlayer.training.model_record import ModelRecord, record_path
-from cutlayer.training.together import Keys
 
 
 class VerticalEstimator(BaseEstimator):  # type: ignore[misc]

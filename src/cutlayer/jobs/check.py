@@ -13,8 +13,7 @@ from cutlayer.config.party import LABEL_FREE, LabelFreeConfig, Role
 from cutlayer.errors import ConfigError, CutlayerError
 from cutlayer.models import check_allowed, check_models, imported_path
 from cutlayer.models.fitting import check_fit
-from cutlayer.parties.device import device_of
-from cutlayer.parties.local import plan_of
+from cutlayer.parties.plan import plan_of
 from cutlayer.protections import Chain, LabelDP
 from cutlayer.protections.base import Asset
 from cutlayer.protections.hooks import acts_at, hooks_of
@@ -292,6 +291,10 @@ def check_devices(job: Job) -> None:
         ConfigError: This machine has no such device, or a party has several workers, which divide a batch on CPUs.
     """
     for name, party in job.parties.items():
+        if party.device == "cpu":
+            continue
+        from cutlayer.parties.device import device_of  # with PyTorch, which knows the devices
+
         device = device_of(party.device, f"parties.{name}.device")
         if device.type != "cpu" and job.train.workers > 1:
             wanted = f"parties.{name}.device: cpu with train.workers: {job.train.workers}"

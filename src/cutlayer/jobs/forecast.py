@@ -7,12 +7,9 @@ import time
 from collections.abc import Mapping
 from itertools import islice
 from pathlib import Path
-
-import torch
-from torch import Tensor, nn
+from typing import TYPE_CHECKING
 
 from cutlayer.accounting import Total
-from cutlayer.channel.transcript import LAYER_ROWS, Sampling
 from cutlayer.config import FrozenModel, Job
 from cutlayer.config.device import Precision
 from cutlayer.data.align import Positions, check_id_kinds, check_id_rules, intersect
@@ -26,15 +23,17 @@ from cutlayer.errors import DataError, NothingInCommon
 from cutlayer.jobs.cautions import cautions_of
 from cutlayer.jobs.check import check_job, imports_of, notes_of
 from cutlayer.kernels.packed_rows import row_bytes
-from cutlayer.models import resolved_section, suits_rare_categories, tapped
-from cutlayer.parties.device import described, device_of
-from cutlayer.parties.split import draw_split
+from cutlayer.lazy import Tensor, nn, torch
+from cutlayer.models import resolved_section, suits_rare_categories
 from cutlayer.tasks import Task
 from cutlayer.training.all_runs import forecast_all_runs
-from cutlayer.training.joint import JointModel, fit
 from cutlayer.training.process import run_threads
 from cutlayer.training.run_ledger import chain_of, ledger_of
-from cutlayer.training.together import open_table
+from cutlayer.training.tables import open_table
+
+if TYPE_CHECKING:
+    from cutlayer.training.joint import JointModel
+
 
 TIMED_STEPS = 3
 ADAM_COPIES = 4
@@ -142,13 +141,15 @@ def forecast(job: Job, secrets: Path | None = None) -> Forecast:
         CutlayerError: An error that would stop the run before its first step.
     """
     check_job(job)
-    with run_threads(job.train.threads, job.train.batch_size) as threads:
-        return _forecast(job, threads, secrets)
-
-
-def _forecast(job: Job, threads: int, secrets: Path | None) -> Forecast:
     tables = {name: open_table(job, name, {}) for name in job.parties}
     _check_ids(tables)
+    with run_threads(job.train.threads, job.train.batch_size) as threads:  # with PyTorch, once nothing is wrong so far
+        return _forecast(job, tables, threads, secrets)
+
+
+def _forecast(job: Job, tables: Mapping[str, PartyTable], threads: int, secrets: Path | None) -> Forecast:
+    from cutlayer.parties.device import described, device_of
+
     profiles = tuple(
         profile
         for name, table in tables.items()
@@ -221,6 +222,8 @@ def _common_positions(tables: Mapping[str, PartyTable]) -> dict[str, Positions]:
 
 def _split(job: Job, table: PartyTable, positions: Positions) -> Split:
     """A split of the sizes of the run's; a stratified one has other rows there, which are drawn by a secret."""
+    from cutlayer.parties.split import draw_split
+
     if job.train.split.is_sent:
         return draw_split(job, table, positions, bytes(32))
     return split_rows(len(positions), job.train.split, job.train.seed)
@@ -228,6 +231,8 @@ def _split(job: Job, table: PartyTable, positions: Positions) -> Split:
 
 def _timed(job: Job, prepared: Mapping[str, Prepared], schedule: Schedule) -> tuple[JointModel, float]:
     """The joint model, and seconds per training step."""
+    from cutlayer.training.joint import JointModel, fit
+
     active = prepared[job.active]
     if active.labels is None:
         raise DataError(f"{job.active} is the active party and needs a label column")
@@ -341,6 +346,8 @@ def _peak_memory(
 
 def _layer_columns(job: Job, model: JointModel) -> dict[str, int]:
     """Total number of columns of the layer outputs that an audit records, by party."""
+    from cutlayer.models import tapped
+
     names = list(model.widths)
     columns = dict.fromkeys(job.parties, 0)
     with tapped(model, 1) as outputs:
@@ -353,6 +360,8 @@ def _layer_columns(job: Job, model: JointModel) -> dict[str, int]:
 
 def _transcript_bytes(job: Job, model: JointModel, columns: Mapping[str, int], schedule: Schedule) -> int:
     """Total size in bytes of the transcripts of all parties."""
+    from cutlayer.channel.transcript import LAYER_ROWS, Sampling
+
     total = 0
     widths = model.widths
     for name, party in job.parties.items():

@@ -16,8 +16,9 @@ from cutlayer.config import Job
 from cutlayer.data.party_data import PartyTable
 from cutlayer.errors import ConfigError, PeerLost, ProtocolError
 from cutlayer.jobs.check import check_job
-from cutlayer.jobs.execute import Options, Progress, chance_reference, conclude, describe
+from cutlayer.jobs.execute import Options, Progress
 from cutlayer.jobs.links import LinkOptions, address_of, make_client, open_server
+from cutlayer.jobs.runs import chance_reference, conclude, describe
 from cutlayer.jobs.team import run_further_worker, team_of, workers_here
 from cutlayer.parties.active import ActiveParty
 from cutlayer.parties.alignment import Alignment
@@ -37,7 +38,8 @@ from cutlayer.training.model_record import record_active, record_passive
 from cutlayer.training.process import repeatable_kernels, run_threads
 from cutlayer.training.recorder import Recorder, read_truth
 from cutlayer.training.run_ledger import passive_ledger
-from cutlayer.training.together import Trained, local_side, open_table
+from cutlayer.training.tables import open_table
+from cutlayer.training.together import Trained, local_side
 
 GRACE = 2.0
 """Seconds that a passive party waits longer than the active one, whose error names the party that is missing."""

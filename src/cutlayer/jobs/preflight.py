@@ -21,7 +21,7 @@ from cutlayer.models import suits_rare_categories
 from cutlayer.parties.device import described, device_of
 from cutlayer.tasks import Task
 from cutlayer.training.run_ledger import ledger_of
-from cutlayer.training.together import open_table
+from cutlayer.training.tables import open_table
 
 MAX_COLUMNS = 40
 """Columns that a check of one half lists."""

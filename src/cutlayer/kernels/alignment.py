@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import torch
-from torch import Tensor
+from cutlayer.lazy import Tensor, torch
 
 ROUNDS = 30
 """Rounds of power iteration on the agreement of the blocks."""

@@ -6,11 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch import Tensor
 
 from cutlayer.errors import ConfigError
 from cutlayer.kernels.roc import Groups, check_scores, tie_groups
+from cutlayer.lazy import Tensor, torch
 from cutlayer.row_arrays import chosen, computed, row_array
 
 MAX_GROUPS = 64

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
-from torch import Tensor
+from cutlayer.lazy import Tensor, torch
 
 _ROWS_AT_A_TIME = 512  # 512 KiB of float64 at width 128: a piece stays in the second-level cache
 # A share of the mean square below which a variance is what rounding to float32 leaves of equal rows.

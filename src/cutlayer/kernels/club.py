@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
-
 from cutlayer.errors import DataError
+from cutlayer.lazy import Tensor, torch
 
 
 def label_log_likelihood_gradient(log_probs: Tensor, labels: Tensor) -> Tensor:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
-
 from cutlayer.errors import DataError
-from cutlayer.kernels.row_norms import rows_to_norm
+from cutlayer.lazy import Tensor, torch
 
 
 def cluster_gain(rows: Tensor, labels: Tensor) -> float:
@@ -32,6 +29,8 @@ def cluster_gain(rows: Tensor, labels: Tensor) -> float:
     >>> round(cluster_gain(rows, torch.tensor([0, 1, 0, 1])), 6)
     -0.5
     """
+    from cutlayer.kernels.row_norms import rows_to_norm
+
     if rows.dim() != 2 or labels.shape != rows.shape[:1]:
         raise DataError.expected("rows (n, d) and labels (n,)", f"{tuple(rows.shape)} and {tuple(labels.shape)}")
     z = rows_to_norm(rows.detach().double(), 1.0)

@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 import numpy.typing as npt
-from scipy.stats import kendalltau, rankdata
-from torch import Tensor
+
+from cutlayer.lazy import Tensor
 
 _QUANTILE = 1.959963984540054  # of a normal distribution at 97.5 %
 
@@ -26,6 +26,8 @@ def concordance(scores: Tensor, labels: Tensor) -> float:
 
     Reference: Somers 1962, A new asymmetric measure of association for ordinal variables (Am. Sociol. Rev. 27).
     """
+    from scipy.stats import kendalltau
+
     different = untied_share(labels)
     if not different > 0:
         return math.nan
@@ -78,6 +80,8 @@ def permuted_concordances(scores: npt.NDArray[np.float64], orders: npt.NDArray[n
     Reference: Daniels 1944, The relation between measures of correlation in the universe of sample permutations
     (Biometrika 33): the correlation of Kendall's and Spearman's coefficients over permutations.
     """
+    from scipy.stats import rankdata
+
     rows, columns = orders.shape
     kinds = int(orders.max(initial=0)) + 1
     cells = orders + kinds * np.arange(columns)

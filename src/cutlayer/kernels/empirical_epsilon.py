@@ -14,12 +14,9 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import brentq
-from scipy.special import ndtri
-from scipy.stats import beta, binom
-from torch import Tensor
 
 from cutlayer.errors import ConfigError, DataError
+from cutlayer.lazy import Tensor
 
 Array = npt.NDArray[np.float64]
 
@@ -75,6 +72,9 @@ def one_run_epsilon(correct: int, guesses: int, confidence: float = 0.95) -> flo
     >>> round(one_run_epsilon(7311, 10_000), 2)
     0.96
     """
+    from scipy.optimize import brentq
+    from scipy.stats import binom
+
     if not 0 <= correct <= guesses:
         raise ConfigError.expected("0 <= correct <= guesses", f"{correct}, {guesses}")
     if not 0 < confidence < 1:
@@ -93,6 +93,8 @@ def one_run_epsilon(correct: int, guesses: int, confidence: float = 0.95) -> flo
 
 def _separation(tpr: Array, fpr: Array) -> Array:
     """Phi^-1(TPR) - Phi^-1(FPR), of (k,) rates each."""
+    from scipy.special import ndtri
+
     difference: Array = ndtri(tpr) - ndtri(fpr)
     return difference
 
@@ -102,6 +104,8 @@ def _rates(absent: Array, present: Array, thresholds: Array, confidence: float) 
 
     Both hold together with the confidence, since each may fail with half of what is left (Clopper and Pearson 1934).
     """
+    from scipy.stats import beta
+
     alpha = (1 - confidence) / 2
     (hits, runs), (alarms, absent_runs) = (_at_or_above(scores, thresholds) for scores in (present, absent))
     low = np.where(hits > 0, beta.ppf(alpha, np.maximum(hits, 1), runs - hits + 1), 0.0)

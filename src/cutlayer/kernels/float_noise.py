@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
+from cutlayer.lazy import Tensor, torch
 
 _STEPS = 3
 """Neighbouring floats of the noise that are tested on either side: rounding moves it by less."""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
+from cutlayer.lazy import Tensor, torch
 
 
 def forward_corrected_loss(log_probabilities: Tensor, drawn: Tensor, transition: Tensor) -> Tensor:

@@ -5,11 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-import torch
-from torch import Tensor
-
 from cutlayer.errors import DataError
 from cutlayer.kernels.k_means import k_means
+from cutlayer.lazy import Tensor, torch
 
 _SAMPLE = 1024
 _SMALL, _LARGE = 1e-100, 1e100

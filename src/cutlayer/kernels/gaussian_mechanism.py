@@ -13,9 +13,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from scipy.optimize import brentq
-from scipy.special import erfcx, log_ndtr, ndtr
-
 from cutlayer.errors import ConfigError
 
 _MILLS = math.sqrt(math.pi / 2)
@@ -28,6 +25,8 @@ def log_delta(mu: float, epsilon: float) -> float:
     With a = mu / 2 - epsilon / mu and b = a - mu, delta is Phi(a) - e^epsilon Phi(b) = phi(a) (R(a) - R(b)), where R =
     Phi / phi. The second form has no large factor, and keeps its digits where both terms of the first are nearly equal.
     """
+    from scipy.special import erfcx, log_ndtr
+
     _check_mu(mu)
     _check_epsilon(epsilon)
     if mu == 0:
@@ -152,12 +151,16 @@ def best_auc(mu: float) -> float:
     >>> [round(best_auc(mu_of(e, 1e-5) / math.sqrt(n)), 3) for e in (8, 32) for n in (1, 20)]
     [0.881, 0.604, 1.0, 0.78]
     """
+    from scipy.special import ndtr
+
     _check_mu(mu)
     return float(ndtr(mu / math.sqrt(2)))
 
 
 def _root(excess: Callable[[float], float], *, falling: bool) -> float:
     """Root of a monotone function of a number above 0, bracketed by powers of two."""
+    from scipy.optimize import brentq
+
     sign = -1.0 if falling else 1.0
     low, high = 0.5, 1.0
     while sign * excess(low) > 0:

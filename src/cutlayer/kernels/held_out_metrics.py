@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import xlogy
 
 from cutlayer.kernels.counted_groups import Counts, count_groups
 from cutlayer.row_arrays import chosen, chunks_of, computed, row_array
@@ -99,6 +98,7 @@ def log_loss(truth: npt.NDArray[np.int64], predicted: Floats) -> float:
         truth: Class codes, (n,).
         predicted: Probabilities (n, classes).
     """
+    from scipy.special import xlogy
 
     def piece(part: slice) -> Floats:
         probabilities = np.clip(predicted[part], _EPS, 1 - _EPS)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import torch
-from torch import Tensor
+
+from cutlayer.lazy import Tensor, torch
 
 _SAMPLE = 1024
 _STARTS = 5

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-import torch
-from torch import Tensor
+
+from cutlayer.lazy import Tensor, torch
 
 
 def keep_top(values: Tensor, count: int) -> Tensor:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from scipy import sparse
-from scipy.optimize import minimize
-from scipy.special import expit, log_softmax, logsumexp, softmax
+
+if TYPE_CHECKING:
+    from scipy import sparse
+
 
 Floats: TypeAlias = npt.NDArray[np.float64]
-Matrix: TypeAlias = Floats | sparse.csr_matrix
+Matrix: TypeAlias = "Floats | sparse.csr_matrix"
 
 _TOLERANCE = 1e-4  # of the gradient; `tol` of scikit-learn's LogisticRegression
 _FUNCTION_TOLERANCE = 64 * np.finfo(np.float64).eps
@@ -35,6 +36,8 @@ class LogisticModel:
 
     def log_probabilities(self, logits: Floats) -> Floats:
         """Log-probability of each class, float64 (n, k), from x @ weights + intercepts, (n, 1) or (n, k)."""
+        from scipy.special import log_softmax
+
         both = logits if len(self.classes) > 2 else np.concatenate([np.zeros_like(logits), logits], axis=1)
         result: Floats = log_softmax(both, axis=1)
         return result
@@ -57,6 +60,9 @@ def fit_logistic(
     Reference: Liu and Nocedal 1989, On the limited memory BFGS method for large scale optimization (Mathematical
     Programming 45).
     """
+    from scipy.optimize import minimize
+    from scipy.special import expit, logsumexp, softmax
+
     classes, targets = np.unique(codes, return_inverse=True)
     rows, width = x.shape
     outputs = 1 if len(classes) == 2 else len(classes)

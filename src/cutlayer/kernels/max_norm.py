@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
-
-from cutlayer.kernels.row_norms import row_norms
-
-_FLOAT32_MAX = torch.finfo(torch.float32).max
+from cutlayer.lazy import Tensor, torch
 
 
 def max_norm(g: Tensor, norms: Tensor, normal: Tensor, isotropic: Tensor) -> Tensor:
@@ -34,7 +29,7 @@ def max_norm(g: Tensor, norms: Tensor, normal: Tensor, isotropic: Tensor) -> Ten
     sigma = ((largest / norms.masked_fill(zero, 1.0)) ** 2 - 1).clamp_(min=0).sqrt_()
     factor = (1 + sigma * normal).unsqueeze(1)
     out = g * factor.to(g.dtype)
-    beyond = (factor.abs() > _FLOAT32_MAX).squeeze(1)
+    beyond = (factor.abs() > torch.finfo(torch.float32).max).squeeze(1)
     if bool(beyond.any()):
         # A saturated loss leaves rows near 1e-40, whose factor only float64 can hold; their product fits again.
         out[beyond] = (g[beyond].double() * factor[beyond]).to(g.dtype)
@@ -73,4 +68,6 @@ def aligned_rows(g: Tensor, norms: Tensor, uniform: Tensor, others: Tensor, leng
 
 def _of_length(directions: Tensor, length: Tensor | float) -> Tensor:
     """The directions (z, d), each scaled to a length."""
+    from cutlayer.kernels.row_norms import row_norms
+
     return directions * (length / row_norms(directions).clamp_(min=torch.finfo(torch.float64).tiny).unsqueeze(1))

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 
-import torch
-from torch import Tensor
+from cutlayer.lazy import Tensor, torch
 
 ROUNDS = 3
 """Rounds of the power iteration; a gradient lies almost in one direction, and noise of its shape in few."""

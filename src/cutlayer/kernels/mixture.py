@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 
-import torch
-from torch import Tensor
+from cutlayer.lazy import Tensor, torch
 
 ROUNDS = 60
 _MIN_VARIANCE = 1e-4

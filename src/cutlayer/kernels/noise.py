@@ -5,14 +5,18 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Iterator
+from functools import cache
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algorithms, modes
-from torch import Tensor
 
 from cutlayer.errors import ConfigError
+from cutlayer.lazy import Tensor, torch
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.ciphers import CipherContext
+
 
 BLOCK = 16
 """Bytes of one AES block."""
@@ -32,9 +36,7 @@ _BLAKE2B_KEY_LIMIT = 64
 # thread: the numbers do not depend on how many there are.
 _AT_A_TIME = 1 << 15
 _ZEROS = 1 << 14
-_SMALLEST = torch.tensor(MIN_UNIFORM, dtype=torch.float64)
 _ANGLE = math.pi * 2.0**-31
-_HALF_AN_ANGLE = torch.tensor(_ANGLE / 2)
 _MAX_UPDATE = 1 << 30  # bytes; the cipher counts them in a signed 32-bit integer
 
 
@@ -83,6 +85,8 @@ def encrypt_blocks(key: bytes, blocks: npt.NDArray[np.uint8]) -> npt.NDArray[np.
 
     Reference: FIPS 197.
     """
+    from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+
     out = np.empty(blocks.size + BLOCK - 1, np.uint8)  # the cipher asks for room for one more block
     # Each block is a distinct row id, and its ciphertext is used as a random number and never released.
     encryptor = Cipher(algorithms.AES(key), modes.ECB()).encryptor()  # noqa: S305
@@ -125,6 +129,8 @@ def fingerprint(key: bytes, content: Tensor) -> bytes:
     Reference: NIST SP 800-38D, section 6.4; McGrew and Viega 2004, *The security and performance of the Galois/counter
     mode*, section 5 (the universal hash).
     """
+    from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+
     data = content.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data
     encryptor = Cipher(algorithms.AES(key), modes.GCM(bytes(12))).encryptor()
     for start in range(0, len(data), _MAX_UPDATE):
@@ -202,6 +208,8 @@ def standard_laplace(key: bytes, nonce: bytes, shape: tuple[int, ...]) -> Tensor
 
 def _counter(key: bytes, nonce: bytes) -> CipherContext:
     """The running counter mode of `keystream`."""
+    from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+
     both = derive(key, b"cutlayer keystream", nonce, size=44)
     return Cipher(algorithms.AES(both[:32]), modes.GCM(both[32:])).encryptor()
 
@@ -251,9 +259,14 @@ def word_buffer(key: bytes, nonce: bytes, count: int) -> tuple[Tensor, Callable[
     return torch.frombuffer(stream, dtype=torch.int64), refill
 
 
+@cache
+def _scalar(value: float, kind: torch.dtype) -> Tensor:
+    return torch.tensor(value, dtype=kind)
+
+
 def _to_uniform(words: Tensor) -> Tensor:
     """Signed 64-bit words, as float64, to uniforms in (0, 1], in place."""
-    return torch.add(_SMALLEST, words.abs_(), alpha=2 * MIN_UNIFORM, out=words)
+    return torch.add(_scalar(MIN_UNIFORM, torch.float64), words.abs_(), alpha=2 * MIN_UNIFORM, out=words)
 
 
 def _box_muller(words: Tensor, out: Tensor, uniform: Tensor, radius: Tensor, angle: Tensor) -> None:
@@ -266,7 +279,7 @@ def _box_muller(words: Tensor, out: Tensor, uniform: Tensor, radius: Tensor, ang
     _to_uniform(uniform.copy_(words[: 2 * m].view(torch.int64))).log_()
     radius.copy_(uniform).mul_(-2.0).sqrt_()
     # Half a step off zero, so that no angle gives a sine of exactly 0.
-    torch.add(_HALF_AN_ANGLE, angle.copy_(words[2 * m :]), alpha=_ANGLE, out=angle)
+    torch.add(_scalar(_ANGLE / 2, torch.float32), angle.copy_(words[2 * m :]), alpha=_ANGLE, out=angle)
     torch.cos(angle, out=out[:m]).mul_(radius)
     torch.sin(angle, out=out[m:]).mul_(radius)
 

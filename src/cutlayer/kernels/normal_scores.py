@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import torch
-from scipy.stats import norm, rankdata
-from torch import Tensor
+from cutlayer.lazy import Tensor, torch
 
 
 def normal_scores(values: Tensor) -> Tensor:
@@ -21,5 +19,7 @@ def normal_scores(values: Tensor) -> Tensor:
     >>> normal_scores(torch.tensor([3.0, 100.0, -7.0])).round(decimals=3).tolist()
     [0.0, 0.869, -0.869]
     """
+    from scipy.stats import norm, rankdata
+
     ranks = rankdata(values.numpy())
     return torch.from_numpy(norm.ppf((ranks - 0.375) / (len(ranks) + 0.25)))

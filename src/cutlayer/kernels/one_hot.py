@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import torch
-from torch import Tensor
+from cutlayer.lazy import Tensor, torch
 
 MAX_COLUMNS = 64
 """Maximum number of columns of one category: 26 of them have 1,664 columns at most, whatever their codes."""

@@ -15,8 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Literal
 
-import torch
-from torch import Tensor
+from cutlayer.lazy import Tensor, torch
 
 Form = Literal["float16", "bfloat16", "int8"]
 _SCALE_BYTES = 4

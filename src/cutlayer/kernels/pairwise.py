@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-import torch
-from torch import Tensor
+from cutlayer.lazy import Tensor, torch
 
 # A product of rows of width d leaves about eps * sqrt(d) of |x_i|^2 + |x_j|^2 as noise in the squared distance. Less
 # than this share in double precision is a coincidence of rows, not a distance.

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import torch
-from torch import Tensor
+from cutlayer.lazy import Tensor, torch
 
 Layers = Sequence[tuple[Tensor, Tensor]]
 """Weight (width out, width in) and bias (width out,) of each layer, the first layer first."""

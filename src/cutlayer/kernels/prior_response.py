@@ -6,12 +6,11 @@ import math
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch import Tensor
 
 from cutlayer.errors import DataError
 from cutlayer.kernels.noise import derive, encrypt_blocks
 from cutlayer.kernels.randomized_response import check_draw, draw_purpose, flip_threshold
+from cutlayer.lazy import Tensor, torch
 
 
 def likely_classes(prior: Tensor, eps: float) -> Tensor:

@@ -7,12 +7,11 @@ from decimal import ROUND_HALF_EVEN, Context, Decimal, localcontext
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch import Tensor
 
 from cutlayer.errors import ConfigError, DataError
 from cutlayer.kernels.noise import BLOCK, derive, encrypt_blocks
 from cutlayer.kernels.row_tensors import copied
+from cutlayer.lazy import Tensor, torch
 
 _WORDS = 2**64
 _ROWS_AT_A_TIME = 1 << 18  # bounds the copies of the digests to 4 MiB, whatever the table

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-import torch
-from torch import Tensor
-
 from cutlayer.kernels.spectral import gram
+from cutlayer.lazy import Tensor, torch
 
 _NOISE_FLOOR = 1e-6
 """Least variance of the noise in any direction, over the mean variance of the rows' means: a direction in which rows

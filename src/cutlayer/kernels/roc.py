@@ -6,12 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy.stats import rankdata
-from torch import Tensor
 
 from cutlayer import row_arrays
 from cutlayer.errors import DataError
 from cutlayer.kernels.counted_groups import count_groups
+from cutlayer.lazy import Tensor
 from cutlayer.row_arrays import chunks_of, computed
 
 Counts = npt.NDArray[np.int64]
@@ -125,6 +124,8 @@ def permuted_macro_aucs(scores: npt.NDArray[np.float64], orders: npt.NDArray[np.
     Reference: Mann and Whitney 1947, On a test of whether one of two random variables is stochastically larger than the
     other (Ann. Math. Statist. 18).
     """
+    from scipy.stats import rankdata
+
     rows, columns = orders.shape
     classes = scores.shape[1]
     cells = (orders + classes * np.arange(columns)).ravel()
@@ -167,6 +168,8 @@ def _placements(
     positive: npt.NDArray[np.float64], negative: npt.NDArray[np.float64]
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
     """Share of the negatives below each positive score, and of the positives above each negative one, ties half."""
+    from scipy.stats import rankdata
+
     ranks = rankdata(np.concatenate([positive, negative]))
     below = (ranks[: len(positive)] - rankdata(positive)) / len(negative)
     above = 1 - (ranks[len(positive) :] - rankdata(negative)) / len(positive)

@@ -6,11 +6,10 @@ import math
 from collections.abc import Iterator
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from cutlayer.errors import ConfigError
 from cutlayer.kernels.noise import uniform64, word_buffer
+from cutlayer.lazy import Tensor, torch
 
 MAX_STANDARD_NORMAL = math.sqrt(2 * 127 * math.log(2))
 """The largest standard normal number that can be drawn, 13.27: the radius of the smallest uniform, 2^-127."""

@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import torch
-from torch import Tensor
 
+from cutlayer.lazy import Tensor, torch
 from cutlayer.row_arrays import chunks_of, computed, gathered, row_array
 
 

@@ -24,10 +24,8 @@ from __future__ import annotations
 import math
 from statistics import NormalDist
 
-import torch
-from torch import Tensor
-
 from cutlayer.errors import DataError
+from cutlayer.lazy import Tensor, torch
 
 # Share of the largest eigenvalue below which rounding to float64 decides: directions without a gradient get the noise
 # of this share, which is 3e-4 of the largest standard deviation.

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import torch
-from scipy import linalg
-from torch import Tensor
+from cutlayer.lazy import Tensor, torch
 
 _MAX_EIGH = 512  # above this side length a Krylov space is faster than a full eigendecomposition
 _SPARE = 8
@@ -107,6 +105,8 @@ def _last_eigenvector(products: Tensor, factor: Tensor) -> Tensor:
     One vector takes a third of the time of all. LAPACK's float32 routine did not converge on a covariance of nearly
     collinear gradients; the Krylov iteration does not decompose it.
     """
+    from scipy import linalg
+
     last = len(products) - 1
     matrix = products.double().cpu().numpy()
     try:

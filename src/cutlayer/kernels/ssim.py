@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
-from torch.nn import functional
-
 from cutlayer.errors import DataError
+from cutlayer.lazy import Tensor, functional, torch
 
 WINDOW, DEVIATION = 11, 1.5
 K1, K2 = 0.01, 0.03

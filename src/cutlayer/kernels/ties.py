@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch import Tensor
+
+from cutlayer.lazy import Tensor, torch
 
 RESOLUTION = 1e-6
 """Relative difference below which two numbers computed from float32 values count as equal: about eight units in the

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
+from cutlayer.lazy import Tensor, torch
 
 
 def whitened(x: Tensor, shrinkage: float) -> Tensor:

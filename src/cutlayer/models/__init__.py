@@ -3,34 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cutlayer.config import FrozenModel, registered, validated
 from cutlayer.config.device import Precision
 from cutlayer.errors import ConfigError
-from cutlayer.models.auto import AutoBottomConfig, auto_bottom, resolved_section, suits_rare_categories
-from cutlayer.models.base import BottomModel, Dense, FusedEmbedding, Inputs, TopModel, layers_of, tapped
-from cutlayer.models.cnn import CnnBottom, CnnBottomConfig
-from cutlayer.models.columns import ColumnsBottom, ColumnsBottomConfig
+from cutlayer.lazy import called_on_first_use, on_first_use
+from cutlayer.models.auto import auto_bottom, resolved_section, suits_rare_categories
 from cutlayer.models.consent import IMPORTED_KINDS, allowed_models, check_allowed, modules_of
-from cutlayer.models.fitted import (
+from cutlayer.models.inputs import Inputs
+from cutlayer.models.sections import (
+    AutoBottomConfig,
     AutoTopConfig,
     BoostingTopConfig,
-    FitResult,
-    FittedTop,
+    CnnBottomConfig,
+    ColumnsBottomConfig,
+    LaserTopConfig,
+    LeNet5BottomConfig,
+    LinearBottomConfig,
     LinearTopConfig,
+    MlpBottomConfig,
+    MlpTopConfig,
+    MultiHeadTopConfig,
+    ResNet18BottomConfig,
     SklearnTopConfig,
+    TabularBottomConfig,
+    UserModelConfig,
+    WideDeepBottomConfig,
+    WideDeepTopConfig,
 )
-from cutlayer.models.laser import LaserTop, LaserTopConfig
-from cutlayer.models.lenet5 import LeNet5Bottom, LeNet5BottomConfig
-from cutlayer.models.linear import LinearBottom, LinearBottomConfig
-from cutlayer.models.mlp import MlpBottom, MlpBottomConfig, MlpTop, MlpTopConfig
-from cutlayer.models.multi_head import MultiHeadTop, MultiHeadTopConfig
-from cutlayer.models.precision import at_precision
-from cutlayer.models.resnet18 import ResNet18Bottom, ResNet18BottomConfig
-from cutlayer.models.tabular import TabularBottom, TabularBottomConfig
-from cutlayer.models.user import UserBottom, UserModelConfig, UserTop
-from cutlayer.models.wide_deep import WideDeepBottom, WideDeepBottomConfig, WideDeepTop, WideDeepTopConfig
+
+if TYPE_CHECKING:
+    from cutlayer.models.base import BottomModel, Dense, FusedEmbedding, TopModel, layers_of, tapped
+else:
+    _CLASSES = ("BottomModel", "Dense", "FusedEmbedding", "TopModel", "layers_of", "tapped")
+    __getattr__, __dir__ = on_first_use(__name__, dict.fromkeys(_CLASSES, ".base"))
 
 __all__ = [
     "BOTTOMS",
@@ -76,33 +83,44 @@ class ModelKind(NamedTuple):
     width: Callable[[Any], int | None] = lambda _section: None
 
 
+def _built(name: str) -> Callable[..., Any]:
+    """What builds a model, as `module.Class`; PyTorch is loaded with it."""
+    return called_on_first_use(f"{__name__}.{name}")
+
+
 BOTTOMS: Mapping[str, ModelKind] = {
     "auto": ModelKind(AutoBottomConfig, auto_bottom, width=lambda section: section.hidden[-1]),
-    "mlp": ModelKind(MlpBottomConfig, MlpBottom, width=lambda section: section.hidden[-1]),
+    "mlp": ModelKind(MlpBottomConfig, _built("mlp.MlpBottom"), width=lambda section: section.hidden[-1]),
     "wide_deep": ModelKind(
-        WideDeepBottomConfig, WideDeepBottom, width=lambda section: section.hidden[-1] + section.wide
+        WideDeepBottomConfig,
+        _built("wide_deep.WideDeepBottom"),
+        width=lambda section: section.hidden[-1] + section.wide,
     ),
-    "linear": ModelKind(LinearBottomConfig, LinearBottom, width=lambda section: section.width),
-    "tabular": ModelKind(TabularBottomConfig, TabularBottom, width=lambda section: section.hidden[-1]),
-    "columns": ModelKind(ColumnsBottomConfig, ColumnsBottom),
-    "cnn": ModelKind(CnnBottomConfig, CnnBottom, width=lambda section: section.width),
-    "lenet5": ModelKind(LeNet5BottomConfig, LeNet5Bottom, width=lambda section: section.width),
+    "linear": ModelKind(LinearBottomConfig, _built("linear.LinearBottom"), width=lambda section: section.width),
+    "tabular": ModelKind(
+        TabularBottomConfig, _built("tabular.TabularBottom"), width=lambda section: section.hidden[-1]
+    ),
+    "columns": ModelKind(ColumnsBottomConfig, _built("columns.ColumnsBottom")),
+    "cnn": ModelKind(CnnBottomConfig, _built("cnn.CnnBottom"), width=lambda section: section.width),
+    "lenet5": ModelKind(LeNet5BottomConfig, _built("lenet5.LeNet5Bottom"), width=lambda section: section.width),
     "resnet18": ModelKind(
-        ResNet18BottomConfig, ResNet18Bottom, width=lambda section: section.width or 8 * section.channels
+        ResNet18BottomConfig,
+        _built("resnet18.ResNet18Bottom"),
+        width=lambda section: section.width or 8 * section.channels,
     ),
-    "python": ModelKind(UserModelConfig, UserBottom),
+    "python": ModelKind(UserModelConfig, _built("user.UserBottom")),
 }
 
 TOPS: Mapping[str, ModelKind] = {
-    "mlp": ModelKind(MlpTopConfig, MlpTop),
-    "wide_deep": ModelKind(WideDeepTopConfig, WideDeepTop),
-    "multi_head": ModelKind(MultiHeadTopConfig, MultiHeadTop, needs_departures=True),
-    "laser": ModelKind(LaserTopConfig, LaserTop, needs_departures=True),
-    "auto": ModelKind(AutoTopConfig, FittedTop, is_fitted=True),
-    "linear": ModelKind(LinearTopConfig, FittedTop, is_fitted=True),
-    "boosting": ModelKind(BoostingTopConfig, FittedTop, is_fitted=True),
-    "sklearn": ModelKind(SklearnTopConfig, FittedTop, is_fitted=True),
-    "python": ModelKind(UserModelConfig, UserTop),
+    "mlp": ModelKind(MlpTopConfig, _built("mlp.MlpTop")),
+    "wide_deep": ModelKind(WideDeepTopConfig, _built("wide_deep.WideDeepTop")),
+    "multi_head": ModelKind(MultiHeadTopConfig, _built("multi_head.MultiHeadTop"), needs_departures=True),
+    "laser": ModelKind(LaserTopConfig, _built("laser.LaserTop"), needs_departures=True),
+    "auto": ModelKind(AutoTopConfig, _built("fitted.top.FittedTop"), is_fitted=True),
+    "linear": ModelKind(LinearTopConfig, _built("fitted.top.FittedTop"), is_fitted=True),
+    "boosting": ModelKind(BoostingTopConfig, _built("fitted.top.FittedTop"), is_fitted=True),
+    "sklearn": ModelKind(SklearnTopConfig, _built("fitted.top.FittedTop"), is_fitted=True),
+    "python": ModelKind(UserModelConfig, _built("user.UserTop")),
 }
 
 
@@ -121,6 +139,8 @@ def build_bottom(
         ConfigError: Unknown kind, unknown or invalid key, a kind that does not fit the party's columns, or a user's
             module that cannot be built.
     """
+    from cutlayer.models.precision import at_precision
+
     kind, section = _section(BOTTOMS, raw, where)
     try:
         model: BottomModel = kind.build(section, inputs)
@@ -148,6 +168,8 @@ def build_top(
         may_leave: Parties that may leave, which are all but the active one.
         precision: `train.precision` of the job.
     """
+    from cutlayer.models.precision import at_precision
+
     kind, section = _section(TOPS, raw, where)
     departing = (may_leave,) if kind.needs_departures else ()
     model: TopModel = kind.build(section, widths, outputs, *departing)

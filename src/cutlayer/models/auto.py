@@ -3,33 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any
 
-from pydantic import Field
+from cutlayer.models.inputs import Inputs
+from cutlayer.models.sections import AutoBottomConfig, MlpBottomConfig, TabularBottomConfig
 
-from cutlayer.config import FrozenModel
-from cutlayer.models.base import BottomModel, Inputs, Width
-from cutlayer.models.mlp import MlpBottom, MlpBottomConfig
-from cutlayer.models.tabular import TabularBottom, TabularBottomConfig
-
-
-class AutoBottomConfig(FrozenModel):
-    """`tabular` where most categories of some column are too rare to learn from, else `mlp`.
-
-    The embeddings of categories in `tabular` begin at zero, so that a category of few training rows adds little; those
-    of `mlp` begin at random. A job takes `mlp` where gradients of the active party reach the bottom model in warm-up
-    epochs at most (`release: once`), where it has a `fit`, and under `dp_bottom`, which refuses dropout.
-
-    Attributes:
-        hidden: Widths of the layers; the last is the width of the cut.
-    """
-
-    kind: Literal["auto"] = "auto"
-    hidden: tuple[Width, ...] = Field(default=(64, 32), min_length=1)
+if TYPE_CHECKING:
+    from cutlayer.models.base import BottomModel
 
 
 def auto_bottom(config: AutoBottomConfig, inputs: Inputs) -> BottomModel:
     """Build the bottom model of the kind that fits the columns."""
+    from cutlayer.models.mlp import MlpBottom
+    from cutlayer.models.tabular import TabularBottom
+
     if inputs.has_rare_categories:
         return TabularBottom(TabularBottomConfig(hidden=config.hidden), inputs)
     return MlpBottom(MlpBottomConfig(hidden=config.hidden), inputs)

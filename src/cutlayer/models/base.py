@@ -6,40 +6,17 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import pairwise
-from typing import Annotated, Literal
 
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 
 from cutlayer.models.precision import PreciseModel
+from cutlayer.models.sections import Cut
 from cutlayer.tasks import Task
 
-MAX_WIDTH = 65_536
-Width = Annotated[int, Field(ge=1, le=MAX_WIDTH)]
-"""Columns of a layer."""
 MAP_COLUMNS = 512
 """Most columns that the maps of a convolution are read as, unless it has more channels."""
-
-
-@dataclass(frozen=True)
-class Inputs:
-    """The encoded columns a bottom model reads.
-
-    Attributes:
-        cardinalities: Number of codes of each categorical column.
-        numbers: Number of numeric columns, the pixels of an image included.
-        image: Channels, height and width of the image whose pixels are the last of the numbers, channel by channel, row
-            by row; None if there is no image.
-        has_rare_categories: Whether most categories of some column are too rare to learn from.
-    """
-
-    cardinalities: tuple[int, ...] = ()
-    numbers: int = 0
-    image: tuple[int, int, int] | None = None
-    has_rare_categories: bool = False
 
 
 class BottomModel(PreciseModel, ABC):
@@ -120,10 +97,6 @@ ACTIVATIONS: Mapping[str, type[nn.Module]] = {
     "selu": nn.SELU,
     "mish": nn.Mish,
 }
-
-
-Cut = Literal["activated", "linear"]
-"""Whether the layer that gives the embedding has an activation. Without one an embedding points in any direction."""
 
 
 def dense_stack(width_in: int, hidden: tuple[int, ...], activation: str, cut: Cut = "activated") -> nn.Sequential:

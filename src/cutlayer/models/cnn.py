@@ -2,32 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import torch
 from torch import Tensor, nn
 
-from cutlayer.config import FrozenModel
-from cutlayer.models.base import ACTIVATIONS, Cut, Dense, Inputs, Width, last_activation
+from cutlayer.models.base import ACTIVATIONS, Dense, last_activation
 from cutlayer.models.image import ConvBlock, ImageBottom
-from cutlayer.models.mlp import Activation
-
-
-class CnnBottomConfig(FrozenModel):
-    """Two convolutions of 3 x 3 and a dense layer.
-
-    Attributes:
-        channels: Number of maps of the two convolutions.
-        width: Number of columns of the embedding.
-        activation: Activation after each layer.
-        cut: `linear` leaves the activation out of the dense layer.
-    """
-
-    kind: Literal["cnn"] = "cnn"
-    channels: tuple[Width, Width] = (16, 32)
-    width: Width = 64
-    activation: Activation = "relu"
-    cut: Cut = "activated"
+from cutlayer.models.inputs import Inputs
+from cutlayer.models.sections import CnnBottomConfig
 
 
 class CnnBottom(ImageBottom):

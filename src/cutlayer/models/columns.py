@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import torch
 from torch import Tensor
 
-from cutlayer.config import FrozenModel
-from cutlayer.models.base import BottomModel, Inputs
-
-
-class ColumnsBottomConfig(FrozenModel):
-    """The columns themselves have nothing to set."""
-
-    kind: Literal["columns"] = "columns"
+from cutlayer.models.base import BottomModel
+from cutlayer.models.inputs import Inputs
+from cutlayer.models.sections import ColumnsBottomConfig
 
 
 class ColumnsBottom(BottomModel):

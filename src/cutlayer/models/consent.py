@@ -13,10 +13,9 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
-from torch import nn
-
 from cutlayer.config.names import module_name
 from cutlayer.errors import ConfigError
+from cutlayer.lazy import nn
 
 _ALLOWED: ContextVar[frozenset[str]] = ContextVar("allowed_models", default=frozenset())
 """A thread that a run starts begins with none, and so refuses."""

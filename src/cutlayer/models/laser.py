@@ -4,29 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from math import comb
-from typing import Literal
 
 import torch
 from torch import Tensor
 
-from cutlayer.config import FrozenModel
 from cutlayer.errors import ConfigError
-from cutlayer.models.base import TopModel, Width
-from cutlayer.models.mlp import Activation, MlpTop, MlpTopConfig
+from cutlayer.models.base import TopModel
+from cutlayer.models.mlp import MlpTop
+from cutlayer.models.sections import LaserTopConfig, MlpTopConfig
 from cutlayer.tasks import Task
-
-
-class LaserTopConfig(FrozenModel):
-    """Dense layers over the mean of the embeddings, which all have one width.
-
-    Attributes:
-        hidden: Widths of the layers; empty for a linear fusion model.
-        activation: Activation after each layer.
-    """
-
-    kind: Literal["laser"] = "laser"
-    hidden: tuple[Width, ...] = (32,)
-    activation: Activation = "relu"
 
 
 class LaserTop(TopModel):

@@ -2,29 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from torch import Tensor, nn
 
-from cutlayer.config import FrozenModel
-from cutlayer.models.base import ACTIVATIONS, Cut, Dense, Inputs, Width, last_activation
+from cutlayer.models.base import ACTIVATIONS, Dense, last_activation
 from cutlayer.models.image import ConvBlock, ImageBottom
-from cutlayer.models.mlp import Activation
-
-
-class LeNet5BottomConfig(FrozenModel):
-    """Two convolutions of 5 x 5 and two dense layers.
-
-    Attributes:
-        width: Number of columns of the embedding.
-        activation: Activation after each layer.
-        cut: `linear` leaves the activation out of the last layer.
-    """
-
-    kind: Literal["lenet5"] = "lenet5"
-    width: Width = 84
-    activation: Activation = "relu"
-    cut: Cut = "activated"
+from cutlayer.models.inputs import Inputs
+from cutlayer.models.sections import LeNet5BottomConfig
 
 
 class LeNet5Bottom(ImageBottom):

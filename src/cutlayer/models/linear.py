@@ -2,24 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import torch
 from torch import Tensor, nn
 
-from cutlayer.config import FrozenModel
-from cutlayer.models.base import BottomModel, FusedEmbedding, Inputs, Width
-
-
-class LinearBottomConfig(FrozenModel):
-    """An affine map.
-
-    Attributes:
-        width: Number of columns of the embedding.
-    """
-
-    kind: Literal["linear"] = "linear"
-    width: Width = 16
+from cutlayer.models.base import BottomModel, FusedEmbedding
+from cutlayer.models.inputs import Inputs
+from cutlayer.models.sections import LinearBottomConfig
 
 
 class LinearBottom(BottomModel):

@@ -3,35 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
 
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 
-from cutlayer.config import FrozenModel
-from cutlayer.models.base import BottomModel, Cut, FusedEmbedding, Inputs, TopModel, Width, dense_stack
-
-Activation = Literal["relu", "gelu", "tanh", "silu"]
-
-
-class MlpBottomConfig(FrozenModel):
-    """Dense layers over embedded categories and numbers.
-
-    Attributes:
-        hidden: Widths of the layers; the last is the width of the cut.
-        embedding: Columns of the vector that a category is looked up as.
-        activation: Activation after each layer.
-        cut: `linear` leaves the activation out of the last layer.
-        dropout: Share of the inputs of the first layer set to 0 in training.
-    """
-
-    kind: Literal["mlp"] = "mlp"
-    hidden: tuple[Width, ...] = Field(default=(64, 32), min_length=1)
-    embedding: Width = 4
-    activation: Activation = "relu"
-    cut: Cut = "activated"
-    dropout: float = Field(default=0.0, ge=0, lt=1)
+from cutlayer.models.base import BottomModel, FusedEmbedding, TopModel, dense_stack
+from cutlayer.models.inputs import Inputs
+from cutlayer.models.sections import MlpBottomConfig, MlpTopConfig
 
 
 class MlpBottom(BottomModel):
@@ -52,21 +30,6 @@ class MlpBottom(BottomModel):
         x = torch.cat([self.categories(codes), numbers], dim=1) if self.categories is not None else numbers
         result: Tensor = self.layers(x if self.dropout is None else self.dropout(x))
         return result
-
-
-class MlpTopConfig(FrozenModel):
-    """Dense layers over the concatenated embeddings, then a linear map to the logits.
-
-    Attributes:
-        hidden: Widths of the layers; empty for a linear top model.
-        activation: Activation after each layer.
-        towers: Widths of layers that each embedding passes on its own before.
-    """
-
-    kind: Literal["mlp"] = "mlp"
-    hidden: tuple[Width, ...] = (32,)
-    activation: Activation = "relu"
-    towers: tuple[Width, ...] = ()
 
 
 class MlpTop(TopModel):

@@ -3,29 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
-from cutlayer.config import FrozenModel
 from cutlayer.models.absence import absent_sets
-from cutlayer.models.base import TopModel, Width
-from cutlayer.models.mlp import Activation, MlpTop, MlpTopConfig
+from cutlayer.models.base import TopModel
+from cutlayer.models.mlp import MlpTop
+from cutlayer.models.sections import MlpTopConfig, MultiHeadTopConfig
 from cutlayer.tasks import Task
-
-
-class MultiHeadTopConfig(FrozenModel):
-    """Dense layers as in `mlp`, once for each head.
-
-    Attributes:
-        hidden: Widths of the layers of every head; empty for linear heads.
-        activation: Activation after each layer.
-    """
-
-    kind: Literal["multi_head"] = "multi_head"
-    hidden: tuple[Width, ...] = (32,)
-    activation: Activation = "relu"
 
 
 class MultiHeadTop(TopModel):

@@ -3,37 +3,17 @@
 from __future__ import annotations
 
 import math
-from typing import Literal
 
-from pydantic import Field
 from torch import Tensor, nn
 
-from cutlayer.config import FrozenModel
-from cutlayer.models.base import Block, Inputs, Width
+from cutlayer.models.base import Block
 from cutlayer.models.image import ImageBottom
+from cutlayer.models.inputs import Inputs
+from cutlayer.models.sections import Norm, ResNet18BottomConfig
 
 _BLOCKS = 2
 _STRIDES = (1, 2, 2, 2)
 _GROUPS = 32
-Norm = Literal["batch", "group", "none"]
-"""What follows each convolution."""
-
-
-class ResNet18BottomConfig(FrozenModel):
-    """Four stages of two residual blocks.
-
-    Attributes:
-        channels: Number of channels of the first stage; each further stage has twice those of the stage before.
-        width: Number of columns of the embedding; by default the embedding is the mean of each channel of the last
-            stage, 8 times `channels` columns.
-        norm: `batch` as in the paper, `group`, or `none`; the last two embed every row on its own, as the protections
-            `dp_embedding` and `dp_bottom` need it.
-    """
-
-    kind: Literal["resnet18"] = "resnet18"
-    channels: int = Field(default=64, ge=1, le=1024)
-    width: Width | None = None
-    norm: Norm = "batch"
 
 
 class ResNet18Bottom(ImageBottom):

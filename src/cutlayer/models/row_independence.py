@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
-
-import torch
-from torch import Tensor, nn
+from typing import TYPE_CHECKING
 
 from cutlayer.errors import ConfigError
-from cutlayer.models.base import BottomModel, Inputs
+from cutlayer.lazy import Tensor, nn, torch
+from cutlayer.models.inputs import Inputs
+
+if TYPE_CHECKING:
+    from cutlayer.models.base import BottomModel
+
 
 _ROWS, _LATER_ROWS = 4, 2
 # Rows of a further, larger batch: what a module does to small batches need not be what it does to those of a training.

@@ -3,42 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import Literal
 
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 
-from cutlayer.config import FrozenModel
-from cutlayer.models.base import Block, BottomModel, Cut, FusedEmbedding, Inputs, Width, dense_stack
-
-TabularActivation = Literal["selu", "mish", "relu", "gelu", "tanh", "silu"]
-
-
-class TabularBottomConfig(FrozenModel):
-    """Dense layers over embedded categories, numbers, and periodic embeddings of the numbers.
-
-    Attributes:
-        hidden: Widths of the layers; the last is the width of the cut.
-        embedding: Columns per categorical column.
-        frequencies: Number of cosines per numeric column.
-        number_embedding: Number of learned combinations of its cosines per numeric column, besides the number itself.
-        sigma: Standard deviation of the initial frequencies, in periods per unit of a scaled number; above 0. The
-            larger it is, the closer may values be that the model tells apart.
-        activation: Activation function.
-        cut: `linear` leaves the activation out of the last layer.
-        dropout: Share of the inputs of the first layer set to 0 in training. `dp_bottom` needs 0.
-    """
-
-    kind: Literal["tabular"] = "tabular"
-    hidden: tuple[Width, ...] = Field(default=(64, 32), min_length=1)
-    embedding: Width = 4
-    frequencies: Width = 16
-    number_embedding: Width = 3
-    sigma: float = Field(default=0.5, gt=0, le=1000)
-    activation: TabularActivation = "selu"
-    cut: Cut = "activated"
-    dropout: float = Field(default=0.15, ge=0, lt=1)
+from cutlayer.models.base import Block, BottomModel, FusedEmbedding, dense_stack
+from cutlayer.models.inputs import Inputs
+from cutlayer.models.sections import TabularBottomConfig
 
 
 class PeriodicNumbers(Block):

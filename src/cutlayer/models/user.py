@@ -2,48 +2,21 @@
 
 from __future__ import annotations
 
-import re
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, Literal
 
 import torch
-from pydantic import AfterValidator, Field
 from torch import Tensor, nn
 
-from cutlayer.config import FrozenModel
-from cutlayer.config.names import DOTTED_NAME, NAME
 from cutlayer.errors import ConfigError, CutlayerError
-from cutlayer.models.base import BottomModel, Inputs, TopModel
+from cutlayer.models.base import BottomModel, TopModel
 from cutlayer.models.consent import resolved
+from cutlayer.models.inputs import Inputs
+from cutlayer.models.sections import UserModelConfig
 
 _TORCH = str(Path(torch.__file__).parent)
-
-
-def _class_path(path: str) -> str:
-    module, _, name = path.partition(":")
-    if not (re.fullmatch(DOTTED_NAME, module) and re.fullmatch(NAME, name)):
-        raise ValueError("a path as package.module:Class")
-    return path
-
-
-ClassPath = Annotated[str, AfterValidator(_class_path)]
-"""A class as `package.module:Class`."""
-
-
-class UserModelConfig(FrozenModel):
-    """A class to import and call.
-
-    Attributes:
-        path: `package.module:Class`, a subclass of `nn.Module` whose module this process was allowed to import.
-        args: Keyword arguments of its constructor, after `inputs` (bottom) or `widths` and `outputs` (top).
-    """
-
-    kind: Literal["python"] = "python"
-    path: ClassPath
-    args: Mapping[str, Any] = Field(default_factory=dict)
 
 
 class UserBottom(BottomModel):

@@ -7,33 +7,20 @@ layers to the deep parts and adds the sum of the wide parts to the logits.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
 
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 
-from cutlayer.config import FrozenModel
 from cutlayer.errors import ConfigError
-from cutlayer.models.base import BottomModel, FusedEmbedding, Inputs, TopModel, Width
-from cutlayer.models.mlp import Activation, MlpBottom, MlpBottomConfig, MlpTop, MlpTopConfig
-
-
-class WideDeepBottomConfig(FrozenModel):
-    """A deep part as in `mlp`, and a linear part of `wide` columns over categories and numbers.
-
-    Attributes:
-        hidden: Widths of the layers of the deep part; the last one is that of its embedding.
-        embedding: Columns of the vector that a category is looked up as, in the deep part.
-        activation: Activation after each layer of the deep part.
-        wide: Columns of the linear part; the same at every party and at the top.
-    """
-
-    kind: Literal["wide_deep"] = "wide_deep"
-    hidden: tuple[Width, ...] = Field(default=(64, 32), min_length=1)
-    embedding: Width = 4
-    activation: Activation = "relu"
-    wide: Width = 1
+from cutlayer.models.base import BottomModel, FusedEmbedding, TopModel
+from cutlayer.models.inputs import Inputs
+from cutlayer.models.mlp import MlpBottom, MlpTop
+from cutlayer.models.sections import (
+    MlpBottomConfig,
+    MlpTopConfig,
+    WideDeepBottomConfig,
+    WideDeepTopConfig,
+)
 
 
 class WideDeepBottom(BottomModel):
@@ -61,15 +48,6 @@ class WideDeepBottom(BottomModel):
         if self.wide_numbers is not None:
             wide = wide + self.wide_numbers(numbers)
         return torch.cat([self.deep(codes, numbers), wide], dim=1)
-
-
-class WideDeepTopConfig(FrozenModel):
-    """Dense layers over the deep parts; `wide` must be what the bottom models send."""
-
-    kind: Literal["wide_deep"] = "wide_deep"
-    hidden: tuple[Width, ...] = (32,)
-    activation: Activation = "relu"
-    wide: Width = 1
 
 
 class WideDeepTop(TopModel):

@@ -19,12 +19,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
-
 from cutlayer.checksum import seal, unseal
 from cutlayer.durable import make_folder, sync_folder, write_whole
 from cutlayer.errors import CheckpointError
-from cutlayer.tensor_file import read_tensors, write_tensors
+from cutlayer.lazy import Tensor
 
 Point = tuple[int, int]
 """Where a run goes on: the epoch, and the number of its steps that are done."""
@@ -203,6 +201,8 @@ class Checkpoints:
         return self.folder / f"{name}.safetensors"
 
     def _write(self, path: Path, label: str, state: State) -> None:
+        from cutlayer.tensor_file import write_tensors
+
         make_folder(self.folder)
         tensors, plain = state
         header = {"party": self.party, "job": self.job, "epoch": label, "state": json.dumps(plain)}
@@ -216,6 +216,8 @@ class Checkpoints:
         sync_folder(self.folder)
 
     def _read(self, path: Path, label: str | None = None) -> State:
+        from cutlayer.tensor_file import read_tensors
+
         if not path.exists():
             raise _Damaged.expected(f"a checkpoint at {path}", "none")
         try:

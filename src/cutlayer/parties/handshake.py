@@ -14,7 +14,7 @@ from cutlayer.data.align import check_id_kinds, check_id_rules, order_digest
 from cutlayer.data.party_data import PartyTable
 from cutlayer.errors import AlignmentError, CheckpointError, ProtocolError
 from cutlayer.models import stated_width
-from cutlayer.models.base import MAX_WIDTH
+from cutlayer.models.sections import MAX_WIDTH
 from cutlayer.parties.alignment import Alignment
 from cutlayer.parties.checkpoint import START, Point, described
 from cutlayer.parties.common_rows import CommonRows, rows_active, rows_passive

@@ -1,4 +1,4 @@
-"""The private side of a party in a run, and the plan of its releases."""
+"""The private side of a party in a run."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cutlayer.accounting import MARKER, ReleaseLog, ReleasePlan
-from cutlayer.accounting.plan import Bottom, Encoding
+from cutlayer.accounting import MARKER, ReleaseLog
 from cutlayer.channel import Port
 from cutlayer.channel.compression import Compression
 from cutlayer.channel.followed import Follower, draw_followed
@@ -22,12 +21,11 @@ from cutlayer.data.batches import Schedule
 from cutlayer.data.ids import Digests
 from cutlayer.data.party_data import PartyTable
 from cutlayer.kernels.noise import Part, derive
-from cutlayer.models.fitting import is_independent
 from cutlayer.parties.alignment import Alignment
 from cutlayer.parties.checkpoint import Checkpoints
 from cutlayer.parties.device import CPU, placed
+from cutlayer.parties.plan import plan_of
 from cutlayer.parties.team import Team
-from cutlayer.protections import REGISTRY, Protection
 from cutlayer.protections.base import Context
 from cutlayer.protections.chain import Chain
 from cutlayer.protections.keyed_noise import Noise
@@ -257,20 +255,3 @@ def context_of(
         plan=plan_of(job, party),
         **fields,
     )
-
-
-def plan_of(job: Job, party: str) -> ReleasePlan:
-    """Plan of a party's releases, predictions included, and whether bottom model and encoding depend on the rows."""
-    once, part = job.train.releases_once(party), job.parties[party]
-    encoding: Encoding = "public" if part.features.public_encoding else "fitted"
-    bottom: Bottom = "fitted"
-    if once and is_independent(part.fit):
-        bottom = "independent"
-    elif not once and any(_trains(name) for name in part.protections):
-        bottom = "private"
-    return ReleasePlan.of(job.train, once=once, bottom=bottom, encoding=encoding, serving=part.serving)
-
-
-def _trains(protection: str) -> bool:
-    """Whether a protection sets the updates of the bottom model and accounts for their cost."""
-    return protection in REGISTRY and REGISTRY[protection].update is not Protection.update

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from torch import Tensor
+from cutlayer.lazy import Tensor
 
-from cutlayer.channel.transcript import Step
-from cutlayer.tasks import Task
+if TYPE_CHECKING:
+    from cutlayer.channel.transcript import Step
+    from cutlayer.tasks import Task
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from cutlayer.config import Job
 from cutlayer.data.batches import micro_batches
 from cutlayer.errors import ConfigError, ProtocolError
 from cutlayer.models import tapped
-from cutlayer.models.fitting import no_gradients
+from cutlayer.models.fitting.gradients import no_gradients
 from cutlayer.parties.group_threads import GroupThreads
 from cutlayer.parties.groups import BatchColumns, ReadAhead, groups_of, joined, joined_by_name, parts_of
 from cutlayer.parties.lanes import PassiveLanes

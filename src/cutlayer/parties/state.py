@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from cutlayer.channel import Kind, Message, Port
 from cutlayer.config import OptimizerConfig
 from cutlayer.errors import CheckpointError
+from cutlayer.kernels.optimizers import SGD, Adam, AdamW
 from cutlayer.parties.checkpoint import State
 from cutlayer.parties.device import CPU
 from cutlayer.parties.random_state import RandomState
@@ -166,10 +167,8 @@ def build_optimizer(config: OptimizerConfig, parameters: list[nn.Parameter]) -> 
     if not parameters:
         return None
     if config.kind == "sgd":
-        return torch.optim.SGD(
-            parameters, lr=config.lr, momentum=config.momentum, weight_decay=config.weight_decay, fused=True
-        )
-    kind = torch.optim.AdamW if config.kind == "adamw" else torch.optim.Adam
+        return SGD(parameters, lr=config.lr, momentum=config.momentum, weight_decay=config.weight_decay, fused=True)
+    kind = AdamW if config.kind == "adamw" else Adam
     return kind(parameters, lr=config.lr, weight_decay=config.weight_decay, fused=True)
 
 

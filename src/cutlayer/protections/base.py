@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, ClassVar, Generic, TypeVar
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from cutlayer.accounting import Event, NoFormalGuarantee, ReleasePlan
 from cutlayer.config import FrozenModel
 from cutlayer.errors import NotApplicable
+from cutlayer.lazy import Tensor, torch
 from cutlayer.protections.keyed_noise import Noise
-from cutlayer.protections.label_memory import LabelMemory
 from cutlayer.protections.label_stages import LabelStages
 from cutlayer.protections.views import ActiveView, PassiveView, Update
-from cutlayer.tasks import Task
+
+if TYPE_CHECKING:
+    from cutlayer.protections.label_memory import LabelMemory
+    from cutlayer.tasks import Task
 
 
 class Side(StrEnum):
@@ -72,7 +72,7 @@ class Context:
     epochs: int = 1
     batch_size: int = 1
     plan: ReleasePlan = field(default_factory=lambda: ReleasePlan(training=1))
-    device: torch.device = torch.device("cpu")  # noqa: RUF009 - it cannot be changed
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
 
 
 @dataclass(frozen=True)

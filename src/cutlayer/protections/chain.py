@@ -4,25 +4,24 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
 
 from cutlayer.accounting import Account, ReleaseLog, ReleasePlan
 from cutlayer.channel import Kind
 from cutlayer.config import BudgetConfig
 from cutlayer.errors import ConfigError, NotApplied
 from cutlayer.kernels.row_tensors import number_differing, number_equal
-from cutlayer.models import BottomModel, Inputs
-from cutlayer.models.row_independence import check_row_independence
+from cutlayer.lazy import Tensor, torch
 from cutlayer.protections.base import Context, Evidence, Protection
 from cutlayer.protections.charges import Charges
 from cutlayer.protections.coverage import HOOK_OF, Coverage
 from cutlayer.protections.hooks import acts_at, hooks_of
 from cutlayer.protections.label_stages import UNDRAWN, LabelStages
-from cutlayer.protections.placement import CPU, Placement
+from cutlayer.protections.placement import Placement
 from cutlayer.protections.views import ActiveView, Mode, PassiveView, Update
+
+if TYPE_CHECKING:
+    from cutlayer.models import BottomModel, Inputs
 
 
 class Chain:
@@ -52,7 +51,7 @@ class Chain:
         self._coverage = Coverage(party)
         self._once = False
         self._summed: Mapping[str, Tensor] = {}
-        self._placement = Placement(CPU)
+        self._placement = Placement()
         names = Counter(protection.name for protection in protections)
         for protection in protections:
             if names[protection.name] > 1:
@@ -96,6 +95,8 @@ class Chain:
         Raises:
             ConfigError: It mixes rows, and a protection needs every row embedded on its own.
         """
+        from cutlayer.models.row_independence import check_row_independence
+
         for protection in self.protections:
             if protection.needs_row_independence:
                 where = f"{protection.name} of {self.party}"

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from torch import Tensor
-
 from cutlayer.accounting import Account, Occasion, Slot
 from cutlayer.accounting.slots import ReleaseKind
+from cutlayer.lazy import Tensor
 from cutlayer.protections.keyed_noise import Noise
 from cutlayer.protections.views import ActiveView, PassiveView
 

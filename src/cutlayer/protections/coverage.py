@@ -6,12 +6,10 @@ from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from torch import Tensor
-
 from cutlayer.channel import Kind
-from cutlayer.data.batches import micro_batches
 from cutlayer.errors import NotApplied
 from cutlayer.kernels.noise import fingerprint
+from cutlayer.lazy import Tensor
 from cutlayer.protections.base import Evidence
 
 HOOK_OF: Mapping[Kind, str] = {
@@ -74,6 +72,8 @@ class Coverage:
             changed: Whether each protection that was applied changed the tensor, by name.
             parts: Number of messages that it leaves in, in the order of its rows.
         """
+        from cutlayer.data.batches import micro_batches
+
         self._pending[hook, peer] = deque((_digest(part), dict(changed)) for part in micro_batches(tensor, parts))
 
     def released_once(self, tensor: Tensor, changed: Mapping[str, bool]) -> None:

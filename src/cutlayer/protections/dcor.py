@@ -6,13 +6,11 @@ import math
 from collections.abc import Mapping
 from typing import Literal
 
-import torch
 from pydantic import Field
-from torch import Tensor
 
 from cutlayer.config import FrozenModel
-from cutlayer.kernels.distance_correlation import class_distance_correlation_sqr, distance_correlation_sqr
 from cutlayer.kernels.whitening import whitened
+from cutlayer.lazy import Tensor, torch
 from cutlayer.protections.base import Asset, Context, Protection, Side
 from cutlayer.protections.views import ActiveView
 
@@ -122,6 +120,8 @@ class DCor(Protection[DCorConfig]):
         return gradient
 
     def _dcor(self, e: Tensor, labels: Tensor, unbiased: bool) -> Tensor:
+        from cutlayer.kernels.distance_correlation import class_distance_correlation_sqr, distance_correlation_sqr
+
         if self.settings.form == "whitened":
             e = whitened(e, _SHRINKAGE).to(e.dtype)
         if self._regression:

@@ -7,15 +7,12 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Self
 
-import torch
 from pydantic import Field, model_validator
-from torch import Tensor, nn
-from torch.nn.functional import log_softmax
-from torch.nn.utils import parameters_to_vector
 
 from cutlayer.config import FrozenModel
 from cutlayer.kernels.club import label_log_likelihood_gradient, vclub
 from cutlayer.kernels.perceptron import input_gradient, layer_outputs, weight_gradients
+from cutlayer.lazy import Tensor, nn, torch
 from cutlayer.protections.base import Asset, Context, Protection, Side
 from cutlayer.protections.views import ActiveView
 
@@ -57,6 +54,10 @@ class Predictor:
     """
 
     def __init__(self, widths: Sequence[int], lr: float, seed: int, device: torch.device) -> None:
+        from torch.nn.utils import parameters_to_vector
+
+        from cutlayer.kernels.optimizers import Adam
+
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(seed)
             layers = [nn.Linear(a, b) for a, b in pairwise(widths)]
@@ -66,10 +67,12 @@ class Predictor:
         self._all = nn.Parameter(drawn)  # one tensor: Adam costs more per tensor than per number
         self._all.grad = torch.zeros_like(drawn)
         self._layers, self._gradients = _split(self._all.detach(), shapes), _split(self._all.grad, shapes)
-        self._adam = torch.optim.Adam([self._all], lr=lr, fused=True)
+        self._adam = Adam([self._all], lr=lr, fused=True)
 
     def read(self, h: Tensor) -> tuple[list[Tensor], Tensor]:
         """Output of each layer for embeddings h (n, width), and log g(y | h), (n, classes)."""
+        from torch.nn.functional import log_softmax
+
         outputs = layer_outputs(self._layers, h)
         return outputs, log_softmax(outputs[-1], 1)
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 
-import torch
 from pydantic import Field
-from torch import Tensor
 
 from cutlayer.config import FrozenModel
+from cutlayer.lazy import Tensor, torch
 from cutlayer.protections.base import Asset, Protection, Side
 from cutlayer.protections.views import ActiveView
 

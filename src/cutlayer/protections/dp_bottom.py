@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Self
 
-import torch
 from pydantic import Field, model_validator
 
 from cutlayer.accounting import DPSGD, Event, ReleasePlan
 from cutlayer.config import FrozenModel
 from cutlayer.errors import ConfigError
 from cutlayer.kernels import gaussian_mechanism
-from cutlayer.kernels.lattice import FLOAT64_INTEGERS, lattice_step, lattice_sum
 from cutlayer.kernels.rounded_normal import rounded_normal
-from cutlayer.kernels.row_gradients import row_gradients
-from cutlayer.kernels.row_norms import clip_rows
+from cutlayer.lazy import torch
 from cutlayer.protections.base import Asset, Protection, Side
 from cutlayer.protections.views import PassiveView, Update
 
@@ -84,6 +81,10 @@ class DPBottom(Protection[DPBottomConfig]):
 
     def update(self, update: Update, view: PassiveView) -> None:
         """Replace the gradient by the noisy mean of the clipped row gradients."""
+        from cutlayer.kernels.lattice import lattice_sum
+        from cutlayer.kernels.row_gradients import row_gradients
+        from cutlayer.kernels.row_norms import clip_rows
+
         rows = len(update.upstream)
         sigma, step = self._scale(self.context.plan, rows)
         total = torch.zeros((), dtype=torch.float64)
@@ -102,6 +103,8 @@ class DPBottom(Protection[DPBottomConfig]):
 
     def _scale(self, plan: ReleasePlan, rows: int) -> tuple[float, float]:
         """Standard deviation of the noise, and the step of a lattice on which sums of so many rows are exact."""
+        from cutlayer.kernels.lattice import FLOAT64_INTEGERS, lattice_step
+
         clip = self.settings.clip
         sigma = self.settings.multiplier(plan) * clip
         return sigma, lattice_step(sigma, rows * clip, FLOAT64_INTEGERS)

@@ -6,17 +6,13 @@ import math
 from collections.abc import Mapping
 from typing import Any, Literal, Self
 
-import torch
 from pydantic import Field, model_validator
-from torch import Tensor
 
 from cutlayer.accounting import Event, GaussianRelease, NoFormalGuarantee, ReleasePlan
-from cutlayer.channel import rows_digest
 from cutlayer.config import FrozenModel
 from cutlayer.errors import ConfigError
 from cutlayer.kernels import gaussian_mechanism
-from cutlayer.kernels.lattice import lattice_gaussian, lattice_step
-from cutlayer.kernels.row_norms import clip_rows, rows_to_norm
+from cutlayer.lazy import Tensor, torch
 from cutlayer.protections.base import Asset, Context, Protection, Side
 from cutlayer.protections.embedding_adjust import AdjustConfig, Adjustment
 from cutlayer.protections.embedding_rescale import EstimateConfig, EstimatedScale
@@ -141,6 +137,9 @@ class DPEmbedding(Protection[DPEmbeddingConfig]):
 
     def embedding_out(self, e: Tensor, view: PassiveView) -> Tensor:
         """Bound every row of e (n, width), and add the noise."""
+        from cutlayer.channel import rows_digest
+        from cutlayer.kernels.lattice import lattice_gaussian
+
         bounded = self._bounded(e)
         if view.mode is Mode.TRAIN:
             self._clean = bounded  # with its graph, for the local loss of the same step
@@ -155,11 +154,15 @@ class DPEmbedding(Protection[DPEmbeddingConfig]):
         return released
 
     def _deviation(self, plan: ReleasePlan) -> float:
+        from cutlayer.kernels.lattice import lattice_step
+
         sigma = self.settings.multiplier(plan) * 2 * self.settings.clip
         lattice_step(sigma, self.settings.clip)  # refuses what has no lattice, here and not in the first step
         return sigma
 
     def _bounded(self, e: Tensor) -> Tensor:
+        from cutlayer.kernels.row_norms import clip_rows, rows_to_norm
+
         settings = self.settings
         if settings.rescale == "sphere":
             return rows_to_norm(e, settings.clip)

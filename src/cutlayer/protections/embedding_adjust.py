@@ -6,14 +6,12 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-import torch
 from pydantic import Field
-from torch import Tensor
 
 from cutlayer.config import FrozenModel
 from cutlayer.kernels.cluster_gain import cluster_gain
-from cutlayer.kernels.contrastive import contrastive_loss
 from cutlayer.kernels.fuzzy_c_means import fuzzy_c_means
+from cutlayer.lazy import Tensor, torch
 
 # A pseudo-label needs no third digit of a membership.
 _TOLERANCE = 1e-3
@@ -107,6 +105,8 @@ class Adjustment:
             rows: Embeddings without noise, with their graph, (n, width).
             gradient: Gradient that came back, (n, width).
         """
+        from cutlayer.kernels.contrastive import contrastive_loss
+
         if self._stopped:
             return None
         self._counts["rows"] += len(rows)

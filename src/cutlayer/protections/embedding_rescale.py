@@ -6,18 +6,10 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-import torch
 from pydantic import Field
-from torch import Tensor
 
 from cutlayer.config import FrozenModel
-from cutlayer.kernels.distance_statistics import (
-    distance_mean_and_variance,
-    distance_statistics,
-    largest_distance,
-    normal_divergence,
-)
-from cutlayer.kernels.row_norms import clip_rows
+from cutlayer.lazy import Tensor, torch
 from cutlayer.protections.base import Context
 from cutlayer.protections.views import Mode, PassiveView
 
@@ -75,6 +67,8 @@ class EstimatedScale:
 
         A factor common to both would not change it, so it is taken before the scaling.
         """
+        from cutlayer.kernels.distance_statistics import distance_mean_and_variance, normal_divergence
+
         mean, variance = distance_mean_and_variance(clipped)
         value = normal_divergence(self._mean, self._variance, mean, variance)
         finite = math.isfinite(float(value.detach()))  # it is not where rows coincide
@@ -96,6 +90,9 @@ class EstimatedScale:
 
     def _sample(self, view: PassiveView) -> None:
         """Embed some training rows and estimate the distribution of their distances."""
+        from cutlayer.kernels.distance_statistics import distance_statistics
+        from cutlayer.kernels.row_norms import clip_rows
+
         training = self._context.training
         peer = self._context.peers[0]
         key = self._context.noise.key(hook="dp_embedding sample", peer=peer, step=view.step, content=view.rows)
@@ -109,4 +106,6 @@ class EstimatedScale:
         self._distances += self._distance()
 
     def _distance(self) -> float:
+        from cutlayer.kernels.distance_statistics import largest_distance
+
         return largest_distance(self._mean, math.sqrt(self._variance), 1, self.settings.tail)

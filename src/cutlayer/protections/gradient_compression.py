@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import torch
 from pydantic import Field
-from torch import Tensor
 
 from cutlayer.config import FrozenModel
 from cutlayer.kernels.keep_top import keep_top
+from cutlayer.lazy import Tensor, torch
 from cutlayer.protections.base import Asset, Protection, Side
 from cutlayer.protections.views import ActiveView
 

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-import torch
 from pydantic import Field
-from torch import Tensor
 
 from cutlayer.config import FrozenModel
-from cutlayer.kernels.row_norms import clip_rows, row_norms
+from cutlayer.lazy import Tensor, torch
 from cutlayer.protections.base import Asset, Protection, Side
 from cutlayer.protections.past_batches import PastBatches, follows_batch
 from cutlayer.protections.views import ActiveView
@@ -66,6 +64,8 @@ class IsoNoise(Protection[IsoNoiseConfig]):
 
     def gradient_out(self, g: Tensor, party: str, view: ActiveView) -> Tensor:
         """Add noise to the cut gradient (n, width) of `party`."""
+        from cutlayer.kernels.row_norms import clip_rows, row_norms
+
         norms = row_norms(g)
         length = float(norms.max()) if len(g) else 0.0
         self.count(batches=1)

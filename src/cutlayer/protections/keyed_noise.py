@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 
-from torch import Tensor
-
 from cutlayer.kernels.noise import derive, fingerprint, standard_laplace, standard_normal
+from cutlayer.lazy import Tensor
 
 
 class Noise:

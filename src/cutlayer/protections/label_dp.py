@@ -5,25 +5,26 @@ from __future__ import annotations
 import secrets
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
-import torch
 from pydantic import Field, model_validator
-from torch import Tensor
 
 from cutlayer.accounting import Event, RandomizedResponse, ReleasePlan
 from cutlayer.config import FrozenModel, validated
-from cutlayer.data.ids import DIGEST_BYTES, row_digests
 from cutlayer.errors import ConfigError, DataError
 from cutlayer.kernels.prior_response import likely_classes, randomized_response_with_prior
 from cutlayer.kernels.randomized_response import flip_probability, randomized_response, transition_matrix
 from cutlayer.kernels.row_tensors import copied, number_differing
+from cutlayer.lazy import Tensor, torch
 from cutlayer.protections.base import Asset, Protection, Side
-from cutlayer.protections.label_memory import Choice, Drawn, Recalled
+from cutlayer.protections.label_memory import Choice, Drawn
 from cutlayer.protections.label_stages import Correction, LabelStages
+
+if TYPE_CHECKING:
+    from cutlayer.protections.label_memory import Recalled
+
 
 MAX_STAGES = 100
 Labels = TypeVar("Labels", npt.NDArray[Any], Tensor)
@@ -316,6 +317,10 @@ def _checked_prior(prior: npt.ArrayLike, rows: int, classes: int) -> Tensor:
 
 def _digests(ids: Sequence[Any] | npt.NDArray[Any] | None, count: int) -> Tensor:
     """A digest per row: of its id, or a fresh one that no other call draws."""
+    import pyarrow as pa
+
+    from cutlayer.data.ids import DIGEST_BYTES, row_digests
+
     if ids is None:
         drawn = np.frombuffer(bytearray(secrets.token_bytes(DIGEST_BYTES * count)), np.uint8)
         return torch.from_numpy(drawn.reshape(count, DIGEST_BYTES))

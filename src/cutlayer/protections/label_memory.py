@@ -12,19 +12,15 @@ from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save
-from torch import Tensor
 
 from cutlayer.durable import locked, make_folder, replace_whole, write_whole
 from cutlayer.errors import CheckpointError, DataError, RunFolderError
 from cutlayer.kernels.noise import derive
 from cutlayer.kernels.row_tensors import copied
+from cutlayer.lazy import Tensor, torch
 from cutlayer.protections.label_record import LabelRecord, damaged, renamed
 from cutlayer.protections.label_words import Words, bytes_of, changed_rows, find, first_words, sorted_pairs, unknown
 from cutlayer.row_arrays import chunks_of, computed, joined_rows
-from cutlayer.tensor_file import stream_tensors
 
 Choice = Literal["refuse", "keep", "redraw"]
 """Action on labels that changed after a draw."""
@@ -204,6 +200,9 @@ class LabelMemory:
             CheckpointError: What is on disk is damaged, of other rows, or gone although the run folder names it.
             RunFolderError: Another process has used the memory for a minute.
         """
+        from safetensors import SafetensorError, safe_open
+        from safetensors.numpy import save
+
         path = self.folder / f"{recalled.which}-{recalled.generation}-{number}.stage"
         purpose = recalled.draws.encode(), str(number).encode(), (digests.numpy().data.cast("B"),)
         with self._locked():
@@ -312,6 +311,8 @@ class LabelMemory:
 
         Where there is no memory, there are no ids, and the name is a new one.
         """
+        from safetensors import SafetensorError, safe_open
+
         if not path.exists():
             return np.zeros(0, np.uint64), np.zeros(0, np.uint64), secrets.token_hex(8), ""
         try:
@@ -326,6 +327,8 @@ class LabelMemory:
         return ids, labels, memory, str(header.get("classes", ""))
 
     def _write(self, path: Path, ids: Words, labels: Words, memory: str, classes: str) -> None:
+        from cutlayer.tensor_file import stream_tensors
+
         ids, labels = sorted_pairs(ids, labels)
         header = {"check": self._tag(ids, labels, memory), "memory": memory, "classes": classes}
         tensors = {"ids": torch.from_numpy(ids), "labels": torch.from_numpy(labels)}

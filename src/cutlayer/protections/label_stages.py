@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch import Tensor
 
 from cutlayer.errors import ConfigError
 from cutlayer.kernels.noise import derive, encrypt_blocks
 from cutlayer.kernels.prior_response import likely_classes, prior_likelihood, randomized_response_with_prior
 from cutlayer.kernels.randomized_response import flip_probability, randomized_response
 from cutlayer.kernels.row_tensors import copied, filled_rows, number_differing, number_equal, rows_of
-from cutlayer.protections.label_memory import Drawn
+from cutlayer.lazy import Tensor, torch
 from cutlayer.row_arrays import chosen, chunks_of, computed
+
+if TYPE_CHECKING:
+    from cutlayer.protections.label_memory import Drawn
+
 
 UNDRAWN = -1
 """In place of a label that has not been drawn yet."""

@@ -6,15 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Self
 
-import torch
 from pydantic import Field, model_validator
-from torch import Tensor
 
 from cutlayer.config import FrozenModel
 from cutlayer.kernels.class_statistics import ClassStatistics, Contrast, class_statistics, one_against_rest
 from cutlayer.kernels.marvell import SumKLNoise, minimise_sum_kl, power_for_sum_kl
 from cutlayer.kernels.noise import standard_normal
 from cutlayer.kernels.shared_noise import bounded_rows, class_second_moments, leak_of_sum_kl, shared_noise
+from cutlayer.lazy import Tensor, torch
 from cutlayer.protections.base import Asset, Protection, Side
 from cutlayer.protections.past_batches import PastBatches, follows_batch
 from cutlayer.protections.views import ActiveView

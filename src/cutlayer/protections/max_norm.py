@@ -6,12 +6,9 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any, Literal
 
-import torch
-from torch import Tensor
-
 from cutlayer.config import FrozenModel
 from cutlayer.kernels.max_norm import aligned_rows, max_norm
-from cutlayer.kernels.row_norms import row_norms
+from cutlayer.lazy import Tensor, torch
 from cutlayer.protections.base import Asset, Protection, Side
 from cutlayer.protections.past_batches import PastBatches, follows_batch
 from cutlayer.protections.views import ActiveView
@@ -83,6 +80,8 @@ class MaxNorm(Protection[MaxNormConfig]):
 
     def gradient_out(self, g: Tensor, party: str, view: ActiveView) -> Tensor:
         """Align the norms of the cut gradient (n, width) of `party`."""
+        from cutlayer.kernels.row_norms import row_norms
+
         norms = row_norms(g)
         zero = int((norms == 0).sum())
         largest = float(norms.max()) if len(g) else 0.0

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-import torch
 from pydantic import Field
-from torch import Tensor
 
 from cutlayer.config import FrozenModel
+from cutlayer.lazy import Tensor, torch
 from cutlayer.protections.base import Asset, Protection, Side
 from cutlayer.protections.views import ActiveView
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pydantic import Field
-from torch import Tensor
 
 from cutlayer.accounting import Event, ReleasePlan
 from cutlayer.config import FrozenModel
 from cutlayer.errors import ConfigError, NotApplied
-from cutlayer.kernels.distance_correlation import distance_correlation_sqr
+from cutlayer.lazy import Tensor
 from cutlayer.protections.base import Asset, Protection, Side
 from cutlayer.protections.views import PassiveView
 
@@ -55,6 +54,8 @@ class NoPeek(Protection[NoPeekConfig]):
         Raises:
             NotApplied: The party handed over no inputs.
         """
+        from cutlayer.kernels.distance_correlation import distance_correlation_sqr
+
         if view.embedding is None or view.inputs is None:
             raise NotApplied(f"nopeek of {self.context.party} was given no inputs or no embedding to compare")
         self.count(terms=1)

@@ -6,12 +6,11 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Annotated
 
-import torch
 from pydantic import Field
-from torch import Tensor
 
 from cutlayer.config import FrozenModel, near_miss
 from cutlayer.errors import ConfigError
+from cutlayer.lazy import Tensor, torch
 from cutlayer.protections.base import Asset, Context, Protection, Side
 from cutlayer.protections.views import ActiveView, Mode
 

@@ -6,9 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-import torch
-from torch import Tensor
-
+from cutlayer.lazy import Tensor, torch
 from cutlayer.protections.views import ActiveView
 
 

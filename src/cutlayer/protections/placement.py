@@ -6,18 +6,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
-import torch
-from torch import Tensor
-
+from cutlayer.lazy import Tensor, torch
 from cutlayer.protections.base import Protection
 from cutlayer.protections.views import ActiveView, PassiveView
 
 V = TypeVar("V")
 View = TypeVar("View", ActiveView, PassiveView)
-CPU = torch.device("cpu")
+CPU = "cpu"
 
 
-def moved(value: V, device: torch.device) -> V:
+def moved(value: V, device: torch.device | str) -> V:
     """A value with its tensors on a device, differentiably; the value itself if it has none elsewhere.
 
     Args:
@@ -40,7 +38,7 @@ class Placement:
         device: Device that the party trains on.
     """
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device | str = CPU) -> None:
         self._device = device
 
     def given(self, protection: Protection[Any], value: V) -> V:
@@ -49,7 +47,7 @@ class Placement:
 
     def seen(self, protection: Protection[Any], view: View) -> View:
         """The view of a protection, on the device that it computes on."""
-        return on_cpu(view) if protection.on_cpu and self._device != CPU else view
+        return on_cpu(view) if protection.on_cpu and str(self._device) != CPU else view
 
     def back(self, value: V) -> V:
         """What a protection returned, on the party's device."""

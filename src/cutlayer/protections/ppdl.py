@@ -6,13 +6,12 @@ from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
-import torch
 from pydantic import Field
-from torch import Tensor
 
 from cutlayer.config import FrozenModel
 from cutlayer.kernels.noise import keystream, standard_laplace
 from cutlayer.kernels.sparse_vector import passing
+from cutlayer.lazy import Tensor, torch
 from cutlayer.protections.base import Asset, Protection, Side
 from cutlayer.protections.views import ActiveView
 

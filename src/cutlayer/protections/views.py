@@ -6,9 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from torch import Tensor, nn
-
 from cutlayer.accounting import ANY_PART
+from cutlayer.lazy import Tensor, nn
 
 
 class Mode(StrEnum):

@@ -8,8 +8,8 @@ import re
 from functools import cache
 from importlib import resources
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from cutlayer.durable import write_whole
@@ -20,6 +20,10 @@ from cutlayer.report.history import shown_epochs
 from cutlayer.report.sections import sections_of, verdict
 from cutlayer.results.metric_names import name_of
 from cutlayer.results.report import Report
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
 
 MAX_EMBEDDED = 1_000_000
 _CODE = re.compile(r"(`[^`]+`|\bdocs/[\w/-]+\.md\b)")
@@ -93,6 +97,8 @@ def environment(package: str) -> Environment:
     Args:
         package: Package with a folder `templates`.
     """
+    from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
+
     environment = Environment(
         loader=ChoiceLoader([PackageLoader(package), PackageLoader("cutlayer.report")]),
         autoescape=True,

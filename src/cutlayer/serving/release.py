@@ -14,7 +14,8 @@ from cutlayer.config import Job
 from cutlayer.data.batches import evaluation_batches
 from cutlayer.durable import locked
 from cutlayer.errors import BudgetExceeded, ConfigError, ProtocolError
-from cutlayer.parties.local import EVALUATION_ROWS, context_of, plan_of
+from cutlayer.parties.local import EVALUATION_ROWS, context_of
+from cutlayer.parties.plan import plan_of
 from cutlayer.parties.state import restore_chain
 from cutlayer.protections import Chain
 from cutlayer.protections.views import Mode, PassiveView

@@ -18,7 +18,7 @@ from cutlayer.sweeps.result import SweepResult
 from cutlayer.sweeps.space import Space, Varied, space_of
 from cutlayer.sweeps.storage import open_study, require_optuna, without_password
 from cutlayer.sweeps.variants import Variants, check_measured
-from cutlayer.training.together import Keys
+from cutlayer.training.keys import Keys
 
 TRIALS = 20
 _OWN = ("sweep.", "trials")

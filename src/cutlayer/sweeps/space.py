@@ -9,7 +9,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.stats import qmc
 
 from cutlayer.errors import ConfigError
 
@@ -217,6 +216,8 @@ class Space:
 
     @cached_property
     def _even(self) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
+        from scipy.stats import qmc
+
         sequence = qmc.Halton(len(self.varied), seed=np.random.default_rng(self.seed))
         drawn: np.ndarray[tuple[int, int], np.dtype[np.float64]] = sequence.random(EVEN_TRIALS)
         return drawn

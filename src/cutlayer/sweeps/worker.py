@@ -23,7 +23,7 @@ from cutlayer.sweeps.result import State, SweepResult, TrialMetrics, TrialResult
 from cutlayer.sweeps.shared import REASON, RESULT, SLOT, WORKER, SharedTrials
 from cutlayer.sweeps.space import Point, describe_point, short_names
 from cutlayer.tasks import Task
-from cutlayer.training.together import Keys
+from cutlayer.training.keys import Keys
 
 if TYPE_CHECKING:
     from cutlayer.sweeps.search import Plan

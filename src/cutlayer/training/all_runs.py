@@ -28,7 +28,6 @@ from cutlayer.data.labels import Labels, encode_labels
 from cutlayer.data.party_data import PartyTable
 from cutlayer.errors import BudgetExceeded
 from cutlayer.kernels.noise import derive
-from cutlayer.parties.local import fingerprint_of_draws
 from cutlayer.protections import Chain
 from cutlayer.protections.label_dp import LabelDP, LabelDPConfig
 from cutlayer.protections.label_memory import Drawn, LabelMemory
@@ -301,6 +300,8 @@ def _next_draws(
     secret: bytes,
 ) -> str:
     """Fingerprint of the draws that a run would use; a random one where it would draw anew."""
+    from cutlayer.parties.local import fingerprint_of_draws
+
     anew = secrets.token_hex(16)
     if settings is None or not secret or settings.changed_labels == "redraw":
         return anew

@@ -6,15 +6,31 @@ import os
 import secrets
 import shlex
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
 
 from cutlayer.durable import make_folder, sync_file, sync_folder, write_whole
 from cutlayer.errors import CheckpointError, ConfigError
-from cutlayer.parties.random_state import starting_key
 
 KEY_BYTES = 32
 _FINGERPRINT = b"cutlayer key"
+
+
+@dataclass(frozen=True)
+class Keys:
+    """Source of the secrets.
+
+    Attributes:
+        folder: Folder of each party's long-lived secret, unless its private part names another file.
+        supplied: 32 bytes that replace every key of the run, so that noise repeats: reproducible, not private.
+        simulated: Whether nothing that is released leaves this process, as in a trial of a sweep or a baseline of a
+            run; releases are then counted within the run alone.
+    """
+
+    folder: Path
+    supplied: bytes | None = field(default=None, repr=False)
+    simulated: bool = False
 
 
 def load_or_make(path: Path) -> bytes:
@@ -83,6 +99,8 @@ def load_or_derive_start(run: Path, party: str, noise_key: bytes, seed: int) -> 
         noise_key: The party's own key of this run's noise, 32 bytes.
         seed: Seed of the job.
     """
+    from cutlayer.parties.random_state import starting_key
+
     path = _start(run, party)
     if not path.exists():
         make_folder(path.parent)

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from sklearn import metrics
 from torch import Tensor
 
 from cutlayer import row_arrays
@@ -59,6 +58,8 @@ def quality(task: Task, logits: Tensor, labels: Tensor, positive_share: float | 
 
 def _ranking(scores: Floats, positive: npt.NDArray[np.bool_]) -> dict[str, float]:
     """Gini coefficient, Kolmogorov-Smirnov statistic, average precision and Brier score; none for a single class."""
+    from sklearn import metrics
+
     if positive.all() or not positive.any():
         return {}
     if len(positive) > row_arrays.CHUNK_ROWS:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cutlayer.accounting import (
     DELTA,
@@ -23,10 +23,13 @@ from cutlayer.accounting.ledger import Asset
 from cutlayer.accounting.wording import ORDERED, STOP_BIT, STRATIFIED
 from cutlayer.config import Job
 from cutlayer.config.party import LABEL_FREE
-from cutlayer.parties.local import plan_of
-from cutlayer.parties.outcome import ActiveOutcome
+from cutlayer.parties.plan import plan_of
 from cutlayer.protections import Chain, Protection, build_chain
 from cutlayer.protections.base import Evidence
+
+if TYPE_CHECKING:
+    from cutlayer.parties.outcome import ActiveOutcome
+
 
 SPLIT = "split"
 """Name of the ledger's entry for a split that is sent."""

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from cutlayer.attacks.completion.base import OptimizerHook
 from cutlayer.channel import Port, link
-from cutlayer.config import Job, PartyConfig
+from cutlayer.config import Job
 from cutlayer.config.party import ALL_RUNS
-from cutlayer.config.size import in_bytes
 from cutlayer.data.party_data import PartyTable
 from cutlayer.errors import ConfigError
 from cutlayer.parties.active import ActiveParty
@@ -27,26 +25,17 @@ from cutlayer.protections import build_chain
 from cutlayer.protections.label_memory import LabelMemory
 from cutlayer.training.all_runs import all_runs_of
 from cutlayer.training.folder import RunFolder
-from cutlayer.training.keys import check_same_keys, label_folder, load_or_derive_start, load_or_make, noise_key_path
+from cutlayer.training.keys import (
+    Keys,
+    check_same_keys,
+    label_folder,
+    load_or_derive_start,
+    load_or_make,
+    noise_key_path,
+)
 from cutlayer.training.model_record import record_active, record_passive
 from cutlayer.training.process import repeatable_kernels
 from cutlayer.training.recorder import Recorder
-
-
-@dataclass(frozen=True)
-class Keys:
-    """Source of the secrets.
-
-    Attributes:
-        folder: Folder of each party's long-lived secret, unless its private part names another file.
-        supplied: 32 bytes that replace every key of the run, so that noise repeats: reproducible, not private.
-        simulated: Whether nothing that is released leaves this process, as in a trial of a sweep or a baseline of a
-            run; releases are then counted within the run alone.
-    """
-
-    folder: Path
-    supplied: bytes | None = field(default=None, repr=False)
-    simulated: bool = False
 
 
 @dataclass(frozen=True)
@@ -138,40 +127,6 @@ def local_side(
         limits=party.limits,
         device=device_of(party.device, f"parties.{name}.device"),
     )
-
-
-def open_table(job: Job, name: str, tables: Mapping[str, Any]) -> PartyTable:
-    """A party's rows, from memory or from the file that its part of the job names.
-
-    Raises:
-        ConfigError: Neither.
-        DataError: The table cannot be read, or has no column of a name in the party's part.
-    """
-    party: PartyConfig = job.parties[name]
-    source = tables.get(name, party.table)
-    if source is None:
-        raise ConfigError.expected(f"parties.{name}.table", "none", "name the party's file")
-    if party.role == "active" and party.label is None:
-        raise ConfigError.expected(f"parties.{name}.label", "none", "name the column that holds the labels")
-    if party.role == "passive" and party.label is not None:
-        raise ConfigError.expected(f"no parties.{name}.label", party.label, "only the active party holds labels")
-    if party.role == "passive" and party.positive is not None:
-        raise ConfigError.expected(f"no parties.{name}.positive", party.positive, "only the active party holds labels")
-    if party.role == "passive" and party.weight is not None:
-        raise ConfigError.expected(f"no parties.{name}.weight", party.weight, "only the active party weighs rows")
-    table = PartyTable(
-        party=name,
-        table=source,
-        id=party.id,
-        label=party.label,
-        features=party.features,
-        task=job.task,
-        weight=party.weight,
-        memory=in_bytes(party.memory),
-        split_by=job.train.split.by if party.role == "active" else None,
-    )
-    table.check_columns(party.report.subgroups)  # which the run itself does not read: the annex after it would fail
-    return table
 
 
 def train_together(

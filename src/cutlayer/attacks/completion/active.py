@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor, nn
-
 from cutlayer.attacks.completion.base import OptimizerHook
 from cutlayer.attacks.completion.passive import ModelCompletion
+from cutlayer.lazy import Tensor, nn, torch
 
 MIN_FACTOR, MAX_FACTOR = 1.0, 5.0
 GAMMA = 1.0

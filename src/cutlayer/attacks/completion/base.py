@@ -7,18 +7,21 @@ from abc import ABC
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar, Self
-
-import torch
-from torch import Tensor, nn
+from typing import TYPE_CHECKING, ClassVar, Self, TypeAlias
 
 from cutlayer.attacks.base import Attack
 from cutlayer.attacks.knowledge import Knowledge, Need
 from cutlayer.errors import NotApplicable
-from cutlayer.models import BottomModel
-from cutlayer.tasks import Task
+from cutlayer.lazy import Tensor, nn, torch
 
-OptimizerHook = Callable[[torch.optim.Optimizer], torch.optim.Optimizer]
+if TYPE_CHECKING:
+    from cutlayer.models import BottomModel
+    from cutlayer.tasks import Task
+
+
+OptimizerHook: TypeAlias = "Callable[[torch.optim.Optimizer], torch.optim.Optimizer]"
+HEADS = {"MLP": (512, 256), "MLP_sim": ()}
+"""Hidden widths of the heads, by their name in the literature."""
 CHUNK = 4096
 """Number of rows of an embedding batch."""
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
-from torch.nn import functional
+from cutlayer.lazy import Tensor, functional, torch
 
 TEMPERATURE = 0.5
 ALPHA = 0.75

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from itertools import product
 
-from cutlayer.attacks.completion.base import Completion, CompletionAttack, DepartedView, Variant
-from cutlayer.attacks.completion.training import HEADS, CompletionTrainer
+from cutlayer.attacks.completion.base import HEADS, Completion, CompletionAttack, DepartedView, Variant
 from cutlayer.attacks.knowledge import Knowledge
 
 
@@ -36,6 +35,8 @@ class ModelCompletion(CompletionAttack):
 
     def run(self, view: DepartedView, knowledge: Knowledge) -> Completion:
         """Train the variant."""
+        from cutlayer.attacks.completion.training import CompletionTrainer
+
         variant = self.variant
         indices, labels = knowledge.labels_among(view.rows)
         trainer = CompletionTrainer(view, variant.head, tuned=variant.trains_extractor, training=self.training)

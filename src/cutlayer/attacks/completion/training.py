@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor, nn
-from torch.nn import functional
-from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
-
-from cutlayer.attacks.completion.base import CompletionTraining, DepartedView
+from cutlayer.attacks.completion.base import HEADS, CompletionTraining, DepartedView
 from cutlayer.attacks.completion.mixmatch import mix_up, mix_weights, mixmatch_loss, sharpen
+from cutlayer.kernels.optimizers import AdamW
 from cutlayer.kernels.ties import RESOLUTION
+from cutlayer.lazy import Tensor, functional, nn, torch
 from cutlayer.models import BottomModel
 
-HEADS = {"MLP": (512, 256), "MLP_sim": ()}
-"""Hidden widths of the heads, by their name in the literature."""
+if TYPE_CHECKING:
+    from torch.optim.swa_utils import AveragedModel
 
 
 class Standardised(nn.Module):
@@ -57,6 +55,8 @@ class CompletedModel(nn.Module):
 
 def moving_average(model: nn.Module, decay: float) -> AveragedModel:
     """An exponential moving average of a model's weights, which starts at its present ones; buffers are copied."""
+    from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+
     average = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(decay))  # type: ignore[no-untyped-call]
     average.n_averaged += 1  # else the first update would take the model's weights as they are
     return average
@@ -160,7 +160,7 @@ class CompletionTrainer:
         groups = [{"params": list(self.head.parameters()), "lr": head_lr}]
         if self.tuned and (weights := list(self.extractor.parameters())):
             groups.append({"params": weights, "lr": extractor_lr})
-        made = torch.optim.AdamW(groups, fused=True)
+        made = AdamW(groups, fused=True)
         return made, torch.optim.lr_scheduler.LambdaLR(made, lambda step: 1 - step / steps)
 
     def _enter_training(self) -> None:

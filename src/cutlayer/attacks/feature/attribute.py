@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-
-import torch
-from torch import Tensor
-from torch.nn import functional
+from typing import TYPE_CHECKING
 
 from cutlayer.attacks.feature.base import FeatureAttack, FeatureView
-from cutlayer.attacks.feature.decoder import Linear, fit_decoder
-from cutlayer.attacks.feature.kernel_ridge import fit_kernel_ridge
 from cutlayer.attacks.knowledge import Auxiliary, Knowledge
 from cutlayer.attacks.label.base import Scores
 from cutlayer.attacks.label.probe import FOLDS, fit
 from cutlayer.errors import NotApplicable
+from cutlayer.lazy import Tensor, functional, torch
+
+if TYPE_CHECKING:
+    from cutlayer.attacks.feature.decoder import Linear
+
 
 MAX_CODES = 20
 """Maximum number of codes of an inferred category."""
@@ -100,6 +100,8 @@ class Attribute(FeatureAttack[Inferences]):
 
     def run(self, view: FeatureView, knowledge: Knowledge) -> Inferences:
         """Fit and apply one classifier per column."""
+        from cutlayer.attacks.feature.kernel_ridge import fit_kernel_ridge
+
         known = knowledge.auxiliary
         asked = list(questions(known))
         classes = [question.classes(known.codes, known.numbers) for question in asked]
@@ -129,6 +131,8 @@ def _infer(view: FeatureView, known: Auxiliary, question: Question, left_out: Te
         left_out: Kernel ridge regression of the classes of each auxiliary row, fitted without it, (m, classes).
         kernels: The same of the other rows, (n, classes).
     """
+    from cutlayer.attacks.feature.decoder import fit_decoder
+
     classes = question.classes(known.codes, known.numbers)
     counts = torch.bincount(classes, minlength=2)
 

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from abc import ABC
 from dataclasses import dataclass
-from typing import ClassVar, Generic
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, ClassVar, Generic
 
 from cutlayer.attacks.base import Attack, Result
 from cutlayer.attacks.knowledge import Auxiliary, Knowledge, Need, Shadows
 from cutlayer.attacks.label.base import is_finite
-from cutlayer.data.encoded import ColumnSpec
 from cutlayer.errors import NotApplicable
 from cutlayer.kernels.one_hot import MAX_COLUMNS, one_hot_columns
+from cutlayer.lazy import Tensor, torch
+
+if TYPE_CHECKING:
+    from cutlayer.data.encoded import ColumnSpec
+
 
 MIN_ROWS = 20
 """Minimum number of rows to fit anything on."""

@@ -6,10 +6,9 @@ import copy
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import torch
-from torch import Tensor, nn
-
 from cutlayer.attacks.completion.training import Standardised
+from cutlayer.kernels.optimizers import AdamW
+from cutlayer.lazy import Tensor, nn, torch
 
 Linear = tuple[Tensor, Tensor]
 """Weight (outputs, width) and bias (outputs,)."""
@@ -100,7 +99,7 @@ def fit_decoder(
         with torch.no_grad():
             return float(loss(model.of_standardised(x[validation]), targets[validation]))
 
-    optimizer = torch.optim.AdamW(model.parameters(), lr=training.lr, weight_decay=training.weight_decay, fused=True)
+    optimizer = AdamW(model.parameters(), lr=training.lr, weight_decay=training.weight_decay, fused=True)
     best, stale, best_state = validation_loss(), 0, copy.deepcopy(model.state_dict())
     for _ in range(training.epochs):
         for rows in torch.split(train[torch.randperm(len(train))], training.batch_size):

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass
-
-import torch
-from torch import Tensor, nn
+from typing import TYPE_CHECKING
 
 from cutlayer.attacks.feature.base import FeatureAttack, FeatureView, Reconstruction, encoded_matrix, encoded_slices
 from cutlayer.attacks.feature.inversion import Inversion, kernel_shares
 from cutlayer.attacks.knowledge import Auxiliary, Knowledge, Need
-from cutlayer.data.encoded import ColumnSpec
 from cutlayer.errors import NotApplicable
+from cutlayer.lazy import Tensor, nn, torch
+
+if TYPE_CHECKING:
+    from cutlayer.data.encoded import ColumnSpec
+
 
 MAX_CODES, MAX_COLUMNS = 64, 64
 """Maximum number of codes of a category, and of columns: every value of every column is tried for every row."""
@@ -166,6 +168,8 @@ def fit_bottom(initial: nn.Module, known: Auxiliary, embeddings: Tensor, fitted:
         fitted: Indices among them of the rows to train on, int64.
         judged: Indices of the rows that choose the step, int64.
     """
+    from cutlayer.kernels.optimizers import Adam
+
     model = copy.deepcopy(initial)
     spread = embeddings.std(dim=0).clamp_min(1e-3 * float(embeddings.std()) + 1e-12)
 
@@ -176,7 +180,7 @@ def fit_bottom(initial: nn.Module, known: Auxiliary, embeddings: Tensor, fitted:
     if not (parameters := list(model.parameters())):
         return model.eval()
     best, best_state = float("inf"), copy.deepcopy(model.state_dict())
-    optimizer = torch.optim.Adam(parameters, lr=LR)
+    optimizer = Adam(parameters, lr=LR)
     for step in range(STEPS):
         if step % STEPS_PER_CHECK == 0:
             model.eval()

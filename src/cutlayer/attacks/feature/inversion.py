@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
-import torch
-from sklearn.linear_model import RidgeCV
-from torch import Tensor
 
 from cutlayer.attacks.feature.base import (
     FeatureAttack,
@@ -14,9 +13,12 @@ from cutlayer.attacks.feature.base import (
     encoded_matrix,
     encoded_slices,
 )
-from cutlayer.attacks.feature.decoder import Linear, fit_decoder
-from cutlayer.attacks.feature.kernel_ridge import fit_kernel_ridge
 from cutlayer.attacks.knowledge import Knowledge
+from cutlayer.lazy import Tensor, torch
+
+if TYPE_CHECKING:
+    from cutlayer.attacks.feature.decoder import Linear
+
 
 STRENGTHS = np.logspace(-2, 6, 17)
 """Penalties of the ridge regression that are tried."""
@@ -44,6 +46,9 @@ class Inversion(FeatureAttack[Reconstruction]):
 
     def run(self, view: FeatureView, knowledge: Knowledge) -> Reconstruction:
         """Fit on the auxiliary rows, rebuild all other rows."""
+        from cutlayer.attacks.feature.decoder import fit_decoder
+        from cutlayer.attacks.feature.kernel_ridge import fit_kernel_ridge
+
         known = knowledge.auxiliary
         targets = encoded_matrix(known.columns, known.codes, known.numbers)
         slices = encoded_slices(known.columns)
@@ -89,6 +94,8 @@ def ridge(x: Tensor, targets: Tensor) -> Linear:
         x: Standardised embeddings, (n, width).
         targets: Encoded features, (n, entries).
     """
+    from sklearn.linear_model import RidgeCV
+
     model = RidgeCV(STRENGTHS, alpha_per_target=True).fit(x.double().numpy(), targets.double().numpy())
     weight = torch.from_numpy(model.coef_).float().reshape(targets.shape[1], x.shape[1])
     return weight, torch.from_numpy(model.intercept_).float().reshape(-1)

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-import torch
-from torch import Tensor, nn
-
 from cutlayer.attacks.completion.training import Standardised
+from cutlayer.lazy import Tensor, nn, torch
 
 SCALES = (0.3, 1.0, 3.0)
 """Widths of the Gaussian kernel that are tried, in median distances of the known rows."""

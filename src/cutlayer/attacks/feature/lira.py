@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-
-import torch
-from sklearn.ensemble import HistGradientBoostingClassifier
-from torch import Tensor
-from torch.nn import functional
+from typing import TYPE_CHECKING
 
 from cutlayer.attacks.feature.base import FeatureAttack, FeatureView
 from cutlayer.attacks.feature.model_outputs import class_logits, regression_errors
 from cutlayer.attacks.knowledge import Knowledge, Need, Shadows
 from cutlayer.attacks.label.base import Scores
-from cutlayer.tasks import Task
+from cutlayer.lazy import Tensor, functional, torch
+
+if TYPE_CHECKING:
+    from cutlayer.tasks import Task
+
 
 SHADOW_PAIRS = 8
 """Number of pairs of shadow models. Of the two models of a pair exactly one is trained on any given row."""
@@ -71,6 +71,8 @@ class Lira(FeatureAttack[Scores]):
 
     def run(self, view: FeatureView, knowledge: Knowledge) -> Scores:
         """Train the shadow models, fit the trees on them, and apply the trees to the attacked rows."""
+        from sklearn.ensemble import HistGradientBoostingClassifier
+
         shadows = knowledge.shadows
         drawn = shadow_confidences(view.rows, shadows)
         inputs, members = [], []

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
-from torch.nn import functional
+from typing import TYPE_CHECKING
 
 from cutlayer.attacks.feature.base import FeatureAttack, FeatureView
 from cutlayer.attacks.feature.model_outputs import class_logits, regression_errors
 from cutlayer.attacks.knowledge import Knowledge, Need
 from cutlayer.attacks.label.base import Scores
 from cutlayer.attacks.label.probe import fit, read
-from cutlayer.tasks import Task
+from cutlayer.lazy import Tensor, functional, torch
+
+if TYPE_CHECKING:
+    from cutlayer.tasks import Task
+
 
 SHADOWS = 4
 """Number of shadow models."""

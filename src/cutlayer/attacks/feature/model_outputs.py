@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from cutlayer.attacks.feature.base import FeatureView
-from cutlayer.tasks import Task
+from cutlayer.lazy import Tensor, torch
+
+if TYPE_CHECKING:
+    from cutlayer.tasks import Task
+
 
 _MAX_LOGIT = 50.0
 """Beyond this a logit is as certain as float64 can express."""

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor, nn
-from torch.nn import functional
-from torch.optim.lr_scheduler import LinearLR
-
-from cutlayer.attacks.completion.training import Standardised
 from cutlayer.attacks.feature.base import FeatureAttack, FeatureView, Reconstruction, encoded_matrix, encoded_slices
 from cutlayer.attacks.feature.inversion import column_weights
 from cutlayer.attacks.knowledge import Auxiliary, Knowledge, Need, Simulation
 from cutlayer.errors import NotApplicable
-from cutlayer.tasks import Task
+from cutlayer.lazy import Tensor, functional, nn, torch
+
+if TYPE_CHECKING:
+    from cutlayer.attacks.completion.training import Standardised
+    from cutlayer.tasks import Task
+
 
 BATCH, PASSES = 128, 128
 """Rows of each step, and how often every auxiliary row comes: a step for every auxiliary row."""
@@ -68,6 +68,8 @@ class Sdar(FeatureAttack[Reconstruction]):
 
     def run(self, view: FeatureView, knowledge: Knowledge) -> Reconstruction:
         """Train all four networks, and decode the embeddings of the rows that are not auxiliary."""
+        from cutlayer.attacks.completion.training import Standardised
+
         known, attacked = knowledge.auxiliary, knowledge.auxiliary.unknown(len(view.rows))
         features = encoded_matrix(known.columns, known.codes, known.numbers)
         conditions = conditions_of(knowledge.simulation, view)
@@ -195,16 +197,18 @@ class Game:
 
     def play(self) -> None:
         """Train for as many steps as there are auxiliary rows."""
+        from torch.optim.lr_scheduler import LinearLR
+
+        from cutlayer.kernels.optimizers import Adam
+
         nets, steps = self.networks, max(1, len(self.features) * PASSES // BATCH)
         tuned = [
             {"params": list(part.parameters()), "lr": rate}
             for part, rate in zip(nets.learners(), (SIMULATOR_LR, LR), strict=True)
             if list(part.parameters())
         ]
-        learning = torch.optim.Adam(tuned, fused=True)
-        judging = torch.optim.Adam(
-            [p for judge in nets.judges() for p in judge.parameters()], DISCRIMINATOR_LR, fused=True
-        )
+        learning = Adam(tuned, fused=True)
+        judging = Adam([p for judge in nets.judges() for p in judge.parameters()], DISCRIMINATOR_LR, fused=True)
         fading = LinearLR(learning, 1.0, 0.0, steps)
         weights = column_weights(self.features, encoded_slices(self.known.columns))
         for _ in range(steps):

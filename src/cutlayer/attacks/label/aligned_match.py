@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
-
 from cutlayer.attacks.knowledge import Knowledge, Need
 from cutlayer.attacks.label.base import Scores, Target
 from cutlayer.attacks.label.gradient_match import as_guess, match_blocks
@@ -12,6 +9,7 @@ from cutlayer.attacks.label.history import HistoryAttack, HistoryView, oriented,
 from cutlayer.attacks.label.mixture import log_odds
 from cutlayer.errors import NotApplicable
 from cutlayer.kernels.alignment import align_signs
+from cutlayer.lazy import Tensor, torch
 
 MAX_EPOCHS = 6
 _CERTAIN = 12.0  # log-odds beyond this count as certain

@@ -6,17 +6,17 @@ from abc import ABC
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import ClassVar
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, ClassVar
 
 from cutlayer.attacks.base import Attack
 from cutlayer.attacks.knowledge import Knowledge
-from cutlayer.channel.transcript import Step
 from cutlayer.errors import NotApplicable
 from cutlayer.kernels.ties import merge_ties
-from cutlayer.tasks import Task
+from cutlayer.lazy import Tensor, torch
+
+if TYPE_CHECKING:
+    from cutlayer.channel.transcript import Step
+    from cutlayer.tasks import Task
 
 
 class Target(StrEnum):

@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import torch
-from torch import Tensor
-
 from cutlayer.attacks.knowledge import Knowledge, Need
 from cutlayer.attacks.label.base import Scores, Target
 from cutlayer.attacks.label.blocks import Blocks, nonzero
@@ -24,6 +21,7 @@ from cutlayer.attacks.label.mixture import log_odds
 from cutlayer.attacks.label.spectra import Spectra, spectra
 from cutlayer.errors import NotApplicable
 from cutlayer.kernels.spectral import gram
+from cutlayer.lazy import Tensor, torch
 
 ROUNDS = 3
 RIDGE = 20.0

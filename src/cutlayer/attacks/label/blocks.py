@@ -6,9 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-import torch
-from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
+from cutlayer.lazy import Tensor, torch
 
 _LARGE_BLOCK = 1 << 14
 """Numbers in a block from which on a product for each block is faster than one for all of them."""
@@ -29,6 +27,8 @@ class Blocks:
     @classmethod
     def of(cls, parts: Sequence[Tensor]) -> Blocks:
         """Blocks with these rows, int64 (rows,) each; at least one block."""
+        from torch.nn.utils.rnn import pad_sequence
+
         real = pad_sequence([torch.ones(len(part), dtype=torch.float64) for part in parts], batch_first=True)
         return cls(pad_sequence(list(parts), batch_first=True), real)
 

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from scipy import sparse
-from sklearn.ensemble import HistGradientBoostingRegressor
-from torch import Tensor
 
 from cutlayer.attacks.knowledge import Knowledge, Need
 from cutlayer.attacks.label.base import Scores, Target
@@ -25,6 +22,11 @@ from cutlayer.attacks.label.history import (
 )
 from cutlayer.attacks.label.joint_spectral import joint_scores
 from cutlayer.attacks.label.mean_length import relative_lengths
+from cutlayer.lazy import Tensor, torch
+
+if TYPE_CHECKING:
+    from scipy import sparse
+
 
 ROUNDS = 2
 
@@ -97,6 +99,8 @@ class CoTraining(HistoryAttack):
 
 
 def _columns(view: HistoryView) -> sparse.csr_matrix:
+    from scipy import sparse
+
     if view.columns is not None:
         return view.columns
     return sparse.csr_matrix(inputs_of(view.on(Target.EMBEDDING))[0])
@@ -129,6 +133,8 @@ def boosted(inputs: npt.NDArray[np.float64], targets: Tensor, seen: Tensor, sett
         seen: Rows that have a target, bool (n,).
         settings: Folds and trees.
     """
+    from sklearn.ensemble import HistGradientBoostingRegressor
+
     fold = np.random.default_rng(1).integers(settings.folds, size=len(targets))
     wanted, usable = targets.numpy(), seen.numpy()
     predictions = np.zeros(len(wanted))

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from cutlayer.attacks.knowledge import Knowledge
 from cutlayer.attacks.label.base import Guess, LabelAttack, LabelView, Scores, Target, step_by_step
 from cutlayer.errors import NotApplicable
-from cutlayer.tasks import Task
+from cutlayer.lazy import Tensor
+
+if TYPE_CHECKING:
+    from cutlayer.tasks import Task
 
 
 class Direct(LabelAttack):

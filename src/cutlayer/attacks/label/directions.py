@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import warnings
 
-import torch
-from sklearn.decomposition import FastICA
-from sklearn.exceptions import ConvergenceWarning
-from torch import Tensor
-
 from cutlayer.attacks.knowledge import Knowledge, Need
 from cutlayer.attacks.label.base import Scores, Target
 from cutlayer.attacks.label.history import HistoryAttack, HistoryView, oriented, run_scores
-from cutlayer.channel.followed import NO_STEP
 from cutlayer.errors import NotApplicable
 from cutlayer.kernels.spectral import project_on_top
+from cutlayer.lazy import Tensor, torch
 
 MAX_DIRECTIONS = 24
 MAX_SENT_DIRECTIONS = 8
@@ -70,6 +65,8 @@ def own_matrices(view: HistoryView) -> dict[str, Tensor]:
     Raises:
         NotApplicable: There is none.
     """
+    from cutlayer.channel.followed import NO_STEP
+
     matrices = {}
     if sent := view.matrices(Target.EMBEDDING):
         epoch, matrix = sent[-1]
@@ -100,6 +97,9 @@ def _radii(matrix: Tensor, along: Tensor) -> dict[str, Tensor]:
 
 def _independent(along: Tensor) -> list[Tensor]:
     """Independent components (n,) of the whitened top directions, of which there are coordinates (n, k)."""
+    from sklearn.decomposition import FastICA
+    from sklearn.exceptions import ConvergenceWarning
+
     along = along[:, :MAX_COMPONENTS]
     if along.shape[1] < 2:
         return []

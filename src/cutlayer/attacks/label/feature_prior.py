@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
-import torch
-from scipy import sparse
-from sklearn.linear_model import Ridge
-from torch import Tensor
 
 from cutlayer.attacks.knowledge import Knowledge, Need
 from cutlayer.attacks.label.base import Scores, Target
@@ -15,6 +13,11 @@ from cutlayer.attacks.label.joint_spectral import joint_scores
 from cutlayer.attacks.label.mixture import log_odds
 from cutlayer.errors import NotApplicable
 from cutlayer.kernels.logistic import Matrix
+from cutlayer.lazy import Tensor, torch
+
+if TYPE_CHECKING:
+    from scipy import sparse
+
 
 FOLDS = 5
 ROUNDS = 3
@@ -96,6 +99,9 @@ def cross_fitted(columns: Matrix, targets: Tensor, seen: Tensor) -> Tensor:
         targets: Pseudo-labels, float (n,), or (n, classes).
         seen: Rows that have a pseudo-label, bool (n,).
     """
+    from scipy import sparse
+    from sklearn.linear_model import Ridge
+
     fold = np.random.default_rng(0).integers(FOLDS, size=len(targets))
     wanted, usable = targets.double().numpy(), seen.numpy()
     predictions = np.zeros(wanted.shape)

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from scipy import sparse
-from sklearn.linear_model import RidgeCV
-from torch import Tensor
-from torch.nn import functional
 
 from cutlayer.attacks.knowledge import Knowledge, Need
 from cutlayer.attacks.label.base import Scores, Target
@@ -20,7 +15,11 @@ from cutlayer.errors import NotApplicable
 from cutlayer.kernels.logistic import Matrix, fit_logistic
 from cutlayer.kernels.normal_scores import normal_scores
 from cutlayer.kernels.spectral import project_on_top
-from cutlayer.tasks import Task
+from cutlayer.lazy import Tensor, functional, torch
+
+if TYPE_CHECKING:
+    from cutlayer.tasks import Task
+
 
 Blocks: TypeAlias = tuple[Matrix, ...]
 """Inputs of a model as matrices (n, columns) side by side, which are not joined: few of their rows are fitted."""
@@ -116,6 +115,8 @@ def fit_and_read(x: Blocks, known: Tensor, labels: Tensor, task: Task) -> Tensor
         labels: Their class codes, int64 (m,), or the values of a regression, float64 (m,).
         task: Kind and classes.
     """
+    from sklearn.linear_model import RidgeCV
+
     chosen = joined([block[known.numpy()] for block in x])
     if len(torch.unique(labels)) < 2:
         cosines = torch.from_numpy(_cosines(x, np.asarray(chosen.mean(axis=0)).reshape(-1)))
@@ -138,6 +139,8 @@ def fit_and_read(x: Blocks, known: Tensor, labels: Tensor, task: Task) -> Tensor
 
 def joined(blocks: Blocks | list[Matrix]) -> Matrix:
     """Matrices (n, columns) side by side; sparse where one of them is."""
+    from scipy import sparse
+
     if len(blocks) == 1:
         return blocks[0]
     if any(sparse.issparse(block) for block in blocks):

@@ -4,11 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-import torch
-from torch import Tensor
-from torch.nn import functional
-from torch.nn.utils.rnn import pad_sequence
-
 from cutlayer.attacks.knowledge import Knowledge, Need
 from cutlayer.attacks.label.base import Guess, LabelAttack, LabelView, Scores, Target, gathered, is_finite
 from cutlayer.attacks.label.blocks import scaled
@@ -16,6 +11,7 @@ from cutlayer.attacks.label.spectral import by_size
 from cutlayer.kernels.k_means import distances, k_means
 from cutlayer.kernels.spectral import project_on_top
 from cutlayer.kernels.ties import merge_ties
+from cutlayer.lazy import Tensor, functional, torch
 
 ROUNDS = 300
 _RATE, _LABEL_RATE = 0.05, 0.03
@@ -94,6 +90,8 @@ def match_blocks(embeddings: Sequence[Tensor], gradients: Sequence[Tensor], clas
     Returns:
         Log-probabilities of each batch, float (n, classes).
     """
+    from torch.nn.utils.rnn import pad_sequence
+
     logs = [g.new_zeros(len(g), classes) for g in gradients]
     varying = [number for number, g in enumerate(gradients) if not bool((g == g[:1]).all())]
     if varying:
@@ -107,6 +105,10 @@ def match_blocks(embeddings: Sequence[Tensor], gradients: Sequence[Tensor], clas
 
 def _optimised(e: Tensor, gradients: Sequence[Tensor], classes: int) -> Tensor:
     """Log-probabilities (b, n, classes) of b padded batches; `gradients` have rows of length 1 on average."""
+    from torch.nn.utils.rnn import pad_sequence
+
+    from cutlayer.kernels.optimizers import Adam
+
     clusters = [_clusters(g, classes) for g in gradients]
     means = [_means(g, own, classes) for g, own in zip(gradients, clusters, strict=True)]
     certain = [(functional.one_hot(own, classes) * _CERTAINTY).to(e.dtype) for own in clusters]
@@ -119,7 +121,7 @@ def _optimised(e: Tensor, gradients: Sequence[Tensor], classes: int) -> Tensor:
     labels = pad_sequence(certain, True).mT.contiguous()
     weight, bias, factor = -torch.stack(means), g.new_zeros(len(g), classes, 1), g.new_zeros(len(g), 1, 1)
     groups = [{"params": [weight, bias, factor], "lr": _RATE}, {"params": [labels], "lr": _LABEL_RATE}]
-    optimizer = torch.optim.Adam(groups, fused=True)
+    optimizer = Adam(groups, fused=True)
     for _ in range(ROUNDS):
         weight.grad, bias.grad, factor.grad, labels.grad = _derivatives(
             e, transposed, g, root, weight, bias, factor, labels

@@ -5,20 +5,22 @@ from __future__ import annotations
 from abc import ABC
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, TypeVar
-
-import torch
-from scipy import sparse
-from torch import Tensor
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from cutlayer.attacks.base import Attack
 from cutlayer.attacks.knowledge import Knowledge
 from cutlayer.attacks.label.base import Scores, Target, is_finite, nonzero_rows
 from cutlayer.attacks.label.spectral import positive_is_upper
-from cutlayer.channel.followed import NO_STEP, FollowedEpoch
 from cutlayer.errors import NotApplicable
 from cutlayer.kernels.k_means import upper_of_two
-from cutlayer.tasks import Task
+from cutlayer.lazy import Tensor, torch
+
+if TYPE_CHECKING:
+    from scipy import sparse
+
+    from cutlayer.channel.followed import FollowedEpoch
+    from cutlayer.tasks import Task
+
 
 T = TypeVar("T")
 
@@ -124,6 +126,8 @@ class Gradients:
     @classmethod
     def of(cls, sent: Sequence[tuple[FollowedEpoch, Tensor]]) -> Gradients:
         """Gather the gradients of these epochs."""
+        from cutlayer.channel.followed import NO_STEP
+
         present = torch.stack([(epoch.steps != NO_STEP) & nonzero_rows(matrix) for epoch, matrix in sent], dim=1)
         min_rows = max(MIN_BLOCK, 2 * sent[0][1].shape[1])
         blocks = [rows_by_steps(epoch.steps, present[:, number], min_rows) for number, (epoch, _) in enumerate(sent)]

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import torch
-from torch import Tensor
-
 from cutlayer.attacks.knowledge import Knowledge, Need
 from cutlayer.attacks.label.base import Scores, Target
 from cutlayer.attacks.label.blocks import Blocks, nonzero
@@ -20,6 +17,7 @@ from cutlayer.attacks.label.history import (
 )
 from cutlayer.attacks.label.spectra import MAX_WIDTH, spectra
 from cutlayer.kernels.spectral import project
+from cutlayer.lazy import Tensor, torch
 
 ROUNDS = 10
 _CONVERGED = 1e-5  # change of the scores in a round, over their length

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
-
 from cutlayer.attacks.knowledge import Knowledge
 from cutlayer.attacks.label.base import Scores, Target, nonzero_rows
 from cutlayer.attacks.label.history import HistoryAttack, HistoryView, rows_by_steps, run_scores
-from cutlayer.channel.followed import NO_STEP
 from cutlayer.errors import NotApplicable
+from cutlayer.lazy import Tensor, torch
 
 
 class MeanLength(HistoryAttack):
@@ -51,6 +48,8 @@ class MeanLength(HistoryAttack):
 
 def _in_sent_steps(steps: Tensor, present: Tensor) -> Tensor:
     """Rows (n,) whose step sent any followed row more than zeros, bool (n,)."""
+    from cutlayer.channel.followed import NO_STEP
+
     return (steps != NO_STEP) & torch.isin(steps, steps[present])
 
 

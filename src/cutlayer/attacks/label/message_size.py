@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from cutlayer.attacks.knowledge import Knowledge, Need
 from cutlayer.attacks.label.base import Scores, Target
 from cutlayer.attacks.label.history import HistoryAttack, HistoryView, run_scores
-from cutlayer.channel.followed import NO_STEP, FollowedEpoch
 from cutlayer.errors import NotApplicable
 from cutlayer.kernels.message_sizes import message_sizes
+from cutlayer.lazy import Tensor, torch
+
+if TYPE_CHECKING:
+    from cutlayer.channel.followed import FollowedEpoch
+
 
 WINDOW = 25
 """Steps before and after a step whose messages its own is compared with: the model is about the same there."""
@@ -53,6 +56,8 @@ class MessageSize(HistoryAttack):
         Raises:
             NotApplicable: No epoch has messages of different sizes.
         """
+        from cutlayer.channel.followed import NO_STEP
+
         size = len(view.rows)
         totals, counts = torch.zeros(2, 3, size, dtype=torch.float64)
         for epoch, matrix in view.matrices(Target.GRADIENT):
@@ -72,6 +77,8 @@ class MessageSize(HistoryAttack):
 
 def _sizes(epoch: FollowedEpoch, party: str, matrix: Tensor) -> Tensor:
     """Sizes of each step's message, float64 (steps, 2); those of the followed rows where no others are recorded."""
+    from cutlayer.channel.followed import NO_STEP
+
     if party in epoch.sizes:
         return epoch.sizes[party]
     present = epoch.steps != NO_STEP

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
-
 from cutlayer.attacks.knowledge import Knowledge, Need
 from cutlayer.attacks.label.base import Scores, Target
 from cutlayer.attacks.label.history import HistoryAttack, HistoryView, oriented, run_scores
 from cutlayer.attacks.label.joint_spectral import joint_scores
 from cutlayer.kernels.mixture import two_gaussians
+from cutlayer.lazy import Tensor, torch
 
 
 class Mixture(HistoryAttack):

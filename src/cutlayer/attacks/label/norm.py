@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from cutlayer.attacks.knowledge import Knowledge, Need
 from cutlayer.attacks.label.base import Guess, LabelAttack, LabelView, Scores, Target, step_by_step
 from cutlayer.kernels.ties import merge_ties
+from cutlayer.lazy import Tensor, torch
 
 
 class Norm(LabelAttack):

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
-
 from cutlayer.attacks.knowledge import Knowledge
 from cutlayer.attacks.label.base import Scores, Target
 from cutlayer.attacks.label.blocks import Blocks
 from cutlayer.attacks.label.history import HistoryAttack, HistoryView, run_scores
 from cutlayer.attacks.label.spectra import Spectra, spectra
+from cutlayer.lazy import Tensor, torch
 
 MAX_DIRECTIONS = 4
 _VARYING = 1e-9  # of the largest variance; a direction with less is rounding

@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import torch
-from scipy import sparse
-from torch import Tensor
-
 from cutlayer.attacks.label.history import HistoryView
-from cutlayer.channel.followed import NO_STEP, FollowedEpoch
+from cutlayer.lazy import Tensor, torch
 
 
 def pooled(party: str, views: Sequence[HistoryView]) -> HistoryView:
@@ -28,6 +24,10 @@ def pooled(party: str, views: Sequence[HistoryView]) -> HistoryView:
     Returns:
         The view; it has embeddings by own weights, or columns, where all of the parties have them.
     """
+    from scipy import sparse
+
+    from cutlayer.channel.followed import FollowedEpoch
+
     first, names = views[0], [view.party for view in views]
     # A party has one width in all epochs, also in those in which it was absent.
     embeddings = _widths(names, [epoch.embeddings for epoch in first.epochs])
@@ -59,6 +59,8 @@ def _widths(names: Sequence[str], messages: Sequence[Mapping[str, Tensor]]) -> d
 
 
 def _joined(sent: Mapping[str, Tensor], widths: Mapping[str, int], steps: Tensor) -> Tensor:
+    from cutlayer.channel.followed import NO_STEP
+
     present = steps != NO_STEP
     parts = [
         _scaled(sent[name], present) if name in sent else torch.zeros(len(steps), width)

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import StratifiedKFold
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
-from torch import Tensor
 
 from cutlayer.attacks.knowledge import Knowledge, Need
 from cutlayer.attacks.label.base import Guess, LabelAttack, LabelView, Scores, Target, step_by_step
 from cutlayer.errors import NotApplicable
-from cutlayer.kernels.ties import RESOLUTION
+from cutlayer.lazy import Tensor, torch
+
+if TYPE_CHECKING:
+    from sklearn.linear_model import LogisticRegression
+
 
 STRENGTHS = (1e-3, 1e-2, 1e-1, 1.0, 10.0)
 """Inverse regularisation strengths that cross-validation chooses from."""
@@ -74,16 +71,6 @@ class Probe(LabelAttack):
         return step_by_step(view, of_step)
 
 
-class Scaler(StandardScaler):  # type: ignore[misc]
-    """Columns of mean 0 and deviation 1; a column that is constant up to rounding becomes 0, not rounding errors."""
-
-    def fit(self, x: npt.NDArray[np.float64], y: object = None, sample_weight: object = None) -> Scaler:
-        """Take mean and deviation of x (n, d), finite."""
-        super().fit(x, y, sample_weight)
-        self.scale_[x.std(axis=0) <= RESOLUTION * np.abs(self.mean_)] = np.inf
-        return self
-
-
 def fit(x: npt.NDArray[np.float64], labels: npt.NDArray[np.int64]) -> Any:
     """A fitted scikit-learn classifier.
 
@@ -91,12 +78,19 @@ def fit(x: npt.NDArray[np.float64], labels: npt.NDArray[np.int64]) -> Any:
         x: Inputs, (m, d), finite.
         labels: Class codes, (m,), of two classes or more.
     """
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.pipeline import make_pipeline
+
+    from cutlayer.attacks.label.scaler import Scaler
+
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # weak regularisation on separable rows; another wins
         return make_pipeline(Scaler(), _regression(_strength(x, labels))).fit(x, labels)
 
 
 def _regression(strength: float) -> LogisticRegression:
+    from sklearn.linear_model import LogisticRegression
+
     return LogisticRegression(C=strength, max_iter=1000)
 
 
@@ -105,6 +99,10 @@ def _strength(x: npt.NDArray[np.float64], labels: npt.NDArray[np.int64]) -> floa
 
     What scikit-learn's `GridSearchCV` over a pipeline finds, without its validation of each call: twice as fast.
     """
+    from sklearn.model_selection import StratifiedKFold
+
+    from cutlayer.attacks.label.scaler import Scaler
+
     _, codes, counts = np.unique(labels, return_inverse=True, return_counts=True)
     folds = min(FOLDS, int(counts.min()))
     if folds < 2:

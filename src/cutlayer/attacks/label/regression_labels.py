@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
-
 from cutlayer.attacks.knowledge import Knowledge
 from cutlayer.attacks.label.base import Scores, Target
 from cutlayer.attacks.label.feature_prior import cross_fitted
 from cutlayer.attacks.label.history import Gradients, HistoryAttack, HistoryView, run_scores, unit_variance
 from cutlayer.kernels.alignment import align_signs
 from cutlayer.kernels.spectral import project
+from cutlayer.lazy import Tensor, torch
 
 
 class RegressionLabels(HistoryAttack):

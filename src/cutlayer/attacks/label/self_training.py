@@ -6,9 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch import Tensor
-from torch.nn import functional
 
 from cutlayer.attacks.knowledge import Knowledge, Need
 from cutlayer.attacks.label.base import Scores, Target
@@ -18,8 +15,8 @@ from cutlayer.attacks.label.history import HistoryAttack, HistoryView, run_score
 from cutlayer.errors import NotApplicable
 from cutlayer.kernels.logistic import Matrix
 from cutlayer.kernels.normal_scores import normal_scores
-from cutlayer.kernels.row_norms import row_norms
 from cutlayer.kernels.spectral import project_on_top
+from cutlayer.lazy import Tensor, functional, torch
 
 ROUNDS = 2
 DIRECTIONS, MULTIPLIED = 24, 8
@@ -148,6 +145,8 @@ def _own(view: HistoryView) -> Matrix:
 
 def _directions(matrix: Tensor) -> tuple[Tensor, Tensor]:
     """Coordinates of the unit vectors of the rows (n, d), float64 (n, k), and log lengths (n,); 0 of rows of zeros."""
+    from cutlayer.kernels.row_norms import row_norms
+
     lengths = row_norms(matrix).double()
     sent = lengths > 0
     units = torch.zeros(matrix.shape, dtype=torch.float64)

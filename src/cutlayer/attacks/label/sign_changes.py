@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
-
 from cutlayer.attacks.knowledge import Knowledge, Need
 from cutlayer.attacks.label.base import Scores, Target
 from cutlayer.attacks.label.feature_prior import cross_fitted
 from cutlayer.attacks.label.history import HistoryAttack, HistoryView, rows_by_steps, run_scores, unit_variance
-from cutlayer.kernels.row_norms import row_norms
+from cutlayer.lazy import Tensor, torch
 
 BLOCK = 1024
 """Minimum number of rows, of consecutive steps, that share a main direction and a covariance."""
@@ -84,6 +81,8 @@ def _read(rows: Tensor, before: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
         Centred logarithm of each line's squared Mahalanobis length (n,), its coordinate along the main direction (n,),
         and that direction (d,), in float64.
     """
+    from cutlayer.kernels.row_norms import row_norms
+
     lines = rows.double() / row_norms(rows).unsqueeze(1)
     variances, axes = torch.linalg.eigh(lines.T @ lines / len(lines))
     far = ((lines @ axes).square() / variances.clamp_min(_FLOOR * float(variances[-1]))).sum(dim=1).log()

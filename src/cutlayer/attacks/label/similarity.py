@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
-from torch.nn import functional
-
 from cutlayer.attacks.knowledge import Knowledge, Need
 from cutlayer.attacks.label.base import Scores, Target, nonzero_rows
 from cutlayer.attacks.label.history import HistoryAttack, HistoryView, run_scores
 from cutlayer.errors import NotApplicable
+from cutlayer.lazy import Tensor, functional, torch
 
 ROUNDS = 10
 _ABSENT = -2.0  # below every cosine

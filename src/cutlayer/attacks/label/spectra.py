@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import torch
-from torch import Tensor
-
 from cutlayer.attacks.label.history import Gradients, HistoryView
 from cutlayer.kernels.spectral import gram
+from cutlayer.lazy import Tensor, torch
 
 MAX_WIDTH = 512
 """Columns above which an attack that needs the first direction alone finds it faster by itself."""

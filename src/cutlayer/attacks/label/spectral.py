@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-import torch
-from torch import Tensor
-
 from cutlayer.attacks.knowledge import Knowledge, Need
 from cutlayer.attacks.label.base import Guess, LabelAttack, LabelView, Scores, Target, step_by_step
 from cutlayer.kernels.k_means import distances, k_means, upper_of_two
 from cutlayer.kernels.spectral import project, project_on_top
 from cutlayer.kernels.ties import merge_ties
+from cutlayer.lazy import Tensor, torch
 
 BALANCED = 0.005
 """Distance from 0.5 within which the size of a cluster does not identify its class."""

@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from sklearn.ensemble import ExtraTreesClassifier, ExtraTreesRegressor
-from sklearn.kernel_approximation import Nystroem
-from sklearn.linear_model import LogisticRegression, RidgeCV
-from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
-from sklearn.pipeline import make_pipeline
-from torch import Tensor
 
 from cutlayer.attacks.knowledge import Knowledge, Need
 from cutlayer.attacks.label.base import Scores, Target
@@ -20,7 +13,13 @@ from cutlayer.attacks.label.few_labels import PENALTIES, both_messages, inputs_o
 from cutlayer.attacks.label.history import HistoryAttack, HistoryView, run_scores
 from cutlayer.errors import NotApplicable
 from cutlayer.kernels.normal_scores import normal_scores
-from cutlayer.tasks import Task
+from cutlayer.lazy import Tensor, torch
+
+if TYPE_CHECKING:
+    from sklearn.kernel_approximation import Nystroem
+
+    from cutlayer.tasks import Task
+
 
 NEIGHBOURS, TREES, COMPONENTS = 10, 100, 64
 
@@ -80,12 +79,19 @@ class StrongProbe(HistoryAttack):
 
 def _kernel(x: npt.NDArray[np.float64]) -> tuple[int, Nystroem]:
     """Number of neighbours, and the map of the Gaussian kernel, for known rows (m, d)."""
+    from sklearn.kernel_approximation import Nystroem
+
     squares = np.square(x[:, None] - x[None]).sum(axis=2)
     width = float(np.median(squares[squares > 0])) if squares.any() else 1.0
     return min(NEIGHBOURS, len(x)), Nystroem(gamma=1 / width, n_components=min(COMPONENTS, len(x)), random_state=0)
 
 
 def _classifiers(neighbours: int, kernel: Nystroem) -> dict[str, Any]:
+    from sklearn.ensemble import ExtraTreesClassifier
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.neighbors import KNeighborsClassifier
+    from sklearn.pipeline import make_pipeline
+
     return {
         "neighbours": KNeighborsClassifier(neighbours, weights="distance"),
         "trees": ExtraTreesClassifier(TREES, min_samples_leaf=2, random_state=0),
@@ -94,6 +100,11 @@ def _classifiers(neighbours: int, kernel: Nystroem) -> dict[str, Any]:
 
 
 def _regressors(neighbours: int, kernel: Nystroem) -> dict[str, Any]:
+    from sklearn.ensemble import ExtraTreesRegressor
+    from sklearn.linear_model import RidgeCV
+    from sklearn.neighbors import KNeighborsRegressor
+    from sklearn.pipeline import make_pipeline
+
     return {
         "neighbours": KNeighborsRegressor(neighbours, weights="distance"),
         "trees": ExtraTreesRegressor(TREES, min_samples_leaf=2, random_state=0),

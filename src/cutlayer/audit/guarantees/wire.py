@@ -22,7 +22,9 @@ from cutlayer.parties.observer import Observer
 from cutlayer.parties.passive import PassiveParty
 from cutlayer.parties.random_state import isolated
 from cutlayer.training.folder import RunFolder
-from cutlayer.training.together import Keys, local_side, open_table
+from cutlayer.training.keys import Keys
+from cutlayer.training.tables import open_table
+from cutlayer.training.together import local_side
 
 RUN = "canaries"
 

@@ -1,15 +1,13 @@
 """Top models that are fitted at once: linear models, boosting, networks, and their average."""
 
-from cutlayer.models.fitted.choice import Candidate
-from cutlayer.models.fitted.kinds import AutoTopConfig, BoostingTopConfig, LinearTopConfig, SklearnTopConfig
-from cutlayer.models.fitted.top import FitResult, FittedTop
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "AutoTopConfig",
-    "BoostingTopConfig",
-    "Candidate",
-    "FitResult",
-    "FittedTop",
-    "LinearTopConfig",
-    "SklearnTopConfig",
-]
+from cutlayer.lazy import on_first_use
+from cutlayer.models.fitted.result import Candidate, FitResult
+
+if TYPE_CHECKING:
+    from cutlayer.models.fitted.top import FittedTop
+else:
+    __getattr__, __dir__ = on_first_use(__name__, {"FittedTop": ".top"})
+
+__all__ = ["Candidate", "FitResult", "FittedTop"]

@@ -11,11 +11,10 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 import torch
-from pydantic import Field
 from torch import Tensor
 
-from cutlayer.config import FrozenModel
 from cutlayer.models.fitted.linear import constant
+from cutlayer.models.fitted.result import Candidate
 from cutlayer.models.fitted.rows import Floats, Integers, Part, Rows
 from cutlayer.tasks import Task
 
@@ -29,26 +28,6 @@ MAX_ROWS = 16_000
 """Maximum number of rows that candidates are chosen on."""
 _GROUPS = 5
 _ROUNDS = 200
-
-
-class Candidate(FrozenModel):
-    """A model that was tried.
-
-    Attributes:
-        name: Name, or `average`.
-        score: Mean over the folds of the task's headline metric; `None` where it is not defined.
-        error: Standard error of that mean over the folds; `None` of a single fold.
-        loss: Log loss, or root mean squared error in the unit of the labels, of the held-out rows.
-        weight: Its weight in the model that was chosen, 0 to 1.
-        seconds: Time of its fits in the cross-validation; 0 of the average.
-    """
-
-    name: str
-    score: float | None
-    error: float | None
-    loss: float
-    weight: float
-    seconds: float = Field(default=0.0, exclude=True)  # of a clock, and so in no file: runs of a seed are equal
 
 
 @dataclass(frozen=True)

@@ -10,46 +10,23 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from cutlayer.config import FrozenModel
 from cutlayer.errors import ConfigError
-from cutlayer.models.base import Inputs, TopModel
-from cutlayer.models.fitted.choice import Candidate, Choice, choose, fit_part
+from cutlayer.models.base import TopModel
+from cutlayer.models.fitted.choice import Choice, choose, fit_part
 from cutlayer.models.fitted.head import Head
-from cutlayer.models.fitted.kinds import PARTS, FittedConfig
+from cutlayer.models.fitted.kinds import PARTS
 from cutlayer.models.fitted.layout import Layout, present_sets
 from cutlayer.models.fitted.quiet import undisturbed
+from cutlayer.models.fitted.result import FitResult
 from cutlayer.models.fitted.rows import Rows
 from cutlayer.models.fitted.sample import Sample
+from cutlayer.models.inputs import Inputs
+from cutlayer.models.sections import FittedConfig
 from cutlayer.tasks import Task
 
 _CHUNK = 4096
 """Rows that are predicted together: what lies between columns and logits of more would leave the cache."""
 _MAIN_WEIGHT = 0.25
-
-
-class FitResult(FrozenModel):
-    """What a fit chose, and how well it predicts.
-
-    Attributes:
-        chosen: Name of a candidate, or `average`.
-        candidates: Every candidate's scores in the cross-validation.
-        folds: Number of folds; 1 if a fifth was held out once.
-        rows: Number of rows of the fit, which are fewer than there are if these are too many.
-        loss: Task's loss after the fit, on 4,096 of these rows if there are more.
-        alone: The same of the model of the label owner's own columns alone; `None` in that one itself.
-    """
-
-    chosen: str
-    candidates: tuple[Candidate, ...]
-    folds: int
-    rows: int
-    loss: float
-    alone: FitResult | None = None
-
-    @property
-    def best(self) -> Candidate:
-        """The candidate that was chosen."""
-        return next(candidate for candidate in self.candidates if candidate.name == self.chosen)
 
 
 class FittedTop(TopModel):
@@ -78,7 +55,7 @@ class FittedTop(TopModel):
     def __init__(self, config: FittedConfig, widths: Mapping[str, int], outputs: int) -> None:
         super().__init__()
         self.config, self.widths, self.outputs = config, dict(widths), outputs
-        self._fits = config.fits()
+        self._fits = fits_of(config)
         self.register_buffer("plan", torch.zeros(0, dtype=torch.uint8))
         self.heads = nn.ModuleList()
         self._layout = Layout(self.widths, None, 0)

@@ -3,26 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cutlayer.config import FrozenModel, registered, validated
 from cutlayer.errors import ConfigError
+from cutlayer.lazy import called_on_first_use
 from cutlayer.models import BOTTOMS
-from cutlayer.models.base import BottomModel
-from cutlayer.models.fitting.autoencoder import AutoencoderFit, fit_autoencoder
 from cutlayer.models.fitting.base import Columns
-from cutlayer.models.fitting.contrastive import ContrastiveFit, fit_contrastive
-from cutlayer.models.fitting.gradients import GradientsFit, fit_gradients, no_gradients
-from cutlayer.models.fitting.pca import PcaFit, fit_pca
-from cutlayer.models.fitting.sketch import SketchFit, fit_sketch
+from cutlayer.models.fitting.sections import AutoencoderFit, ContrastiveFit, GradientsFit, NoFit, PcaFit, SketchFit
 
-__all__ = ["FITS", "Columns", "check_fit", "fit_bottom", "is_independent", "no_gradients"]
+if TYPE_CHECKING:
+    from cutlayer.models.base import BottomModel
 
-
-class NoFit(FrozenModel):
-    """The random initial weights, which no row has a part in."""
-
-    kind: Literal["none"] = "none"
+__all__ = ["FITS", "Columns", "check_fit", "fit_bottom", "is_independent"]
 
 
 class Fit(NamedTuple):
@@ -45,13 +38,18 @@ def _leave(_settings: NoFit, _bottom: BottomModel, _columns: Columns) -> tuple[f
     return ()
 
 
+def _run(name: str) -> Callable[[Any, BottomModel, Columns], tuple[float, ...]]:
+    """What runs a fit, as `module.function`; PyTorch is loaded with it."""
+    return called_on_first_use(f"{__name__}.{name}")
+
+
 FITS: Mapping[str, Fit] = {
     "none": Fit(NoFit, _leave),
-    "pca": Fit(PcaFit, fit_pca, "linear"),
-    "sketch": Fit(SketchFit, fit_sketch, "linear"),
-    "autoencoder": Fit(AutoencoderFit, fit_autoencoder),
-    "contrastive": Fit(ContrastiveFit, fit_contrastive),
-    "gradients": Fit(GradientsFit, fit_gradients, needs_warmup=True),
+    "pca": Fit(PcaFit, _run("pca.fit_pca"), "linear"),
+    "sketch": Fit(SketchFit, _run("sketch.fit_sketch"), "linear"),
+    "autoencoder": Fit(AutoencoderFit, _run("autoencoder.fit_autoencoder")),
+    "contrastive": Fit(ContrastiveFit, _run("contrastive.fit_contrastive")),
+    "gradients": Fit(GradientsFit, _run("gradients.fit_gradients"), needs_warmup=True),
 }
 
 

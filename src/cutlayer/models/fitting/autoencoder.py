@@ -2,30 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional
 
 from cutlayer.errors import ConfigError
-from cutlayer.models.base import MAX_WIDTH, BottomModel, Width, dense_stack
-from cutlayer.models.fitting.base import Batch, Columns, DescentConfig, descend
-
-
-class AutoencoderFit(DescentConfig):
-    """A decoder above the bottom model, thrown away afterwards.
-
-    Attributes:
-        hidden: Widths of the decoder's layers.
-        buckets: Maximum number of classes of a category for the decoder; it reconstructs the code of a wider column
-            modulo this number.
-    """
-
-    kind: Literal["autoencoder"] = "autoencoder"
-    hidden: tuple[Width, ...] = (64,)
-    buckets: int = Field(default=1024, ge=2, le=MAX_WIDTH)
+from cutlayer.models.base import BottomModel, dense_stack
+from cutlayer.models.fitting.base import Batch, Columns, descend
+from cutlayer.models.fitting.sections import AutoencoderFit
+from cutlayer.models.sections import MAX_WIDTH
 
 
 def fit_autoencoder(settings: AutoencoderFit, bottom: BottomModel, columns: Columns) -> tuple[float, ...]:

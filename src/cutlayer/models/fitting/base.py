@@ -6,13 +6,10 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import torch
-from pydantic import Field
-from torch import Tensor, nn
-
-from cutlayer.config import FrozenModel
 from cutlayer.errors import Diverged
-from cutlayer.models.base import Inputs
+from cutlayer.lazy import Tensor, nn, torch
+from cutlayer.models.fitting.sections import DescentConfig
+from cutlayer.models.inputs import Inputs
 
 Batch = tuple[Tensor, Tensor]
 """Category codes, int32 (n, c), and numbers, float32 (n, m)."""
@@ -40,20 +37,6 @@ class Columns:
         return sum(self.inputs.cardinalities) + self.inputs.numbers
 
 
-class DescentConfig(FrozenModel):
-    """Gradient descent by Adam.
-
-    Attributes:
-        epochs: Number of passes over the rows.
-        batch_size: Rows of a step, 2 or more; a last batch of one row is left out.
-        lr: Learning rate.
-    """
-
-    epochs: int = Field(default=10, ge=1, le=10_000)
-    batch_size: int = Field(default=256, ge=2)
-    lr: float = Field(default=1e-3, gt=0)
-
-
 def descend(
     modules: Sequence[nn.Module],
     columns: Columns,
@@ -76,10 +59,12 @@ def descend(
     Raises:
         Diverged: A loss is not finite.
     """
+    from cutlayer.kernels.optimizers import Adam
+
     for module in modules:
         module.train()
     parameters = [parameter for module in modules for parameter in module.parameters()]
-    optimizer = torch.optim.Adam(parameters, lr=settings.lr, fused=True)
+    optimizer = Adam(parameters, lr=settings.lr, fused=True)
     losses = []
     for epoch in range(settings.epochs):
         total, seen = 0.0, 0

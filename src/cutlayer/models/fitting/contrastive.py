@@ -2,30 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional
 
-from cutlayer.models.base import BottomModel, Width
-from cutlayer.models.fitting.base import Batch, Columns, DescentConfig, descend
-
-
-class ContrastiveFit(DescentConfig):
-    """SCARF's settings, with its defaults but for the schedule.
-
-    Attributes:
-        corruption: Share of a row's columns that are replaced.
-        temperature: Temperature of the softmax over the batch.
-        head: Width of both layers of the head, thrown away afterwards.
-    """
-
-    kind: Literal["contrastive"] = "contrastive"
-    corruption: float = Field(default=0.6, gt=0, le=1)
-    temperature: float = Field(default=1.0, gt=0)
-    head: Width = 256
+from cutlayer.models.base import BottomModel
+from cutlayer.models.fitting.base import Batch, Columns, descend
+from cutlayer.models.fitting.sections import ContrastiveFit
 
 
 def fit_contrastive(settings: ContrastiveFit, bottom: BottomModel, columns: Columns) -> tuple[float, ...]:

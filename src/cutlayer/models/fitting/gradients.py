@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Literal
 
 import torch
 from torch import Tensor
@@ -11,13 +10,8 @@ from torch.nn import functional
 
 from cutlayer.errors import ConfigError
 from cutlayer.models.base import BottomModel
-from cutlayer.models.fitting.base import Columns, DescentConfig, descend
-
-
-class GradientsFit(DescentConfig):
-    """Least squares on the gradients of the warm-up epochs; needs `train.warmup_epochs`."""
-
-    kind: Literal["gradients"] = "gradients"
+from cutlayer.models.fitting.base import Columns, descend
+from cutlayer.models.fitting.sections import GradientsFit
 
 
 def fit_gradients(settings: GradientsFit, bottom: BottomModel, columns: Columns) -> tuple[float, ...]:

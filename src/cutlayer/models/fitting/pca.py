@@ -3,26 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal
 
 import torch
 from torch import Tensor
 
-from cutlayer.config import FrozenModel
 from cutlayer.errors import ConfigError
 from cutlayer.models.base import BottomModel
 from cutlayer.models.fitting.base import Columns
+from cutlayer.models.fitting.sections import PcaFit
 from cutlayer.models.linear import LinearBottom
 
 MAX_COLUMNS = 4096
 """Columns, each category being one: their covariance is 134 MB, and its eigenvectors take a minute."""
 _CHUNK = 1024
-
-
-class PcaFit(FrozenModel):
-    """Principal components; the bottom model must be `linear`."""
-
-    kind: Literal["pca"] = "pca"
 
 
 def fit_pca(_settings: PcaFit, bottom: BottomModel, columns: Columns) -> tuple[float, ...]:

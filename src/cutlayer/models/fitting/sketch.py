@@ -4,30 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Literal
 
 import torch
-from pydantic import Field
 from torch import Tensor
 
-from cutlayer.config import FrozenModel
 from cutlayer.errors import ConfigError
 from cutlayer.models.base import BottomModel
 from cutlayer.models.fitting.base import Batch, Columns
+from cutlayer.models.fitting.sections import SketchFit
 from cutlayer.models.linear import LinearBottom
 
 _CHUNK = 8192
-
-
-class SketchFit(FrozenModel):
-    """A random sketch; the bottom model must be `linear`.
-
-    Attributes:
-        min_count: Number of training rows from which a category has a vector of its own.
-    """
-
-    kind: Literal["sketch"] = "sketch"
-    min_count: int = Field(default=3, ge=1, le=2**31)
 
 
 def fit_sketch(settings: SketchFit, bottom: BottomModel, columns: Columns) -> tuple[float, ...]:

@@ -18,8 +18,9 @@ from cutlayer.channel import Kind
 from cutlayer.data.ids import Digests
 from cutlayer.durable import locked, make_folder
 from cutlayer.errors import BudgetExceeded, ConfigError
-from cutlayer.parties.local import context_of, plan_of
+from cutlayer.parties.local import context_of
 from cutlayer.parties.numbers import check_own
+from cutlayer.parties.plan import plan_of
 from cutlayer.parties.state import restore_chain
 from cutlayer.protections.hooks import hooks_of
 from cutlayer.protections.views import Mode, PassiveView

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from scipy import stats
-
 from cutlayer.config import Job
 from cutlayer.durable import make_folder
 from cutlayer.errors import ConfigError, RunFolderError
@@ -24,7 +22,7 @@ from cutlayer.sweeps.search import Plan, identity_of
 from cutlayer.sweeps.space import Choices, Value, space_of
 from cutlayer.sweeps.storage import open_study, require_optuna, without_password
 from cutlayer.tasks import Task
-from cutlayer.training.together import Keys
+from cutlayer.training.keys import Keys
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -233,5 +231,7 @@ def _mean(values: Sequence[float]) -> float:
 
 def _margin(values: Sequence[float]) -> float:
     """Half the width of the 95 % interval of a mean, by Student's t."""
+    from scipy import stats
+
     error, quantile = stats.sem(values), stats.t.ppf(0.975, len(values) - 1)
     return float(error * quantile)

@@ -1,0 +1,221 @@
+"""The runs of one job: its own, those that it is compared with, and what they are concluded to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from torch import Tensor
+
+from cutlayer.attacks import resolve
+from cutlayer.audit.auditor import Auditor
+from cutlayer.audit.watch import Watcher
+from cutlayer.config import Job
+from cutlayer.data.party_data import PartyTable
+from cutlayer.data.store import Store
+from cutlayer.jobs.audit import conclude_audit
+from cutlayer.jobs.execute import Options, Progress
+from cutlayer.jobs.summary import summary_of
+from cutlayer.kernels.row_tensors import rows_of
+from cutlayer.parties.outcome import ActiveOutcome
+from cutlayer.results.audit import Audit, RunAudit
+from cutlayer.results.run import RunId, RunKind
+from cutlayer.results.summary import Summary
+from cutlayer.results.utility import ModelUtility
+from cutlayer.training.comparisons import compared_jobs, protections_of, wraps_of
+from cutlayer.training.departures import finetuned_sets, retrained_stores, with_references
+from cutlayer.training.finetuning import FineTuned, finetune_top
+from cutlayer.training.folder import RunFolder
+from cutlayer.training.keys import starting_keys
+from cutlayer.training.references import BOOSTING, Reference, fit_reference, train_reference
+from cutlayer.training.test_predictions import write_test_predictions
+from cutlayer.training.together import Trained, train_together
+from cutlayer.training.trained import Run
+from cutlayer.training.utility import chance, interval
+
+
+@dataclass(frozen=True)
+class Described:
+    """One run of a job, as far as it is known without its references.
+
+    Attributes:
+        summary: Settings of the run and utility of its model.
+        audit: Results of the attacks on the labels.
+    """
+
+    summary: Summary
+    audit: RunAudit
+
+
+def run_all(
+    job: Job,
+    folder: RunFolder,
+    tables: Mapping[str, PartyTable],
+    options: Options,
+    threads: int,
+    progress: Progress,
+) -> None:
+    """Train the runs of a job, audit them, and write what came out.
+
+    Args:
+        job: The job.
+        folder: The run folder.
+        tables: Tables of the parties.
+        options: Keys, and whether to resume.
+        threads: Number of threads of the tensor library.
+        progress: Called as the runs go on.
+    """
+    runs: dict[str, Described] = {}
+    for compared, other in compared_jobs(job):
+        progress.stage(compared.label)
+        runs[compared.label] = _compared(other, folder, compared, tables, options, threads, progress)
+    this_run = RunId(RunKind.THIS_RUN)
+    progress.stage(this_run.label)
+    watcher = Watcher(job, folder, progress)
+    trained = train_together(
+        job,
+        folder,
+        tables,
+        options.keys,
+        watcher,
+        resume=options.resume,
+        forget_peer_progress=options.forget_peer_progress,
+    )
+    runs[this_run.label] = describe(job, this_run, folder, trained, watcher.auditor, threads, options)
+    references = tuple(_references(job, folder, trained, progress))
+    if resolve(job.parties[job.active].audit.catalogue, job.task).completions:
+        progress.stage("model completion")
+    if any(resolve(job.parties[name].audit.catalogue, job.task, "passive").features for name in job.passives):
+        progress.stage("feature leakage")
+    conclude(job, folder, runs, references)
+
+
+def conclude(job: Job, folder: RunFolder, runs: Mapping[str, Described], references: Sequence[ModelUtility]) -> None:
+    """Write summary, ledger and audit of a run and of those it is compared with.
+
+    Args:
+        job: The job as run.
+        folder: The run folder.
+        runs: This run and those it is compared with, by label.
+        references: Held-out metrics of the references.
+    """
+    this_run = runs[RunKind.THIS_RUN].summary
+    compared = [run.summary.utility.rows[0] for label, run in runs.items() if label != RunKind.THIS_RUN]
+    rows = (*this_run.utility.rows, *compared, *references)
+    undefended = runs[RunKind.UNDEFENDED].summary.departures if RunKind.UNDEFENDED in runs else None
+    summary = this_run.model_copy(
+        update={
+            "utility": this_run.utility.model_copy(update={"rows": rows}),
+            "alternatives": {
+                name: tuple(total.statement for total in runs[name].summary.ledger.totals)
+                for name in job.alternatives
+                if name in runs
+            },
+            "departures": with_references(this_run.departures, undefended, references, this_run.utility.metric),
+        }
+    )
+    folder.write_json("ledger.json", summary.ledger.to_json())
+    audits = {label: run.audit for label, run in runs.items()}
+    folder.write_results(summary, conclude_audit(job, folder, summary, audits))
+
+
+def _compared(
+    job: Job,
+    parent: RunFolder,
+    run: RunId,
+    tables: Mapping[str, PartyTable],
+    options: Options,
+    threads: int,
+    progress: Progress,
+) -> Described:
+    """Train one of the runs this one is compared with, unless a resumed job has it already."""
+    folder = parent.of_run(run.label)
+    if options.resume and folder.ended:
+        return Described(folder.summary, folder.audit_of(run.label).runs[run.label])
+    begun = options.resume and (folder.path / "job.yaml").exists()
+    folder = RunFolder.create(folder.path, resume=begun)
+    folder.write_job(job)
+    watcher = Watcher(job, folder, progress)
+    # Its releases stay in this process, so they cost nothing; it starts from the weights of this run.
+    trained = train_together(
+        job,
+        folder,
+        tables,
+        replace(options.keys, simulated=True),
+        watcher,
+        data=parent.path / "data",
+        origin=parent,
+        wraps=wraps_of(job, run),
+        resume=begun,
+    )
+    described = describe(job, run, folder, trained, watcher.auditor, threads, options)
+    folder.write_results(described.summary, Audit(runs={run.label: described.audit}))
+    return described
+
+
+def describe(
+    job: Job, run: RunId, folder: RunFolder, trained: Trained, auditor: Auditor | None, threads: int, options: Options
+) -> Described:
+    """Summary and audit of one run; of the job's own run, its test predictions are written too.
+
+    Args:
+        job: Job of the run.
+        run: Identifier of the run among those of the job.
+        folder: Folder of the run.
+        trained: Results of the parties.
+        auditor: Auditor with the leaks; `None` if nothing was audited.
+        threads: Number of threads of the tensor library.
+        options: Options that the job was run with.
+    """
+    summary = summary_of(job, run, folder, trained, threads, reproducible=options.keys.supplied is not None)
+    if run.kind is RunKind.THIS_RUN:
+        write_test_predictions(folder, trained.active)
+    protections = protections_of(job)
+    audit = auditor.results(run.label, protections) if auditor else RunAudit(protections=tuple(protections))
+    return Described(summary, audit)
+
+
+def _references(job: Job, folder: RunFolder, trained: Trained, progress: Progress) -> Iterator[ModelUtility]:
+    """Train what this run is compared with besides other runs of the protocol."""
+    active = trained.active
+    trained_run = Run(job, folder, classes=active.task.classes)
+    stores, truth = trained_run.stores, trained_run.truth
+    wanted: dict[RunId, dict[str, Store]] = {}
+    if "centralised" in job.compare:
+        wanted[RunId(RunKind.CENTRALISED)] = stores
+    if "alone" in job.compare and job.active in stores and active.fit is not None:
+        # The model for predictions without any partner, which was chosen for itself.
+        logits = active.without[job.passives]
+        run = RunId(RunKind.ALONE, (job.active,))
+        yield _measured(run, Reference(active.task.evaluate(logits, active.labels), logits, -1), active, job)
+    elif "alone" in job.compare and job.active in stores:
+        wanted[RunId(RunKind.ALONE, (job.active,))] = {job.active: stores[job.active]}
+    if "retrained" in job.compare:
+        wanted |= dict(retrained_stores(job, stores))
+    keys = starting_keys(folder.path, job.parties) if wanted else {}
+    for run, chosen in wanted.items():
+        progress.stage(run.label)
+        reference = train_reference(job, chosen, active.task, keys, truth, active.split, active.part, active.weights)
+        yield _measured(run, reference, active, job)
+    if "boosting" in job.compare:
+        run = RunId(RunKind.BOOSTING)
+        progress.stage(run.label)
+        trees = fit_reference(BOOSTING, stores, active.task, truth, active.split, active.part, job.train.seed)
+        yield _measured(run, trees, active, job)
+    for absent in finetuned_sets(job, stores) if "finetuned" in job.compare else ():
+        run = RunId(RunKind.FINETUNED, absent)
+        progress.stage(run.label)
+        yield _measured(run, finetune_top(trained_run, absent), active, job)
+    yield chance_reference(trained, truth)
+
+
+def _measured(run: RunId, reference: Reference | FineTuned, active: ActiveOutcome, job: Job) -> ModelUtility:
+    bounds = interval(active.task, reference.logits, active.labels, job.train.seed)
+    return ModelUtility.of(run, reference.metrics, bounds)
+
+
+def chance_reference(trained: Trained, truth: Tensor) -> ModelUtility:
+    """The reference that knows nothing but the training labels."""
+    active = trained.active
+    constant = chance(active.task, rows_of(truth, active.split.part("train")), active.labels)
+    return ModelUtility.of(RunId(RunKind.CHANCE), constant)

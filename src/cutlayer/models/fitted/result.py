@@ -1,0 +1,52 @@
+"""What a fit at once has tried and chosen: read by reports without PyTorch."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from cutlayer.config import FrozenModel
+
+
+class Candidate(FrozenModel):
+    """A model that was tried.
+
+    Attributes:
+        name: Name, or `average`.
+        score: Mean over the folds of the task's headline metric; `None` where it is not defined.
+        error: Standard error of that mean over the folds; `None` of a single fold.
+        loss: Log loss, or root mean squared error in the unit of the labels, of the held-out rows.
+        weight: Its weight in the model that was chosen, 0 to 1.
+        seconds: Time of its fits in the cross-validation; 0 of the average.
+    """
+
+    name: str
+    score: float | None
+    error: float | None
+    loss: float
+    weight: float
+    seconds: float = Field(default=0.0, exclude=True)  # of a clock, and so in no file: runs of a seed are equal
+
+
+class FitResult(FrozenModel):
+    """What a fit chose, and how well it predicts.
+
+    Attributes:
+        chosen: Name of a candidate, or `average`.
+        candidates: Every candidate's scores in the cross-validation.
+        folds: Number of folds; 1 if a fifth was held out once.
+        rows: Number of rows of the fit, which are fewer than there are if these are too many.
+        loss: Task's loss after the fit, on 4,096 of these rows if there are more.
+        alone: The same of the model of the label owner's own columns alone; `None` in that one itself.
+    """
+
+    chosen: str
+    candidates: tuple[Candidate, ...]
+    folds: int
+    rows: int
+    loss: float
+    alone: FitResult | None = None
+
+    @property
+    def best(self) -> Candidate:
+        """The candidate that was chosen."""
+        return next(candidate for candidate in self.candidates if candidate.name == self.chosen)

@@ -1,0 +1,45 @@
+"""The tables of a job's parties, opened by what the job states of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from cutlayer.config import Job, PartyConfig
+from cutlayer.config.size import in_bytes
+from cutlayer.data.party_data import PartyTable
+from cutlayer.errors import ConfigError
+
+
+def open_table(job: Job, name: str, tables: Mapping[str, Any]) -> PartyTable:
+    """A party's rows, from memory or from the file that its part of the job names.
+
+    Raises:
+        ConfigError: Neither.
+        DataError: The table cannot be read, or has no column of a name in the party's part.
+    """
+    party: PartyConfig = job.parties[name]
+    source = tables.get(name, party.table)
+    if source is None:
+        raise ConfigError.expected(f"parties.{name}.table", "none", "name the party's file")
+    if party.role == "active" and party.label is None:
+        raise ConfigError.expected(f"parties.{name}.label", "none", "name the column that holds the labels")
+    if party.role == "passive" and party.label is not None:
+        raise ConfigError.expected(f"no parties.{name}.label", party.label, "only the active party holds labels")
+    if party.role == "passive" and party.positive is not None:
+        raise ConfigError.expected(f"no parties.{name}.positive", party.positive, "only the active party holds labels")
+    if party.role == "passive" and party.weight is not None:
+        raise ConfigError.expected(f"no parties.{name}.weight", party.weight, "only the active party weighs rows")
+    table = PartyTable(
+        party=name,
+        table=source,
+        id=party.id,
+        label=party.label,
+        features=party.features,
+        task=job.task,
+        weight=party.weight,
+        memory=in_bytes(party.memory),
+        split_by=job.train.split.by if party.role == "active" else None,
+    )
+    table.check_columns(party.report.subgroups)  # which the run itself does not read: the annex after it would fail
+    return table
