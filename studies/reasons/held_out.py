@@ -38,7 +38,7 @@ def held_out_values(job: Job, folder: RunFolder) -> dict[str, float]:
             embeddings: Tensor = bottom(*store.gather(rows))
             logits: Tensor = top({party: embeddings})
         actual = run.actual[rows].numpy()
-        scores = guess(embeddings, run.class_shares[1]).values
+        scores = guess(embeddings[None], run.class_shares[1]).values[0]
         values[f"{part}_leak"] = folded(float(roc_auc_score(actual, scores.numpy())))
         values[f"{part}_auc"] = float(roc_auc_score(actual, logits.flatten().numpy()))
     return values

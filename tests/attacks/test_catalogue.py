@@ -38,26 +38,26 @@ def planted(n=2000, share=0.25, gap=3.0, d=10, seed=0):
 
 def test_norm_scores_are_norms_and_hard_labels_the_top_share():
     g = torch.tensor([[3.0, 4.0], [0.0, 1.0], [0.0, 0.0], [2.0, 0.0]])
-    guess = norm.guess(g, 0.5)
+    guess = norm.guess(g[None], 0.5).of_step(0)
     assert guess.values.tolist() == [5.0, 1.0, 0.0, 2.0]
     assert guess.hard.tolist() == [True, False, False, True]
 
 
 def test_norm_is_reversed_where_positives_are_the_majority():
-    guess = norm.guess(torch.tensor([[3.0, 4.0], [0.0, 1.0], [0.0, 0.0], [2.0, 0.0]]), 0.63)
+    guess = norm.guess(torch.tensor([[[3.0, 4.0], [0.0, 1.0], [0.0, 0.0], [2.0, 0.0]]]), 0.63).of_step(0)
     assert guess.values.tolist() == [-5.0, -1.0, 0.0, -2.0]
     assert guess.hard.tolist() == [False, True, True, True]
 
 
 def test_norm_of_tiny_gradients_does_not_vanish():
-    guess = norm.guess(torch.tensor([[1e-30, 0.0], [2e-30, 0.0], [3e-30, 0.0]]), 0.3)
+    guess = norm.guess(torch.tensor([[[1e-30, 0.0], [2e-30, 0.0], [3e-30, 0.0]]]), 0.3).of_step(0)
     assert guess.hard.tolist() == [False, False, True]
     assert guess.values.tolist() == pytest.approx([1e-30, 2e-30, 3e-30], rel=1e-6)
 
 
 @pytest.mark.parametrize("share", [1e-9, 1 - 1e-9])
 def test_norm_takes_an_extreme_share(share):
-    assert norm.guess(torch.eye(3), share).hard.all()
+    assert norm.guess(torch.eye(3)[None], share).hard.all()
 
 
 def test_direction_is_the_cosine_to_the_known_positive_which_is_not_scored():
@@ -101,7 +101,7 @@ def test_direction_of_tiny_gradients_does_not_vanish():
 @pytest.mark.parametrize("sign", [1, -1])
 def test_spectral_turns_the_projection_so_that_positives_are_higher(share, sign):
     x, truth = planted(share=share, gap=6.0)
-    guess = spectral.guess(sign * x, share)
+    guess = spectral.guess((sign * x)[None], share).of_step(0)
     assert roc_auc(guess.values, truth) > 0.99
     assert roc_auc(guess.hard.double(), truth) > 0.95
 
@@ -114,7 +114,7 @@ def test_spectral_follows_numpy_and_scikit_learn():
     fitted = KMeans(2, n_init=10, random_state=0).fit_predict(s[:, None])
     positive = fitted if abs(fitted.mean() - 0.25) < abs(1 - fitted.mean() - 0.25) else 1 - fitted
     s *= np.sign(s[positive == 1].mean() - s[positive == 0].mean())
-    guess = spectral.guess(x, 0.25)
+    guess = spectral.guess(x[None], 0.25).of_step(0)
     np.testing.assert_allclose(guess.values.numpy(), s, atol=1e-3)
     np.testing.assert_allclose(guess.also["absolute"].numpy(), np.abs(s), atol=1e-3)
     assert (guess.hard.numpy() == (positive == 1)).mean() > 0.999
@@ -127,19 +127,19 @@ def test_spectral_follows_numpy_and_scikit_learn():
 def test_spectral_near_balance_takes_the_cluster_farther_out(known_share, by_size):
     """60 rows at -1 and 40 at 1.5: the smaller cluster is farther from the mean."""
     x = torch.cat([torch.full((60, 1), -1.0), torch.full((40, 1), 1.5)])
-    upper_is_positive = spectral.guess(x, known_share).values[-1] > 0
+    upper_is_positive = spectral.guess(x[None], known_share).values[0, -1] > 0
     fits_by_size = abs(0.4 - known_share) <= abs(0.6 - known_share)
     assert bool(upper_is_positive) == (fits_by_size if by_size else True)
 
 
 def test_spectral_near_balance_with_the_far_cluster_below():
     x = torch.cat([torch.full((60, 1), 1.0), torch.full((40, 1), -1.5)])
-    assert float(spectral.guess(x, 0.5).values[-1]) > 0
-    assert float(spectral.guess(x, 0.506).values[-1]) < 0
+    assert float(spectral.guess(x[None], 0.5).values[0, -1]) > 0
+    assert float(spectral.guess(x[None], 0.506).values[0, -1]) < 0
 
 
 def test_spectral_of_equal_rows_is_all_zero():
-    guess = spectral.guess(torch.full((50, 4), 0.3), 0.2)
+    guess = spectral.guess(torch.full((1, 50, 4), 0.3), 0.2).of_step(0)
     assert guess.values.unique().tolist() == [0.0]
     assert not guess.hard.any()
 

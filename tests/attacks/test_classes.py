@@ -61,14 +61,14 @@ def test_spectral_names_well_parted_classes():
 def test_spectral_misnames_classes_whose_sizes_mislead():
     """The attacker is told wrong shares: the clusters stay, their names change."""
     x, codes = planted()
-    guess = spectral.guess_classes(x, (0.5, 0.2, 0.3))
+    guess = spectral.guess_classes(x[None], (0.5, 0.2, 0.3)).of_step(0)
     renamed = torch.tensor([1, 0, 2])[guess.hard]
     assert float((renamed == codes).double().mean()) > 0.99
 
 
 def test_the_class_score_is_the_margin_to_the_nearest_other_centre():
     points = torch.tensor([[-4.0, 0.0]] * 6 + [[4.0, 0.0]] * 3 + [[0.0, 3.0]] * 2)
-    guess = spectral.guess_classes(points, (0.6, 0.3, 0.1))
+    guess = spectral.guess_classes(points[None], (0.6, 0.3, 0.1)).of_step(0)
     assert guess.hard.tolist() == [0] * 6 + [1] * 3 + [2] * 2
     assert guess.values[0].tolist() == pytest.approx([25.0, -64.0, -25.0], rel=1e-5)
     assert guess.values[-1].tolist() == pytest.approx([-25.0, -25.0, 25.0], rel=1e-5)

@@ -12,14 +12,15 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.neural_network import MLPClassifier
 
 from cutlayer.models.fitted.choice import AVERAGE, Choice, choose, folds_of
-from cutlayer.models.fitted.kinds import AutoTopConfig
+from cutlayer.models.fitted.kinds import fits_of
 from cutlayer.models.fitted.linear import fit_linear
 from cutlayer.models.fitted.network import fit_network
 from cutlayer.models.fitted.rows import Rows
+from cutlayer.models.sections import AutoTopConfig
 from cutlayer.tasks import Task
 from tests.models.fitted_rows import BINARY, rows_of
 
-FITS = AutoTopConfig().fits()
+FITS = fits_of(AutoTopConfig())
 
 
 def chosen(x: np.ndarray, y: np.ndarray, task: Task = BINARY, **fits: Any) -> Choice:

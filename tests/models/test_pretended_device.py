@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from cutlayer.models import BOTTOMS, TOPS, allowed_models
+from cutlayer.models import allowed_models
 from tests.models import test_kinds as kinds
 from tests.pretended import ELSEWHERE, pretending
 
@@ -22,7 +22,7 @@ def same(here: list[Tensor], there: list[Tensor]) -> bool:
     return len(here) == len(there) > 0 and all(map(torch.equal, here, there))
 
 
-@pytest.mark.parametrize("kind", BOTTOMS)
+@pytest.mark.parametrize("kind", kinds.LEARNED)
 def test_bottom_models(kind: str) -> None:
     with allowed_models(kinds.__name__):
         model = kinds.bottom_of(kind)
@@ -35,7 +35,7 @@ def test_bottom_models(kind: str) -> None:
     assert same(gradients(model, model(*columns)), there)
 
 
-@pytest.mark.parametrize("kind", TOPS)
+@pytest.mark.parametrize("kind", kinds.STEPPED)
 def test_top_models(kind: str) -> None:
     with allowed_models(kinds.__name__):
         model = kinds.top_of(kind)

@@ -132,7 +132,7 @@ def test_a_width_is_checked_before_anything_is_allocated(
         run(unaudited_job(bottom=bottom), GIVEN, tmp_path)
 
 
-@pytest.mark.parametrize("kind", sorted(BOTTOMS.keys() - {"python"}))
+@pytest.mark.parametrize("kind", sorted(BOTTOMS.keys() - {"columns", "python"}))
 @pytest.mark.parametrize("options", [{}, {"width": 7}, {"hidden": [9, 5]}, {"wide": 3}, {"channels": 4}])
 def test_the_stated_width_is_that_of_the_model(kind: str, options: dict[str, Any]) -> None:
     inputs = Inputs((3,), 0) if kind in ("mlp", "wide_deep", "linear", "tabular") else Inputs((), 256, (1, 16, 16))

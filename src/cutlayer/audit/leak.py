@@ -20,7 +20,7 @@ from torch.nn import functional
 from cutlayer.attacks.label.base import Scores
 from cutlayer.kernels.bootstrap import auc_replicates, macro_auc_replicates
 from cutlayer.kernels.concordance import concordance, concordance_interval, untied_share
-from cutlayer.kernels.roc import macro_auc, roc_auc
+from cutlayer.kernels.roc import macro_auc, part_aucs, roc_auc
 
 BEST_ASSIGNMENT = "best_assignment"
 """Key in `Leak.other_aucs` of scores whose classes were renamed by the assignment that fits the truth best."""
@@ -170,7 +170,10 @@ def _regression_leak(scores: Scores, actual: Tensor) -> Leak:
 
 def _part_aucs(scores: Scores, actual: Tensor, parts: Sequence[slice]) -> list[float]:
     """AUC of each sampled step; NaN for one that holds a single class."""
-    return [_auc(scores.values[part], actual[part]) for part in parts]
+    if len(parts) == 1:
+        return [_auc(scores.values, actual)]
+    aucs: list[float] = part_aucs(scores.values, actual, [part.stop - part.start for part in parts]).tolist()
+    return aucs
 
 
 def _auc(values: Tensor, actual: Tensor) -> float:

@@ -10,6 +10,7 @@ from cutlayer.lazy import Tensor, torch
 
 _SAMPLE = 1024
 _STARTS = 5
+_ROUNDING = 1e-9
 _ROUNDS = 30  # what moves after this is rows at the borders
 
 
@@ -28,13 +29,31 @@ def k_means(points: Tensor, clusters: int, seed: int = 0) -> Tensor:
 
     Reference: Arthur and Vassilvitskii 2007, k-means++: the advantages of careful seeding.
     """
-    scale = float(points.abs().max()) or 1.0  # squares of rows near 1e-170 would vanish
+    return k_means_each(points[None], clusters, seed)[0]
+
+
+def k_means_each(points: Tensor, clusters: int, seed: int = 0) -> Tensor:
+    """`k_means` of several batches at once, each on its own and with the same draws.
+
+    Args:
+        points: float64 (b, n, d), as in `k_means`.
+        clusters: k, 1 or more.
+        seed: As in `k_means`.
+
+    Returns:
+        float64 (b, k, d).
+    """
+    scale = points.abs().amax(dim=(1, 2), keepdim=True)  # squares of rows near 1e-170 would vanish
+    scale = scale.masked_fill(scale == 0, 1.0)
     points = points / scale
     generator = torch.Generator().manual_seed(seed)
-    sample = points[torch.randperm(len(points), generator=generator)[:_SAMPLE]]
-    starts = [_lloyd(sample, _plus_plus(sample, clusters, generator)) for _ in range(_STARTS)]
-    best = min(starts, key=lambda centres: float(distances(sample, centres).amin(dim=1).sum()))
-    return _lloyd(points, best) * scale
+    sample = points[:, torch.randperm(points.shape[1], generator=generator)[:_SAMPLE]]
+    sample = sample[:, None].expand(-1, _STARTS, -1, -1)
+    starts = _lloyd(sample, _plus_plus(sample, clusters, generator))
+    spread = distances(sample, starts).amin(dim=-1).sum(dim=-1)
+    # The first of those that found the same clusters: rounding must not choose the order of the centres.
+    best = (spread <= spread.amin(dim=1, keepdim=True) * (1 + _ROUNDING)).int().argmax(dim=1)
+    return _lloyd(points, starts[torch.arange(len(points)), best]) * scale
 
 
 def upper_of_two(values: Tensor) -> Tensor:
@@ -45,57 +64,72 @@ def upper_of_two(values: Tensor) -> Tensor:
     sum of squares between clusters is S_k^2 n / (k (n - k)), S_k the sum of the k lowest.
 
     Args:
-        values: float (n,), finite.
+        values: float (n,), finite; or (b, n), batches that are each clustered on their own.
 
     Returns:
-        bool (n,); equal values are never separated, and all is False where the values are constant.
+        bool, of the shape of `values`; equal values are never separated, and all is False where they are constant.
 
     Reference: Fisher 1958, On grouping for maximum homogeneity.
     """
     array = values.detach().numpy().astype(np.float64)
-    ordered = np.sort(array)
-    n = len(ordered)
-    if n < 2 or ordered[0] == ordered[-1]:
-        return torch.zeros(n, dtype=torch.bool)
-    centred = (ordered - ordered.mean()) / (ordered[-1] - ordered[0])
+    ordered = np.sort(array, axis=-1)
+    n = ordered.shape[-1]
+    if n < 2:
+        return torch.zeros(values.shape, dtype=torch.bool)
+    span = ordered[..., -1:] - ordered[..., :1]
+    centred = (ordered - ordered.mean(axis=-1, keepdims=True)) / np.where(span > 0, span, 1.0)
     lowest = np.arange(1, n)
-    between = np.cumsum(centred)[:-1] ** 2 / (lowest * (n - lowest))
-    between[ordered[1:] == ordered[:-1]] = -1.0
-    return torch.from_numpy(array > ordered[between.argmax()])
+    between = np.cumsum(centred, axis=-1)[..., :-1] ** 2 / (lowest * (n - lowest))
+    between[ordered[..., 1:] == ordered[..., :-1]] = -1.0
+    cut = np.take_along_axis(ordered, between.argmax(axis=-1)[..., None], -1)
+    return torch.from_numpy((array > cut) & (span > 0))
 
 
 def distances(points: Tensor, centres: Tensor) -> Tensor:
-    """Squared Euclidean distances of points (n, d) to centres (k, d), (n, k), not below 0."""
-    squares = (points**2).sum(dim=1, keepdim=True) + (centres**2).sum(dim=1)
-    return squares.sub_(points @ centres.T, alpha=2).clamp_min_(0)
+    """Squared Euclidean distances of points (..., n, d) to centres (..., k, d), (..., n, k), not below 0."""
+    squares = (points**2).sum(dim=-1, keepdim=True) + (centres**2).sum(dim=-1).unsqueeze(-2)
+    return squares.sub_(points @ centres.mT, alpha=2).clamp_min_(0)
 
 
 def _plus_plus(points: Tensor, clusters: int, generator: torch.Generator) -> Tensor:
-    """Starting centres: each next one a row drawn with probability as its squared distance to those before.
+    """Starting centres of points (b, starts, n, d): each next one a row drawn by its squared distance to those before.
 
-    Of a few such rows the one that leaves the smallest sum of squares is taken (the paper's greedy variant).
+    Of a few such rows the one that leaves the smallest sum of squares is taken (the paper's greedy variant). The draws
+    are by inversion of uniforms, which all batches share: a batch gets the same draws alone and among others.
     """
-    chosen = points[torch.randint(len(points), (1,), generator=generator)]
-    nearest = distances(points, chosen)[:, 0]
-    tries = 2 + int(math.log(clusters))
-    for _ in range(clusters - 1):
-        weights = nearest if bool(nearest.any()) else torch.ones_like(nearest)
-        drawn = points[torch.multinomial(weights, tries, replacement=True, generator=generator)]
-        left = torch.minimum(nearest[:, None], distances(points, drawn))
-        best = int(left.sum(dim=0).argmin())
-        chosen, nearest = torch.cat([chosen, drawn[best : best + 1]]), left[:, best]
+    n, tries = points.shape[2], 2 + int(math.log(clusters))
+    first, uniforms = [], []
+    for _ in range(points.shape[1]):
+        first.append(torch.randint(n, (1,), generator=generator))
+        uniforms.append(torch.rand(clusters - 1, tries, generator=generator, dtype=points.dtype))
+    chosen = _taken(points, torch.stack(first).expand(len(points), -1, -1))
+    nearest = distances(points, chosen)[..., 0]
+    for draws in torch.stack(uniforms, dim=1):
+        weights = torch.where(nearest.any(dim=-1, keepdim=True), nearest, 1.0)
+        upto = weights.cumsum(dim=-1)
+        index = torch.searchsorted(upto / upto[..., -1:], draws.expand(*upto.shape[:2], -1).contiguous())
+        drawn = _taken(points, index.clamp_max(n - 1))
+        left = torch.minimum(nearest[..., None], distances(points, drawn))
+        best = left.sum(dim=-2).argmin(dim=-1)[..., None, None]
+        chosen = torch.cat([chosen, drawn.take_along_dim(best, dim=-2)], dim=-2)
+        nearest = left.take_along_dim(best, dim=-1)[..., 0]
     return chosen
 
 
+def _taken(points: Tensor, index: Tensor) -> Tensor:
+    """Rows of points (..., n, d) by their index (..., m), (..., m, d)."""
+    return points.take_along_dim(index[..., None], dim=-2)
+
+
 def _lloyd(points: Tensor, centres: Tensor) -> Tensor:
-    """Move centres to the means of their rows until nothing changes; a centre without rows does not move."""
-    before = None
+    """Move centres (..., k, d) to the means of their rows until nothing changes; one without rows does not move."""
+    codes, before = torch.arange(centres.shape[-2]), None
     for _ in range(_ROUNDS):
-        nearest = distances(points, centres).argmin(dim=1)
+        nearest = distances(points, centres).argmin(dim=-1)
         if before is not None and torch.equal(nearest, before):
             break
         before = nearest
-        sizes = torch.bincount(nearest, minlength=len(centres))
-        sums = torch.zeros_like(centres).index_add_(0, nearest, points)
-        centres = torch.where(sizes[:, None] > 0, sums / sizes.clamp_min(1)[:, None], centres)
+        members = (nearest[..., None] == codes).to(points.dtype)
+        sizes = members.sum(dim=-2)[..., None]
+        centres = torch.where(sizes > 0, members.mT @ points / sizes.clamp_min(1), centres)
     return centres

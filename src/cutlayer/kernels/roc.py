@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -103,9 +104,67 @@ def macro_auc(scores: Tensor, codes: Tensor) -> float:
     1.0
     """
     check_scores(scores, codes)
+    if len(codes) <= row_arrays.CHUNK_ROWS:
+        return float(part_aucs(scores, codes, [len(codes)])[0])
     aucs = [roc_auc(scores[:, code], codes == code) for code in range(scores.shape[1])]
     known = [auc for auc in aucs if not np.isnan(auc)]
     return float(np.mean(known)) if known else float("nan")
+
+
+def part_aucs(scores: Tensor, truth: Tensor, sizes: Sequence[int]) -> npt.NDArray[np.float64]:
+    """`roc_auc` or `macro_auc` of consecutive parts of the rows, from one sort.
+
+    Args:
+        scores: float (n,), or (n, classes) with the truth of several classes; no NaN.
+        truth: bool or 0/1 integers (n,), or class codes, int64 (n,).
+        sizes: Number of rows of each part, which sum to n; parts of about one size take the least memory.
+
+    Returns:
+        (parts,), 0 to 1; NaN for a part whose rows are of one class.
+
+    >>> import torch
+    >>> part_aucs(torch.tensor([0.1, 0.2, 0.2, 0.1]), torch.tensor([0, 1, 0, 1]), [2, 2]).tolist()
+    [1.0, 0.0]
+    """
+    columns = scores.numpy().reshape(len(scores), -1)
+    codes = truth.numpy()
+    positive = codes[:, None] == np.arange(columns.shape[1]) if scores.dim() == 2 else codes[:, None] == 1
+    if np.isnan(columns).any():
+        raise DataError.expected("scores without NaN", "NaN", "leave out the rows that were not scored")
+    present = np.arange(max(sizes, default=0)) < np.asarray(sizes)[:, None]
+    values = np.full((columns.shape[1], *present.shape), np.nan)
+    members = np.zeros(values.shape, np.bool_)
+    values[:, present], members[:, present] = columns.T, positive.T
+    aucs = _sorted_aucs(values, members, members.sum(axis=-1), present)
+    known = ~np.isnan(aucs)
+    counts = known.sum(axis=0)
+    means: npt.NDArray[np.float64] = np.where(known, aucs, 0.0).sum(axis=0) / np.where(counts > 0, counts, np.nan)
+    return means
+
+
+def _sorted_aucs(
+    values: npt.NDArray[np.float64],
+    members: npt.NDArray[np.bool_],
+    positives: npt.NDArray[np.int64],
+    present: npt.NDArray[np.bool_],
+) -> npt.NDArray[np.float64]:
+    """AUC along the last axis, where rows that are not present have NaN values, which sort to the end."""
+    order = np.argsort(values, axis=-1)
+    values, members = np.take_along_axis(values, order, -1), np.take_along_axis(members, order, -1)
+    here = np.broadcast_to(np.sort(~present, axis=-1) == 0, values.shape)
+    below = np.zeros((*values.shape[:-1], values.shape[-1] + 1), np.int64)
+    np.cumsum(here & ~members, axis=-1, out=below[..., 1:])
+    places = np.arange(values.shape[-1])
+    changes = values[..., 1:] != values[..., :-1]
+    first, last = np.zeros(values.shape, np.int64), np.full(values.shape, len(places))
+    first[..., 1:], last[..., :-1] = np.where(changes, places[1:], 0), np.where(changes, places[1:], len(places))
+    first = np.maximum.accumulate(first, axis=-1)
+    last = np.minimum.accumulate(last[..., ::-1], axis=-1)[..., ::-1]
+    pairs_won = np.take_along_axis(below, first, -1) + np.take_along_axis(below, last, -1)
+    twice = np.where(members, pairs_won, 0).sum(axis=-1)
+    pairs = positives * (present.sum(axis=-1) - positives)
+    aucs: npt.NDArray[np.float64] = np.divide(twice, 2 * pairs, out=np.full(twice.shape, np.nan), where=pairs > 0)
+    return aucs
 
 
 def permuted_macro_aucs(scores: npt.NDArray[np.float64], orders: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from cutlayer.lazy import Tensor, torch
 
 _MAX_EIGH = 512  # above this side length a Krylov space is faster than a full eigendecomposition
+_MAX_STACKED = 64  # up to this side length the calls cost more than what they compute
 _SPARE = 8
 _POWER_ROUNDS = 12  # each multiplies the gap between wanted and unwanted directions
 _KRYLOV = 48
@@ -59,6 +60,34 @@ def project_on_top(x: Tensor, directions: int) -> Tensor:
     return (moved @ _iterated(moved, directions)).double().mul_(scale)
 
 
+def project_each(x: Tensor) -> Tensor:
+    """`project` of several matrices of one shape at once, float (b, n, d); float64 (b, n)."""
+    if len(x) == 1 or min(x.shape[1:]) > _MAX_STACKED:
+        return torch.stack([project(matrix) for matrix in x])
+    moved, scale = _centred_each(x)
+    n, d = x.shape[1:]
+    products = (moved.mT @ moved if d <= n else moved @ moved.mT).double()
+    try:
+        top = torch.linalg.eigh(products).eigenvectors[..., -1:].to(x.dtype)
+    except RuntimeError:  # as in `project_on_top`
+        return torch.stack([project(matrix) for matrix in x])
+    top = top if d <= n else moved.mT @ top
+    top = top / _nonzero(torch.linalg.vector_norm(top, dim=1, keepdim=True))
+    largest = top.take_along_dim(top.abs().argmax(dim=1, keepdim=True), dim=1)
+    return (moved @ torch.where(largest > 0, top, -top)).squeeze(2).double() * scale[:, 0]
+
+
+def project_on_top_each(x: Tensor, directions: int) -> Tensor:
+    """`project_on_top` of several matrices of one shape at once, float (b, n, d); float64 (b, n, directions)."""
+    if len(x) == 1 or min(x.shape[1:]) > _MAX_STACKED:
+        return torch.stack([project_on_top(matrix, directions) for matrix in x])
+    moved, scale = _centred_each(x)
+    try:
+        return _decomposed(moved, min(directions, *x.shape[1:])) * scale
+    except RuntimeError:  # as in `project_on_top`
+        return torch.stack([project_on_top(matrix, directions) for matrix in x])
+
+
 def gram(x: Tensor) -> Tensor:
     """Products x' x of the columns of x (n, d), (d, d), without a graph.
 
@@ -82,6 +111,19 @@ def _centred(x: Tensor) -> tuple[Tensor, float]:
     low, high = moved.aminmax()
     scale = max(-float(low), float(high))
     return (moved.div_(scale) if scale else moved), scale
+
+
+def _centred_each(x: Tensor) -> tuple[Tensor, Tensor]:
+    """`_centred` of every matrix, and the largest absolute values, float64 (b, 1, 1)."""
+    moved = x - x[:, :1]
+    moved -= moved.mean(dim=1, keepdim=True)
+    scale = moved.abs().amax(dim=(1, 2), keepdim=True)
+    return moved / _nonzero(scale), scale.double()
+
+
+def _nonzero(values: Tensor) -> Tensor:
+    """The values with 1 in place of 0, to divide by."""
+    return values.masked_fill(values == 0, 1.0)
 
 
 def _direction(moved: Tensor, scale: float) -> Tensor:
@@ -148,14 +190,14 @@ def _krylov_space(moved: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _decomposed(moved: Tensor, directions: int) -> Tensor:
-    """From the covariance (d, d), or the Gram matrix (n, n) where it is smaller, in float64."""
-    n, d = moved.shape
+    """From the covariances (..., d, d), or the Gram matrices (..., n, n) where these are smaller, in float64."""
+    n, d = moved.shape[-2:]
     if d <= n:
-        top: Tensor = torch.linalg.eigh((moved.T @ moved).double()).eigenvectors[:, -directions:].flip(1)
+        top: Tensor = torch.linalg.eigh((moved.mT @ moved).double()).eigenvectors[..., -directions:].flip(-1)
         return (moved @ top.to(moved.dtype)).double()
-    values, vectors = torch.linalg.eigh((moved @ moved.T).double())
-    along: Tensor = vectors * values.clamp_min(0).sqrt()
-    return along[:, -directions:].flip(1)
+    values, vectors = torch.linalg.eigh((moved @ moved.mT).double())
+    along: Tensor = vectors * values.clamp_min(0).sqrt()[..., None, :]
+    return along[..., -directions:].flip(-1)
 
 
 def _iterated(moved: Tensor, directions: int) -> Tensor:

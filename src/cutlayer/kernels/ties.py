@@ -36,32 +36,43 @@ def merge_ties(values: Tensor, scale: Tensor | float = 0.0) -> Tensor:
     >>> merge_ties(torch.tensor([1.0, 0.5, 1.0 - 1e-9], dtype=torch.float64)).tolist()
     [0.999999999, 0.5, 0.999999999]
     """
+    return merge_ties_each(values[None], torch.as_tensor(scale, dtype=torch.float64).expand(1, len(values)))[0]
+
+
+def merge_ties_each(values: Tensor, scale: Tensor) -> Tensor:
+    """`merge_ties` of several batches at once, each on its own.
+
+    Args:
+        values: float (b, n) or (b, n, columns), finite.
+        scale: As in `merge_ties`, float (b, n).
+
+    Returns:
+        float64, of the shape of `values`.
+    """
     if not values.numel():
         return values.double()
-    columns = values.detach().double().reshape(len(values), -1).numpy()
-    sizes = np.broadcast_to(np.asarray(scale, dtype=np.float64), len(columns))
-    by_row = bool((sizes != sizes[0]).any())
-    merged = [_merged(column, RESOLUTION * np.maximum(np.abs(column), sizes), by_row) for column in columns.T]
-    return torch.from_numpy(np.stack(merged, axis=1).reshape(tuple(values.shape)))
+    several = values.detach().double().flatten(2) if values.dim() > 2 else values.detach().double()[..., None]
+    columns = np.ascontiguousarray(several.transpose(1, 2).numpy())
+    sizes = scale.detach().double().cpu().numpy()[:, None]
+    merged = _merged(columns, RESOLUTION * np.maximum(np.abs(columns), sizes))
+    return torch.from_numpy(merged).transpose(1, 2).reshape(values.shape)
 
 
-def _merged(
-    values: npt.NDArray[np.float64], tolerance: npt.NDArray[np.float64], by_row: bool
-) -> npt.NDArray[np.float64]:
-    """Values (n,) without ties; the order of equal values matters where their tolerances differ, `by_row`."""
-    order = np.argsort(values, kind="stable" if by_row else None)
-    ordered, tolerance = values[order], tolerance[order]
-    apart = np.diff(ordered) > np.maximum(tolerance[1:], tolerance[:-1])
+def _merged(values: npt.NDArray[np.float64], tolerance: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Values (..., n) without ties; the sort is stable, since equal values may have different tolerances."""
+    order = np.argsort(values, axis=-1, kind="stable")
+    ordered, tolerance = np.take_along_axis(values, order, -1), np.take_along_axis(tolerance, order, -1)
+    apart = np.diff(ordered) > np.maximum(tolerance[..., 1:], tolerance[..., :-1])
     lowest = _lowest(ordered, apart)
     width = _MAX_WIDTH * _lowest(tolerance, apart)
     part = np.floor(np.divide(ordered - lowest, width, out=np.zeros_like(ordered), where=width > 0))
     merged = np.empty_like(values)
-    merged[order] = _lowest(ordered, apart | (np.diff(part) != 0))
+    np.put_along_axis(merged, order, _lowest(ordered, apart | (np.diff(part) != 0)), -1)
     return merged
 
 
 def _lowest(ordered: npt.NDArray[np.float64], apart: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:
-    """The first entry of each entry's group; `apart` says where a new group starts, bool (n - 1,)."""
-    starts = np.concatenate([[True], apart])
-    first: npt.NDArray[np.float64] = ordered[starts][np.cumsum(starts) - 1]
-    return first
+    """The first entry of each entry's group; `apart` says where a new group starts, bool (..., n - 1)."""
+    starts = np.zeros(ordered.shape, np.int64)
+    starts[..., 1:] = np.where(apart, np.arange(1, ordered.shape[-1]), 0)
+    return np.take_along_axis(ordered, np.maximum.accumulate(starts, axis=-1), -1)

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from cutlayer.tasks import Task
 
 
+_MAX_STACKED = 1 << 21
+"""Numbers of the matrices that are stacked: larger ones cost more to copy than calls that are spared."""
+
+
 class Target(StrEnum):
     """The matrix that an attack reads."""
 
@@ -106,6 +110,14 @@ class Guess:
     also: Mapping[str, Tensor] = field(default_factory=dict)
     scale: Tensor | float | None = None
 
+    def of_step(self, index: int) -> Guess:
+        """The guess of one step, of guesses with a leading axis for several."""
+        also = {name: values[index] for name, values in self.also.items()}
+        hard = None if self.hard is None else self.hard[index]
+        return Guess(
+            self.values[index], hard, also, self.scale[index] if isinstance(self.scale, Tensor) else self.scale
+        )
+
     def sizes(self) -> Tensor:
         """`scale` as float64 (n,)."""
         scale = self.scale
@@ -154,6 +166,27 @@ def step_by_step(view: LabelView, guess: Callable[[Tensor, Tensor], Guess | None
     return gathered((number, rows, made) for number, rows, made in guesses if made is not None)
 
 
+def all_at_once(view: LabelView, guess: Callable[[Tensor], Guess]) -> Scores:
+    """Run `guess(matrices (b, n, d))` once for the finite steps of each shape, which are almost all of them.
+
+    The guess has a leading axis for the steps; each step is guessed on its own. With small steps the calls, not what
+    they compute, are what an attack costs.
+
+    Raises:
+        NotApplicable: No step is finite.
+    """
+    shapes: dict[torch.Size, list[tuple[int, Tensor, Tensor]]] = {}
+    for number, matrix, rows in view.finite_steps():
+        shapes.setdefault(matrix.shape, []).append((number, matrix, rows))
+    guesses: list[tuple[int, Tensor, Guess]] = []
+    for shape, steps in shapes.items():
+        at_once = max(1, _MAX_STACKED // max(shape.numel(), 1))
+        for part in (steps[start : start + at_once] for start in range(0, len(steps), at_once)):
+            made = guess(torch.stack([matrix for _, matrix, _ in part]) if len(part) > 1 else part[0][1][None])
+            guesses += [(number, rows, made.of_step(index)) for index, (number, _, rows) in enumerate(part)]
+    return gathered(sorted(guesses, key=lambda made: made[0]))
+
+
 def gathered(guesses: Iterable[tuple[int, Tensor, Guess]]) -> Scores:
     """Concatenate the guesses of several steps, without the rows scored NaN.
 
@@ -163,22 +196,21 @@ def gathered(guesses: Iterable[tuple[int, Tensor, Guess]]) -> Scores:
     Raises:
         NotApplicable: There are none.
     """
-    parts = []
-    for number, rows, guess in guesses:
-        scored = ~guess.values.isnan() if guess.values.dim() == 1 else ~guess.values.isnan().any(dim=1)
-        hard = None if guess.hard is None else guess.hard[scored]
-        also = {name: values[scored].double() for name, values in guess.also.items()}
-        batch = torch.full((int(scored.sum()),), number)
-        parts.append(Scores(rows[scored], guess.values[scored].double(), batch, hard, also, guess.sizes()[scored]))
-    if not parts:
+    made = list(guesses)
+    if not made:
         raise NotApplicable.expected("a sampled step with what the attack needs", "none", "sample more rows")
+    values = torch.cat([guess.values for _, _, guess in made]).double()
+    scored = ~values.isnan() if values.dim() == 1 else ~values.isnan().any(dim=1)
+    numbers, counts = [number for number, _, _ in made], [len(guess.values) for _, _, guess in made]
+    hard = [guess.hard for _, _, guess in made if guess.hard is not None]
+    names = made[0][2].also
     return Scores(
-        torch.cat([part.rows for part in parts]),
-        torch.cat([part.values for part in parts]),
-        torch.cat([part.batch for part in parts]),
-        torch.cat([part.hard for part in parts if part.hard is not None]) if parts[0].hard is not None else None,
-        {name: torch.cat([part.also[name] for part in parts]) for name in parts[0].also},
-        torch.cat([part.scale for part in parts if part.scale is not None]),
+        torch.cat([rows for _, rows, _ in made])[scored],
+        values[scored],
+        torch.tensor(numbers).repeat_interleave(torch.tensor(counts))[scored],
+        torch.cat(hard)[scored] if hard else None,
+        {name: torch.cat([guess.also[name] for _, _, guess in made])[scored].double() for name in names},
+        torch.cat([guess.sizes() for _, _, guess in made])[scored],
     )
 
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from cutlayer.attacks.knowledge import Knowledge, Need
-from cutlayer.attacks.label.base import Guess, LabelAttack, LabelView, Scores, Target, step_by_step
-from cutlayer.kernels.ties import merge_ties
+from cutlayer.attacks.label.base import Guess, LabelAttack, LabelView, Scores, Target, all_at_once
+from cutlayer.kernels.ties import merge_ties_each
 from cutlayer.lazy import Tensor, torch
 
 
@@ -27,20 +25,21 @@ class Norm(LabelAttack):
 
     def run(self, view: LabelView, knowledge: Knowledge) -> Scores:
         """Score each sampled step on its own."""
-        return step_by_step(view, lambda matrix, _: guess(matrix, knowledge.share))
+        return all_at_once(view, lambda matrices: guess(matrices, knowledge.share))
 
 
 def guess(gradients: Tensor, positive_share: float) -> Guess:
-    """Norms and hard labels of one batch.
+    """Norms and hard labels of several batches, each on its own.
 
     Args:
-        gradients: Cut gradients, float (n, d), n of 1 or more.
+        gradients: Cut gradients, float (b, n, d), n of 1 or more.
         positive_share: Share of positive rows, in (0, 1).
     """
     # Merged before the threshold too: after clipping all norms are equal up to rounding.
-    norms = merge_ties(torch.linalg.vector_norm(gradients, dim=1, dtype=torch.float64))
+    norms = torch.linalg.vector_norm(gradients, dim=2, dtype=torch.float64)
+    norms = merge_ties_each(norms, torch.zeros(norms.shape))
     scores = -norms if positive_share > 0.5 else norms
-    positives = min(max(round(positive_share * len(scores)), 1), len(scores))
-    rank = len(scores) - positives
-    last = float(np.partition(scores.numpy(), rank)[rank])
+    rows = scores.shape[1]
+    positives = min(max(round(positive_share * rows), 1), rows)
+    last = scores.topk(positives, dim=1).values[:, -1:]
     return Guess(scores, hard=scores >= last, scale=0.0)

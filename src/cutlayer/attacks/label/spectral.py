@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from functools import partial
 
 from cutlayer.attacks.knowledge import Knowledge, Need
-from cutlayer.attacks.label.base import Guess, LabelAttack, LabelView, Scores, Target, step_by_step
-from cutlayer.kernels.k_means import distances, k_means, upper_of_two
-from cutlayer.kernels.spectral import project, project_on_top
-from cutlayer.kernels.ties import merge_ties
+from cutlayer.attacks.label.base import Guess, LabelAttack, LabelView, Scores, Target, all_at_once
+from cutlayer.kernels.k_means import distances, k_means_each, upper_of_two
+from cutlayer.kernels.spectral import project_each, project_on_top_each
+from cutlayer.kernels.ties import merge_ties_each
 from cutlayer.lazy import Tensor, torch
 
 BALANCED = 0.005
@@ -45,83 +45,84 @@ class Spectral(LabelAttack):
     def run(self, view: LabelView, knowledge: Knowledge) -> Scores:
         """Score each sampled step on its own."""
         if view.task.kind == "multiclass":
-            return step_by_step(view, lambda matrix, _: guess_classes(matrix, knowledge.shares))
-        made = partial(guess, positive_share=knowledge.share, absolute=view.target is not Target.LAYER)
-        return step_by_step(view, lambda matrix, _: made(matrix))
+            return all_at_once(view, partial(guess_classes, shares=knowledge.shares))
+        absolute = view.target is not Target.LAYER
+        return all_at_once(view, partial(guess, positive_share=knowledge.share, absolute=absolute))
 
 
 def guess(x: Tensor, positive_share: float, *, absolute: bool = True) -> Guess:
-    """Oriented projections, hard labels and absolute projections of one batch.
+    """Oriented projections, hard labels and absolute projections of several batches, each on its own.
 
     Args:
-        x: Gradients or embeddings, float (n, d).
+        x: Gradients or embeddings, float (b, n, d).
         positive_share: Share of positive rows, in (0, 1).
         absolute: Whether to return absolute projections too, which the results of a layer have no place for.
     """
-    scale = torch.linalg.vector_norm(x, dim=1, dtype=torch.float64)
-    s = merge_ties(project(x), scale)  # before clustering: rows equal up to rounding belong together
+    scale = torch.linalg.vector_norm(x, dim=2, dtype=torch.float64)
+    s = merge_ties_each(project_each(x), scale)  # before clustering: rows equal up to rounding belong together
     upper = upper_of_two(s)
-    fits = positive_is_upper(s, upper, positive_share)
+    fits = positive_is_upper(s, upper, positive_share)[:, None]
     return Guess(
-        values=s if fits else -s,
-        hard=upper if fits else ~upper,
-        also={"absolute": s.abs()} if absolute else {},
-        scale=scale,
+        values=torch.where(fits, s, -s), hard=upper == fits, also={"absolute": s.abs()} if absolute else {}, scale=scale
     )
 
 
-def positive_is_upper(s: Tensor, upper: Tensor, positive_share: float) -> bool:
+def positive_is_upper(s: Tensor, upper: Tensor, positive_share: float) -> Tensor:
     """Whether the upper cluster of scores is the positive one, by the rule of `Spectral`.
 
     Args:
-        s: Scores, float (n,).
-        upper: Whether each row is in the upper cluster, bool (n,).
+        s: Scores, float (..., n).
+        upper: Whether each row is in the upper cluster, bool (..., n).
         positive_share: Share of positive rows, in (0, 1).
+
+    Returns:
+        bool (...,).
     """
-    if not bool(upper.any()):
-        return True
+    share = upper.double().mean(dim=-1)
     if abs(positive_share - 0.5) <= BALANCED + _ROUNDING:
-        sizes = s.abs()
-        return float(sizes[upper].mean()) >= float(sizes[~upper].mean())
-    share = float(upper.double().mean())
-    return abs(share - positive_share) <= abs(1 - share - positive_share)
+        sizes, count = s.abs(), upper.sum(dim=-1)
+        above, below = (torch.where(chosen, sizes, 0.0).sum(dim=-1) for chosen in (upper, ~upper))
+        fits = above / count.clamp_min(1) >= below / (s.shape[-1] - count).clamp_min(1)
+    else:
+        fits = (share - positive_share).abs() <= (1 - share - positive_share).abs()
+    return fits | (share == 0)
 
 
 def guess_classes(x: Tensor, shares: Sequence[float]) -> Guess:
-    """Class scores and named clusters of one batch.
+    """Class scores and named clusters of several batches, each on its own.
 
     Args:
-        x: Gradients or embeddings, float (n, d), n of 1 or more.
+        x: Gradients or embeddings, float (b, n, d), n of 1 or more.
         shares: Share of each class, by code; two or more.
     """
-    scale = torch.linalg.vector_norm(x, dim=1, dtype=torch.float64)
-    points = merge_ties(project_on_top(x, len(shares) - 1), scale)
-    squares = distances(points, k_means(points, len(shares)))
-    clusters = squares.argmin(dim=1)
+    scale = torch.linalg.vector_norm(x, dim=2, dtype=torch.float64)
+    points = merge_ties_each(project_on_top_each(x, len(shares) - 1), scale)
+    squares = distances(points, k_means_each(points, len(shares)))
+    clusters = squares.argmin(dim=2)
     named = by_size(clusters, shares)
-    squares = squares[:, named]
-    nearest = squares.topk(2, dim=1, largest=False).values
-    nearest_other = torch.where(squares == nearest[:, :1], nearest[:, 1:], nearest[:, :1])
+    squares = squares.take_along_dim(named[:, None], dim=2)
+    nearest = squares.topk(2, dim=2, largest=False).values
+    nearest_other = torch.where(squares == nearest[..., :1], nearest[..., 1:], nearest[..., :1])
     # A coordinate is rounded by its row's length, so its square by that times the distance.
-    rounding = squares.amax(dim=1).sqrt() * scale.max()
-    return Guess(nearest_other - squares, hard=named.argsort()[clusters], scale=rounding)
+    rounding = squares.amax(dim=2).sqrt() * scale.amax(dim=1, keepdim=True)
+    return Guess(nearest_other - squares, hard=named.argsort(dim=1).take_along_dim(clusters, dim=1), scale=rounding)
 
 
 def by_size(clusters: Tensor, shares: Sequence[float]) -> Tensor:
     """Name clusters by their sizes: the largest is the most frequent class's, the next that of the next.
 
     Args:
-        clusters: Cluster of each row, int64 (n,), below the number of classes.
+        clusters: Cluster of each row, int64 (..., n), below the number of classes.
         shares: Share of each class, by code.
 
     Returns:
-        The cluster of each class code, int64 (classes,). Its `argsort()` gives the class of each cluster.
+        The cluster of each class code, int64 (..., classes). Its `argsort()` gives the class of each cluster.
 
     >>> by_size(torch.tensor([2, 2, 2, 0, 0, 1]), [0.2, 0.5, 0.3]).tolist()
     [1, 2, 0]
     """
-    sizes = torch.bincount(clusters, minlength=len(shares))
+    sizes = (clusters[..., None] == torch.arange(len(shares))).sum(dim=-2)
     named = torch.empty_like(sizes)
     frequent_first = torch.tensor(shares).argsort(descending=True, stable=True)
-    named[frequent_first] = sizes.argsort(descending=True, stable=True)
+    named[..., frequent_first] = sizes.argsort(dim=-1, descending=True, stable=True)
     return named

@@ -14,7 +14,7 @@ from cutlayer.errors import ConfigError
 from cutlayer.models.base import TopModel
 from cutlayer.models.fitted.choice import Choice, choose, fit_part
 from cutlayer.models.fitted.head import Head
-from cutlayer.models.fitted.kinds import PARTS
+from cutlayer.models.fitted.kinds import PARTS, fits_of
 from cutlayer.models.fitted.layout import Layout, present_sets
 from cutlayer.models.fitted.quiet import undisturbed
 from cutlayer.models.fitted.result import FitResult
