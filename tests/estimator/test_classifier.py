@@ -7,6 +7,7 @@ import gc
 import inspect
 import pickle
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -18,6 +19,7 @@ from sklearn.metrics import roc_auc_score
 from cutlayer import LabelDPConfig, MaxNormConfig, Report, VerticalClassifier, VerticalRegressor, demo
 from cutlayer.config.load import load_job
 from cutlayer.data import PartyTable, intersect, split_rows
+from cutlayer.errors import ConfigError
 from tests.estimator.tables import ROWS, SMALL, classifier, tables
 
 
@@ -347,3 +349,31 @@ def test_ten_lines_make_what_the_demo_makes():
     assert [party.name for party in model.report_.parties] == list(job.parties)
     assert [party.categorical for party in model.report_.parties] == [0, 6, 2]
     assert list(model.classes_) == sorted(person["income"].unique())
+
+
+def test_a_threshold_by_rate_or_by_cost() -> None:
+    X, y = tables()
+    model = classifier(test=0.4).fit(X, y)
+    scores, curve = model.predict_proba(X)[:, 1], model.report_.quality.curve
+    strict, loose = model.choose_threshold(rate=0.1), model.choose_threshold(rate=0.6)
+    assert strict > loose
+    assert max(point.rate for point in curve if point.threshold >= strict) <= 0.1
+    assert list(model.predict(X, threshold=loose)) == list(model.classes_[(scores >= loose).astype(int)])
+    # Costs that make every miss, or every false alarm, unbearable.
+    assert (scores >= model.choose_threshold(cost=(1, 1e9))).mean() > 0.9 > 0.1
+    assert model.choose_threshold(cost=(1e9, 1)) == min(p.threshold for p in curve if p.false_positive_rate == 0)
+    # By scikit-learn's ROC curve, the least cost of the thresholds there are.
+    share = curve[-1].precision
+
+    def cost(threshold: float) -> float:
+        point = next(point for point in curve if point.threshold == threshold)
+        return 3 * share * (1 - point.recall) + (1 - share) * point.false_positive_rate
+
+    assert cost(model.choose_threshold(cost=(1, 3))) == pytest.approx(min(cost(point.threshold) for point in curve))
+
+
+@pytest.mark.parametrize("wrong", [{}, {"rate": 0.1, "cost": (1, 1)}, {"rate": 0}, {"rate": 2}, {"cost": (0, 1)}])
+def test_a_threshold_by_what_it_cannot_be_is_refused(wrong: Any) -> None:
+    X, y = tables()
+    with pytest.raises(ConfigError, match="expected"):
+        classifier().fit(X, y).choose_threshold(**wrong)

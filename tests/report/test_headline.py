@@ -17,6 +17,7 @@ from cutlayer.report.headline import headline
 from cutlayer.report.sections import answers, verdict
 from cutlayer.report.story import print_story
 from cutlayer.results.features import FeatureResult
+from cutlayer.results.utility import Gain
 from tests.report.samples import binary
 
 
@@ -209,3 +210,27 @@ def test_the_story_fits_eighty_columns(any_report: Report) -> None:
     text = out.getvalue()
     assert [line for line in text.splitlines() if cell_len(line) > 80 and "report" not in line] == []
     assert " ".join(text.split()).startswith(" ".join(headline(any_report).split()))
+
+
+@pytest.mark.parametrize(
+    ("gain", "words"),
+    [
+        ((0.045, 0.031, 0.058), "; telco adds 0.045 (0.031 to 0.058) to the AUC of your own columns"),
+        (
+            (0.004, -0.002, 0.01),
+            "; telco adds nothing that these rows can show (\u22120.002 to 0.010) to the AUC of your",
+        ),
+        ((-0.02, -0.03, -0.01), "; telco takes 0.020 (\u22120.030 to \u22120.010) from the AUC of your own columns"),
+    ],
+)
+def test_the_sentence_says_what_the_partners_add(gain: tuple[float, float, float], words: str) -> None:
+    value, low, high = gain
+    report = changed()
+
+    def adding(*parties: str) -> Report:
+        found = Gain(parties=parties, value=value, low=low, high=high)
+        return report.model_copy(update={"utility": report.utility.model_copy(update={"gain": found})})
+
+    assert words in headline(adding("telco"))
+    assert "telco, shop and post " in headline(adding("telco", "shop", "post"))
+    assert "your own columns" not in headline(report)

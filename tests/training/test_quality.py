@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from sklearn.metrics import auc, precision_score, recall_score, roc_auc_score, roc_curve
 
 from cutlayer.results.quality import Quality
 from cutlayer.tasks import Task
@@ -92,3 +93,39 @@ def test_the_positive_class_is_the_one_that_the_job_names() -> None:
     for here, there in zip(named.confusions, other.confusions, strict=True):
         assert here.counts == tuple(row[::-1] for row in there.counts[::-1])  # the rows and columns keep their classes
     assert named.metrics["average_precision"] != quality(BINARY, logits, labels).metrics["average_precision"]
+
+
+def test_thresholds_are_those_of_scikit_learn() -> None:
+    draw = torch.Generator().manual_seed(1)
+    logits = torch.randn(1000, 1, generator=draw)
+    labels = (torch.rand(1000, generator=draw) < torch.sigmoid(2 * logits[:, 0] - 1)).long()
+    found, scores, truth = quality(BINARY, logits, labels), torch.sigmoid(logits.double())[:, 0].numpy(), labels.numpy()
+    assert [point.rate for point in found.thresholds] == [0.01, 0.05, 0.1, 0.2]
+    for point in (*found.thresholds, *found.curve[::20]):
+        chosen = scores >= point.threshold
+        assert point.rate == pytest.approx(chosen.mean())
+        assert point.precision == pytest.approx(precision_score(truth, chosen))
+        assert point.recall == pytest.approx(recall_score(truth, chosen))
+        assert point.lift == pytest.approx(point.precision / truth.mean())
+    false, true, _ = roc_curve(truth, scores)
+    heights = np.interp([point.false_positive_rate for point in found.curve], false, true)
+    area = auc(
+        [0, *(point.false_positive_rate for point in found.curve)], [0, *(point.recall for point in found.curve)]
+    )
+    assert area == pytest.approx(roc_auc_score(truth, scores), abs=0.005)
+    assert all(point.recall <= height + 1e-9 for point, height in zip(found.curve, heights, strict=True))
+
+
+def test_a_threshold_never_selects_more_rows_than_can_be_treated() -> None:
+    """Half the rows share the largest score: no threshold selects a fifth of them."""
+    logits, labels = torch.tensor([3.0] * 50 + [-1.0] * 50)[:, None], torch.arange(100) % 2
+    found = quality(BINARY, logits, labels)
+    assert found.thresholds == ()
+    assert [point.rate for point in found.curve] == [0.5, 1.0]
+
+
+def test_the_class_that_is_called_positive_is_the_one_that_thresholds_select() -> None:
+    task = Task("binary", ("no", "yes"), positive=0)
+    found = quality(task, torch.linspace(-3, 3, 100)[:, None], (torch.arange(100) >= 60).long())
+    assert [point.precision for point in found.thresholds] == [1.0] * 4
+    assert found.thresholds[-1].recall == pytest.approx(20 / 60)

@@ -15,7 +15,7 @@ from cutlayer.data.party_data import PartyTable
 from cutlayer.data.store import Store
 from cutlayer.jobs.audit import conclude_audit
 from cutlayer.jobs.execute import Options, Progress
-from cutlayer.jobs.summary import summary_of
+from cutlayer.jobs.summary import over_own_columns, summary_of
 from cutlayer.kernels.row_tensors import rows_of
 from cutlayer.parties.outcome import ActiveOutcome
 from cutlayer.results.audit import Audit, RunAudit
@@ -82,7 +82,14 @@ def run_all(
         forget_peer_progress=options.forget_peer_progress,
     )
     runs[this_run.label] = describe(job, this_run, folder, trained, watcher.auditor, threads, options)
-    references = tuple(_references(job, folder, trained, progress))
+    references = []
+    for run, reference in _references(job, folder, trained, progress):
+        if run.kind is RunKind.ALONE:
+            summary = over_own_columns(runs[this_run.label].summary, job, trained.active, reference.logits)
+            runs[this_run.label] = replace(runs[this_run.label], summary=summary)
+        else:
+            references.append(_measured(run, reference, trained.active, job))
+    references.append(chance_reference(trained, Run(job, folder, classes=trained.active.task.classes).truth))
     if resolve(job.parties[job.active].audit.catalogue, job.task).completions:
         progress.stage("model completion")
     if any(resolve(job.parties[name].audit.catalogue, job.task, "passive").features for name in job.passives):
@@ -101,7 +108,9 @@ def conclude(job: Job, folder: RunFolder, runs: Mapping[str, Described], referen
     """
     this_run = runs[RunKind.THIS_RUN].summary
     compared = [run.summary.utility.rows[0] for label, run in runs.items() if label != RunKind.THIS_RUN]
-    rows = (*this_run.utility.rows, *compared, *references)
+    own, *alone = this_run.utility.rows
+    rows = (own, *compared, *alone, *references)
+    retrained = references if this_run.utility.choice else rows  # a fitted model alone is a row of departures itself
     undefended = runs[RunKind.UNDEFENDED].summary.departures if RunKind.UNDEFENDED in runs else None
     summary = this_run.model_copy(
         update={
@@ -111,7 +120,7 @@ def conclude(job: Job, folder: RunFolder, runs: Mapping[str, Described], referen
                 for name in job.alternatives
                 if name in runs
             },
-            "departures": with_references(this_run.departures, undefended, references, this_run.utility.metric),
+            "departures": with_references(this_run.departures, undefended, retrained, this_run.utility.metric),
         }
     )
     folder.write_json("ledger.json", summary.ledger.to_json())
@@ -175,7 +184,9 @@ def describe(
     return Described(summary, audit)
 
 
-def _references(job: Job, folder: RunFolder, trained: Trained, progress: Progress) -> Iterator[ModelUtility]:
+def _references(
+    job: Job, folder: RunFolder, trained: Trained, progress: Progress
+) -> Iterator[tuple[RunId, Reference | FineTuned]]:
     """Train what this run is compared with besides other runs of the protocol."""
     active = trained.active
     trained_run = Run(job, folder, classes=active.task.classes)
@@ -183,30 +194,27 @@ def _references(job: Job, folder: RunFolder, trained: Trained, progress: Progres
     wanted: dict[RunId, dict[str, Store]] = {}
     if "centralised" in job.compare:
         wanted[RunId(RunKind.CENTRALISED)] = stores
-    if "alone" in job.compare and job.active in stores and active.fit is not None:
-        # The model for predictions without any partner, which was chosen for itself.
-        logits = active.without[job.passives]
-        run = RunId(RunKind.ALONE, (job.active,))
-        yield _measured(run, Reference(active.task.evaluate(logits, active.labels), logits, -1), active, job)
-    elif "alone" in job.compare and job.active in stores:
-        wanted[RunId(RunKind.ALONE, (job.active,))] = {job.active: stores[job.active]}
+    alone = RunId(RunKind.ALONE, (job.active,))
+    if "alone" in job.compare and job.active in stores:
+        wanted[alone] = {job.active: stores[job.active]}
     if "retrained" in job.compare:
         wanted |= dict(retrained_stores(job, stores))
+    if active.fit is not None:
+        wanted.pop(alone, None)  # a fitted model has one of its own, which was chosen for itself
     keys = starting_keys(folder.path, job.parties) if wanted else {}
     for run, chosen in wanted.items():
         progress.stage(run.label)
         reference = train_reference(job, chosen, active.task, keys, truth, active.split, active.part, active.weights)
-        yield _measured(run, reference, active, job)
+        yield run, reference
     if "boosting" in job.compare:
         run = RunId(RunKind.BOOSTING)
         progress.stage(run.label)
         trees = fit_reference(BOOSTING, stores, active.task, truth, active.split, active.part, job.train.seed)
-        yield _measured(run, trees, active, job)
+        yield run, trees
     for absent in finetuned_sets(job, stores) if "finetuned" in job.compare else ():
         run = RunId(RunKind.FINETUNED, absent)
         progress.stage(run.label)
-        yield _measured(run, finetune_top(trained_run, absent), active, job)
-    yield chance_reference(trained, truth)
+        yield run, finetune_top(trained_run, absent)
 
 
 def _measured(run: RunId, reference: Reference | FineTuned, active: ActiveOutcome, job: Job) -> ModelUtility:

@@ -9,23 +9,29 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from cutlayer.accounting import Entry
 from cutlayer.config import Job
+from cutlayer.parties.outcome import ActiveOutcome
 from cutlayer.protections import Protection
 from cutlayer.protections.base import Evidence
 from cutlayer.results.protection import ProtectionResult
-from cutlayer.results.run import DataInfo, PartyInfo, RunId, RunInfo, TaskInfo
+from cutlayer.results.run import DataInfo, PartyInfo, RunId, RunInfo, RunKind, TaskInfo
 from cutlayer.results.summary import Summary
 from cutlayer.results.utility import ModelUtility, UtilityResult
+from cutlayer.training.contributions import contributions, gain_over
 from cutlayer.training.departures import departure_result
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.model_record import ModelRecord, record_path
-from cutlayer.training.quality import quality
+from cutlayer.training.quality import operating_points, quality
 from cutlayer.training.run_ledger import chain_of, ledger_after, ledger_of
 from cutlayer.training.together import Trained
 from cutlayer.training.utility import interval
 from cutlayer.version import __version__
+
+SETS_OF_PARTIES = ("multi_head", "laser")
+"""Kinds of top models, besides fitted ones, that are made to answer for every set of parties."""
 
 
 def summary_of(
@@ -44,8 +50,10 @@ def summary_of(
     active = trained.active
     task, split = active.task, active.split
     sizes = {"train": len(split.train), "validation": len(split.validation), "test": len(split.test)}
+    partners = _partners(job, active)
+    answers_all = active.fit is not None or job.top.get("kind") in SETS_OF_PARTIES
     bounds = interval(task, active.logits, active.labels, job.train.seed)
-    return Summary(
+    whole = Summary(
         run=_run(job, folder, trained, threads, reproducible=reproducible),
         task=TaskInfo(
             kind=task.kind, classes=task.classes, positive_share=active.positive_share, positive=task.positive
@@ -53,13 +61,48 @@ def summary_of(
         data=DataInfo(common=sum(sizes.values()), **sizes),
         parties=tuple(_party(job, name, trained) for name in job.parties),
         utility=UtilityResult(
-            metric=task.metric, rows=(ModelUtility.of(run, active.metrics, bounds),), choice=active.fit
+            metric=task.metric,
+            rows=(ModelUtility.of(run, active.metrics, bounds),),
+            choice=active.fit,
+            contributions=contributions(active, partners, job.train.seed) if answers_all else (),
+            columns=active.columns,
         ),
         quality=quality(task, active.logits, active.labels, active.positive_share),
         departures=departure_result(active, job.train.seed),
         protections=protection_results(job, active.evidence),
         ledger=ledger_after(job, active),
     )
+    if active.fit is None or partners not in active.without:
+        return whole
+    # The model for predictions without any partner, which was chosen for itself.
+    return over_own_columns(whole, job, active, active.without[partners])
+
+
+def over_own_columns(summary: Summary, job: Job, active: ActiveOutcome, logits: Tensor) -> Summary:
+    """The summary with the model of the active party's own columns, and with what the others add to it.
+
+    Args:
+        summary: Summary of the job's own run.
+        job: Job of the run.
+        active: Results of the run at the active party.
+        logits: Logits of the model of own columns for the held-out rows.
+    """
+    task, labels, seed = active.task, active.labels, job.train.seed
+    metrics = task.evaluate(logits, labels) if len(labels) else {}
+    alone = ModelUtility.of(RunId(RunKind.ALONE, (job.active,)), metrics, interval(task, logits, labels, seed))
+    gain = gain_over(active, logits, _partners(job, active), seed)
+    rows = (*summary.utility.rows, alone)
+    return summary.model_copy(
+        update={
+            "utility": summary.utility.model_copy(update={"rows": rows, "gain": gain}),
+            "quality": summary.quality.model_copy(update={"own_curve": operating_points(task, logits, labels)}),
+        }
+    )
+
+
+def _partners(job: Job, active: ActiveOutcome) -> tuple[str, ...]:
+    """The passive parties that were there at the end."""
+    return tuple(name for name in job.passives if name not in active.left)
 
 
 def _run(job: Job, folder: RunFolder, trained: Trained, threads: int, *, reproducible: bool) -> RunInfo:

@@ -217,13 +217,13 @@ def auc_difference(
     positives, negatives = int(truth.sum()), int((~truth).sum())
     if min(positives, negatives) < 2:
         return float("nan"), float("nan")
-    placed = [_placements(scores[truth], scores[~truth]) for scores in (first, second)]
+    placed = [placements(scores[truth], scores[~truth]) for scores in (first, second)]
     of_positives, of_negatives = (first - second for first, second in zip(*placed, strict=True))
     variance = of_positives.var(ddof=1) / positives + of_negatives.var(ddof=1) / negatives
     return float(of_positives.mean()), float(np.sqrt(variance))
 
 
-def _placements(
+def placements(
     positive: npt.NDArray[np.float64], negative: npt.NDArray[np.float64]
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
     """Share of the negatives below each positive score, and of the positives above each negative one, ties half."""

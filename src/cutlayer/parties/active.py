@@ -19,7 +19,7 @@ from cutlayer.errors import CheckpointError, DataError
 from cutlayer.models.absence import Names, absent_sets
 from cutlayer.models.fitted import FitResult, FittedTop
 from cutlayer.parties.active_evaluation import Evaluated, evaluate
-from cutlayer.parties.active_fit import fit_top
+from cutlayer.parties.active_fit import columns_of, fit_top
 from cutlayer.parties.active_setup import ActiveSetup
 from cutlayer.parties.active_step import ActiveStep
 from cutlayer.parties.checkpoint import START, Point, State
@@ -366,5 +366,6 @@ class ActiveParty:
             without={names: part for names, part in logits.items() if names},
             weights=self.setup.weights,
             fit=self.setup.top.fitted if isinstance(self.setup.top, FittedTop) else None,
+            columns=columns_of(self.setup, self.passives, self.split.part(part), self.job.train.seed),
             extra_heads=tuple(sum(p.numel() for p in head.parameters()) for head in self.setup.top.extra_heads),
         )

@@ -8,7 +8,8 @@ from torch import Tensor
 
 from cutlayer.data.split import Split
 from cutlayer.kernels.row_tensors import rows_of
-from cutlayer.models.fitted import FitResult, FittedTop
+from cutlayer.models.fitted import ColumnImportance, FitResult, FittedTop
+from cutlayer.models.fitted.importance import column_importance, rows_for
 from cutlayer.parties.active_setup import ActiveSetup
 from cutlayer.parties.passives import Passives
 from cutlayer.row_arrays import gathered
@@ -40,15 +41,8 @@ def fit_top(setup: ActiveSetup, passives: Passives, split: Split, seed: int) -> 
     if len(rows) > limit:
         rows = np.sort(np.random.default_rng(seed).choice(rows, limit, replace=False))
     chosen = torch.from_numpy(rows)
-    columns: dict[str, Tensor] = {}
-    for name in setup.widths:
-        if name in passives.released:
-            columns[name] = torch.from_numpy(gathered(passives.released[name].numpy(), rows))
-        elif setup.store is not None:
-            codes, numbers = setup.store.gather(chosen)
-            columns[name] = torch.cat([codes.float(), numbers], dim=1)
     return top.fit(
-        columns,
+        _columns(setup, passives, chosen),
         rows_of(setup.labels if is_drawn else setup.truth, chosen),
         setup.training_task,
         own=next((name for name in setup.widths if name not in passives.released), None),
@@ -56,3 +50,34 @@ def fit_top(setup: ActiveSetup, passives: Passives, split: Split, seed: int) -> 
         seed=seed,
         weights=None if setup.weights is None else setup.weights[chosen],
     )
+
+
+def columns_of(setup: ActiveSetup, passives: Passives, held_out: Tensor, seed: int) -> tuple[ColumnImportance, ...]:
+    """What the fitted top model of a setup loses on held-out rows without each column of each party.
+
+    Args:
+        setup: Labels and models.
+        passives: The passive parties, whose rows are all released.
+        held_out: Row numbers, int64 (n,).
+        seed: Seed of the job.
+    """
+    top, spec = setup.top, setup.store.columns if setup.store else None
+    if not isinstance(top, FittedTop) or passives.presence.left:
+        return ()
+    names = [name.removesuffix(" (quantile)") for name in spec.category_names] + [*spec.number_names] if spec else []
+    some = np.random.default_rng(seed).permutation(len(held_out))[: rows_for(sum(setup.widths.values()))]
+    rows = held_out[torch.from_numpy(np.sort(some))]
+    columns = {name: passives.local.placed(part) for name, part in _columns(setup, passives, rows).items()}
+    return column_importance(top, columns, setup.truth_of(rows), setup.task, names, seed)
+
+
+def _columns(setup: ActiveSetup, passives: Passives, rows: Tensor) -> dict[str, Tensor]:
+    """What a fitted top model reads of some rows, by party."""
+    columns: dict[str, Tensor] = {}
+    for name in setup.widths:
+        if name in passives.released:
+            columns[name] = torch.from_numpy(gathered(passives.released[name].numpy(), rows.numpy()))
+        elif setup.store is not None:
+            codes, numbers = setup.store.gather(rows)
+            columns[name] = torch.cat([codes.float(), numbers], dim=1)
+    return columns

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from cutlayer.data.split import Split
 from cutlayer.models.absence import Names
-from cutlayer.models.fitted import FitResult
+from cutlayer.models.fitted import ColumnImportance, FitResult
 from cutlayer.parties.presence import Left
 from cutlayer.protections.base import Evidence
 from cutlayer.tasks import Task
@@ -44,6 +44,7 @@ class ActiveOutcome:
         without: Logits of the same rows and embeddings by the names of the absent parties; see `absent_sets`.
         weights: Weights of all common rows in the loss, float32; `None` where all weigh the same.
         fit: How a top model that is fitted at once was chosen; `None` of one that is trained by steps.
+        columns: What a top model that is fitted at once loses without each column, on these rows.
         extra_heads: Number of parameters of each head that the top model has for absent parties.
     """
 
@@ -70,6 +71,7 @@ class ActiveOutcome:
     extra_heads: tuple[int, ...] = ()
     weights: Tensor | None = None
     fit: FitResult | None = None
+    columns: tuple[ColumnImportance, ...] = ()
 
 
 @dataclass(frozen=True)

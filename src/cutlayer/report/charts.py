@@ -153,6 +153,24 @@ def calibration(
     return element("svg", *parts, class_="chart", viewBox=f"0 0 {WIDTH} 270", role="img", aria_label=label)
 
 
+def curves(series: Sequence[Series], titles: tuple[str, str], label: str) -> Markup:
+    """Lines over the unit interval, such as ROC curves.
+
+    Args:
+        series: The curves; the first is drawn on top.
+        titles: Titles of the horizontal and the vertical axis.
+        label: Description for screen readers.
+    """
+    x, y = Scale(0, 1, 58, WIDTH - 12), Scale(0, 1, 224, 8)
+    diagonal = f"M{x(0):.1f} {y(0):.1f}L{x(1):.1f} {y(1):.1f}"
+    parts = [axes(Axis(x, titles[0]), Axis(y, titles[1]), 40), element("path", class_="chance", d=diagonal)]
+    parts += [
+        _series(line, [(x(at), y(value or 0.0), "") for at, value in line.points], "line", 0)
+        for line in reversed(series)
+    ]
+    return element("svg", *parts, class_="chart", viewBox=f"0 0 {WIDTH} 270", role="img", aria_label=label)
+
+
 def bar(
     value: float, bounds: tuple[float, float] | None, base: float, domain: tuple[float, float], style: int, label: str
 ) -> Markup:

@@ -7,6 +7,7 @@ from cutlayer.report.grading import SMALL, is_rebuilt, reading, rebuilding
 from cutlayer.report.matrix import Matrix, matrix_of
 from cutlayer.report.rounding import interval, metric
 from cutlayer.report.sections.protections import label_free_parties
+from cutlayer.report.sections.worth import worth_of_partners
 from cutlayer.results.features import FeatureResult
 from cutlayer.results.leaks import LeakResult
 from cutlayer.results.metric_names import name_of
@@ -15,13 +16,14 @@ from cutlayer.results.run import RunKind
 
 
 def headline(report: Report) -> str:
-    """What partners learn about the labels, what that costs, and what the active party learns about features."""
+    """What partners learn about labels, what that costs, what partners add, and what is learned about features."""
     matrix = matrix_of(report)
     worst, before = matrix.worst(RunKind.THIS_RUN), matrix.worst(RunKind.UNDEFENDED)
     if worst is None:
         if not report.features:
-            return "No attack was run, so this report says nothing about what leaks"
-        return f"No attack on labels was run, so this report says nothing about what leaks of them{_features(report)}"
+            return f"No attack was run, so this report says nothing about what leaks{_worth(report)}"
+        nothing = "No attack on labels was run, so this report says nothing about what leaks of them"
+        return f"{nothing}{_worth(report)}{_features(report)}"
     now = _now(report, matrix, worst)
     sentence = f"the partners {now}"
     if before is not None:
@@ -29,7 +31,7 @@ def headline(report: Report) -> str:
     if report.left_out:
         sentence = f"by a part of the attacks alone ({len(report.left_out)} left out), {sentence}"
     sentence = f"{sentence[0].upper()}{sentence[1:]}{_price(report)}"
-    return f"{sentence}{_features(report)}"
+    return f"{sentence}{_worth(report)}{_features(report)}"
 
 
 def _now(report: Report, matrix: Matrix, worst: LeakResult) -> str:
@@ -69,6 +71,11 @@ def _price(report: Report) -> str:
     if lost > SMALL and this.low is not None and this.high is not None and this.low <= undefended <= this.high:
         words, between = "may predict worse", f", 95 % interval {interval(this.low, this.high)}"
     return f", and the model {words} (test {name} {metric(value)}{between}, undefended {metric(undefended)})"
+
+
+def _worth(report: Report) -> str:
+    words = worth_of_partners(report)
+    return f"; {words}" if words else ""
 
 
 def rebuilt(report: Report, run: str) -> FeatureResult | None:

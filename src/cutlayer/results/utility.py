@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import computed_field, model_validator
 
 from cutlayer.config import FrozenModel
-from cutlayer.models.fitted import FitResult
+from cutlayer.models.fitted import ColumnImportance, FitResult
 from cutlayer.results.number import Number
 from cutlayer.results.run import RunId, RunKind
 
@@ -70,6 +70,27 @@ class ModelUtility(FrozenModel):
         return self.run.note
 
 
+class Gain(FrozenModel):
+    """What passive parties add to the headline metric of the active party's own columns.
+
+    Attributes:
+        parties: The passive parties.
+        value: Metric of this run's model minus that of the model of own columns, on the same rows.
+        low: Lower bound of it (95 % bootstrap of rows, which are drawn for both models alike).
+        high: Upper bound of it.
+    """
+
+    parties: tuple[str, ...]
+    value: Number = None
+    low: Number = None
+    high: Number = None
+
+    @property
+    def shown(self) -> int:
+        """1 if the rows show that the parties add something, -1 if that they take something away, else 0."""
+        return int((self.low or 0) > 0) - int((self.high or 0) < 0)
+
+
 class UtilityResult(FrozenModel):
     """This run and its references.
 
@@ -78,12 +99,19 @@ class UtilityResult(FrozenModel):
         higher_is_better: Direction of that metric.
         rows: This run, the runs it is compared with, then the references.
         choice: How the model of this run was chosen, if it was fitted at once.
+        gain: What all passive parties add to the active party's own columns; `None` without a model of these.
+        contributions: Shapley value of each passive party over the sets of parties that may be present, where the top
+            model answers for every set; their sum is the gain over own columns, or over chance without any.
+        columns: What the model loses without each column, of a model that was fitted at once.
     """
 
     metric: str
     higher_is_better: bool = True
     rows: tuple[ModelUtility, ...] = ()
     choice: FitResult | None = None
+    gain: Gain | None = None
+    contributions: tuple[Gain, ...] = ()
+    columns: tuple[ColumnImportance, ...] = ()
 
     def row(self, kind: RunKind) -> ModelUtility | None:
         """The first row of a kind, or `None`."""

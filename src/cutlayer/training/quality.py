@@ -8,16 +8,20 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from torch import Tensor
 
 from cutlayer import row_arrays
 from cutlayer.kernels.held_out_metrics import Ranking
-from cutlayer.results.quality import CalibrationBin, Confusion, Quality
+from cutlayer.results.quality import CalibrationBin, Confusion, OperatingPoint, Quality, at_rate
 from cutlayer.row_arrays import chosen, chunks_of, computed
 from cutlayer.tasks import Task
 
 BINS = 10
 MAX_CLASSES = 30
+RATES = (0.01, 0.05, 0.1, 0.2)
+"""Shares of the rows that can be treated, whose thresholds are reported."""
+MAX_CURVE_ROWS = 1 << 20
 Floats = npt.NDArray[np.float64]
 
 
@@ -52,8 +56,55 @@ def quality(task: Task, logits: Tensor, labels: Tensor, positive_share: float | 
     bins = _bins(scores, hits)
     error = sum(group.rows * abs(group.observed - group.predicted) for group in bins) / len(truth)
     ranking = _ranking(scores, hits) if task.kind == "binary" else {}
+    every = operating_points(task, logits, labels)
+    thresholds = [at_rate(every, rate) for rate in RATES]
     confusions = tuple(_confusions(task, predicted, truth, positive_share)) if len(task.classes) <= MAX_CLASSES else ()
-    return Quality(metrics={**ranking, "calibration_error": error}, bins=bins, confusions=confusions)
+    return Quality(
+        metrics={**ranking, "calibration_error": error},
+        bins=bins,
+        confusions=confusions,
+        thresholds=tuple(point for point in thresholds if point is not None),
+        curve=every,
+    )
+
+
+def operating_points(task: Task, logits: Tensor, labels: Tensor) -> tuple[OperatingPoint, ...]:
+    """Thresholds of a binary model, descending: up to 200, closer where few rows are predicted to be positive.
+
+    Args:
+        task: Task; of another kind there are none.
+        logits: Logits (n, 1).
+        labels: True labels (n,).
+    """
+    from sklearn.metrics import roc_curve
+
+    if task.kind != "binary":
+        return ()
+    if len(labels) > MAX_CURVE_ROWS:
+        # Of very many rows these are as good as all: their rates are known to a thousandth.
+        some = torch.from_numpy(np.random.default_rng(0).choice(len(labels), MAX_CURVE_ROWS, replace=False))
+        logits, labels = logits[some], labels[some]
+    scores = task.predicted(logits)[:, task.positive]
+    positive = labels.numpy() == task.positive
+    count = int(positive.sum())
+    if not 0 < count < len(positive):
+        return ()
+    false, true, thresholds = roc_curve(positive, scores, drop_intermediate=False)
+    hits, wrong = true * count, false * (len(positive) - count)
+    # The last threshold that selects no more than each of these shares, so that what can be treated is not exceeded.
+    wanted = np.concatenate([RATES, np.geomspace(1e-3, 0.1, 60), np.linspace(0.1, 1, 136)])
+    indices = np.unique(np.searchsorted(hits + wrong, wanted * len(positive) + 1e-6, side="right") - 1)
+    return tuple(
+        OperatingPoint(
+            threshold=thresholds[index],
+            rate=(hits[index] + wrong[index]) / len(positive),
+            precision=(precision := hits[index] / (hits[index] + wrong[index])),
+            recall=true[index],
+            false_positive_rate=false[index],
+            lift=precision * len(positive) / count,
+        )
+        for index in indices[indices > 0]
+    )
 
 
 def _ranking(scores: Floats, positive: npt.NDArray[np.bool_]) -> dict[str, float]:

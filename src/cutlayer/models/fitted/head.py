@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor, nn
 
 from cutlayer.models.fitted.choice import logits_of
-from cutlayer.models.fitted.rows import Part, Rows
+from cutlayer.models.fitted.rows import Part, Permuter, Rows
 from cutlayer.tasks import Task
 
 _LEAST_SHARE = 0.01
@@ -52,7 +52,14 @@ class Head(Part):
 
     def forward(self, codes: Tensor, numbers: Tensor) -> Tensor:
         """Predict; see `Part.forward`."""
-        predictions = [part(codes, numbers) for part in self.parts]
+        return self._mixed([part(codes, numbers) for part in self.parts])
+
+    def permuter(self, codes: Tensor, numbers: Tensor) -> Permuter:
+        """See `Part.permuter`."""
+        permuters = [part.permuter(codes, numbers) for part in self.parts if isinstance(part, Part)]
+        return lambda columns, orders: self._mixed([permuted(columns, orders) for permuted in permuters])
+
+    def _mixed(self, predictions: Sequence[Tensor]) -> Tensor:
         if predictions[0].shape[1] == 1:
             return torch.stack([weight * each for weight, each in zip(self.weights, predictions, strict=True)]).sum(0)
         if len(predictions) == 1 and not self.inverse.shape[0]:

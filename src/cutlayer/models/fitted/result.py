@@ -50,3 +50,21 @@ class FitResult(FrozenModel):
     def best(self) -> Candidate:
         """The candidate that was chosen."""
         return next(candidate for candidate in self.candidates if candidate.name == self.chosen)
+
+
+class ColumnImportance(FrozenModel):
+    """What a fitted model loses on held-out rows when the values of one column are permuted among them.
+
+    Attributes:
+        party: Party that the column is of.
+        column: Name of a column of the label owner; number of a column of a partner's release, from 1.
+        drop: Mean over the permutations of what the headline metric loses.
+        spread: Standard deviation of it over the permutations.
+        rows: Number of rows.
+    """
+
+    party: str
+    column: str
+    drop: float
+    spread: float
+    rows: int

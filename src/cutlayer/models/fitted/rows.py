@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, TypeAlias
 
@@ -14,6 +14,11 @@ from torch import Tensor, nn
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 Integers: TypeAlias = npt.NDArray[np.int64]
+
+Permuter: TypeAlias = Callable[[Sequence[int], Tensor], Tensor]
+"""Predictions (r * n, outputs) of n rows where some columns, by number, codes first, have the values of other rows.
+
+The rows whose values they have are int64 (r, n), in r orders; all rows in the first order come first."""
 
 FLOOR = -30.0
 """Log probability of a class without a training row."""
@@ -93,6 +98,15 @@ class Part(nn.Module, ABC):
             Log probabilities, float64 (n, classes), or standardised values, float64 (n, 1).
         """
 
+    def permuter(self, codes: Tensor, numbers: Tensor) -> Permuter:
+        """Predictions of rows with the values of some columns exchanged among them; arguments as of `forward`."""
+
+        def permuted(columns: Sequence[int], orders: Tensor) -> Tensor:
+            predicted: Tensor = self(*exchanged(codes, numbers, columns, orders))
+            return predicted
+
+        return permuted
+
     def hold(self, **tensors: Tensor) -> None:
         """Register buffers; those of an unfitted model are empty, of the final dtype."""
         for name, tensor in tensors.items():
@@ -112,6 +126,14 @@ class Part(nn.Module, ABC):
             if saved is not None and buffer is not None:
                 self._buffers[name] = buffer.new_empty(saved.shape)
         super()._load_from_state_dict(state_dict, prefix, *rest)
+
+
+def exchanged(codes: Tensor, numbers: Tensor, columns: Sequence[int], orders: Tensor) -> tuple[Tensor, Tensor]:
+    """Codes (r * n, c) and numbers (r * n, m) with some columns in other orders; see `Permuter`."""
+    whole = torch.cat([codes.double(), numbers.double()], dim=1).repeat(len(orders), 1)
+    for column in columns:
+        whole[:, column] = whole[:, column][orders.reshape(-1)]
+    return whole[:, : codes.shape[1]].long(), whole[:, codes.shape[1] :].to(numbers.dtype)
 
 
 def code_offsets(cardinalities: tuple[int, ...]) -> Tensor:

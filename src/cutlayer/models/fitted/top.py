@@ -147,6 +147,20 @@ class FittedTop(TopModel):
         """The models for sets with an absent partner."""
         return tuple(self.heads)[1:]
 
+    @property
+    def own(self) -> str | None:
+        """Party whose columns are category codes, then numbers, as they are."""
+        return self._layout.own
+
+    @property
+    def categories(self) -> int:
+        """Number of its category codes."""
+        return self._layout.categories
+
+    def all_columns(self, embeddings: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+        """Codes, int64 (n, c), and numbers, float32 (n, m), of all parties, as the model of all columns reads them."""
+        return self._layout.read(embeddings, self._sets[0])
+
     def forward(self, embeddings: Mapping[str, Tensor]) -> Tensor:
         """Logits of the model of all columns; see `TopModel.forward`."""
         return self._answer(0, embeddings)

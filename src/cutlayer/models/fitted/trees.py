@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from cutlayer.models.fitted.rows import FLOOR, Part, code_offsets
+from cutlayer.models.fitted.rows import FLOOR, Part, Permuter, code_offsets, exchanged
 
 _GREATEST = float(np.finfo(np.float64).max)
 
@@ -106,6 +106,10 @@ class TreeEnsemble(Part):
             codes: int64 (n, c).
             numbers: Floating (n, m), NaN where missing.
         """
+        return self._summed(self._leaves(codes, numbers))
+
+    def _leaves(self, codes: Tensor, numbers: Tensor) -> Tensor:
+        """Number of the leaf that each row ends in, int64 (trees, n)."""
         columns = self._columns(codes, numbers.double()).T
         rows = columns.shape[1]
         values, starts = columns.reshape(-1), torch.arange(rows, device=columns.device)
@@ -117,13 +121,57 @@ class TreeEnsemble(Part):
             right = value > self.threshold.index_select(0, here)
             child = (self.left.index_select(0, here) + right).view(trees, rows)
             node = torch.cat([child, node[trees:]])
+        return node
+
+    def _summed(self, node: Tensor) -> Tensor:
+        rows = node.shape[1]
         leaves = self.value.index_select(0, node.reshape(-1)).view(-1, rows).index_select(0, self.places)
         summed = leaves.view(-1, self.baseline.shape[0], rows).sum(0)
         return summed.T + self.baseline
 
     def forward(self, codes: Tensor, numbers: Tensor) -> Tensor:
         """Predict; see `Part.forward`."""
-        raw = self.raw(codes, numbers)
+        return self._predicted(self.raw(codes, numbers))
+
+    def permuter(self, codes: Tensor, numbers: Tensor) -> Permuter:
+        """See `Part.permuter`; only trees are walked again in which the path of a row reads one of the columns."""
+        leaf, reads = self._leaves(codes, numbers), self._reads(codes.shape[1], numbers.shape[1])
+        raw, sums = self._summed(leaf), self.places.argsort() % self.baseline.shape[0]
+
+        def permuted(columns: Sequence[int], orders: Tensor) -> Tensor:
+            values = self._columns(*exchanged(codes, numbers.double(), columns, orders))
+            tree, row = reads[:, list(columns)].any(1)[leaf].nonzero(as_tuple=True)
+            before, starts = self.value[leaf[tree, row]], torch.arange(len(orders), device=row.device) * leaf.shape[1]
+            rows, trees = (starts[:, None] + row).reshape(-1), tree.repeat(len(orders))
+            node = self.roots[trees]
+            inner = (self.left[node] != node).nonzero()[:, 0]
+            while len(inner):
+                here = node[inner]
+                child = self.left[here] + (values[rows[inner], self.feature[here]] > self.threshold[here])
+                node[inner] = child
+                inner = inner[self.left[child] != child]
+            change = self.value[node] - before.repeat(len(orders))
+            changed = raw.repeat(len(orders), 1).index_put_((rows, sums[trees]), change, accumulate=True)
+            return self._predicted(changed)
+
+        return permuted
+
+    def _reads(self, codes: int, numbers: int) -> Tensor:
+        """Whether the path to each node compares each column, codes first, bool (nodes, columns)."""
+        reads = torch.zeros(len(self.left), codes + numbers + 1, dtype=torch.bool, device=self.left.device)
+        column = torch.full((2 * numbers + 1,), codes + numbers, device=self.left.device)  # the last, of leaves
+        column[: 2 * numbers] = codes + torch.arange(numbers, device=column.device).repeat(2)
+        compared = torch.cat([column, self.split_column])[self.feature]
+        node = self.roots
+        while len(node):
+            node = node[self.left[node] != node]
+            for child in (self.left[node], self.left[node] + 1):
+                reads[child] = reads[node]
+                reads[child, compared[node]] = True
+            node = torch.cat([self.left[node], self.left[node] + 1])
+        return reads
+
+    def _predicted(self, raw: Tensor) -> Tensor:
         if not self.position.shape[0]:
             return raw
         logits = torch.cat([torch.zeros_like(raw), raw], dim=1) if raw.shape[1] == 1 else raw

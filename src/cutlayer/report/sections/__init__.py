@@ -18,6 +18,7 @@ from cutlayer.report.sections.run import job, parties
 from cutlayer.report.sections.training import training
 from cutlayer.report.sections.utility import utility
 from cutlayer.report.sections.words import learns, terms
+from cutlayer.report.sections.worth import worth
 from cutlayer.results.metric_names import name_of
 from cutlayer.results.report import Report
 from cutlayer.results.run import RunKind
@@ -29,6 +30,7 @@ def sections_of(report: Report) -> tuple[Section, ...]:
         learns(report),
         findings(report),
         utility(report),
+        worth(report),
         quality(report),
         departures(report),
         leaks(report),

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from cutlayer.report import charts
 from cutlayer.report.rounding import count, metric, share
-from cutlayer.report.section import Block, Column, Fold, Panel, Panels, Paragraph, Section, Table, number, table
+from cutlayer.report.section import (
+    Block,
+    Column,
+    Fold,
+    LegendEntry,
+    Panel,
+    Panels,
+    Paragraph,
+    Section,
+    Table,
+    number,
+    table,
+)
 from cutlayer.report.svg import padded
 from cutlayer.results.metric_names import name_of
-from cutlayer.results.quality import CalibrationBin, Confusion
+from cutlayer.results.quality import CalibrationBin, Confusion, OperatingPoint, at_rate
 from cutlayer.results.report import Report
 from cutlayer.results.run import TaskInfo
 
@@ -40,12 +52,59 @@ def quality(report: Report) -> Section | None:
         (number("Value"), lambda row: row[1]),
         (Column("What it is", "text", page_only=True), lambda row: row[2]),
     )
-    blocks: list[Block] = [Paragraph(lead, "lead"), metrics, *_calibration(report)]
+    blocks: list[Block] = [Paragraph(lead, "lead"), metrics, *_ranking(report), *_calibration(report)]
     blocks += [_confusion(matrix, report.task) for matrix in measured.confusions]
-    brief: list[Block] = [Paragraph(lead), metrics]
+    brief: list[Block] = [Paragraph(lead), metrics, *([_thresholds(report)] if measured.thresholds else [])]
     if len(report.task.classes) <= MAX_CLASSES:
         brief += [_confusion(matrix, report.task, brief=True) for matrix in measured.confusions[:1]]
     return Section("quality", "Ranking, calibration and errors", blocks, brief, "Quality")
+
+
+def _thresholds(report: Report) -> Table:
+    """What is achieved with as many rows as can be treated."""
+    task = report.task
+    return table(
+        f"Thresholds of {task.classes[task.positive]!r} by the share of rows that can be treated",
+        report.quality.thresholds,
+        *_POINT,
+    )
+
+
+_POINT: tuple[tuple[Column, Callable[[OperatingPoint], str]], ...] = (
+    (number("Rows"), lambda point: share(point.rate, 1)),
+    (number("Threshold"), lambda point: metric(point.threshold)),
+    (number("Precision"), lambda point: metric(point.precision)),
+    (number("Recall"), lambda point: metric(point.recall)),
+    (number("Lift"), lambda point: f"{point.lift:.2f}"),
+)
+
+
+def _ranking(report: Report) -> Iterator[Block]:
+    """ROC curve and gains, with those of own columns beside them, thresholds, and lift by decile."""
+    measured = report.quality
+    if not measured.curve:
+        return
+    runs = {"this run": measured.curve, "own columns": measured.own_curve}
+    panels = []
+    for title, across, what in (
+        ("ROC curve", "false_positive_rate", ("false positive rate", "true positive rate")),
+        ("Gains", "rate", ("share of rows, by score", "share of positives")),
+    ):
+        series = [
+            charts.Series(name, style, ((0.0, 0.0), *((getattr(point, across), point.recall) for point in points)))
+            for style, (name, points) in enumerate(runs.items())
+            if points
+        ]
+        tenth = [point for point in measured.curve if getattr(point, across) <= 0.1][-1:]
+        label = f"{title}: {what[1]} over {what[0]}" + "".join(f"; {metric(point.recall)} at 0.1" for point in tenth)
+        panels.append(Panel(title, "dotted: chance", charts.curves(series, what, f"{label}.")))
+    legend = tuple(LegendEntry(line.name, "", charts.swatch(line.style)) for line in series)
+    yield Panels((("", panels),), legend if len(legend) > 1 else (), "Ranking")
+    if measured.thresholds:
+        yield _thresholds(report)
+    deciles = dict.fromkeys(at_rate(measured.curve, tenth / 10) for tenth in range(1, 11))
+    points = [point for point in deciles if point is not None]
+    yield Fold("Gains and lift by decile", (table("Up to each tenth of the rows, by score", points, *_POINT),))
 
 
 _ENDS = (0.05, 0.1, 0.2, 0.5, 1.0)

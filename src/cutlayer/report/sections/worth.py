@@ -1,0 +1,76 @@
+"""What the passive parties add to the active party's own columns: together, each, and by column."""
+
+from __future__ import annotations
+
+from cutlayer.report.rounding import count, difference, interval, metric
+from cutlayer.report.section import Answer, Block, Column, Fold, Paragraph, Section, number, table
+from cutlayer.results.metric_names import name_of
+from cutlayer.results.report import Report
+
+TITLE = "What the partners add"
+SHOWN_COLUMNS = 15
+"""Columns that are shown at once; the others are one click away."""
+
+
+def worth_of_partners(report: Report) -> str:
+    """What the partners add to the active party's own columns, with the interval; empty where it was not measured."""
+    gain = report.utility.gain
+    if gain is None or gain.value is None or gain.low is None or gain.high is None:
+        return ""
+    *most, last = gain.parties
+    names, several = f"{', '.join(most)} and {last}" if most else last, bool(most)
+    value, bounds = abs(gain.value), f"{metric(gain.low)} to {metric(gain.high)}"
+    what = f"the {name_of(report.utility.metric)} of your own columns"
+    if gain.shown > 0:
+        return f"{names} {'add' if several else 'adds'} {metric(value)} ({bounds}) to {what}"
+    if gain.shown < 0:
+        return f"{names} {'take' if several else 'takes'} {metric(value)} ({bounds}) from {what}"
+    return f"{names} {'add' if several else 'adds'} nothing that these rows can show ({bounds}) to {what}"
+
+
+def worth(report: Report) -> Section | None:
+    """Gain over own columns, and the parts of parties and columns in it; `None` where none was measured."""
+    measured, name = report.utility, name_of(report.utility.metric)
+    sentence = worth_of_partners(report)
+    if not sentence and not measured.contributions and not measured.columns:
+        return None
+    size, rows = report.data.reported
+    paired = (
+        f"On {count(size)} {rows}: {sentence}. Both models are measured on the same rows, and the 95\u00a0% interval "
+        "is that of the difference, over resamples of them."
+    )
+    lead = Paragraph(paired if sentence else f"On {count(size)} {rows}.", "lead")
+    blocks: list[Block] = [lead]
+    if measured.contributions:
+        blocks.append(
+            table(
+                f"Part of each party in the {name}: what it adds to the parties before it, on average over all orders "
+                "(Shapley value)",
+                measured.contributions,
+                ("Party", lambda gain: ", ".join(gain.parties)),
+                (number("Adds"), lambda gain: "" if gain.value is None else difference(gain.value)),
+                (number("95\u00a0% interval"), lambda gain: interval(gain.low, gain.high)),
+            )
+        )
+    brief = [Paragraph(lead.text), *blocks[1:]]
+    ranked = sorted(measured.columns, key=lambda column: -column.drop)
+    parts = [ranked[:SHOWN_COLUMNS], ranked[SHOWN_COLUMNS:]]
+    caption = (
+        f"Loss of {name} when the values of one column are permuted among {count(ranked[0].rows if ranked else 0)} "
+        f"{rows}; columns of a partner's release by number"
+    )
+    tables = [
+        table(
+            caption,
+            part,
+            ("Column", lambda column: column.column),
+            (Column("Party", "label"), lambda column: column.party),
+            (number("Loses"), lambda column: metric(column.drop)),
+            (number("Standard deviation"), lambda column: metric(column.spread)),
+        )
+        for part in parts
+        if part
+    ]
+    blocks += [*tables[:1], *(Fold("The other columns", (rest,)) for rest in tables[1:])]
+    answers = (Answer(TITLE, f"{sentence}."),) if sentence else ()
+    return Section("worth", TITLE, blocks, brief, "Partners", answers)

@@ -1,0 +1,85 @@
+"""What the passive parties add to the active party's own columns, together and each."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from itertools import combinations
+
+import numpy as np
+from torch import Tensor
+
+from cutlayer.models.absence import MAX_PARTIES_OF_ALL_SETS, Names
+from cutlayer.parties.outcome import ActiveOutcome
+from cutlayer.results.utility import Gain
+from cutlayer.training.utility import Floats, bounds, replicates
+
+
+def gain_over(active: ActiveOutcome, alone: Tensor, parties: Names, seed: int) -> Gain:
+    """What this run's model adds to a model of own columns.
+
+    Args:
+        active: Results of the run.
+        alone: Logits of the model of own columns for the same rows, (n, outputs).
+        parties: The passive parties.
+        seed: Seed of the resampling.
+    """
+    task, labels = active.task, active.labels
+    if len(labels) < 2:
+        return Gain(parties=parties)
+    value, base = (task.evaluate(logits, labels)[task.metric] for logits in (active.logits, alone))
+    resampled, resampled_base = (replicates(task, logits, labels, seed) for logits in (active.logits, alone))
+    low, high = bounds(resampled - resampled_base)
+    return Gain(parties=parties, value=value - base, low=low, high=high)
+
+
+def contributions(active: ActiveOutcome, parties: Names, seed: int) -> tuple[Gain, ...]:
+    """Shapley value of each passive party, with the metric on the held-out rows as the worth of a set of parties.
+
+    The worth of no party is that of the active party's own columns, or of chance if it has none.
+
+    Args:
+        active: Results of the run, with the logits of every set of absent parties.
+        parties: The passive parties that were there at the end.
+        seed: Seed of the resampling, which is the same for all sets.
+
+    Returns:
+        One for each party; none for more than 6 parties, or where a set is not measured.
+
+    Reference: Shapley 1953, A value for n-person games.
+    """
+    task, labels = active.task, active.labels
+    if len(parties) > MAX_PARTIES_OF_ALL_SETS or len(labels) < 2:
+        return ()
+    worth = {frozenset[str](): np.full(1, task.chance)}  # replaced where own columns answer without any party
+    for absent, logits in {(): active.logits, **active.without}.items():
+        value = task.evaluate(logits, labels)[task.metric]
+        worth[frozenset(parties) - {*absent}] = np.append(value, replicates(task, logits, labels, seed))
+    gains = []
+    for name, values in shapley(parties, worth).items():
+        low, high = bounds(values[1:])
+        gains.append(Gain(parties=(name,), value=float(values[0]), low=low, high=high))
+    return tuple(gains)
+
+
+def shapley(players: Sequence[str], worth: Mapping[frozenset[str], Floats]) -> dict[str, Floats]:
+    """Mean, over the orders in which the players may come, of what each adds to those before it.
+
+    Args:
+        players: Names of the n players.
+        worth: Worth of every set of them, arrays of one shape.
+
+    >>> worth = {frozenset(): 0.0, frozenset("a"): 1.0, frozenset("b"): 2.0, frozenset("ab"): 4.0}
+    >>> shapley("ab", {names: np.array(value) for names, value in worth.items()})
+    {'a': array([1.5]), 'b': array([2.5])}
+    """
+    values: dict[str, Floats] = {}
+    for name in players:
+        others = [other for other in players if other != name]
+        # The share of the orders in which exactly these come before: 1 / n, over the number of sets of their size.
+        values[name] = np.zeros(1)
+        for size in range(len(players)):
+            for before in combinations(others, size):
+                added = worth[frozenset({*before, name})] - worth[frozenset(before)]
+                values[name] = values[name] + added / (len(players) * math.comb(len(others), size))
+    return values
