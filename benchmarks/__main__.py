@@ -49,6 +49,7 @@ from benchmarks.serving import ServingSpeeds, serving
 from benchmarks.serving_kills import Kills, serving_kills
 from benchmarks.single_methods import SingleMethods, single_methods
 from benchmarks.two_processes import TwoProcesses, two_processes
+from benchmarks.utility.__main__ import main as utility
 from benchmarks.wire import RoundTrips, wire
 
 
@@ -343,8 +344,14 @@ BENCHMARKS: dict[str, tuple[str, Callable[[str, int, int], Result]]] = {
 }
 
 
+UTILITY = "utility"
+
+
 def main() -> None:
-    """Parse the command line and print one JSON line."""
+    """Parse the command line and print one JSON line; `utility` has options, and a table, of its own."""
+    if sys.argv[1:2] == [UTILITY]:
+        utility(sys.argv[2:])
+        return
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("name", nargs="?", choices=sorted(BENCHMARKS))
     parser.add_argument("--json", action="store_true", help="print one JSON line (the default prints it indented)")
@@ -354,6 +361,7 @@ def main() -> None:
     if given.name is None:
         for name, (what, _) in BENCHMARKS.items():
             sys.stdout.write(f"{name:<22} {what}\n")
+        sys.stdout.write(f"{UTILITY:<22} jobs of `init --yes` against scikit-learn; --data DIR, see --help\n")
         return
     with tempfile.TemporaryDirectory(prefix="cutlayer-bench-") as scratch:
         table = Path(scratch) / "table.parquet"

@@ -1,10 +1,9 @@
-"""Data sets of the comparison: columns by party, and labels."""
+"""Data sets of the comparison: columns of a bank and of its partner, and labels."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,147 +11,219 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 from scipy.io import loadmat
+from sklearn import datasets
 
 from cutlayer.config.job import TaskKind
 from cutlayer.demo import FOLDER
 
-LABEL = "label"
 LARGEST = 20_000
 """Number of rows that a larger data set is reduced to, drawn at random."""
+MAX_ROWS_OF_SEEDS, SEEDS = 5_000, 5
+"""Number of seeds of a data set of up to so many rows; a larger one has one."""
 
 
 @dataclass(frozen=True)
 class DataSet:
-    """A data set whose columns are divided among parties.
+    """A data set whose columns are divided between a bank, which has the labels, and a partner.
 
     Attributes:
-        name: Name in the table of results.
         task: Kind of the labels.
-        parts: Columns of each party, (n, ...) each; the first party is the active one.
+        bank: The bank's columns, (n, ...).
+        partner: The partner's columns, (n, ...).
         labels: Labels, (n,).
-        seeds: Number of seeds: more for fewer rows, whose results differ more.
     """
 
-    name: str
     task: TaskKind
-    parts: Mapping[str, pd.DataFrame]
+    bank: pd.DataFrame
+    partner: pd.DataFrame
     labels: npt.NDArray[Any]
-    seeds: int
 
     @property
     def joined(self) -> pd.DataFrame:
-        """All columns in one table; a name that several parties use is told apart by the party's."""
-        return pd.concat([part.add_prefix(f"{name}.") for name, part in self.parts.items()], axis=1)
+        """All columns in one table."""
+        return pd.concat([self.bank.add_prefix("bank."), self.partner.add_prefix("partner.")], axis=1)
 
-    def drawn(self, rows: int, seeds: int) -> DataSet:
-        """The same columns of fewer rows, drawn at random."""
-        chosen = np.sort(np.random.default_rng(0).choice(len(self.labels), rows, replace=False))
-        parts = {name: part.iloc[chosen].reset_index(drop=True) for name, part in self.parts.items()}
-        name = re.sub(r", [0-9,]+ rows$", "", self.name)
-        return replace(self, name=f"{name}, {rows:,} rows", parts=parts, labels=self.labels[chosen], seeds=seeds)
+    @property
+    def seeds(self) -> int:
+        """Number of seeds: more for fewer rows, whose results differ more."""
+        return SEEDS if len(self.labels) <= MAX_ROWS_OF_SEEDS else 1
+
+    def take(self, rows: npt.NDArray[np.int64]) -> DataSet:
+        """The same columns of some rows."""
+        bank, partner = (part.iloc[rows].reset_index(drop=True) for part in (self.bank, self.partner))
+        return DataSet(self.task, bank, partner, self.labels[rows])
+
+    def drawn(self, rows: int) -> DataSet:
+        """So many rows, drawn at random; all of fewer."""
+        count = len(self.labels)
+        return self if count <= rows else self.take(np.sort(_draw().choice(count, rows, replace=False)))
+
+    def rare(self, share: float) -> DataSet:
+        """As many positives as make up a share of the rows, and all negatives."""
+        positive = self.labels == np.unique(self.labels)[1]
+        kept = round(share / (1 - share) * (~positive).sum())
+        drawn = _draw().choice(np.flatnonzero(positive), kept, replace=False)
+        return self.take(np.sort(np.concatenate([np.flatnonzero(~positive), drawn])))
 
 
-def _divided(name: str, table: pd.DataFrame, label: str, own: int, seeds: int, task: TaskKind = "binary") -> DataSet:
-    """Two parties; the active one has the first `own` feature columns."""
+def _draw() -> np.random.Generator:
+    return np.random.default_rng(0)
+
+
+def _divided(table: pd.DataFrame, label: str, own: int, task: TaskKind = "binary") -> DataSet:
+    """The bank has the first `own` feature columns."""
     features = table.drop(columns=label)
-    parts = {"active": features.iloc[:, :own], "passive": features.iloc[:, own:]}
-    whole = DataSet(name, task, parts, table[label].to_numpy(), seeds)
-    return whole.drawn(LARGEST, seeds) if len(table) > LARGEST else whole
+    return DataSet(task, features.iloc[:, :own], features.iloc[:, own:], table[label].to_numpy())
 
 
-def _adult(_data: Path) -> DataSet:
-    table = pd.read_parquet(FOLDER / "adult.parquet").drop(columns=["person", "fnlwgt"])
-    return _divided("Adult", table, "income", 6, 1)
+def _adult(_data: Path) -> pd.DataFrame:
+    return pd.read_parquet(FOLDER / "adult.parquet").drop(columns=["person", "fnlwgt"])
 
 
-def _bank(data: Path) -> DataSet:
-    return _divided("Bank marketing", pd.read_csv(data / "bank" / "bank-full.csv.gz", sep=";"), "y", 8, 1)
+def _income(data: Path) -> DataSet:
+    return _divided(_adult(data), "income", 6)
+
+
+def _occupation(data: Path) -> DataSet:
+    table = _adult(data)
+    return _divided(table[table["occupation"].notna()], "occupation", 6, "multiclass")
+
+
+def _age(data: Path) -> DataSet:
+    return _divided(_adult(data), "age", 6, "regression")
+
+
+def _bank(data: Path, label: str = "y", task: TaskKind = "binary") -> DataSet:
+    return _divided(pd.read_csv(data / "bank" / "bank-full.csv.gz", sep=";"), label, 8, task)
+
+
+def _bank_age(data: Path) -> DataSet:
+    return _bank(data, "age", "regression")
 
 
 def _credit(data: Path) -> DataSet:
-    return _of_fate(data, "default_credit", ".csv.gz", "Default of credit", "id", "y", "binary", 1)
+    return _of_fate(data, "default_credit", ".csv.gz", "id", "y", "binary")
+
+
+def _limit(data: Path) -> DataSet:
+    """The limit of a credit, by what is known of its use."""
+    whole = _credit(data)
+    return DataSet("regression", whole.bank, whole.partner.drop(columns="x0"), whole.partner["x0"].to_numpy())
 
 
 def _breast(data: Path) -> DataSet:
-    return _of_fate(data, "breast", ".csv", "Breast cancer", "id", "y", "binary", 5)
+    return _of_fate(data, "breast", ".csv", "id", "y", "binary")
 
 
 def _motor(data: Path) -> DataSet:
-    return _of_fate(data, "motor", ".csv", "Motor speed", "idx", "motor_speed", "regression", 5)
+    return _of_fate(data, "motor", ".csv", "idx", "motor_speed", "regression")
 
 
 def _movies(data: Path) -> DataSet:
-    whole = _of_fate(data, "movie_lens", ".csv.gz", "MovieLens", "id", "label", "binary", 1)
-    return replace(whole, parts={name: part.astype(str) for name, part in whole.parts.items()})
+    whole = _of_fate(data, "movie_lens", ".csv.gz", "id", "label", "binary")
+    return DataSet("binary", whole.bank.astype(str), whole.partner.astype(str), whole.labels)
 
 
-def _of_fate(
-    data: Path, stem: str, ending: str, name: str, key: str, label: str, task: TaskKind, seeds: int
-) -> DataSet:
+def _of_fate(data: Path, stem: str, ending: str, key: str, label: str, task: TaskKind) -> DataSet:
     guest, host = (pd.read_csv(data / "fate" / f"{stem}_hetero_{side}{ending}") for side in ("guest", "host"))
     both = guest[[key]].merge(host[[key]], on=key)[key]
     guest, host = (table.set_index(key).loc[both].reset_index(drop=True) for table in (guest, host))
-    whole = DataSet(name, task, {"guest": guest.drop(columns=label), "host": host}, guest[label].to_numpy(), seeds)
-    return whole.drawn(LARGEST, seeds) if len(both) > LARGEST else whole
+    return DataSet(task, guest.drop(columns=label), host, guest[label].to_numpy())
 
 
 def _criteo(data: Path) -> DataSet:
     names = ["label", *(f"I{index}" for index in range(1, 14)), *(f"C{index}" for index in range(1, 27))]
     path = data / "criteo" / "criteo_train_137k.tsv.gz"
     table = pd.read_csv(path, sep="\t", names=names, dtype=dict.fromkeys(names[14:], "string"))
-    return _divided("Criteo", table.astype(dict.fromkeys(names[14:], object)), "label", 13, 1)
+    return _divided(table.astype(dict.fromkeys(names[14:], object)), "label", 13)
 
 
 def _avazu(data: Path) -> DataSet:
     table = pd.read_csv(data / "avazu" / "avazu_random_20k_10days.csv.gz", dtype=str).drop(columns="id")
-    return _divided("Avazu", table.assign(click=table["click"].astype(int)), "click", 3, 1)
+    return _divided(table.assign(click=table["click"].astype(int)), "click", 3)
 
 
-def _digits(data: Path) -> DataSet:
-    return _of_views(data / "multiview" / "handwritten.mat", "Handwritten digits, six parties", 1)
+def _handwritten(data: Path) -> DataSet:
+    return _of_views(data / "multiview" / "handwritten.mat")
 
 
 def _sport(data: Path) -> DataSet:
-    return _of_views(data / "multiview" / "BBCSport.mat", "BBC Sport", 1)
+    """The 300 words of each view that differ most among its texts: gradient boosting takes minutes of thousands."""
+    whole = _of_views(data / "multiview" / "BBCSport.mat")
+    bank, partner = (part[part.var().nlargest(300).index] for part in (whole.bank, whole.partner))
+    return DataSet(whole.task, bank, partner, whole.labels)
 
 
-def _of_views(path: Path, name: str, seeds: int) -> DataSet:
+def _of_views(path: Path) -> DataSet:
+    """The first, third, ... view is the bank's."""
     content = loadmat(path)
     labels = np.asarray(content["Y"]).ravel().astype(int)
     views = [view.toarray() if hasattr(view, "toarray") else np.asarray(view) for view in content["X"].ravel()]
     views = [view if len(view) == len(labels) else view.T for view in views]
-    parts = {
-        f"view{index}": pd.DataFrame(view.astype(float), columns=[f"x{column}" for column in range(view.shape[1])])
-        for index, view in enumerate(views)
-    }
-    return DataSet(name, "multiclass", parts, labels, seeds)
+    return DataSet("multiclass", *(_numbered(np.hstack(views[side::2])) for side in (0, 1)), labels)
 
 
-_WHOLE: Mapping[str, Callable[[Path], DataSet]] = {
-    "adult": _adult,
-    "bank": _bank,
-    "credit": _credit,
-    "criteo": _criteo,
-    "avazu": _avazu,
-    "movies": _movies,
-    "digits": _digits,
+def _numbered(matrix: npt.NDArray[Any]) -> pd.DataFrame:
+    return pd.DataFrame(matrix.astype(float), columns=[f"x{column}" for column in range(matrix.shape[1])])
+
+
+def _mnist(data: Path) -> DataSet:
+    """Left and right halves of digits of 14 x 14 pixels."""
+    content = np.load(data / "mnist" / "mnist.npz")
+    images = content["x_train"].reshape(-1, 14, 2, 14, 2).mean(axis=(2, 4))
+    halves = (_numbered(images[:, :, part].reshape(len(images), -1)) for part in (slice(7), slice(7, None)))
+    return DataSet("multiclass", *halves, content["y_train"])
+
+
+def _of_sklearn(load: Callable[[], Any], task: TaskKind) -> Callable[[Path], DataSet]:
+    """The bank has every other column."""
+
+    def loaded(_data: Path) -> DataSet:
+        bunch = load()
+        return DataSet(task, *(_numbered(bunch.data[:, side::2]) for side in (0, 1)), bunch.target)
+
+    return loaded
+
+
+def _friedman(_data: Path) -> DataSet:
+    x, y = datasets.make_friedman1(2_000, noise=1.0, random_state=0)
+    return DataSet("regression", *(_numbered(x[:, side::2]) for side in (0, 1)), y)
+
+
+LOADERS: Mapping[str, Callable[[Path], DataSet]] = {
+    "iris": _of_sklearn(datasets.load_iris, "multiclass"),
+    "wine": _of_sklearn(datasets.load_wine, "multiclass"),
+    "diabetes": _of_sklearn(datasets.load_diabetes, "regression"),
     "sport": _sport,
     "breast": _breast,
     "motor": _motor,
+    "credit-1000": lambda data: _credit(data).drawn(1_000),
+    "digits": _of_sklearn(datasets.load_digits, "multiclass"),
+    "handwritten": _handwritten,
+    "friedman": _friedman,
+    "adult-2000": lambda data: _income(data).drawn(2_000),
+    "bank-2000": lambda data: _bank(data).drawn(2_000),
+    "adult-age": lambda data: _age(data).drawn(3_000),
+    "bank-age": lambda data: _bank_age(data).drawn(3_000),
+    "occupation": lambda data: _occupation(data).drawn(4_000),
+    "mnist": lambda data: _mnist(data).drawn(6_000),
+    "adult": _income,
+    "bank": _bank,
+    "bank-rare": lambda data: _bank(data).rare(0.01),
+    "credit": _credit,
+    "limit": _limit,
+    "movies": _movies,
+    "criteo": _criteo,
+    "avazu": _avazu,
 }
-_DRAWN = {"adult": 500, "bank": 2_000, "credit": 500, "digits": 200, "motor": 200}
-"""Data sets that are measured with few rows too."""
-
-NAMES = (*_WHOLE, *(f"{name}-{rows}" for name, rows in _DRAWN.items()))
+"""Data sets by name, the smaller ones first."""
 
 
 def load(name: str, data: Path) -> DataSet:
-    """A data set by its name, one of `NAMES`.
+    """A data set by its name, one of `LOADERS`, of 20,000 rows at most.
 
     Args:
-        name: Name, with the number of rows for one that is drawn.
+        name: Name.
         data: Folder of the files.
     """
-    stem, _, rows = name.partition("-")
-    whole = _WHOLE[stem](data)
-    return whole.drawn(int(rows), 5) if rows else whole
+    return LOADERS[name](data).drawn(LARGEST)

@@ -1,11 +1,12 @@
-"""Both sides of the comparison: a job of default settings, and scikit-learn on the same rows, all columns joined."""
+"""Both sides of the comparison: the job that `cutlayer init --yes` writes, and scikit-learn on the same rows."""
 
 from __future__ import annotations
 
-import math
+import io
 import tempfile
 import warnings
 from collections.abc import Mapping
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
+from pyarrow import parquet
+from ruamel.yaml import YAML
 from sklearn.compose import make_column_selector, make_column_transformer
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 from sklearn.exceptions import ConvergenceWarning
@@ -23,71 +26,95 @@ from sklearn.neural_network import MLPClassifier, MLPRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
-from benchmarks.utility.datasets import LABEL, DataSet
+from benchmarks.utility.datasets import DataSet
+from cutlayer.cli.init import init
 from cutlayer.config import Job, SplitConfig, validated
 from cutlayer.data.ids import row_digests
 from cutlayer.data.split import split_rows
-from cutlayer.errors import DataError
 from cutlayer.jobs.execute import Options, Progress, execute
 from cutlayer.training.keys import Keys
-from cutlayer.training.test_predictions import reported_ids
+from cutlayer.training.test_predictions import predictions_path
 
 TEST = 0.2
 MAX_CATEGORIES = 254
 """Most categories of a column that scikit-learn's gradient boosting takes; rarer ones count as missing."""
+EARLY_STOPPING_ROWS = 5_000
+"""Number of rows from which on the network stops early: there it predicts better so, and takes less time."""
+BLOCKS = 5
+ID, LABEL = "id", "label"
 _NUMBERS, _TEXTS = make_column_selector(dtype_include="number"), make_column_selector(dtype_exclude="number")
 
+Scores = dict[str, list[float]]
+"""Of each model the metric of all test rows, then that of each of `BLOCKS` parts of them."""
 
-def ours(data: DataSet, seed: int, changes: Mapping[str, Any] | None = None) -> float:
-    """The headline metric of a job of default settings on the test rows; NaN where the job is refused.
+
+def ours(data: DataSet, seed: int, changes: Mapping[str, Any] | None = None) -> tuple[Scores, dict[str, Any]]:
+    """Run the job that `init` writes, with a seed and a fifth of the rows for testing; without audit and baselines.
 
     Args:
         data: Columns by party, and labels.
         seed: Seed of the job, which decides which rows are held out.
-        changes: Sections of the job that differ from the default.
+        changes: Settings of the partner, to try others.
+
+    Returns:
+        The scores, and what the fit chose.
     """
-    job = _job(data, seed, changes or {})
-    tables = {name: pa.Table.from_pandas(part, preserve_index=False) for name, part in data.parts.items()}
-    tables[job.active] = tables[job.active].append_column(LABEL, pa.array(data.labels))
-    with tempfile.TemporaryDirectory(prefix="cutlayer-utility-") as folder:
-        try:
-            run = execute(job, Path(folder) / "run", Options(Keys(Path(folder) / "keys"), tables=tables), Progress())
-        except DataError:
-            return math.nan
-        tested = reported_ids(run).cast(pa.int64()).to_numpy()
-        if not np.array_equal(np.sort(tested), test_rows(len(data.labels), seed)):
-            raise ValueError(f"expected the test rows of the references in the job on {data.name}, got others")
-        return float(run.summary.utility.rows[0].metrics[run.summary.utility.metric] or 0.0)
+    with tempfile.TemporaryDirectory(prefix="cutlayer-utility-") as scratch:
+        folder = Path(scratch)
+        _write(data, folder)
+        with redirect_stdout(io.StringIO()):
+            init(folder, yes=True)
+        job = _job(folder, seed, changes or {})
+        if job.task != data.task:
+            raise ValueError(f"expected task {data.task} from init, got {job.task}")
+        run = execute(job, folder / "run", Options(Keys(folder / "keys")), Progress())
+        predicted = parquet.read_table(predictions_path(run))
+        fit = run.summary.utility.choice
+    order = np.argsort(predicted.column(ID).to_numpy())
+    if not np.array_equal(predicted.column(ID).to_numpy()[order], test_rows(len(data.labels), seed)):
+        raise ValueError("expected the test rows of the references in the job, got others")
+    columns = [column.to_numpy() for column in predicted.columns[1:-1]]
+    scores = {"cutlayer": _scores(data, seed, np.stack(columns, axis=1)[order])}
+    return scores, {} if fit is None else {"chosen": fit.chosen, **{c.name: c.score for c in fit.candidates}}
 
 
-def _job(data: DataSet, seed: int, changes: Mapping[str, Any]) -> Job:
-    active, *passives = data.parts
-    features = changes.get("features", {})
-    parties: dict[str, Any] = {
-        active: {"role": "active", "label": LABEL, "audit": {"every": "never", "attacks": []}, "features": features},
-        **{name: {"role": "passive", "features": features} for name in passives},
-    }
-    train = {**changes.get("train", {}), "seed": seed, "threads": 1, "split": {"test": TEST}}
-    sections = {key: value for key, value in changes.items() if key not in ("train", "features")}
-    return validated(Job, {"task": data.task, "parties": parties, "train": train, **sections}, data.name)
+def _write(data: DataSet, folder: Path) -> None:
+    ids = np.arange(len(data.labels))
+    data.bank.assign(**{ID: ids, LABEL: data.labels}).to_parquet(folder / "bank.parquet", index=False)
+    data.partner.assign(**{ID: ids}).to_parquet(folder / "partner.parquet", index=False)
 
 
-def references(data: DataSet, seed: int) -> dict[str, float]:
-    """The same metric of scikit-learn's models on the same test rows, by name.
+def _job(folder: Path, seed: int, changes: Mapping[str, Any]) -> Job:
+    raw = YAML(typ="safe").load(folder / "job.yaml")
+    raw["parties"]["bank"] |= {"audit": {"every": "never", "attacks": []}}
+    for name, party in raw["parties"].items():
+        party["table"] = str(folder / party["table"])
+        party |= changes if name == "partner" else {}
+    del raw["compare"]
+    raw["train"] |= {"seed": seed, "threads": 1, "split": {"test": TEST}}
+    return validated(Job, raw, "job")
 
-    They train on all other rows: those that the job trains on, and those that it validates on.
+
+def references(data: DataSet, seed: int) -> Scores:
+    """The metric of scikit-learn's models on the same test rows: on all columns in one place, and on the bank's.
+
+    They train on all other rows, as the job does.
     """
     test = test_rows(len(data.labels), seed)
     training = np.setdiff1d(np.arange(len(data.labels)), test)
-    table = _capped(data.joined, training)
-    return {
-        name: _score(data.task, model.fit(table.iloc[training], data.labels[training]), table, data.labels, test)
-        for name, model in _models(data.task, seed).items()
-    }
+    scores = {}
+    for columns, table in (("all", data.joined), ("own", data.bank)):
+        capped = _capped(table, training)
+        for name, model in _models(data.task, len(training), seed).items():
+            model.fit(capped.iloc[training], data.labels[training])
+            predict = model.predict if data.task == "regression" else model.predict_proba
+            predicted = np.asarray(predict(capped.iloc[test])).reshape(len(test), -1)
+            scores[f"{columns} {name}"] = _scores(data, seed, predicted[:, 1:] if data.task == "binary" else predicted)
+    return scores
 
 
 def test_rows(rows: int, seed: int) -> npt.NDArray[np.int64]:
-    """Numbers of the rows, in the order of the tables, that a job without an id column tests on.
+    """Ids of the rows that a job tests on, ascending.
 
     A job splits its rows in the order of the digests of their ids, which here are the rows' numbers.
 
@@ -106,27 +133,36 @@ def _capped(table: pd.DataFrame, training: npt.NDArray[np.int64]) -> pd.DataFram
     return table.assign(**{name: pd.Categorical(table[name], categories=values) for name, values in common.items()})
 
 
-def _models(task: str, seed: int) -> dict[str, Any]:
+def _models(task: str, rows: int, seed: int) -> dict[str, Any]:
     dense = make_pipeline(SimpleImputer(strategy="median", keep_empty_features=True), StandardScaler())
     columns = make_column_transformer((dense, _NUMBERS), (OneHotEncoder(handle_unknown="ignore"), _TEXTS))
+    early = rows > EARLY_STOPPING_ROWS
     if task == "regression":
-        linear, trees, network = (
-            Ridge(),
-            HistGradientBoostingRegressor(random_state=seed),
-            MLPRegressor(random_state=seed),
-        )
+        linear, network = Ridge(), MLPRegressor(random_state=seed, early_stopping=early)
+        trees = HistGradientBoostingRegressor(random_state=seed)
     else:
-        linear, network = LogisticRegression(max_iter=1000), MLPClassifier(random_state=seed)
+        linear, network = LogisticRegression(max_iter=1000), MLPClassifier(random_state=seed, early_stopping=early)
         trees = HistGradientBoostingClassifier(random_state=seed)
     return {"linear": make_pipeline(columns, linear), "boosting": trees, "MLP": make_pipeline(columns, network)}
 
 
-def _score(task: str, model: Any, joined: pd.DataFrame, labels: npt.NDArray[Any], rows: npt.NDArray[np.int64]) -> float:
-    table, truth = joined.iloc[rows], labels[rows]
-    if task == "binary":
-        return float(roc_auc_score(truth, model.predict_proba(table)[:, 1]))
-    score = r2_score if task == "regression" else accuracy_score
-    return float(score(truth, model.predict(table)))
+def _scores(data: DataSet, seed: int, predicted: npt.NDArray[np.float64]) -> list[float]:
+    """The metric of all test rows, then of parts of them with the same shares of the classes.
+
+    Args:
+        data: Data set.
+        seed: Seed of the split.
+        predicted: Probabilities of the classes, of the greater one of two, or values, (test rows, ...).
+    """
+    truth = data.labels[test_rows(len(data.labels), seed)]
+    order = np.argsort(truth, kind="stable")
+    rows = [np.arange(len(truth)), *(order[start::BLOCKS] for start in range(BLOCKS))]
+    if data.task == "binary":
+        return [float(roc_auc_score(truth[some], predicted[some, 0])) for some in rows]
+    if data.task == "regression":
+        return [float(r2_score(truth[some], predicted[some, 0])) for some in rows]
+    answers = np.unique(data.labels)[predicted.argmax(axis=1)]
+    return [float(accuracy_score(truth[some], answers[some])) for some in rows]
 
 
 def quiet() -> None:

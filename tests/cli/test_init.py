@@ -132,6 +132,78 @@ def test_the_positive_class(place, folder):
     assert "--positive with two different labels" in result.error
 
 
+def relabelled(folder, values, name="default"):
+    """Write other labels, in turn, into the bank's table, under another name."""
+    head, *rows = [line.split(",") for line in (folder / "bank.csv").read_text().splitlines()]
+    at = head.index("default")
+    head[at] = name
+    for number, row in enumerate(rows):
+        row[at] = str(values[number % len(values)])
+    (folder / "bank.csv").write_text("\n".join(map(",".join, [head, *rows])))
+
+
+@pytest.mark.parametrize(
+    ("values", "name", "options", "task"),
+    [
+        (range(18), "label", [], "regression"),
+        (range(18), "label_class", [], "multiclass"),
+        (range(18), "label", ["--task", "multiclass"], "multiclass"),
+        (range(10), "label", [], "multiclass"),
+        (range(10), "label", ["--task", "regression"], "regression"),
+        ([number + 0.5 for number in range(18)], "label_class", [], "regression"),
+        ([f"kind {number}" for number in range(30)], "label", [], "multiclass"),
+        (range(2), "label", ["--task", "regression"], "regression"),
+    ],
+)
+def test_the_task(place, folder, values, name, options, task):
+    """Up to ten numbers, and texts, are classes; whole numbers that their name calls codes too; `--task` states it."""
+    relabelled(folder, values, name)
+    result = place.call("init", folder, *options, "--json")
+    assert (result.code, result.document()["task"]) == (0, task), result
+    assert load_job(folder / "job.yaml").task == task
+    assert place.call("check", folder / "job.yaml").code == 0
+
+
+@pytest.mark.parametrize(
+    ("values", "task", "phrase"),
+    [
+        (range(18), "binary", "expected two different labels in default of bank.csv with --task binary, got 18"),
+        (["a", "b", "c"], "regression", "expected numbers in default of bank.csv with --task regression, got text"),
+        (
+            [0.5, 1.5, 2.0],
+            "multiclass",
+            "expected classes in default of bank.csv with --task multiclass, got fractions",
+        ),
+        (range(2), "regresion", "did you mean 'regression'?"),
+    ],
+)
+def test_a_task_that_does_not_fit_is_refused(place, folder, values, task, phrase):
+    relabelled(folder, values)
+    result = place.call("init", folder, "--task", task, "--yes")
+    assert (result.code, phrase in result.error) == (2, True), result
+    assert not (folder / "job.yaml").exists()
+
+
+@pytest.mark.parametrize(("values", "asks"), [(range(18), True), (range(10), False)])
+def test_many_whole_numbers_are_asked_for(place, folder, monkeypatch, values, asks):
+    relabelled(folder, values)
+    asked = []
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
+    monkeypatch.setattr(typer, "prompt", lambda question, default: asked.append((question, default)) or default)
+    monkeypatch.setattr(typer, "confirm", lambda *_, **__: False)
+    assert place.call("init", folder, "--label", "default").code == 0
+    question = ("Are the 18 whole numbers of default quantities or classes? (multiclass, regression)", "regression")
+    assert (question in asked) == asks
+
+
+def test_a_release_without_labels_has_a_fitted_top_model(place, folder):
+    assert place.call("init", folder, "--yes").code == 0
+    job = load_job(folder / "job.yaml")
+    assert job.fits_top
+    assert job.top == {"kind": "auto"}
+    assert "epochs" not in (folder / "job.yaml").read_text()
+
+
 def test_ids_of_different_names(place, folder):
     """The same letters are found; other names are given, once each."""
     telco = folder / "telco.csv"

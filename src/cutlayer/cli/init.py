@@ -6,12 +6,13 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 from rich.console import Console
 
 from cutlayer.cli.app import Json, app, emit
+from cutlayer.config.job import TaskKind
 from cutlayer.errors import ConfigError, RunFolderError
 from cutlayer.report.rounding import plain
 
@@ -36,6 +37,7 @@ SplitBy = Annotated[
 Positive = Annotated[
     str | None, typer.Option("--positive", help="Of two labels the one to call positive; default: the greater one.")
 ]
+Task = Annotated[str | None, typer.Option("--task", help="Kind of the labels: binary, multiclass or regression.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Ask nothing: use the options, and guesses for the rest.")]
 
 PROTECTED = ("labels", "columns", "both", "nothing")
@@ -52,6 +54,7 @@ def init(
     apart: Apart = None,
     split_by: SplitBy = None,
     positive: Positive = None,
+    task: Task = None,
     yes: Yes = False,
     json: Json = False,
 ) -> None:
@@ -65,6 +68,7 @@ def init(
     tables = find_tables(folder, [owner, *partner] if owner and partner else [])
     asking = not (yes or json) and sys.stdin.isatty()
     job = _answered(tables, owner, partner or [], label, id or [], protect, apart, asking=asking)
+    job = replace(job, task=_task(job, task, asking=asking))
     profile = label_of(job)
     job = replace(job, split_by=split_by, positive=_positive(profile.classes or {}, positive, asking=asking))
     files = files_of(job, folder)
@@ -72,9 +76,9 @@ def init(
     checks = _commands(job, folder, files)
     if json:
         label_fields = profile.model_dump(mode="json", include={"name", "distinct", "classes", "notes"})
-        emit({"files": [str(path) for path in written], "label": label_fields, "next": checks})
+        emit({"files": [str(path) for path in written], "task": job.task, "label": label_fields, "next": checks})
         return
-    lines = [f"wrote {path}" for path in written]
+    lines = [*(f"wrote {path}" for path in written), f"task: {job.task}"]
     if profile.classes and profile.distinct is not None:
         lines.append(": ".join(listed_classes(profile.classes, profile.distinct, job.positive or profile.positive)))
     lines += [f"warning {profile.name}: {note}" for note in profile.notes]
@@ -113,6 +117,23 @@ def _answered(
     if apart is None:
         apart = asking and typer.confirm("Does each organisation run its own part?", default=False)
     return FirstJob(chosen, chosen_partners, label, ids, protect, apart)  # type: ignore[arg-type] # one of PROTECTED
+
+
+def _task(job: FirstJob, option: str | None, *, asking: bool) -> TaskKind:
+    """The kind of the task; asked where more than a few whole numbers may be quantities or codes of classes.
+
+    Raises:
+        ConfigError: There is no such task, or the labels do not fit it.
+    """
+    from cutlayer.jobs.first_job import MAX_CLASSES, check_task, has_whole_labels, task_of
+
+    guessed, words = task_of(job), get_args(TaskKind)
+    asking = asking and job.owner.distinct[job.label] > MAX_CLASSES and has_whole_labels(job)
+    question = f"Are the {job.owner.distinct[job.label]:,} whole numbers of {job.label} quantities or classes?"
+    word = _choice(question, words[1:] if asking and option is None else words, option, guessed, asking=asking)
+    job = replace(job, task=word)  # type: ignore[arg-type] # one of TaskKind
+    check_task(job)
+    return task_of(job)
 
 
 def _positive(classes: Mapping[str, int], option: str | None, *, asking: bool) -> str | None:

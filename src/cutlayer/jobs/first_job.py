@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from cutlayer.config import TableConfig, near_miss
 from cutlayer.config.base import validated
 from cutlayer.config.job import TaskKind
-from cutlayer.data.columns import is_text
+from cutlayer.data.columns import is_text, without_nan
 from cutlayer.data.profile import ColumnProfile, label_profile
 from cutlayer.data.sources import SOURCES, Source, open_source
 from cutlayer.data.sources.csv import unusual_delimiter
@@ -26,8 +26,12 @@ Protected = Literal["labels", "columns", "both", "nothing"]
 
 LABEL_NAMES = re.compile(r"(^|_)(y|(label|target|outcome|default|class|churn|income)(s|e?d)?)($|_)", re.IGNORECASE)
 ID_NAMES = re.compile(r"(^|_)(id|key|uuid|customer|person|client|patient)($|_)|id$", re.IGNORECASE)
-MAX_CLASSES = 20
-EPOCHS = 10
+CLASS_NAMES = re.compile(
+    r"(^|_)(class|category|type|kind|group|species|segment|code|id)(es|s)?($|_)|[a-z](Id|ID|Code)$", re.I
+)
+"""Names of labels whose numbers are codes of classes."""
+MAX_CLASSES = 10
+"""Number of different values up to which numbers are taken for classes."""
 SKETCH = 32
 """Columns of the release of each partner, where labels are protected."""
 
@@ -74,6 +78,7 @@ class FirstJob:
         apart: Whether each organisation runs its own part, with a private file each.
         split_by: Column of the owner's table by which the newest rows are tested on; `None` for rows at random.
         positive: The label that is called positive, of two; `None` for the greater one.
+        task: Kind of the task; `None` for a guess.
     """
 
     owner: TableSummary
@@ -84,6 +89,7 @@ class FirstJob:
     apart: bool = False
     split_by: str | None = None
     positive: str | None = None
+    task: TaskKind | None = None
 
 
 def find_tables(folder: Path, named: Collection[str] = ()) -> tuple[TableSummary, ...]:
@@ -139,9 +145,11 @@ def _open_source(path: Path, delimiter: str | None) -> Source:
 
 def label_of(job: FirstJob) -> ColumnProfile:
     """What the label column is taken for: its classes, and what is odd about them."""
-    table = job.owner
-    column = _open_source(table.path, table.delimiter).read([job.label]).column(job.label)
-    return label_profile(table.party, job.label, column, task_of(job), table.path.name)
+    return label_profile(job.owner.party, job.label, _labels(job), task_of(job), job.owner.path.name)
+
+
+def _labels(job: FirstJob) -> pa.ChunkedArray:
+    return without_nan(_open_source(job.owner.path, job.owner.delimiter).read([job.label]).column(job.label))
 
 
 def id_columns(tables: Sequence[TableSummary], named: Sequence[str] = ()) -> dict[str, str]:
@@ -222,12 +230,44 @@ def candidates(table: TableSummary, key: str) -> list[str]:
 
 
 def task_of(job: FirstJob) -> TaskKind:
-    """The kind of the task, by the number of different labels."""
+    """The kind of the task: what is stated, or a guess by the labels' number, kind and name.
+
+    Text is classes. Of numbers up to ten are classes, and more of them quantities, unless they are whole and the
+    column's name says that they are codes.
+    """
+    if job.task is not None:
+        return job.task
     distinct = job.owner.distinct[job.label]
     alike = job.owner.folded.get(job.label, distinct)
-    if alike == 2:  # yes and YES are one class that is written in two ways
+    if distinct == 2 or alike == 2:  # yes and YES are one class that is written in two ways
         return "binary"
-    return "binary" if distinct == 2 else "multiclass" if distinct <= MAX_CLASSES else "regression"
+    if distinct <= MAX_CLASSES or job.label in job.owner.folded:
+        return "multiclass"
+    return "multiclass" if CLASS_NAMES.search(job.label) and has_whole_labels(job) else "regression"
+
+
+def has_whole_labels(job: FirstJob) -> bool:
+    """Whether the labels are whole numbers, which may be quantities or codes."""
+    labels = _labels(job)
+    if not pa.types.is_floating(labels.type):
+        return bool(pa.types.is_integer(labels.type))
+    return bool(pc.all(pc.equal(labels, pc.floor(labels)), skip_nulls=True).as_py())
+
+
+def check_task(job: FirstJob) -> None:
+    """Refuse a stated task that the labels do not fit.
+
+    Raises:
+        ConfigError: Two classes of other than two labels, a regression of text, or classes of fractions.
+    """
+    name, distinct = f"{job.label} of {job.owner.path.name}", job.owner.distinct[job.label]
+    if job.task == "binary" and task_of(replace(job, task=None)) != "binary":
+        fitting = "multiclass" if job.label in job.owner.folded else "multiclass or regression"
+        raise ConfigError.expected(f"two different labels in {name} with --task binary", distinct, f"take {fitting}")
+    if job.task == "regression" and job.label in job.owner.folded:
+        raise ConfigError.expected(f"numbers in {name} with --task regression", "text", "take multiclass")
+    if job.task == "multiclass" and pa.types.is_floating(_labels(job).type) and not has_whole_labels(job):
+        raise ConfigError.expected(f"classes in {name} with --task multiclass", "fractions", "take regression")
 
 
 def files_of(job: FirstJob, folder: Path) -> dict[str, dict[str, Any]]:
@@ -247,9 +287,8 @@ def files_of(job: FirstJob, folder: Path) -> dict[str, dict[str, Any]]:
         shared["parties"][table.party] = {"role": "active" if table is job.owner else "passive"}
     if release:
         bottoms: dict[str, Any] = {name: {"kind": "linear", "width": SKETCH} for name in names[1:]}
-        shared["model"] = {"bottom": {names[0]: {"kind": "auto"}, **bottoms}}
-        # Without a number of epochs the run ends early, at an epoch that depends on labels.
-        shared["train"] = {"epochs": EPOCHS, "release": "once"}
+        shared["model"] = {"bottom": {names[0]: {"kind": "auto"}, **bottoms}, "top": {"kind": "auto"}}
+        shared["train"] = {"release": "once"}
     if split := _split(job, labels_protected=release):
         shared.setdefault("train", {})["split"] = split
     if job.apart:
