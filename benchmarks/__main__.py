@@ -48,6 +48,7 @@ from benchmarks.scale_alignment import scale_alignment
 from benchmarks.serving import ServingSpeeds, serving
 from benchmarks.serving_kills import Kills, serving_kills
 from benchmarks.single_methods import SingleMethods, single_methods
+from benchmarks.start import StartTimes, start_times
 from benchmarks.two_processes import TwoProcesses, two_processes
 from benchmarks.utility.__main__ import main as utility
 from benchmarks.wire import RoundTrips, wire
@@ -220,6 +221,10 @@ def _scale_alignment(_table: str, rows: int, _repeats: int) -> Alignments:
     return scale_alignment(rows)
 
 
+def _start(_table: str, _rows: int, repeats: int) -> StartTimes:
+    return start_times(repeats)
+
+
 def _row_memory(_table: str, rows: int, _repeats: int) -> RowMemories:
     return row_memory(rows)
 
@@ -250,6 +255,7 @@ Result = (
     | Scaling
     | ServingSpeeds
     | SingleMethods
+    | StartTimes
     | StepCosts
     | TwoProcesses
 )
@@ -339,6 +345,7 @@ BENCHMARKS: dict[str, tuple[str, Callable[[str, int, int], Result]]] = {
         "time and memory of aligning from 100,000 rows to --rows; goal 0.95 to 1.1",
         _scale_alignment,
     ),
+    "start": ("each verb's time as a multiple of `import torch`; goal 1.5 for a check of a small job", _start),
     "row_memory": ("memory of the parts of a run that have an entry for each of --rows rows", _row_memory),
     "gradient_defences": ("share of the reference step, batch 8192; goal under 0.10", _gradient_defences),
 }

@@ -105,7 +105,7 @@ def test_a_run_loads_neither_the_compiler_nor_what_it_does_not_use(place):
     code, error, modules = loaded(place, "run", place.file)
     assert code == 0, error
     assert "torch.optim.adam" in modules
-    assert not modules & {"fastapi", "grpc", "optuna", "torch._dynamo", "torch._inductor", "uvicorn"}
+    assert not modules & {"fastapi", "grpc", "optuna", "pandas", "torch._dynamo", "torch._inductor", "uvicorn"}
     code, error, modules = loaded(place, "report", place.run_folder)
     assert code == 0, error
     assert not modules & {*COMPUTING}
@@ -119,3 +119,24 @@ def test_names_on_first_use_are_listed_and_are_not_those_of_modules(package: str
     assert not [name for name in module.__all__ if find_spec(f"{package}.{name}")]
     with pytest.raises(AttributeError, match=f"module '{package}' has no attribute 'absent'"):
         _ = module.absent
+
+
+HIDDEN = """
+import sys
+from cutlayer.training.process import hide_pandas
+
+hide_pandas()
+__name__ = "cutlayer.data"
+import pyarrow as pa
+table = pa.table({"a": pa.array([pa.scalar(1).as_py()])})
+print("pandas" in sys.modules)
+__name__ = "users.model"
+import pandas as pd
+frame = table.to_pandas()
+print(type(frame) is pd.DataFrame and pa.Table.from_pandas(frame).equals(table))
+"""
+
+
+def test_pyarrow_does_without_pandas_which_others_import() -> None:
+    done = subprocess.run([sys.executable, "-c", HIDDEN], check=True, capture_output=True, text=True)
+    assert done.stdout.split() == ["False", "True"]
