@@ -78,7 +78,7 @@ def start_times(repeats: int) -> StartTimes:
         folder = Path(scratch)
         write_job(folder)
         (folder / "mistyped.yaml").write_text((folder / "job.yaml").read_text().replace("parties:", "partys:"))
-        lines = {"import torch": (IMPORT, 0)}
+        lines: dict[str, tuple[tuple[str, ...], int]] = {"import torch": (IMPORT, 0)}
         lines |= {verb: (("-m", "cutlayer", *given), 2 * (verb in FAILING)) for verb, given in VERBS.items()}
         rounds = [{verb: _timed(folder, *line) for verb, line in lines.items()} for _ in range(repeats + 1)][1:]
     seconds, cpu = (_of(rounds, index) for index in (0, 1))

@@ -91,6 +91,18 @@ class Port:
         """Bytes of all tensors that arrived, as they crossed."""
         return self.traffic[1].total()
 
+    def take(self, message: Message) -> Message:
+        """The message as it is read, where it must be the next one: in a file no message is there twice.
+
+        Raises:
+            ProtocolError: It has come before, or as in `deliver`.
+        """
+        self.deliver(message)
+        if not self.arrived:
+            got = f"message {message.sequence} again"
+            raise ProtocolError.expected(f"message {self._next_in} from {self.peer}", got)
+        return self.arrived.popleft()
+
     def _read(self, message: Message) -> Message:
         """A message with its rows as float32.
 

@@ -18,6 +18,7 @@ from cutlayer.errors import ConfigError
 
 if TYPE_CHECKING:
     from cutlayer.jobs.align import Aligned
+    from cutlayer.jobs.exchange import Waiting
     from cutlayer.parties.alignment import Purpose
 
 
@@ -37,6 +38,11 @@ AlignedFile = Annotated[
     Path | None,
     typer.Option("--out", help="The CSV file to write; default: runs/JOB-NAME-aligned.csv next to the private file."),
 ]
+Folder = Annotated[
+    Path | None,
+    typer.Option("--exchange", help="Exchange files in this folder in place of connections; run it again for each."),
+]
+Wait = Annotated[float, typer.Option("--wait", help="With --exchange: seconds to wait for each file.")]
 
 
 @app.command()
@@ -51,21 +57,38 @@ def align(
     deadline: Deadline = 3600.0,
     reconnect: Reconnect = None,
     plaintext: Plaintext = False,
+    exchange: Folder = None,
+    wait: Wait = 0.0,
     json: Json = False,
 ) -> None:
     """Find the rows that all parties have by private set intersection, without training; all parties run it."""
     setup = organisation(job, name, local, plaintext=plaintext, timeout=timeout, deadline=deadline, reconnect=reconnect)
     from cutlayer.cli.progress import progress_for
     from cutlayer.jobs.align import align_party
+    from cutlayer.jobs.exchange import Waiting
 
     file = out or local.parent / "runs" / f"{job.stem}-{name}-aligned.csv"
     purpose = purpose_of(dry_run, reveal)
     with progress_for(quiet=json) as progress:
-        result = align_party(setup.job, name, file, purpose, progress, setup.links)
+        try:
+            result = align_party(setup.job, name, file, purpose, progress, setup.links, exchange, wait)
+        except Waiting as waiting:
+            _say_waiting(waiting, as_json=json)
+            return
     if json:
         emit({**asdict(result), "out": str(result.out) if result.out else None})
         return
     for line in _lines(result):
+        Console().print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def _say_waiting(waiting: Waiting, *, as_json: bool) -> None:
+    """What to bring to whom, and what to wait for."""
+    if as_json:
+        emit({"waiting_for": str(waiting.path), "written": [str(path) for path in waiting.written]})
+        return
+    lines = [f"written, to be brought to the folder of its receiver: {path}" for path in waiting.written]
+    for line in (*lines, f"waiting for {waiting.path}; run the same command when it is there"):
         Console().print(line, highlight=False, markup=False, soft_wrap=True)
 
 

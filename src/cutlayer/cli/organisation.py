@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 
 from cutlayer.cli.app import notify
+from cutlayer.errors import ConfigError
 
 if TYPE_CHECKING:
     from cutlayer.config import Job, PrivateFile
@@ -44,8 +45,34 @@ Kit = Annotated[
         "--kit", help="NVFlare startup kit (its folder startup) whose certificate to use.", show_default=False
     ),
 ]
+Releases = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--release",
+        help="A file of cutlayer release, one of each partner, in place of connections; at the label owner.",
+        show_default=False,
+    ),
+]
+Rows = Annotated[
+    Path | None,
+    typer.Option("--rows", help="With files: the common rows, by the CSV file of cutlayer align. Default: all rows."),
+]
 LOOPBACK = "127.0.0.1:0"
 """Where an active party without an address listens under NVFlare, whose messages then reach it."""
+
+
+def checked_releases(job: Job, name: str, paths: list[Path] | None, rows: Path | None) -> tuple[Path, ...]:
+    """The files of partners' releases.
+
+    Raises:
+        ConfigError: A passive party names one, or common rows are named without a file.
+    """
+    if paths and name != job.active:
+        remedy = "a passive party writes one with cutlayer release"
+        raise ConfigError.expected(f"--release at {job.active} alone", f"one at {name}", remedy)
+    if rows is not None and not paths:
+        raise ConfigError.expected("--rows with --release", "--rows alone", "parties that connect align by themselves")
+    return tuple(paths or ())
 
 
 class Organisation(NamedTuple):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,7 +19,10 @@ from cutlayer.cli.organisation import (
     Name,
     Plaintext,
     Reconnect,
+    Releases,
+    Rows,
     Timeout,
+    checked_releases,
     organisation,
 )
 from cutlayer.cli.passive_outcome import show_outcome
@@ -66,6 +69,8 @@ def party(
     address: Address = None,
     kit: Kit = None,
     plaintext: Plaintext = False,
+    release: Releases = None,
+    rows: Rows = None,
     preflight: Preflight = False,
     quiet: Quiet = False,
     json: Json = False,
@@ -93,6 +98,7 @@ def party(
 
     chosen = with_device(setup.job, device, name)
     folder = out or local.parent / "runs" / f"{job.stem}-{name}"
+    links = replace(setup.links, releases=checked_releases(setup.job, name, release, rows), rows=rows)
     options = Options(keys_for(local.parent, key), resume, forget_peer_progress=checked_forget(forget, resume))
     lines = located(job, local)
     models = allowed_models(*setup.private.allow_models, *allow_model or ())
@@ -101,7 +107,7 @@ def party(
             raise typer.Exit(show_checks(run_preflight(chosen, name, options, setup.links), as_json=json))
     quiet = quiet or json or rank_here() > 0
     with lines, interruptible(folder), models, progress_for(quiet=quiet) as progress:
-        ran = run_party(chosen, name, folder, options, progress, setup.links)
+        ran = run_party(chosen, name, folder, options, progress, links)
     if rank_here():  # the first worker shows the result
         return
     if name == setup.job.active:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,7 +10,18 @@ import typer
 from rich.console import Console
 
 from cutlayer.cli.app import Json, app, emit
-from cutlayer.cli.organisation import Deadline, LocalFile, Name, Plaintext, Reconnect, Timeout, organisation
+from cutlayer.cli.organisation import (
+    Deadline,
+    LocalFile,
+    Name,
+    Plaintext,
+    Reconnect,
+    Releases,
+    Rows,
+    Timeout,
+    checked_releases,
+    organisation,
+)
 from cutlayer.cli.predict import Absent, table_like
 from cutlayer.cli.run import AllowModel, JobFile, KeyFile
 from cutlayer.errors import ConfigError
@@ -49,6 +61,8 @@ def party_predict(
     deadline: Deadline = 3600.0,
     reconnect: Reconnect = None,
     plaintext: Plaintext = False,
+    release: Releases = None,
+    rows: Rows = None,
     json: Json = False,
 ) -> None:
     """Predict new rows between organisations: this party's part, with its own table and its own part of the model."""
@@ -65,8 +79,9 @@ def party_predict(
     from cutlayer.training.process import run_threads
 
     folder = RunFolder.open(run or local.parent / "runs" / f"{job.stem}-{name}")
-    trained = _trained_job(folder, checked_job)
-    if links.security is None:
+    trained = trained_job(folder, checked_job)
+    links = replace(links, releases=checked_releases(checked_job, name, release, rows), rows=rows)
+    if links.security is None and not links.releases:
         check_loopback(address_of(checked_job))
     _check_options(checked_job, name, folder, out, absent or ())
     supplied = read_key(key) if key else None
@@ -74,14 +89,14 @@ def party_predict(
         allowed_models(*private.allow_models, *allow_model or ()),
         run_threads(trained.train.threads, 1, processes=len(trained.parties)),
     ):
-        side = PredictionSide.open(trained, folder, name, _table(private, data), private.limits)
+        side = PredictionSide.open(trained, folder, name, new_rows(private, data), private.limits)
         if name == trained.active and out is not None:
             _lead(side, checked_job, links, out, absent or (), as_json=json)
         else:
             _follow(side, Serving(trained, folder, name, side.width, supplied), checked_job, links, as_json=json)
 
 
-def _trained_job(folder: RunFolder, job: Job) -> Job:
+def trained_job(folder: RunFolder, job: Job) -> Job:
     """The job of the run, whose shared part the job file must still have; protections are those of the training.
 
     Raises:
@@ -116,7 +131,12 @@ def _check_options(job: Job, name: str, folder: RunFolder, out: Path | None, abs
         raise ConfigError.expected(f"--out and --absent at {job.active} alone", f"one at {name}", "leave it out")
 
 
-def _table(private: PrivateFile, data: Path | None) -> TableConfig:
+def new_rows(private: PrivateFile, data: Path | None) -> TableConfig:
+    """The table of new rows: that of the option, or of the private file.
+
+    Raises:
+        ConfigError: Neither names one.
+    """
     if data is not None:
         return table_like(private.table, data)
     if private.table is None:
@@ -127,14 +147,20 @@ def _table(private: PrivateFile, data: Path | None) -> TableConfig:
 def _lead(
     side: PredictionSide, job: Job, link_options: LinkOptions, out: Path, names: list[str] | tuple[()], *, as_json: bool
 ) -> None:
+    from cutlayer.jobs.courier import open_releases
     from cutlayer.jobs.links import open_server
     from cutlayer.parties.linked import driven
     from cutlayer.serving.between import ask, write_answered
+    from cutlayer.serving.by_file import with_agreed_rows
     from cutlayer.training.finetuning import checked_absent
 
     absent = checked_absent(names, [*side.model.record.widths], side.name)
     peers = [name for name in job.passives if name not in absent]
-    if peers:
+    if link_options.releases:
+        side = with_agreed_rows(side, link_options.rows)
+        with open_releases(job, peers, link_options.releases, link_options.security) as files:
+            done = driven(ask(side, files.ports, absent), files, link_options.deadline)
+    elif peers:
         with open_server(job, link_options, peers=peers) as links:
             links.wait_for_peers()
             done = driven(ask(side, links.ports, absent), links, link_options.deadline)

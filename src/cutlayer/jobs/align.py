@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,13 +15,14 @@ from cutlayer.channel import Kind, Message, Port
 from cutlayer.channel.address import check_loopback
 from cutlayer.channel.grpc_link import Links
 from cutlayer.config import FeaturesConfig, Job
-from cutlayer.data.align import Positions, nothing_in_common
+from cutlayer.data.align import Positions, nothing_in_common, order_digest
 from cutlayer.data.party_data import PartyTable
 from cutlayer.durable import make_folder, replace_whole
 from cutlayer.errors import ConfigError, RunFolderError
 from cutlayer.jobs.check import check_alignment
+from cutlayer.jobs.exchange import Exchange
 from cutlayer.jobs.execute import Progress
-from cutlayer.jobs.links import LinkOptions, address_of, make_client, open_server
+from cutlayer.jobs.links import LinkOptions, address_of, make_client, open_server, open_trail
 from cutlayer.jobs.party import GRACE
 from cutlayer.parties.alignment import Alignment, Purpose
 from cutlayer.parties.handshake import Agreement, Saved, agree_active, agree_passive
@@ -49,7 +50,14 @@ class Aligned:
 
 
 def align_party(
-    job: Job, name: str, out: Path, purpose: Purpose, progress: Progress, link_options: LinkOptions
+    job: Job,
+    name: str,
+    out: Path,
+    purpose: Purpose,
+    progress: Progress,
+    link_options: LinkOptions,
+    exchange: Path | None = None,
+    wait: float = 0.0,
 ) -> Aligned:
     """Align one organisation's rows with those of the other parties of a job.
 
@@ -62,8 +70,11 @@ def align_party(
         purpose: What is revealed, and to whom.
         progress: Receives the finished buckets.
         link_options: How to connect to the other parties.
+        exchange: Folder of files that the parties exchange in place of connections; `None` to connect.
+        wait: Seconds to wait for each file.
 
     Raises:
+        Waiting: The next file of another party is not in the folder yet.
         RunFolderError: `out` exists.
         PeerLost: A peer stopped answering.
         NothingInCommon: No row is common to all.
@@ -79,9 +90,14 @@ def align_party(
     table = PartyTable(name, party.table, party.id, features=FeaturesConfig(include="none"))
     unfinished = out.with_name(f"{out.name}.progress")
     alignment = Alignment(job.alignment, purpose, folder=unfinished, progress=progress.aligned)
-    with _linked(job, name, link_options) as (links, patience):
-        protocol = _active if name == job.active else _passive
-        agreement = driven(protocol(job, name, table, links.ports, alignment), links, patience)
+    if exchange is not None:
+        files = _exchange(job, name, table, alignment, exchange, link_options, wait)
+        alignment = replace(alignment, folder=None, random=files.random)
+        agreement = files.drive(_agreed(job, name, table, files.ports, alignment))
+    else:
+        with _linked(job, name, link_options) as (links, patience):
+            whole = _closed(_agreed(job, name, table, links.ports, alignment), name == job.active, links.ports)
+            agreement = driven(whole, links, patience)
     result = agreement.aligned
     written = None
     if result.positions is not None and len(result.positions):
@@ -122,23 +138,38 @@ def _linked(job: Job, name: str, link_options: LinkOptions) -> Iterator[tuple[Li
             yield link, link_options.deadline + GRACE
 
 
+def _exchange(
+    job: Job, name: str, table: PartyTable, alignment: Alignment, folder: Path, options: LinkOptions, wait: float
+) -> Exchange:
+    """This party's end of an exchange of files, with its private record where a large alignment has its progress."""
+    inputs = (job.digest(), alignment.purpose.value, str(table.stated_rows), order_digest(table.digests).hex())
+    trail = None if options.trail is None else open_trail(job, name, options.trail, options.security)
+    if alignment.folder is None:
+        raise ConfigError.expected("a folder of the progress", "none")
+    return Exchange(job, name, folder, alignment.folder, " ".join(inputs), options.security, trail, wait)
+
+
 Party = Generator[Port, Message, Agreement]
 
 
-def _active(job: Job, name: str, table: PartyTable, ports: Mapping[str, Port], alignment: Alignment) -> Party:
-    agreement: Agreement = yield from agree_active(job, table, name, ports, [], job.parties[name].limits, alignment)
-    for port in ports.values():
-        port.send(Kind.CLOSE, fields={"reason": DONE})
+def _agreed(job: Job, name: str, table: PartyTable, ports: Mapping[str, Port], alignment: Alignment) -> Party:
+    limits = job.parties[name].limits
+    if name == job.active:
+        return agree_active(job, table, name, ports, [], limits, alignment)
+    return agree_passive(job, table, ports[job.active], Saved(), limits, alignment)
+
+
+def _closed(party: Party, active: bool, ports: Mapping[str, Port]) -> Party:
+    """The alignment, and the last message of each side: the active party's is the first."""
+    agreement = yield from party
+    if active:
+        for port in ports.values():
+            port.send(Kind.CLOSE, fields={"reason": DONE})
     for port in ports.values():
         yield from receive(port, Kind.CLOSE)
-    return agreement
-
-
-def _passive(job: Job, name: str, table: PartyTable, ports: Mapping[str, Port], alignment: Alignment) -> Party:
-    port = ports[job.active]
-    agreement: Agreement = yield from agree_passive(job, table, port, Saved(), job.parties[name].limits, alignment)
-    yield from receive(port, Kind.CLOSE)
-    port.send(Kind.CLOSE, fields={"reason": DONE})
+    if not active:
+        for port in ports.values():
+            port.send(Kind.CLOSE, fields={"reason": DONE})
     return agreement
 
 

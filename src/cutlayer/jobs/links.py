@@ -50,6 +50,8 @@ class LinkOptions:
             this machine, where a connection breaks only with its process.
         notify: Called with what happens to connections.
         trail: Folder of the party's egress trail; `None` for none.
+        releases: Files of `cutlayer release` that the active party reads in place of connections.
+        rows: File of `cutlayer align` with the common rows, where releases are files; `None` for all rows.
     """
 
     security: Security | None = None
@@ -59,6 +61,8 @@ class LinkOptions:
     reconnect: float | None = None
     notify: Notify = logging.getLogger(__name__).info
     trail: Path | None = None
+    releases: tuple[Path, ...] = ()
+    rows: Path | None = None
 
     def __post_init__(self) -> None:
         for name in ("timeout", "deadline", "reconnect"):

@@ -11,11 +11,13 @@ from cutlayer.audit.features import audit_features
 from cutlayer.audit.watch import Watcher
 from cutlayer.channel import Message, Port
 from cutlayer.channel.address import check_loopback
-from cutlayer.channel.grpc_server import ServerLinks
+from cutlayer.channel.grpc_link import Links
 from cutlayer.config import Job
+from cutlayer.data.agreed_rows import agreed_rows
 from cutlayer.data.party_data import PartyTable
 from cutlayer.errors import ConfigError, PeerLost, ProtocolError
 from cutlayer.jobs.check import check_job
+from cutlayer.jobs.courier import check_by_courier, open_releases
 from cutlayer.jobs.execute import Options, Progress
 from cutlayer.jobs.links import LinkOptions, address_of, make_client, open_server
 from cutlayer.jobs.runs import chance_reference, conclude, describe
@@ -66,7 +68,9 @@ def run_party(job: Job, name: str, out: Path, options: Options, progress: Progre
     """
     check_job(job, name)
     _check_subgroups(job, name)
-    if links.security is None:
+    if links.releases:
+        check_by_courier(job)
+    elif links.security is None:
         check_loopback(address_of(job))
     elif name != job.active or links.listen is None:
         address_of(job)
@@ -123,6 +127,8 @@ def _run_once(
         job, name, folder, store, options.keys, table, resume=options.resume, forget_peer_progress=forget
     )
     alignment = Alignment(job.alignment, folder=folder.path / "alignment" / name, progress=progress.aligned)
+    if links.releases:
+        alignment = Alignment("agreed", agreed=agreed_rows(links.rows, table))
     local = replace(local, alignment=alignment, team=team)
     if name == job.active:
         _lead(job, local, folder, links, options, progress, threads)
@@ -180,13 +186,16 @@ def _lead(
 
 
 @contextmanager
-def _links(job: Job, local: Local, options: LinkOptions) -> Iterator[ServerLinks | None]:
+def _links(job: Job, local: Local, options: LinkOptions) -> Iterator[Links | None]:
     """Links to all passive parties; `None` where all that they send is in the run folder, so that none has to be there.
 
     A missing peer is named here, and not at the first message due from it.
     """
     if local.resume and job.trains_alone and Partners.load(local.checkpoints(job)) is not None:
         yield None
+        return
+    if options.releases:
+        yield open_releases(job, job.passives, options.releases, options.security)
         return
     with open_server(job, options) as links:
         links.wait_for_peers()
@@ -205,6 +214,11 @@ def _follow(job: Job, local: Local, folder: RunFolder, link_options: LinkOptions
             outcome: PassiveOutcome = driven(
                 isolated(party.run(), local.starting_key, local.device), link, link_options.deadline + GRACE
             )
+    finish_passive(job, local, folder, party, outcome)
+
+
+def finish_passive(job: Job, local: Local, folder: RunFolder, party: PassiveParty, outcome: PassiveOutcome) -> None:
+    """Write what a passive party has of a training: its part of the model, its account, and its own audit."""
     record_passive(folder, party)
     folder.write_json("outcome.json", {"party": local.name, "device": described(local.device), **asdict(outcome)})
     folder.write_json("ledger.json", passive_ledger(job, local.name, outcome.evidence).to_json())

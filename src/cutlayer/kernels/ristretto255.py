@@ -12,6 +12,7 @@ Reference: RFC 9496 (the group, and the map of 64 uniform bytes to it); RFC 9380
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from functools import cache
 from hashlib import sha512
 from pathlib import Path
@@ -78,16 +79,25 @@ def multiply(points: Points, scalar: bytes) -> Points:
     return products
 
 
-def random_scalar() -> bytes:
-    """A secret scalar, 32 bytes: uniform from 1 to the order of the group minus 1."""
-    scalar = ctypes.create_string_buffer(POINT_BYTES)
-    _library().crypto_core_ristretto255_scalar_random(ctypes.addressof(scalar))
+def random_scalar(random: Callable[[int], bytes] = token_bytes) -> bytes:
+    """A secret scalar, 32 bytes: uniform below the order of the group, up to 2^-250; 0 as rarely.
+
+    Args:
+        random: Returns that many uniform secret bytes.
+    """
+    uniform, scalar = random(_HASH_BYTES), ctypes.create_string_buffer(POINT_BYTES)
+    _library().crypto_core_ristretto255_scalar_reduce(ctypes.addressof(scalar), uniform)
     return scalar.raw
 
 
-def random_points(count: int) -> Points:
-    """Uniform points, uint8 (count, 32), whose discrete logarithms nobody knows."""
-    return _mapped(np.frombuffer(token_bytes(_HASH_BYTES * count), dtype=np.uint8).reshape(-1, _HASH_BYTES))
+def random_points(count: int, random: Callable[[int], bytes] = token_bytes) -> Points:
+    """Uniform points, uint8 (count, 32), whose discrete logarithms nobody knows.
+
+    Args:
+        count: Number of points.
+        random: Returns that many uniform secret bytes.
+    """
+    return _mapped(np.frombuffer(random(_HASH_BYTES * count), dtype=np.uint8).reshape(-1, _HASH_BYTES))
 
 
 def _mapped(hashes: npt.NDArray[np.uint8]) -> Points:
@@ -118,8 +128,8 @@ def _library() -> Any:
     address = ctypes.c_void_p
     library.crypto_scalarmult_ristretto255.argtypes = [address, address, address]
     library.crypto_core_ristretto255_from_hash.argtypes = [address, address]
-    library.crypto_core_ristretto255_scalar_random.argtypes = [address]
-    library.crypto_core_ristretto255_scalar_random.restype = None
+    library.crypto_core_ristretto255_scalar_reduce.argtypes = [address, ctypes.c_char_p]
+    library.crypto_core_ristretto255_scalar_reduce.restype = None
     # `rbcl` leaves a copy of the library, 3 MB, for each process that imports it. A loaded one needs no name.
     Path(loaded._name).unlink(missing_ok=True)
     return library

@@ -65,8 +65,15 @@ class ActiveParty:
 
     @property
     def run_id(self) -> str:
-        """Id of the training, equal at all parties."""
-        return self.partners.run if self.partners is not None else next(iter(self.ports.values())).run
+        """Id of the training: that of the first passive party."""
+        return next(iter(self.runs.values()))
+
+    @property
+    def runs(self) -> Mapping[str, str]:
+        """Id of the training at each passive party: the same at all, but where each sent its release as a file."""
+        if self.partners is not None:
+            return self.partners.runs
+        return {name: port.run for name, port in self.ports.items()}
 
     def run(self) -> Generator[Port, Message, ActiveOutcome]:
         """Lead the run to its end.
@@ -330,7 +337,7 @@ class ActiveParty:
                 rows=self.peer_rows,
                 widths={name: self.setup.widths[name] for name in self.job.passives},
                 evidence=self.statements,
-                run=self.run_id,
+                runs=self.runs,
             )
             self.partners.save(self.checkpoints)
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import reduce
 from pathlib import Path
+from secrets import token_bytes
 
 import numpy as np
 import numpy.typing as npt
@@ -68,11 +69,15 @@ class Alignment:
     """How a party takes part in an alignment.
 
     Attributes:
-        method: `psi`, or `plain`, where passive parties send a digest of every id.
+        method: `psi`; `plain`, where passive parties send a digest of every id; or `agreed`, where all parties know the
+            common rows already and nothing is sent.
         purpose: What the parties align for.
         folder: Folder for the progress of a large alignment, which a later start continues; `None` for no record.
         processes: Number of worker processes; `None` for one a core.
         progress: Called after each bucket with the number of finished buckets and of all; `None` for no report.
+        agreed: Row numbers in the own table of the common rows, in the common order, int64 (m,), for `agreed`; `None`
+            for all rows.
+        random: Returns that many uniform secret bytes: the source of all masks.
     """
 
     method: str = "plain"
@@ -80,6 +85,8 @@ class Alignment:
     folder: Path | None = None
     processes: int | None = None
     progress: Callable[[int, int], None] | None = field(default=None, repr=False)
+    agreed: Positions | None = field(default=None, repr=False)
+    random: Callable[[int], bytes] = field(default=token_bytes, repr=False)
 
     def finished(self, buckets: int, total: int) -> None:
         """Report the number of finished buckets."""
@@ -109,10 +116,11 @@ class Masker:
         buckets: The own rows.
         workers: Processes for the work.
         run: Id of the run: part of what is hashed, so that points of two runs have nothing in common.
+        random: Source of the masks.
     """
 
-    def __init__(self, buckets: Buckets, workers: Workers, run: str) -> None:
-        self.buckets, self._workers = buckets, workers
+    def __init__(self, buckets: Buckets, workers: Workers, run: str, random: Callable[[int], bytes]) -> None:
+        self.buckets, self._workers, self._random = buckets, workers, random
         self._context = CONTEXT + run.encode()[:128]
 
     def hashed(self, bucket: int) -> Points:
@@ -121,8 +129,8 @@ class Masker:
 
     def masked(self, bucket: int, hashed: Points) -> Masked:
         """A bucket under a new scalar, filled up with random points and sorted."""
-        scalar, capacity = random_scalar(), self.buckets.capacity
-        points = np.concatenate([self.again(hashed, scalar), random_points(capacity - len(hashed))])
+        scalar, capacity = random_scalar(self._random), self.buckets.capacity
+        points = np.concatenate([self.again(hashed, scalar), random_points(capacity - len(hashed), self._random)])
         ranks = np.full(capacity, DUMMY, dtype=np.int64)
         ranks[: len(hashed)] = self.buckets.first(bucket) + np.arange(len(hashed))
         order = sorted_points(points)

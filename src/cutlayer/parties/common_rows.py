@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import secrets
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -69,6 +68,8 @@ def rows_passive(
         AlignmentError: The active party named no row, one that there is not, or one twice.
         ProtocolError: It broke the protocol.
     """
+    if alignment.method == "agreed":
+        return _agreed(table, [port.peer], alignment)
     if alignment.method == "psi":
         if table.id_kind == "row":
             return _row_numbers(table, [port.peer])
@@ -106,6 +107,8 @@ def rows_active(
             named.
         ProtocolError: A peer broke the protocol.
     """
+    if alignment.method == "agreed":
+        return _agreed(table, ports, alignment)
     if alignment.method == "psi":
         if table.id_kind == "row":
             return _row_numbers(table, ports)
@@ -122,7 +125,14 @@ def rows_active(
     return CommonRows(positions[name], {peer: len(positions[name]) for peer in ports})
 
 
-def _row_numbers(table: PartyTable, peers: Mapping[str, Port] | list[str]) -> CommonRows:
+def _agreed(table: PartyTable, peers: Iterable[str], alignment: Alignment) -> CommonRows:
+    """The rows that the parties agreed on before; the digests of their order are compared before any is used."""
+    if alignment.agreed is None:
+        return _row_numbers(table, peers)
+    return CommonRows(alignment.agreed, dict.fromkeys(peers, len(alignment.agreed)))
+
+
+def _row_numbers(table: PartyTable, peers: Iterable[str]) -> CommonRows:
     """All rows: tables of row numbers are of one length, and row numbers need no protection."""
     positions = intersect({table.where: table.digests})[table.where]
     return CommonRows(positions, dict.fromkeys(peers, table.rows))
@@ -148,7 +158,8 @@ def _psi_passive(
         alignment.finished(bucket + 1, 2**bits)
 
     with Workers(alignment.processes) as workers:
-        masker = Masker(Buckets(table.digests, bits, table.stated_rows, table.where), workers, port.run)
+        buckets = Buckets(table.digests, bits, table.stated_rows, table.where)
+        masker = Masker(buckets, workers, port.run, alignment.random)
         yield from intersect_passive(port, masker, rows, purpose, first, seen)
     if purpose is Purpose.SIZE:
         stated = yield from receive(port, Kind.COMMON)
@@ -160,7 +171,8 @@ def _psi_passive(
         return CommonRows(None)
     common = yield from receive_indices(port, _joined(progress, "ranks"))
     positions = gathered(masker.buckets.order, common)
-    yield from prove_rows(port, order_digest(gathered(table.digests, positions)), active=False)
+    order = order_digest(gathered(table.digests, positions))
+    yield from prove_rows(port, order, active=False, random=alignment.random)
     return CommonRows(positions, {port.peer: len(positions)})
 
 
@@ -177,7 +189,7 @@ def _psi_active(
     for peer, count in rows.items():
         check_points(count, bits, limits.peer_rows, peer)
     progress = AlignmentProgress(_folder(alignment), *_inputs(table, rows, purpose))
-    first = yield from _open(ports, progress, bits)
+    first = yield from _open(ports, progress, bits, alignment.random)
 
     def seen(bucket: int, matches: Mapping[str, CommonPositions]) -> None:
         offsets = {peer: bucket * bucket_capacity(rows[peer], bits) for peer in matches}
@@ -187,7 +199,8 @@ def _psi_active(
 
     with Workers(alignment.processes) as workers:
         run = next(iter(ports.values())).run  # of all links: the same for all peers
-        masker = Masker(Buckets(table.digests, bits, table.stated_rows, table.where), workers, run)
+        buckets = Buckets(table.digests, bits, table.stated_rows, table.where)
+        masker = Masker(buckets, workers, run, alignment.random)
         yield from intersect_active(ports, masker, rows, first, seen)
     matches = {peer: (_joined(progress, f"{peer} ranks"), _joined(progress, f"{peer} indices")) for peer in ports}
     sizes = {peer: len(matched) for peer, (matched, _) in matches.items()}
@@ -206,11 +219,13 @@ def _psi_active(
         for peer, port in ports.items():
             send_indices(port, indices[peer])
         for port in ports.values():
-            yield from prove_rows(port, order, active=True)
+            yield from prove_rows(port, order, active=True, random=alignment.random)
     return CommonRows(positions, sizes)
 
 
-def _open(ports: Mapping[str, Port], progress: AlignmentProgress, bits: int) -> Generator[Port, Message, int]:
+def _open(
+    ports: Mapping[str, Port], progress: AlignmentProgress, bits: int, random: Callable[[int], bytes]
+) -> Generator[Port, Message, int]:
     """Agree on the first bucket: after those that all parties have of one session, or the very first."""
     done, same = progress.done, bool(progress.session) and progress.bits == bits
     for port in ports.values():
@@ -218,7 +233,7 @@ def _open(ports: Mapping[str, Port], progress: AlignmentProgress, bits: int) -> 
         done = min(done, max(int(theirs["first"]), 0))
         same = same and (theirs["session"], theirs["bits"]) == (progress.session, bits)
     first = done if same else 0
-    progress.begin(progress.session if same else secrets.token_hex(8), bits, first)
+    progress.begin(progress.session if same else random(8).hex(), bits, first)
     for port in ports.values():
         port.send(Kind.ALIGN, fields={"session": progress.session, "bits": bits, "first": first})
     return first

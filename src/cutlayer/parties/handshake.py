@@ -64,7 +64,7 @@ def hello(job: Job, table: PartyTable, resume: Point, alignment: Alignment) -> M
     return {
         "job": job.digest(),
         "version": PROTOCOL,
-        "rows": table.stated_rows if alignment.method == "psi" else table.rows,
+        "rows": table.rows if alignment.method == "plain" else table.stated_rows,
         "ids": table.id_kind,
         "rule": table.id_rule,
         "purpose": alignment.purpose.value,

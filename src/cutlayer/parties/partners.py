@@ -27,7 +27,7 @@ class Partners:
         rows: Number of rows that each passive party stated, by name.
         widths: Number of columns of each passive party's release, by name.
         evidence: What each stated about its protections, as JSON, by name.
-        run: Id of the training.
+        runs: Id of the training at each, by name.
     """
 
     positions: npt.NDArray[np.int64]
@@ -35,7 +35,7 @@ class Partners:
     rows: Mapping[str, int]
     widths: Mapping[str, int]
     evidence: Mapping[str, str]
-    run: str
+    runs: Mapping[str, str]
 
     @classmethod
     def load(cls, checkpoints: Checkpoints) -> Partners | None:

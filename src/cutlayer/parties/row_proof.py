@@ -11,9 +11,10 @@ points, as the repair of Hao and Shahandashti 2014 requires.
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from hashlib import blake2b
 from hmac import compare_digest
+from secrets import token_bytes
 
 import numpy as np
 import torch
@@ -27,19 +28,20 @@ CONTEXT = b"cutlayer row proof 1 "
 Proof = Generator[Port, Message, None]
 
 
-def prove_rows(port: Port, order: bytes, *, active: bool) -> Proof:
+def prove_rows(port: Port, order: bytes, *, active: bool, random: Callable[[int], bytes] = token_bytes) -> Proof:
     """Exchange points and confirmations; the active party confirms first.
 
     Args:
         port: Port to the peer.
         order: Digest of the ids of the common rows in their order, 16 bytes: `order_digest`.
         active: Whether this is the active party.
+        random: Returns that many uniform secret bytes.
 
     Raises:
         AlignmentError: The peer holds other common rows than it named, or this party took others for common.
         ProtocolError: The peer sent no valid point.
     """
-    scalar = random_scalar()
+    scalar = random_scalar(random)
     base = hash_to_group(np.frombuffer(order, dtype=np.uint8).reshape(1, -1), CONTEXT + port.run.encode()[:128])
     mine = multiply(base, scalar).tobytes()
     _send(port, mine)

@@ -208,10 +208,10 @@ def _compare_trainings(
     Raises:
         ProtocolError: Another training, or another width than in it.
     """
-    training = side.model.record.training
     for port in ports:
-        port.send(Kind.OFFER, fields={"version": training, "width": width})
+        port.send(Kind.OFFER, fields={"version": side.model.record.training_with(port.peer), "width": width})
     for port in ports:
+        training = side.model.record.training_with(port.peer)
         theirs = yield from receive(port, Kind.OFFER)
         if theirs.fields["version"] != training:
             wanted = f"a part of training {training} at {port.peer}, as here"

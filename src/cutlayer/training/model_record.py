@@ -52,6 +52,7 @@ class ModelRecord(Document):
         party: Name of the party.
         job: Digest of the shared job.
         training: Id of the training, equal at all parties: halves of different trainings do not fit together.
+        partners: Id by partner where it has another: its release was a file of its own.
         rows: Number of common rows.
         widths: Number of columns of the embeddings that the party makes or receives, by party in the job's order.
         task: Task, at the active party.
@@ -62,9 +63,14 @@ class ModelRecord(Document):
     party: str
     job: str
     training: str
+    partners: Mapping[str, str] = Field(default_factory=dict)
     rows: int = Field(ge=1)
     widths: Mapping[str, int]
     task: TrainedTask | None = None
+
+    def training_with(self, partner: str) -> str:
+        """Id of the training at a partner."""
+        return self.partners.get(partner, self.training)
 
     def training_rows(self, job: Job, folder: RunFolder) -> Tensor:
         """Row numbers of the training rows in the common order, int64.
@@ -101,6 +107,7 @@ def record_active(folder: RunFolder, party: ActiveParty) -> None:
         party=party.local.name,
         job=party.job.digest(),
         training=party.run_id,
+        partners={name: run for name, run in party.runs.items() if run != party.run_id},
         rows=len(party.setup.truth),
         widths=party.setup.widths,
         task=TrainedTask(

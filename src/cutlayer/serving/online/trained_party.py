@@ -61,5 +61,5 @@ class TrainedParty:
         Both sides compute it from their own folder.
         """
         record = self.model.record
-        what = repr((record.job, record.training, passive)).encode()
+        what = repr((record.job, record.training_with(passive), passive)).encode()
         return blake2b(what, digest_size=8, person=b"served half").hexdigest()

@@ -1,0 +1,232 @@
+"""A file with messages of one party to another, for parties between which no connection is open.
+
+parcel  = magic, length and content of the head, then length and content of each frame, a length of 0, and the seal
+lengths = uint32, little-endian
+head    = a msgpack map: sender, receiver, run, number of the parcel among those of the run, version of this package
+frame   = a message as it crosses a connection: see `codec`
+seal    = a msgpack map: SHA-256 of all before it, the sender's certificates in PEM, and its signature of both; the last
+          two are empty where the parties have no certificates
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, BinaryIO, Self
+
+import msgpack
+
+from cutlayer.certificates.signing import check_signature, sign
+from cutlayer.channel.codec import DEFAULT_LIMITS, FrameLimits, decode, encode
+from cutlayer.channel.message import Message
+from cutlayer.channel.security import Security
+from cutlayer.durable import create, make_folder, sync_file, sync_folder
+from cutlayer.errors import ProtocolError, RunFolderError, TrustError
+from cutlayer.version import __version__
+
+MAGIC = b"CUTPARC1"
+_SIGNED = b"cutlayer parcel 1\n"
+_LENGTH = struct.Struct("<I")
+_MAX_MAP = 2**16
+"""Maximum size of the head and of the seal, in bytes."""
+
+
+@dataclass(frozen=True)
+class Head:
+    """Who sent a parcel to whom.
+
+    Attributes:
+        sender: Name of the party that wrote it.
+        receiver: Name of the party that it is for.
+        run: Id of the run of its messages.
+        number: Number of the parcel among those of the sender to the receiver in the run, from 0.
+        version: Version of this package that wrote it.
+    """
+
+    sender: str
+    receiver: str
+    run: str
+    number: int = 0
+    version: str = field(default=__version__)
+
+
+class ParcelWriter:
+    """Writes a parcel, in a `with` block; the file has its name only once the block ends without an error.
+
+    Args:
+        path: Path of the file.
+        head: Who sends it to whom.
+        security: Certificates of the sender; `None` for a file without a signature.
+
+    Raises:
+        RunFolderError: The file exists.
+    """
+
+    def __init__(self, path: Path, head: Head, security: Security | None) -> None:
+        if path.exists():
+            raise RunFolderError(f"{path} exists already; choose another file with --out")
+        self.path, self._head, self._security = path, head, security
+        self._partial = path.with_name(f"{path.name}.partial")
+        self._hasher = hashlib.sha256()
+        self._file: BinaryIO | None = None
+
+    def __enter__(self) -> Self:
+        make_folder(self.path.parent)
+        self._partial.unlink(missing_ok=True)
+        self._file = create(self._partial)
+        self._write(MAGIC)
+        self._write_block(msgpack.packb(asdict(self._head)))
+        return self
+
+    def add(self, message: Message) -> None:
+        """Append a message."""
+        self._write_block(encode(message))
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._file is None:
+            return
+        if kind is None:
+            self._write(_LENGTH.pack(0))
+            digest, signature, chain = self._hasher.digest(), b"", b""
+            if self._security is not None:
+                loaded = self._security.credentials.current()
+                chain = loaded.chain_pem
+                signature = sign(loaded, _SIGNED + digest + chain)
+            self._write(msgpack.packb({"digest": digest, "signature": signature, "chain": chain}))
+        self._file.close()
+        if kind is not None:
+            self._partial.unlink(missing_ok=True)
+            return
+        sync_file(self._partial)
+        self._partial.replace(self.path)
+        sync_folder(self.path.parent)
+
+    def _write_block(self, content: bytes) -> None:
+        self._write(_LENGTH.pack(len(content)))
+        self._write(content)
+
+    def _write(self, content: bytes) -> None:
+        assert self._file is not None  # noqa: S101 - within the `with` block
+        self._hasher.update(content)
+        self._file.write(content)
+
+
+class Parcel:
+    """A parcel that was checked as a whole: by its digest, and by the signature of its sender.
+
+    Args:
+        path: Path of the file.
+        receiver: Name of the party that reads it.
+        security: Certificates of the receiver, and the identities of all parties; `None` to take a file that nobody
+            signed, which only its digest protects.
+        limits: Bounds on its frames.
+
+    Attributes:
+        head: Who sent it to whom.
+        digest: SHA-256 of its content.
+
+    Raises:
+        RunFolderError: It cannot be read.
+        ProtocolError: It is no parcel, damaged or cut off, or for another party.
+        TrustError: It is not signed by the party that it names as its sender.
+    """
+
+    def __init__(
+        self, path: Path, receiver: str, security: Security | None, limits: FrameLimits = DEFAULT_LIMITS
+    ) -> None:
+        self.path, self._limits = path, limits
+        try:
+            with path.open("rb") as file:
+                self.head, self.digest, seal = self._scanned(file)
+        except OSError as failure:
+            raise RunFolderError(f"{path} cannot be read: {failure.strerror}") from None
+        if self.head.receiver != receiver:
+            raise ProtocolError.expected(f"{path}: messages to {receiver}", f"messages to {self.head.receiver}")
+        if security is not None:
+            self._check_seal(seal, security)
+
+    def _check_seal(self, seal: dict[str, bytes], security: Security) -> None:
+        sender = self.head.sender
+        if not seal["signature"]:
+            remedy = "have it written without --plaintext"
+            raise TrustError.expected(f"{self.path}: the signature of {sender}", "none", remedy)
+        if sender not in security.identities:
+            raise TrustError.expected(f"{self.path}: messages of a party of the job", f"messages of {sender}")
+        loaded, signed = security.credentials.current(), _SIGNED + self.digest + seal["chain"]
+        identity = security.identities[sender]
+        check_signature(seal["chain"], seal["signature"], signed, loaded, identity, str(self.path))
+
+    def messages(self) -> Iterator[Message]:
+        """The messages, one at a time in memory.
+
+        Raises:
+            ProtocolError: A frame is no message.
+        """
+        with self.path.open("rb") as file:
+            file.seek(len(MAGIC))
+            self._block(file, _MAX_MAP)
+            while block := self._block(file, self._limits.frame_bytes):
+                yield decode(block, self._limits)
+
+    def _scanned(self, file: BinaryIO) -> tuple[Head, bytes, dict[str, bytes]]:
+        """Head, digest and seal, after a check of the digest."""
+        hasher = hashlib.sha256()
+        magic = file.read(len(MAGIC))
+        if magic != MAGIC:
+            raise ProtocolError.expected(f"{self.path}: a file of cutlayer release or align --exchange", "another file")
+        hasher.update(magic)
+        raw = self._block(file, _MAX_MAP, hasher)
+        while self._block(file, self._limits.frame_bytes, hasher):
+            pass
+        head, seal = self._map(raw), self._map(file.read(_MAX_MAP + 1))
+        if seal.keys() != _SEAL or not all(isinstance(part, bytes) for part in seal.values()):
+            raise self._damaged()
+        if seal["digest"] != hasher.digest():
+            raise self._damaged()
+        try:
+            read = Head(**head)
+        except TypeError:
+            raise self._damaged() from None
+        if not all(isinstance(getattr(read, name), kind) for name, kind in _HEAD.items()):
+            raise self._damaged()
+        if read.version != __version__:
+            wanted = f"{self.path}: a file of cutlayer {__version__}"
+            raise ProtocolError.expected(wanted, ascii(read.version)[:20], "install the same version at all parties")
+        return read, seal["digest"], seal
+
+    def _block(self, file: BinaryIO, most: int, hasher: Any = None) -> bytes:
+        raw = file.read(_LENGTH.size)
+        if len(raw) < _LENGTH.size:
+            raise self._damaged()
+        (length,) = _LENGTH.unpack(raw)
+        if length > most:
+            raise self._damaged()
+        content = file.read(length)
+        if len(content) < length:
+            raise self._damaged()
+        if hasher is not None:
+            hasher.update(raw)
+            hasher.update(content)
+        return content
+
+    def _map(self, raw: bytes) -> dict[str, Any]:
+        try:
+            read = msgpack.unpackb(raw, strict_map_key=True, max_ext_len=0, max_map_len=8)
+        except (ValueError, msgpack.UnpackException):
+            raise self._damaged() from None
+        if not isinstance(read, dict):
+            raise self._damaged()
+        return read
+
+    def _damaged(self) -> ProtocolError:
+        return ProtocolError(f"{self.path}: it is cut off or was changed on the way; ask for it again")
+
+
+_SEAL = {"digest", "signature", "chain"}
+_HEAD = {"sender": str, "receiver": str, "run": str, "number": int, "version": str}

@@ -1,0 +1,112 @@
+"""`cutlayer release`: a passive party's releases as a file, for organisations that open no port."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from cutlayer.cli.app import Json, app, emit
+from cutlayer.cli.organisation import LocalFile, Name, Organisation, Plaintext, Rows, organisation
+from cutlayer.cli.run import AllowModel, Device, JobFile, KeyFile, Resume, keys_for
+from cutlayer.errors import ConfigError
+
+if TYPE_CHECKING:
+    from cutlayer.jobs.links import LinkOptions
+
+Out = Annotated[Path, typer.Option("--out", help="The file to write; it is for the label owner.", show_default=False)]
+Folder = Annotated[
+    Path | None,
+    typer.Option("--folder", help="The run folder to create; default: runs/JOB-NAME next to the private file."),
+]
+Run = Annotated[
+    Path | None, typer.Option("--run", help="Release new rows for a prediction, with the run in this folder.")
+]
+Data = Annotated[
+    Path | None, typer.Option("--data", help="The table of new rows, with --run; default: that of the private file.")
+]
+
+
+@app.command()
+def release(
+    job: JobFile,
+    name: Name,
+    local: LocalFile,
+    out: Out,
+    rows: Rows = None,
+    folder: Folder = None,
+    run: Run = None,
+    data: Data = None,
+    resume: Resume = False,
+    key: KeyFile = None,
+    allow_model: AllowModel = None,
+    device: Device = None,
+    plaintext: Plaintext = False,
+    json: Json = False,
+) -> None:
+    """Release a passive party's rows to a signed file in place of a connection; the label owner reads it."""
+    if data is not None and run is None:
+        raise ConfigError.expected("--data with --run", "--data alone", "name the run, or leave it out")
+    setup = organisation(job, name, local, plaintext=plaintext, timeout=0, deadline=0, reconnect=None)
+    from dataclasses import replace
+
+    from cutlayer.models import allowed_models
+
+    links = replace(setup.links, rows=rows)
+    place = folder or local.parent / "runs" / f"{job.stem}-{name}"
+    with allowed_models(*setup.private.allow_models, *allow_model or ()):
+        if run is not None:
+            _release_new_rows(setup, links, name, out, run, data, key, as_json=json)
+            return
+        from cutlayer.cli.passive_outcome import show_outcome
+        from cutlayer.config.load import with_device
+        from cutlayer.jobs.execute import Options
+        from cutlayer.jobs.release import release_training
+
+        options = Options(keys_for(local.parent, key), resume)
+        ran = release_training(with_device(setup.job, device, name), name, out, place, options, links)
+    show_outcome(ran, as_json=json, trail=links.trail)
+    if not json:
+        _say(f"{out}: for {setup.job.active}, which reads it with cutlayer party --release; it is not encrypted")
+
+
+def _release_new_rows(
+    setup: Organisation,
+    links: LinkOptions,
+    name: str,
+    out: Path,
+    run: Path,
+    data: Path | None,
+    key: Path | None,
+    *,
+    as_json: bool,
+) -> None:
+    from cutlayer.cli.party_predict import new_rows, trained_job
+    from cutlayer.jobs.links import open_trail
+    from cutlayer.serving.between import PredictionSide
+    from cutlayer.serving.by_file import release_prediction, with_agreed_rows
+    from cutlayer.serving.release import Serving
+    from cutlayer.training.folder import RunFolder
+    from cutlayer.training.keys import read_key
+    from cutlayer.training.process import run_threads
+
+    folder = RunFolder.open(run)
+    trained = trained_job(folder, setup.job)
+    if name == trained.active:
+        raise ConfigError.expected("a passive party", f"{name}, which has the labels", "it runs cutlayer party predict")
+    with run_threads(trained.train.threads, 1):
+        side = PredictionSide.open(trained, folder, name, new_rows(setup.private, data), setup.private.limits)
+        serving = Serving(trained, folder, name, side.width, read_key(key) if key else None)
+        trail = None if links.trail is None else open_trail(trained, name, links.trail, links.security)
+        side = with_agreed_rows(side, links.rows)
+        released = release_prediction(side, serving, out, links.security, trail)
+    if as_json:
+        emit({"party": name, "out": str(out), "rows": released})
+        return
+    _say(f"{out}: {released:,} rows for {trained.active}, which reads it with cutlayer party predict --release")
+
+
+def _say(text: str) -> None:
+    Console().print(text, highlight=False, markup=False, soft_wrap=True)

@@ -1,0 +1,217 @@
+"""An alignment by files in a folder: each start of the command goes as far as the files of the other parties allow.
+
+Every start repeats the protocol from its beginning on the messages that have come, with the same random numbers, and
+writes the messages that are new. So nothing is held open between two starts, however long they are apart. What has
+come once is recorded in a private folder: a peer that replaced a file could otherwise have more than one answer under
+the same secret scalar.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+from collections.abc import Callable, Generator, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+
+from cutlayer.channel import Message, Port
+from cutlayer.channel.parcel import Head, Parcel, ParcelWriter
+from cutlayer.channel.security import Security
+from cutlayer.channel.trail import Trail, content_digest
+from cutlayer.config import Job
+from cutlayer.durable import make_folder, write_whole
+from cutlayer.errors import ProtocolError, RunFolderError
+from cutlayer.parties.drive import drive
+
+R = TypeVar("R")
+_POLL = 0.5
+
+
+class Waiting(Exception):
+    """The next file has not come yet.
+
+    Attributes:
+        path: The file.
+        written: Files that this start wrote, to be brought to the other parties.
+    """
+
+    def __init__(self, path: Path, written: tuple[Path, ...]) -> None:
+        super().__init__(f"waiting for {path}")
+        self.path, self.written = path, written
+
+
+class Exchange:
+    """A party's end of an exchange of files.
+
+    Args:
+        job: The shared job.
+        name: Name of the party.
+        folder: Folder of the files that go from party to party.
+        private: Folder of this party's record of the exchange and of its key; nobody else may read it.
+        inputs: Everything that the messages depend on besides those of the peers; other inputs are refused later on.
+        security: Certificates; `None` for files without signatures.
+        trail: Egress trail of the party.
+        wait: Seconds to wait for each file.
+
+    Attributes:
+        ports: Ports to the peers, by name.
+        written: Files that were written so far.
+
+    Raises:
+        Waiting: The label owner has not begun.
+        RunFolderError: The record is of other inputs.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        name: str,
+        folder: Path,
+        private: Path,
+        inputs: str,
+        security: Security | None,
+        trail: Trail | None,
+        wait: float,
+    ) -> None:
+        self._job, self._name, self._folder, self._security, self._wait = job, name, folder, security, wait
+        self.written: tuple[Path, ...] = ()
+        peers = job.passives if name == job.active else (job.active,)
+        self._path = private / "exchange.json"
+        self._state = self._begun(peers, inputs)
+        self._key = bytes.fromhex(self._state["key"])
+        self._cipher = Cipher(algorithms.AES(self._key), modes.CTR(bytes(16))).encryptor()
+        run = self._state["run"]
+        self.ports = {peer: Port(name, peer, run, self._sent) for peer in peers}
+        self._out: dict[str, list[Message]] = {peer: [] for peer in peers}
+        self._again = dict.fromkeys(peers, 0)
+        self._in = {peer: self._messages(peer) for peer in peers}
+        for port in self.ports.values():
+            port.record = None if trail is None else self._recorded(trail)
+
+    def random(self, count: int) -> bytes:
+        """Secret bytes that are the same in every start of this exchange."""
+        return self._cipher.update(bytes(count))
+
+    def drive(self, party: Generator[Port, Message, R]) -> R:
+        """Run the party as far as the files allow.
+
+        Raises:
+            Waiting: A file has not come.
+            ProtocolError, TrustError: A file is damaged, not signed by its sender, or another than in an earlier start.
+        """
+        result = drive(party, lambda port: port.take(next(self._in[port.peer])))
+        self._flush()
+        return result
+
+    def _begun(self, peers: tuple[str, ...], inputs: str) -> dict[str, Any]:
+        try:
+            state: dict[str, Any] = json.loads(self._path.read_bytes())
+        except FileNotFoundError:
+            state = self._beginning(peers, inputs)
+        except (OSError, ValueError) as damage:
+            raise RunFolderError(f"{self._path} is damaged ({damage}); begin again in an empty folder") from None
+        if state["inputs"] != inputs:
+            wanted = f"the job, table and options that the exchange in {self._folder} began with"
+            remedy = f"restore them, or remove {self._path.parent} and begin again in an empty folder"
+            raise RunFolderError.expected(wanted, "others", remedy)
+        return state
+
+    def _beginning(self, peers: tuple[str, ...], inputs: str) -> dict[str, Any]:
+        """The label owner begins, by a file without messages to each partner that names the run."""
+        run = secrets.token_hex(8)
+        if self._name != self._job.active:
+            first = self._folder / _name(peers[0], self._name, 0)
+            self._await(first)
+            run = Parcel(first, self._name, self._security).head.run
+        state = {
+            "run": run,
+            "key": secrets.token_hex(32),
+            "inputs": inputs,
+            "sent": {peer: [] for peer in peers},
+            "parcels": dict.fromkeys(peers, 0),
+            "received": {peer: [] for peer in peers},
+        }
+        if self._name == self._job.active:
+            make_folder(self._folder)
+            if any(self._folder.iterdir()):
+                raise RunFolderError.expected(f"an empty folder {self._folder}, to begin", "files in it")
+        make_folder(self._path.parent)
+        write_whole(self._path, json.dumps(state))
+        return state
+
+    def _save(self) -> None:
+        write_whole(self._path, json.dumps(self._state))
+
+    def _recorded(self, trail: Trail) -> Callable[[Message], None]:
+        """Records a message that has not been sent in an earlier start."""
+
+        def record(message: Message) -> None:
+            if self._again[message.receiver] >= len(self._state["sent"][message.receiver]):
+                trail.record(message)
+
+        return record
+
+    def _sent(self, message: Message) -> None:
+        """Keep a new message for the next file; one of an earlier start must be what it was then."""
+        peer, known = message.receiver, self._state["sent"][message.receiver]
+        if self._again[peer] < len(known):
+            if content_digest(message) != known[self._again[peer]]:
+                raise ProtocolError(f"{self._folder}: this start differs from an earlier one; begin again")
+            self._again[peer] += 1
+            return
+        self._out[peer].append(message)
+
+    def _flush(self) -> None:
+        """Write what is new, in a file for each peer; the label owner begins with a file in any case."""
+        for peer, messages in self._out.items():
+            number = self._state["parcels"][peer]
+            opening = self._name == self._job.active and number == 0
+            if not messages and not opening:
+                continue
+            path = self._folder / _name(self._name, peer, number)
+            path.unlink(missing_ok=True)  # of a start that was killed after it: it had the same messages
+            head = Head(self._name, peer, self._state["run"], number)
+            with ParcelWriter(path, head, self._security) as parcel:
+                for message in messages:
+                    parcel.add(message)
+            self._state["sent"][peer] += map(content_digest, messages)
+            self._again[peer] += len(messages)
+            self._state["parcels"][peer] += 1
+            self._save()
+            messages.clear()
+            self.written += (path,)
+
+    def _messages(self, peer: str) -> Iterator[Message]:
+        number = 0
+        while True:
+            path = self._folder / _name(peer, self._name, number)
+            known = self._state["received"][peer]
+            if not path.exists():
+                self._flush()  # before the wait: the peer may wait for it
+                self._await(path)
+            parcel = Parcel(path, self._name, self._security)
+            wanted = (peer, self._state["run"], number)
+            if (parcel.head.sender, parcel.head.run, parcel.head.number) != wanted:
+                got = f"number {parcel.head.number} of {parcel.head.sender}, run {parcel.head.run}"
+                raise ProtocolError.expected(f"{path}: number {number} of {peer}, run {wanted[1]}", got)
+            if number == len(known):
+                known.append(parcel.digest.hex())
+                self._save()
+            elif known[number] != parcel.digest.hex():
+                raise ProtocolError.expected(f"{path} as it was when it came", "another file", "restore it")
+            yield from parcel.messages()
+            number += 1
+
+    def _await(self, path: Path) -> None:
+        end = time.monotonic() + self._wait
+        while not path.exists():
+            if time.monotonic() >= end:
+                raise Waiting(path, self.written)
+            time.sleep(_POLL)
+
+
+def _name(sender: str, receiver: str, number: int) -> str:
+    return f"{sender}-to-{receiver}-{number}.cutlayer"

@@ -1,0 +1,75 @@
+"""Writes the rows that a passive party releases for a prediction to a file."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from cutlayer.channel import Kind, Port, rows_digest
+from cutlayer.channel.security import Security
+from cutlayer.channel.trail import Trail
+from cutlayer.data.agreed_rows import agreed_rows
+from cutlayer.data.batches import evaluation_batches
+from cutlayer.parties.local import EVALUATION_ROWS
+from cutlayer.parties.messages import DONE, receive
+from cutlayer.parties.recorded import Asker, greeted, recorded, same_order
+from cutlayer.serving.between import PART, PredictionSide, answer
+from cutlayer.serving.release import Serving
+
+
+def with_agreed_rows(side: PredictionSide, rows: Path | None) -> PredictionSide:
+    """A party's side of a prediction of rows that all parties know already.
+
+    Args:
+        side: The party's side.
+        rows: The CSV file of `cutlayer align`; `None` for all rows of the table.
+
+    Raises:
+        DataError, AlignmentError: It is no such file, or of another table.
+    """
+    return replace(side, alignment=replace(side.alignment, method="agreed", agreed=agreed_rows(rows, side.table)))
+
+
+def release_prediction(
+    side: PredictionSide, serving: Serving, out: Path, security: Security | None, trail: Trail | None
+) -> int:
+    """Release rows for a prediction to a file; returns their number.
+
+    Args:
+        side: The party's side, from `with_agreed_rows`.
+        serving: Counts the prediction.
+        out: File to write.
+        security: Certificates that sign it; `None` for a file without a signature.
+        trail: Egress trail of the party.
+
+    Raises:
+        RunFolderError: `out` exists.
+        ConfigError, BudgetExceeded: No prediction is left.
+    """
+    agreed = side.alignment.agreed
+    count = side.table.rows if agreed is None else len(agreed)
+    released: int = recorded(
+        side.job,
+        side.name,
+        out,
+        security,
+        trail,
+        lambda port: answer(side, serving, port),
+        lambda port: _ask_for_all(port, count),
+    )
+    return released
+
+
+def _ask_for_all(port: Port, rows: int) -> Asker:
+    yield from greeted(port)
+    yield from same_order(port)
+    offer = yield from receive(port, Kind.OFFER)
+    port.send(Kind.OFFER, fields={**offer.fields, "width": 0})
+    for number, batch in enumerate(evaluation_batches(torch.arange(rows), EVALUATION_ROWS)):
+        digest = rows_digest(batch)
+        port.send(Kind.REQUEST, step=number, rows=digest, fields={"part": PART, "batch": number})
+        yield from receive(port, Kind.EVALUATION, -1, number, digest)
+    port.send(Kind.CLOSE, fields={"reason": DONE})
+    yield from receive(port, Kind.CLOSE)

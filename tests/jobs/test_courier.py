@@ -1,0 +1,409 @@
+"""Releases and alignments in files: the run of one process, and the refusal of every file that is not what it says."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+from pyarrow import csv, parquet
+
+from cutlayer.accounting import Ledger
+from cutlayer.channel.codec import encode
+from cutlayer.channel.parcel import Head, Parcel, ParcelWriter
+from cutlayer.channel.trail import verify
+from cutlayer.config import Job, TableConfig, validated
+from cutlayer.data.agreed_rows import agreed_rows
+from cutlayer.data.align import intersect
+from cutlayer.data.party_data import PartyTable
+from cutlayer.errors import AlignmentError, ConfigError, CutlayerError, ProtocolError, RunFolderError, TrustError
+from cutlayer.jobs import align as aligning
+from cutlayer.jobs.courier import check_by_courier, open_releases
+from cutlayer.jobs.exchange import Waiting
+from cutlayer.jobs.execute import Options, Progress
+from cutlayer.jobs.links import LinkOptions
+from cutlayer.jobs.party import run_party
+from cutlayer.jobs.release import release_training
+from cutlayer.parties.alignment import Purpose
+from cutlayer.parties.linked import driven
+from cutlayer.serving.between import PredictionSide, ask
+from cutlayer.serving.by_file import release_prediction, with_agreed_rows
+from cutlayer.serving.release import Serving
+from cutlayer.training.folder import RunFolder
+from cutlayer.training.keys import Keys
+from cutlayer.training.test_predictions import predictions_path
+from tests.channel.certificates import Federation
+from tests.parties.interruptions import halves, history
+from tests.parties.runs import ACTIVE, KEY, PASSIVES, raw_job, run, tables
+
+NAMES = (ACTIVE, *PASSIVES[:2])
+TELCO, SHOP = PASSIVES[:2]
+GIVEN = tables(passives=2)
+BOTTOMS = {ACTIVE: {"kind": "auto"}, TELCO: {"kind": "linear", "width": 4}, SHOP: {"kind": "linear", "width": 3}}
+
+
+def raw(**train: Any) -> dict[str, Any]:
+    top = {"kind": "auto", "candidates": ["linear", "boosting"]}
+    made = raw_job(passives=2, bottom=BOTTOMS, top=top, privacy={"label_free": {}}, release="once", **train)
+    for name in (TELCO, SHOP):
+        made["parties"][name] |= {"fit": {"kind": "sketch"}, "features": {"numbers": {"quantiles": 4}}}
+    return made
+
+
+JOB = validated(Job, raw(), "")
+
+
+@pytest.fixture(scope="module")
+def together(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("together")
+    run(JOB, GIVEN, folder, key=KEY)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def federation(tmp_path_factory: pytest.TempPathFactory) -> Federation:
+    return Federation(tmp_path_factory.mktemp("keys"), TELCO, SHOP)
+
+
+def write_rows(folder: Path) -> dict[str, Path]:
+    """The common rows, as `cutlayer align` writes them at each party."""
+    opened = {name: PartyTable(name, GIVEN[name], "id") for name in NAMES}
+    files = {}
+    for name, positions in intersect({name: table.digests for name, table in opened.items()}).items():
+        files[name] = folder / f"{name}-rows.csv"
+        csv.write_csv(pa.table({"row": positions, "id": opened[name].ids(positions)}), files[name])
+    return files
+
+
+def options(folder: Path) -> Options:
+    return Options(Keys(folder, KEY), tables=GIVEN)
+
+
+@pytest.fixture(scope="module")
+def released(tmp_path_factory: pytest.TempPathFactory, federation: Federation) -> Path:
+    """A folder with the common rows, the files of both partners, and their run folders."""
+    folder = tmp_path_factory.mktemp("released")
+    rows = write_rows(folder)
+    for name in (TELCO, SHOP):
+        links = LinkOptions(security=federation.security(name), rows=rows[name], trail=folder / f"{name}.trail")
+        release_training(JOB, name, folder / f"{name}.release", folder / name, options(folder), links)
+    return folder
+
+
+def links_of(released: Path, federation: Federation, *files: Path) -> LinkOptions:
+    return LinkOptions(
+        security=federation.security(ACTIVE),
+        releases=files or tuple(released / f"{name}.release" for name in (TELCO, SHOP)),
+        rows=released / f"{ACTIVE}-rows.csv",
+    )
+
+
+@pytest.fixture(scope="module")
+def led(released: Path, federation: Federation, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The run of the label owner, who reads the files."""
+    out = tmp_path_factory.mktemp("led") / "run"
+    run_party(JOB, ACTIVE, out, options(released), Progress(), links_of(released, federation))
+    return out
+
+
+def test_the_run_by_files_is_that_of_one_process_to_the_last_bit(released: Path, led: Path, together: Path) -> None:
+    whole = halves(together, JOB)
+    for name, folder in {ACTIVE: led, TELCO: released / TELCO, SHOP: released / SHOP}.items():
+        one = _half(folder, name)
+        assert one.keys() == whole[name].keys()
+        different = [key for key, value in whole[name].items() if not bool((one[key] == value).all())]
+        assert not different, (name, different)
+    assert history(led) == history(together)
+
+
+def _half(folder: Path, name: str) -> dict[str, Any]:
+    alone = JOB.model_copy(update={"parties": {name: JOB.parties[name]}})
+    return halves(folder, alone)[name]
+
+
+def test_the_partner_has_an_account_and_a_trail_of_what_is_in_its_file(released: Path) -> None:
+    ledger = Ledger.from_json(RunFolder(released / TELCO).read_json("ledger.json"))
+    assert ledger.totals == ()  # nothing protects the columns of this job, and the file says so
+    kept = verify(released / "telco.trail")
+    assert not kept.problems
+    sent = {kind: count for (_, kind), (count, _) in kept.files[0].sent.items()}
+    assert sent == {"hello": 1, "ready": 1, "release": 3, "evidence": 1, "close": 1}
+    parcel = Parcel(released / "telco.release", ACTIVE, None)
+    assert [message.kind for message in parcel.messages()] == ["hello", "ready", *["release"] * 3, "evidence", "close"]
+
+
+def test_no_id_is_in_the_file(released: Path) -> None:
+    content = (released / "telco.release").read_bytes()
+    table = PartyTable(TELCO, GIVEN[TELCO], "id")
+    assert not any(digest.tobytes() in content for digest in table.digests)
+
+
+def changed(path: Path, at: int, to: Path) -> Path:
+    content = bytearray(path.read_bytes())
+    content[at] ^= 1
+    to.write_bytes(content)
+    return to
+
+
+def test_a_changed_or_shortened_file_is_refused_whatever_byte_it_is(
+    released: Path, federation: Federation, tmp_path: Path
+) -> None:
+    whole = released / "telco.release"
+    size = whole.stat().st_size
+    security = federation.security(ACTIVE)
+    for at in np.unique(np.linspace(0, size - 1, 150).astype(int)):
+        with pytest.raises((ProtocolError, TrustError), match=r"changed\.release"):
+            Parcel(changed(whole, int(at), tmp_path / "changed.release"), ACTIVE, security)
+        (tmp_path / "short.release").write_bytes(whole.read_bytes()[:at])
+        with pytest.raises(ProtocolError, match=r"short\.release.* (cut off|another file)"):
+            Parcel(tmp_path / "short.release", ACTIVE, security)
+    (tmp_path / "long.release").write_bytes(whole.read_bytes() + b"\0")
+    with pytest.raises(ProtocolError, match=r"long\.release"):
+        Parcel(tmp_path / "long.release", ACTIVE, security)
+
+
+def test_a_file_of_somebody_else_is_refused(released: Path, federation: Federation, tmp_path: Path) -> None:
+    security = federation.security(ACTIVE)
+    telco = released / "telco.release"
+    forged = tmp_path / "forged.release"
+    # Shop, a party of the job, signs what it says that telco sent.
+    messages = list(Parcel(telco, ACTIVE, None).messages())
+    with ParcelWriter(forged, Head(TELCO, ACTIVE, messages[0].run), federation.security(SHOP)) as parcel:
+        for message in messages:
+            parcel.add(message)
+    with pytest.raises(TrustError, match=r"forged\.release: the signature of spiffe://loans/telco, got that of .*shop"):
+        Parcel(forged, ACTIVE, security)
+    unsigned = tmp_path / "unsigned.release"
+    with ParcelWriter(unsigned, Head(TELCO, ACTIVE, messages[0].run), None) as parcel:
+        parcel.add(messages[0])
+    with pytest.raises(TrustError, match=r"unsigned\.release: the signature of telco, got none"):
+        Parcel(unsigned, ACTIVE, security)
+    with pytest.raises(ProtocolError, match="messages to shop, got messages to bank"):
+        Parcel(telco, SHOP, federation.security(SHOP))
+    with pytest.raises(RunFolderError, match=r"gone\.release cannot be read"):
+        Parcel(tmp_path / "gone.release", ACTIVE, security)
+    strangers = Federation(tmp_path / "others", TELCO)
+    with pytest.raises(TrustError, match="a certificate that an authority of the file ca signed"):
+        Parcel(telco, ACTIVE, strangers.security(ACTIVE))
+
+
+def test_a_revoked_party_is_refused(tmp_path: Path) -> None:
+    federation = Federation(tmp_path, TELCO)
+    path = tmp_path / "telco.release"
+    with ParcelWriter(path, Head(TELCO, ACTIVE, "run"), federation.security(TELCO)):
+        pass
+    assert Parcel(path, ACTIVE, federation.security(ACTIVE)).head.sender == TELCO
+    federation.authority.revoke(TELCO)
+    with pytest.raises(TrustError, match=r"telco\.release: the certificate of spiffe://loans/telco is revoked"):
+        Parcel(path, ACTIVE, federation.security(ACTIVE))
+
+
+def test_a_file_twice_none_or_of_nobody_is_refused_by_name(released: Path, federation: Federation) -> None:
+    security, telco = federation.security(ACTIVE), released / "telco.release"
+    with pytest.raises(ConfigError, match=r"one release of telco, got two: .*telco\.release and .*telco\.release"):
+        open_releases(JOB, JOB.passives, [telco, telco], security)
+    with pytest.raises(ConfigError, match="a release of telco, shop, got none of shop"):
+        open_releases(JOB, JOB.passives, [telco], security)
+    with pytest.raises(ConfigError, match=r"telco\.release: a release of shop, got one of 'telco'"):
+        open_releases(JOB, [SHOP], [telco], security)
+
+
+def refused(released: Path, federation: Federation, tmp_path: Path, job: Job = JOB, *files: Path) -> str:
+    with pytest.raises(CutlayerError) as refusal:
+        run_party(job, ACTIVE, tmp_path / "run", options(released), Progress(), links_of(released, federation, *files))
+    return str(refusal.value)
+
+
+def test_a_release_of_another_job_or_of_other_rows_is_refused(
+    released: Path, federation: Federation, tmp_path: Path
+) -> None:
+    other = validated(Job, raw(seed=4), "")
+    assert "holds another job than bank" in refused(released, federation, tmp_path / "job", other)
+    shutil.copytree(released, tmp_path / "rows", ignore=lambda *_: [TELCO, SHOP])
+    kept = (tmp_path / "rows" / f"{ACTIVE}-rows.csv").read_text().splitlines()
+    (tmp_path / "rows" / f"{ACTIVE}-rows.csv").write_text("\n".join([*kept[:-2], kept[-1], kept[-2]]))
+    assert "holds the common rows in another order" in refused(tmp_path / "rows", federation, tmp_path / "order")
+
+
+def test_messages_out_of_order_or_repeated_are_refused(released: Path, federation: Federation, tmp_path: Path) -> None:
+    """Even where the sender signs them."""
+    messages = list(Parcel(released / "telco.release", ACTIVE, None).messages())
+    for name, order in {
+        "swapped": [0, 1, 3, 2, *range(4, 7)],
+        "repeated": [0, 1, 2, 2, 4, 5, 6],
+        "short": [0, 1],
+    }.items():
+        path = tmp_path / f"{name}.release"
+        with ParcelWriter(path, Head(TELCO, ACTIVE, messages[0].run), federation.security(TELCO)) as parcel:
+            for index in order:
+                parcel.add(messages[index])
+        said = refused(released, federation, tmp_path / name, JOB, path, released / "shop.release")
+        assert "message" in said
+
+
+def test_jobs_that_need_a_connection_are_refused() -> None:
+    with pytest.raises(ConfigError, match="a job whose partners release each row once and do no more"):
+        check_by_courier(validated(Job, raw_job(passives=2), ""))
+    with pytest.raises(ConfigError, match="a split that each party computes, to release by file, got one by day"):
+        check_by_courier(validated(Job, raw(split={"by": "day"}), ""))
+
+
+def test_common_rows_of_another_table_are_refused(tmp_path: Path) -> None:
+    table = PartyTable(TELCO, GIVEN[TELCO], "id")
+    path = write_rows(tmp_path)[TELCO]
+    rows = agreed_rows(path, table)
+    assert rows is not None
+    assert len(rows) == len(path.read_text().splitlines()) - 1
+    with pytest.raises(AlignmentError, match="the ids of"):
+        agreed_rows(path, PartyTable(TELCO, GIVEN[TELCO].take(pa.array(np.arange(len(GIVEN[TELCO]))[::-1])), "id"))
+    path.write_text("number,name\n1,2\n")
+    with pytest.raises(CutlayerError, match="the columns row and id"):
+        agreed_rows(path, table)
+
+
+def test_new_rows_by_files_get_the_predictions_of_one_process(
+    released: Path, led: Path, federation: Federation, tmp_path: Path
+) -> None:
+    rows = write_rows(tmp_path)
+    files = []
+    for name in (TELCO, SHOP):
+        folder = RunFolder(released / name)
+        side = PredictionSide.open(JOB, folder, name, GIVEN[name], JOB.parties[name].limits)
+        serving = Serving(JOB, folder, name, side.width, KEY)
+        files.append(tmp_path / f"{name}.rows")
+        side = with_agreed_rows(side, rows[name])
+        assert release_prediction(side, serving, files[-1], federation.security(name), None) == 225
+    active = PredictionSide.open(JOB, RunFolder(led), ACTIVE, GIVEN[ACTIVE], JOB.parties[ACTIVE].limits)
+    active = with_agreed_rows(active, rows[ACTIVE])
+    with open_releases(JOB, JOB.passives, files, federation.security(ACTIVE)) as links:
+        answered = driven(ask(active, links.ports), links, 1.0)
+    assert answered.contributed == NAMES
+    logits = dict(zip(answered.ids.to_pylist(), answered.logits.tolist(), strict=True))
+    assert len(logits) == 225
+    # The rows that the run was tested on got these logits in the process of the run too.
+    tested = parquet.read_table(predictions_path(RunFolder(led)))
+    assert tested.num_rows > 20
+    # The columns of a prediction: id, then the probability of "yes".
+    for row, score in zip(tested.column(0).to_pylist(), tested.column(1).to_pylist(), strict=True):
+        assert torch.tensor(logits[row], dtype=torch.float64).sigmoid().item() == pytest.approx(score, abs=1e-6)
+
+
+def test_files_of_two_trainings_do_not_fit(released: Path, led: Path, federation: Federation, tmp_path: Path) -> None:
+    """Each partner's release has an id of its own, which the label owner compares when new rows come."""
+    rows = write_rows(tmp_path)
+    again = tmp_path / "again"
+    links = LinkOptions(security=federation.security(TELCO), rows=rows[TELCO])
+    folder = release_training(JOB, TELCO, tmp_path / "again.release", again, options(tmp_path), links)
+    side = with_agreed_rows(
+        PredictionSide.open(JOB, folder, TELCO, GIVEN[TELCO], JOB.parties[TELCO].limits), rows[TELCO]
+    )
+    path = tmp_path / "telco.rows"
+    release_prediction(side, Serving(JOB, folder, TELCO, side.width, KEY), path, federation.security(TELCO), None)
+    active = PredictionSide.open(JOB, RunFolder(led), ACTIVE, GIVEN[ACTIVE], JOB.parties[ACTIVE].limits)
+    active = with_agreed_rows(active, rows[ACTIVE])
+    with (
+        open_releases(JOB, [TELCO], [path], federation.security(ACTIVE)) as links_,
+        pytest.raises(ProtocolError, match=r"a part of training .* at telco, as here, got one of"),
+    ):
+        driven(ask(active, links_.ports, [SHOP]), links_, 1.0)
+
+
+class Courier:
+    """Runs the command of each party in turn on one folder, as people who carry files do."""
+
+    def __init__(self, base: Path, federation: Federation, purpose: Purpose = Purpose.ALIGN) -> None:
+        self.base, self.federation, self.purpose = base, federation, purpose
+        self.tables = dict(GIVEN)
+
+    def step(self, name: str) -> aligning.Aligned | Waiting:
+        path = self.base / f"{name}.csv"
+        if not path.exists():
+            csv.write_csv(self.tables[name], path)
+        party = JOB.parties[name].model_copy(update={"table": TableConfig(path=path)})
+        job = JOB.model_copy(update={"parties": {**JOB.parties, name: party}})
+        links = LinkOptions(security=self.federation.security(name))
+        try:
+            return aligning.align_party(
+                job, name, self.base / f"{name}-aligned.csv", self.purpose, Progress(), links, self.base / "exchange"
+            )
+        except Waiting as waiting:
+            return waiting
+
+    def all(self) -> Mapping[str, aligning.Aligned]:
+        done: dict[str, aligning.Aligned] = {}
+        for _ in range(7):
+            for name in NAMES:
+                if name not in done and isinstance(result := self.step(name), aligning.Aligned):
+                    done[name] = result
+        return done
+
+
+def test_an_alignment_by_files_finds_the_common_rows(tmp_path: Path, federation: Federation) -> None:
+    courier = Courier(tmp_path, federation)
+    done = courier.all()
+    assert {name: result.common for name, result in done.items()} == dict.fromkeys(NAMES, 225)
+    plain = intersect({name: PartyTable(name, GIVEN[name], "id").digests for name in NAMES})
+    for name in NAMES:
+        assert csv.read_csv(tmp_path / f"{name}-aligned.csv").column("row").to_pylist() == plain[name].tolist()
+        assert not (tmp_path / f"{name}-aligned.csv.progress").exists()
+    assert len(list((tmp_path / "exchange").iterdir())) == 20
+
+
+def test_a_dry_run_by_files_gives_numbers_alone(tmp_path: Path, federation: Federation) -> None:
+    done = Courier(tmp_path, federation, Purpose.SIZE).all()
+    assert done[TELCO].common is None
+    assert done[TELCO].shared[ACTIVE] == done[ACTIVE].shared[TELCO] == 235
+
+
+def test_a_replaced_file_gets_no_second_answer(tmp_path: Path, federation: Federation) -> None:
+    """The bank sends other points under an old number, to have them masked by the scalar of the first answer."""
+    courier = Courier(tmp_path, federation)
+    for _ in range(3):
+        for name in NAMES:
+            courier.step(name)
+    old = tmp_path / "exchange" / "bank-to-telco-2.cutlayer"
+    parcel = Parcel(old, TELCO, None)
+    messages = list(parcel.messages())
+    old.unlink()
+    with ParcelWriter(old, parcel.head, federation.security(ACTIVE)) as writer:
+        for message in messages:
+            for tensor in message.tensors.values():
+                tensor[0] = 0
+            writer.add(message)
+    before = sorted(path.name for path in (tmp_path / "exchange").iterdir())
+    with pytest.raises(ProtocolError, match=r"bank-to-telco-2\.cutlayer as it was when it came, got another file"):
+        courier.step(TELCO)
+    assert sorted(path.name for path in (tmp_path / "exchange").iterdir()) == before
+
+
+def test_another_table_or_a_moved_file_is_refused(tmp_path: Path, federation: Federation) -> None:
+    courier = Courier(tmp_path, federation)
+    for name in (*NAMES, *NAMES):
+        courier.step(name)
+    csv.write_csv(GIVEN[TELCO].slice(1), tmp_path / f"{TELCO}.csv")
+    with pytest.raises(RunFolderError, match="the job, table and options that the exchange"):
+        courier.step(TELCO)
+    folder = tmp_path / "exchange"
+    shutil.copy(folder / "bank-to-shop-0.cutlayer", folder / "bank-to-shop-2.cutlayer")
+    with pytest.raises(ProtocolError, match=r"bank-to-shop-2\.cutlayer: number 2 of bank.*got number 0 of bank"):
+        courier.step(SHOP)
+
+
+def test_a_start_that_was_killed_writes_the_same_file_again(tmp_path: Path, federation: Federation) -> None:
+    courier = Courier(tmp_path, federation)
+    courier.step(ACTIVE)
+    record = tmp_path / f"{TELCO}-aligned.csv.progress" / "exchange.json"
+    courier.step(TELCO)
+    path = tmp_path / "exchange" / "telco-to-bank-0.cutlayer"
+    first = [encode(message) for message in Parcel(path, ACTIVE, None).messages()]
+    state = json.loads(record.read_text())
+    state["sent"], state["parcels"] = {ACTIVE: []}, {ACTIVE: 0}  # as before the record of what it wrote
+    record.write_text(json.dumps(state))
+    courier.step(TELCO)
+    assert [encode(message) for message in Parcel(path, ACTIVE, None).messages()] == first
