@@ -160,7 +160,7 @@ def _of_views(path: Path) -> DataSet:
     labels = np.asarray(content["Y"]).ravel().astype(int)
     views = [view.toarray() if hasattr(view, "toarray") else np.asarray(view) for view in content["X"].ravel()]
     views = [view if len(view) == len(labels) else view.T for view in views]
-    return DataSet("multiclass", *(_numbered(np.hstack(views[side::2])) for side in (0, 1)), labels)
+    return DataSet("multiclass", _numbered(np.hstack(views[::2])), _numbered(np.hstack(views[1::2])), labels)
 
 
 def _numbered(matrix: npt.NDArray[Any]) -> pd.DataFrame:
@@ -171,8 +171,8 @@ def _mnist(data: Path) -> DataSet:
     """Left and right halves of digits of 14 x 14 pixels."""
     content = np.load(data / "mnist" / "mnist.npz")
     images = content["x_train"].reshape(-1, 14, 2, 14, 2).mean(axis=(2, 4))
-    halves = (_numbered(images[:, :, part].reshape(len(images), -1)) for part in (slice(7), slice(7, None)))
-    return DataSet("multiclass", *halves, content["y_train"])
+    left, right = (_numbered(images[:, :, part].reshape(len(images), -1)) for part in (slice(7), slice(7, None)))
+    return DataSet("multiclass", left, right, content["y_train"])
 
 
 def _of_sklearn(load: Callable[[], Any], task: TaskKind) -> Callable[[Path], DataSet]:
@@ -180,14 +180,14 @@ def _of_sklearn(load: Callable[[], Any], task: TaskKind) -> Callable[[Path], Dat
 
     def loaded(_data: Path) -> DataSet:
         bunch = load()
-        return DataSet(task, *(_numbered(bunch.data[:, side::2]) for side in (0, 1)), bunch.target)
+        return DataSet(task, _numbered(bunch.data[:, ::2]), _numbered(bunch.data[:, 1::2]), bunch.target)
 
     return loaded
 
 
 def _friedman(_data: Path) -> DataSet:
     x, y = datasets.make_friedman1(2_000, noise=1.0, random_state=0)
-    return DataSet("regression", *(_numbered(x[:, side::2]) for side in (0, 1)), y)
+    return DataSet("regression", _numbered(x[:, ::2]), _numbered(x[:, 1::2]), y)
 
 
 LOADERS: Mapping[str, Callable[[Path], DataSet]] = {

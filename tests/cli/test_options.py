@@ -25,6 +25,7 @@ VERBS = {
         "--positive",
         "--protect",
         "--split-by",
+        "--task",
         "--yes",
         "folder",
     },

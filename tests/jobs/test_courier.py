@@ -12,9 +12,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 from pyarrow import csv, parquet
 
 from cutlayer.accounting import Ledger
+from cutlayer.certificates.signing import check_signature
 from cutlayer.channel.codec import encode
 from cutlayer.channel.parcel import Head, Parcel, ParcelWriter
 from cutlayer.channel.trail import verify
@@ -22,7 +26,16 @@ from cutlayer.config import Job, TableConfig, validated
 from cutlayer.data.agreed_rows import agreed_rows
 from cutlayer.data.align import intersect
 from cutlayer.data.party_data import PartyTable
-from cutlayer.errors import AlignmentError, ConfigError, CutlayerError, ProtocolError, RunFolderError, TrustError
+from cutlayer.durable import locked
+from cutlayer.errors import (
+    AlignmentError,
+    ConfigError,
+    CutlayerError,
+    LockHeld,
+    ProtocolError,
+    RunFolderError,
+    TrustError,
+)
 from cutlayer.jobs import align as aligning
 from cutlayer.jobs.courier import check_by_courier, open_releases
 from cutlayer.jobs.exchange import Waiting
@@ -351,7 +364,9 @@ def test_an_alignment_by_files_finds_the_common_rows(tmp_path: Path, federation:
     plain = intersect({name: PartyTable(name, GIVEN[name], "id").digests for name in NAMES})
     for name in NAMES:
         assert csv.read_csv(tmp_path / f"{name}-aligned.csv").column("row").to_pylist() == plain[name].tolist()
-        assert not (tmp_path / f"{name}-aligned.csv.progress").exists()
+        record = json.loads((tmp_path / f"{name}-aligned.csv.progress" / "exchange.json").read_text())
+        assert record["ended"]
+        assert not record["key"]
     assert len(list((tmp_path / "exchange").iterdir())) == 20
 
 
@@ -367,7 +382,7 @@ def test_a_replaced_file_gets_no_second_answer(tmp_path: Path, federation: Feder
     for _ in range(3):
         for name in NAMES:
             courier.step(name)
-    old = tmp_path / "exchange" / "bank-to-telco-2.cutlayer"
+    old = tmp_path / "exchange" / "bank~telco~2.cutlayer"
     parcel = Parcel(old, TELCO, None)
     messages = list(parcel.messages())
     old.unlink()
@@ -377,7 +392,7 @@ def test_a_replaced_file_gets_no_second_answer(tmp_path: Path, federation: Feder
                 tensor[0] = 0
             writer.add(message)
     before = sorted(path.name for path in (tmp_path / "exchange").iterdir())
-    with pytest.raises(ProtocolError, match=r"bank-to-telco-2\.cutlayer as it was when it came, got another file"):
+    with pytest.raises(ProtocolError, match=r"bank~telco~2\.cutlayer as it was when it came, got another file"):
         courier.step(TELCO)
     assert sorted(path.name for path in (tmp_path / "exchange").iterdir()) == before
 
@@ -390,8 +405,8 @@ def test_another_table_or_a_moved_file_is_refused(tmp_path: Path, federation: Fe
     with pytest.raises(RunFolderError, match="the job, table and options that the exchange"):
         courier.step(TELCO)
     folder = tmp_path / "exchange"
-    shutil.copy(folder / "bank-to-shop-0.cutlayer", folder / "bank-to-shop-2.cutlayer")
-    with pytest.raises(ProtocolError, match=r"bank-to-shop-2\.cutlayer: number 2 of bank.*got number 0 of bank"):
+    shutil.copy(folder / "bank~shop~0.cutlayer", folder / "bank~shop~2.cutlayer")
+    with pytest.raises(ProtocolError, match=r"bank~shop~2\.cutlayer: number 2 of bank.*got number 0 of bank"):
         courier.step(SHOP)
 
 
@@ -400,10 +415,92 @@ def test_a_start_that_was_killed_writes_the_same_file_again(tmp_path: Path, fede
     courier.step(ACTIVE)
     record = tmp_path / f"{TELCO}-aligned.csv.progress" / "exchange.json"
     courier.step(TELCO)
-    path = tmp_path / "exchange" / "telco-to-bank-0.cutlayer"
+    path = tmp_path / "exchange" / "telco~bank~0.cutlayer"
     first = [encode(message) for message in Parcel(path, ACTIVE, None).messages()]
     state = json.loads(record.read_text())
-    state["sent"], state["parcels"] = {ACTIVE: []}, {ACTIVE: 0}  # as before the record of what it wrote
+    state["sent"], state["parcels"] = {ACTIVE: []}, {ACTIVE: 0}  # as right after the file, before its record
     record.write_text(json.dumps(state))
     courier.step(TELCO)
     assert [encode(message) for message in Parcel(path, ACTIVE, None).messages()] == first
+
+
+def test_a_party_cannot_sign_as_another(federation: Federation, tmp_path: Path) -> None:
+    """Shop certifies the name of telco with its own certificate, and signs by that."""
+    shop = federation.files(SHOP)
+    key = serialization.load_pem_private_key(shop.key.read_bytes(), None)
+    issuer = x509.load_pem_x509_certificate(shop.cert.read_bytes())
+    forged_key = ec.generate_private_key(ec.SECP256R1())
+    made = x509.CertificateBuilder().subject_name(issuer.subject).issuer_name(issuer.subject)
+    made = made.public_key(forged_key.public_key()).serial_number(5)
+    made = made.not_valid_before(issuer.not_valid_before_utc).not_valid_after(issuer.not_valid_after_utc)
+    named = x509.SubjectAlternativeName([x509.UniformResourceIdentifier(federation.identities[TELCO])])
+    made = made.add_extension(named, critical=False)
+    assert isinstance(key, ec.EllipticCurvePrivateKey)
+    forged = made.sign(key, hashes.SHA256())
+    chain = forged.public_bytes(serialization.Encoding.PEM) + shop.cert.read_bytes()
+    signature = forged_key.sign(b"content", ec.ECDSA(hashes.SHA256()))
+    loaded = federation.security(ACTIVE).credentials.current()
+    with pytest.raises(TrustError, match="a certificate that an authority of the file ca signed"):
+        check_signature(chain, signature, b"content", loaded, federation.identities[TELCO], "file")
+
+
+def test_a_file_that_is_replaced_after_its_check_is_refused(
+    released: Path, federation: Federation, tmp_path: Path
+) -> None:
+    path = tmp_path / "telco.release"
+    shutil.copy(released / "telco.release", path)
+    parcel = Parcel(path, ACTIVE, federation.security(ACTIVE))
+    messages = list(parcel.messages())
+    path.unlink()
+    with ParcelWriter(path, parcel.head, None) as writer:
+        writer.add(messages[0])
+        for message in messages[2:]:
+            writer.add(message)
+    read = parcel.messages()
+    next(read)
+    with pytest.raises(ProtocolError, match=r"telco\.release: it is cut off or was changed"):
+        next(read)
+    path.unlink()
+    with pytest.raises(RunFolderError, match=r"telco\.release cannot be read"):
+        next(parcel.messages())
+
+
+def test_two_processes_do_not_work_on_one_exchange(tmp_path: Path, federation: Federation) -> None:
+    courier = Courier(tmp_path, federation)
+    courier.step(ACTIVE)
+    private = tmp_path / f"{TELCO}-aligned.csv.progress"
+    private.mkdir()
+    with locked(private / "exchange.lock", "another start"), pytest.raises(LockHeld, match="another start"):
+        courier.step(TELCO)
+    assert isinstance(courier.step(TELCO), Waiting)
+
+
+@pytest.mark.parametrize("purpose", [Purpose.ALIGN_ACTIVE, Purpose.SIZE])
+def test_nothing_is_answered_after_the_end(tmp_path: Path, federation: Federation, purpose: Purpose) -> None:
+    courier = Courier(tmp_path, federation, purpose)
+    assert set(courier.all()) == set(NAMES)
+    before = {path: path.read_bytes() for path in (tmp_path / "exchange").iterdir()}
+    with pytest.raises(RunFolderError, match="an exchange that goes on, got one that has ended"):
+        courier.step(TELCO)
+    assert {path: path.read_bytes() for path in (tmp_path / "exchange").iterdir()} == before
+
+
+def test_an_opening_of_another_party_is_refused(tmp_path: Path, federation: Federation) -> None:
+    (tmp_path / "exchange").mkdir()
+    path = tmp_path / "exchange" / "bank~telco~0.cutlayer"
+    with ParcelWriter(path, Head(SHOP, TELCO, "run"), federation.security(SHOP)):
+        pass
+    with pytest.raises(ProtocolError, match="number 0 of bank, got number 0 of shop"):
+        Courier(tmp_path, federation).step(TELCO)
+    assert not (tmp_path / f"{TELCO}-aligned.csv.progress" / "exchange.json").exists()
+
+
+@pytest.mark.parametrize("text", ["\x1b[2J", "two\nlines", "x" * 65, ""])
+def test_a_head_with_a_hostile_text_is_refused(tmp_path: Path, text: str) -> None:
+    for head in (Head(text, ACTIVE, "run"), Head(TELCO, text, "run"), Head(TELCO, ACTIVE, text)):
+        path = tmp_path / "hostile.release"
+        path.unlink(missing_ok=True)
+        with ParcelWriter(path, head, None):
+            pass
+        with pytest.raises(ProtocolError, match=r"hostile\.release: it is cut off or was changed"):
+            Parcel(path, ACTIVE, None)

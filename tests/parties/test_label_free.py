@@ -19,9 +19,10 @@ from cutlayer.channel import Kind, Message, Port
 from cutlayer.config import Job, validated
 from cutlayer.data.encoding import Encoder
 from cutlayer.data.party_data import PartyTable
-from cutlayer.errors import ConfigError
+from cutlayer.errors import ConfigError, DataError
 from cutlayer.jobs.check import check_job
 from cutlayer.jobs.execute import Options, Progress, execute
+from cutlayer.parties import active
 from cutlayer.parties.active import ActiveParty
 from cutlayer.parties.active_step import ActiveStep
 from cutlayer.parties.drive import drive
@@ -135,6 +136,30 @@ def test_the_partners_have_left_before_the_first_step(tmp_path: Path, monkeypatc
     assert messages[-1].kind == Kind.CLOSE
 
 
+def test_the_links_are_closed_before_anything_is_done_with_a_label(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A failure on labels then reaches no partner, not even one that keeps its link open."""
+    seen: list[str] = []
+    setup = active.ActiveSetup
+
+    def refused(*arguments: Any) -> Any:
+        seen.append("labels")
+        setup(*arguments)
+        raise DataError("these labels are refused")
+
+    def leading(*arguments: Any) -> ActiveParty:
+        return ActiveParty(*arguments, when_alone=lambda: seen.append("closed"))
+
+    monkeypatch.setattr(active, "ActiveSetup", refused)
+    monkeypatch.setattr("cutlayer.training.together.ActiveParty", leading)
+    messages = record(monkeypatch)
+    with pytest.raises(DataError, match="these labels are refused"):
+        run(label_free(), GIVEN, tmp_path)
+    assert seen == ["closed", "labels"]
+    assert [message.fields["reason"] for message in messages if message.kind == Kind.CLOSE] == ["done"] * 4
+
+
 def test_a_resume_of_the_active_party_needs_no_partner(tmp_path: Path, whole: Any) -> None:
     """All that the partners send is in its folder: it goes on with the same numbers, alone."""
     job = label_free()
@@ -148,7 +173,7 @@ def test_a_resume_of_the_active_party_needs_no_partner(tmp_path: Path, whole: An
     assert torch.equal(outcome.logits, whole[1].active.logits)
     assert outcome.evidence == whole[1].active.evidence
     record_active(folder, party)
-    assert ModelRecord.read(tmp_path / "checkpoint" / ACTIVE / "model.json").training == party.partners.run
+    assert ModelRecord.read(tmp_path / "checkpoint" / ACTIVE / "model.json").training in party.partners.runs.values()
 
 
 def no_message(port: Port) -> Message:

@@ -15,6 +15,7 @@ from typing import TypeVar
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
+from cryptography.x509.oid import ExtensionOID
 
 from cutlayer.certificates.names import identity_of
 from cutlayer.errors import TrustError
@@ -187,14 +188,28 @@ def out_of_date(certificate: x509.Certificate, now: datetime | None = None) -> s
 
 
 def signed_by(chain: Sequence[x509.Certificate], authorities: Sequence[x509.Certificate]) -> bool:
-    """Whether each certificate is signed by the next one, and the last by an authority."""
-    linked = all(_issued(certificate, (issuer,)) for certificate, issuer in pairwise(chain))
+    """Whether each certificate is signed by the next one, which may sign others, and the last by an authority."""
+    linked = all(_may_sign(issuer) and _issued(certificate, (issuer,)) for certificate, issuer in pairwise(chain))
     return linked and (chain[-1] in authorities or _issued(chain[-1], authorities))
 
 
 def pem_of(certificate: x509.Certificate) -> bytes:
     """A certificate in PEM."""
     return certificate.public_bytes(serialization.Encoding.PEM)
+
+
+def _may_sign(certificate: x509.Certificate) -> bool:
+    """Whether a certificate is of an authority: a party could otherwise certify any name with its own."""
+    try:
+        constraints = certificate.extensions.get_extension_for_class(x509.BasicConstraints).value
+        usage = certificate.extensions.get_extension_for_class(x509.KeyUsage).value
+    except x509.ExtensionNotFound as missing:
+        if missing.oid != ExtensionOID.KEY_USAGE:
+            return False
+        return bool(constraints.ca)
+    except ValueError:
+        return False
+    return bool(constraints.ca and usage.key_cert_sign)
 
 
 def _issued(certificate: x509.Certificate, issuers: Sequence[x509.Certificate]) -> bool:

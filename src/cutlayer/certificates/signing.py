@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, padding, rsa
 
@@ -49,22 +49,25 @@ def check_signature(chain: bytes, signature: bytes, content: bytes, loaded: Load
     """
     try:
         certificates = x509.load_pem_x509_certificates(chain)
-    except ValueError:
-        raise TrustError.expected(f"{where}: the certificate of {expected}", "none") from None
+        trusted = len(certificates) <= MAX_CERTIFICATES and signed_by(certificates, loaded.authorities)
+    except (ValueError, UnsupportedAlgorithm, x509.InvalidVersion):
+        raise TrustError.expected(f"{where}: the certificate of {expected}", "none that can be read") from None
     certificate = certificates[0]
-    if len(certificates) > MAX_CERTIFICATES or not signed_by(certificates, loaded.authorities):
+    if not trusted:
         raise TrustError.expected(f"{where}: a certificate that an authority of the file ca signed", "another one")
     if (stated := identity_of(certificate)) != expected:
         raise TrustError.expected(f"{where}: the signature of {expected}", f"that of {stated}")
-    if reason := out_of_date(certificate) or ("revoked" if loaded.is_revoked(certificate) else ""):
-        raise TrustError(f"{where}: the certificate of {stated} is {reason}; ask for a file under a new one")
+    for each in certificates:
+        if reason := out_of_date(each) or ("revoked" if loaded.is_revoked(each) else ""):
+            whose = stated if each is certificate else f"an authority of {stated}"
+            raise TrustError(f"{where}: the certificate of {whose} is {reason}; ask for a file under a new one")
     if not _fits(certificate, signature, content):
         raise TrustError.expected(f"{where}: a signature of its content", "another", "it was changed; ask for it again")
 
 
 def _fits(certificate: x509.Certificate, signature: bytes, content: bytes) -> bool:
-    key = certificate.public_key()
     try:
+        key = certificate.public_key()
         if isinstance(key, ec.EllipticCurvePublicKey):
             key.verify(signature, content, ec.ECDSA(hashes.SHA256()))
         elif isinstance(key, ed25519.Ed25519PublicKey):
@@ -73,6 +76,6 @@ def _fits(certificate: x509.Certificate, signature: bytes, content: bytes) -> bo
             key.verify(signature, content, _PADDING, hashes.SHA256())
         else:
             return False
-    except InvalidSignature:
+    except (InvalidSignature, UnsupportedAlgorithm, ValueError):
         return False
     return True

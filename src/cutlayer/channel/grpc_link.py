@@ -89,10 +89,12 @@ class Links(ABC):
 
     Attributes:
         ports: Ports, by peer.
+        ended: Whether the links were ended before the end of the block: nothing more can be sent.
     """
 
     def __init__(self, streams: Mapping[str, Stream], trail: Trail | None) -> None:
         self.ports: dict[str, Port] = {}
+        self.ended = False
         self._streams, self._trail = streams, trail
 
     def _port(self, me: str, peer: str, run: str) -> Port:
@@ -126,6 +128,12 @@ class Links(ABC):
     def close(self, timeout: float = CLOSING) -> None:
         """Deliver what was sent, then end the links; takes at most about `timeout` seconds."""
 
+    def end(self) -> None:
+        """Close the links for good, within the block."""
+        if not self.ended:
+            self.ended = True
+            self.close()
+
     def __enter__(self) -> Self:
         return self
 
@@ -133,7 +141,7 @@ class Links(ABC):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            self.close()
+            self.end()
         finally:
             if self._trail is not None:
                 self._trail.close()

@@ -2,7 +2,7 @@
 
 parcel  = magic, length and content of the head, then length and content of each frame, a length of 0, and the seal
 lengths = uint32, little-endian
-head    = a msgpack map: sender, receiver, run, number of the parcel among those of the run, version of this package
+head    = a msgpack map: see `Head`
 frame   = a message as it crosses a connection: see `codec`
 seal    = a msgpack map: SHA-256 of all before it, the sender's certificates in PEM, and its signature of both; the last
           two are empty where the parties have no certificates
@@ -11,9 +11,13 @@ seal    = a msgpack map: SHA-256 of all before it, the sender's certificates in 
 from __future__ import annotations
 
 import hashlib
+import os
+import stat
 import struct
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, Self
@@ -31,6 +35,8 @@ from cutlayer.version import __version__
 MAGIC = b"CUTPARC1"
 _SIGNED = b"cutlayer parcel 1\n"
 _LENGTH = struct.Struct("<I")
+MAX_RUN = 64
+"""Maximum length of each text of the head, in characters."""
 _MAX_MAP = 2**16
 """Maximum size of the head and of the seal, in bytes."""
 
@@ -44,6 +50,7 @@ class Head:
         receiver: Name of the party that it is for.
         run: Id of the run of its messages.
         number: Number of the parcel among those of the sender to the receiver in the run, from 0.
+        made: Day and time at which it was begun, UTC.
         version: Version of this package that wrote it.
     """
 
@@ -51,6 +58,7 @@ class Head:
     receiver: str
     run: str
     number: int = 0
+    made: str = field(default_factory=lambda: f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S}")
     version: str = field(default=__version__)
 
 
@@ -120,6 +128,8 @@ class ParcelWriter:
 class Parcel:
     """A parcel that was checked as a whole: by its digest, and by the signature of its sender.
 
+    What is read later on is compared with what was checked, frame by frame: a file in a shared folder may be replaced.
+
     Args:
         path: Path of the file.
         receiver: Name of the party that reads it.
@@ -141,11 +151,9 @@ class Parcel:
         self, path: Path, receiver: str, security: Security | None, limits: FrameLimits = DEFAULT_LIMITS
     ) -> None:
         self.path, self._limits = path, limits
-        try:
-            with path.open("rb") as file:
-                self.head, self.digest, seal = self._scanned(file)
-        except OSError as failure:
-            raise RunFolderError(f"{path} cannot be read: {failure.strerror}") from None
+        self._frames: list[bytes] = []
+        with self._opened() as file:
+            self.head, self.digest, seal = self._scanned(file)
         if self.head.receiver != receiver:
             raise ProtocolError.expected(f"{path}: messages to {receiver}", f"messages to {self.head.receiver}")
         if security is not None:
@@ -166,13 +174,29 @@ class Parcel:
         """The messages, one at a time in memory.
 
         Raises:
-            ProtocolError: A frame is no message.
+            ProtocolError: A frame is no message, or the file was changed since it was checked.
+            RunFolderError: The file cannot be read any more.
         """
-        with self.path.open("rb") as file:
+        with self._opened() as file:
             file.seek(len(MAGIC))
             self._block(file, _MAX_MAP)
-            while block := self._block(file, self._limits.frame_bytes):
+            for digest in self._frames:
+                block = self._block(file, self._limits.frame_bytes)
+                if hashlib.sha256(block).digest() != digest:
+                    raise self._damaged()
                 yield decode(block, self._limits)
+
+    @contextmanager
+    def _opened(self) -> Iterator[BinaryIO]:
+        """The file, which must be a regular one: reading a pipe might never end."""
+        try:
+            descriptor = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK)
+            with os.fdopen(descriptor, "rb") as file:
+                if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                    raise ProtocolError.expected(f"{self.path}: a file", "a folder or a device")
+                yield file
+        except OSError as failure:
+            raise RunFolderError(f"{self.path} cannot be read: {failure.strerror}") from None
 
     def _scanned(self, file: BinaryIO) -> tuple[Head, bytes, dict[str, bytes]]:
         """Head, digest and seal, after a check of the digest."""
@@ -182,8 +206,8 @@ class Parcel:
             raise ProtocolError.expected(f"{self.path}: a file of cutlayer release or align --exchange", "another file")
         hasher.update(magic)
         raw = self._block(file, _MAX_MAP, hasher)
-        while self._block(file, self._limits.frame_bytes, hasher):
-            pass
+        while block := self._block(file, self._limits.frame_bytes, hasher):
+            self._frames.append(hashlib.sha256(block).digest())
         head, seal = self._map(raw), self._map(file.read(_MAX_MAP + 1))
         if seal.keys() != _SEAL or not all(isinstance(part, bytes) for part in seal.values()):
             raise self._damaged()
@@ -193,7 +217,10 @@ class Parcel:
             read = Head(**head)
         except TypeError:
             raise self._damaged() from None
-        if not all(isinstance(getattr(read, name), kind) for name, kind in _HEAD.items()):
+        texts = (read.sender, read.receiver, read.run, read.made, read.version)
+        if not all(isinstance(text, str) and text.isprintable() and 0 < len(text) <= MAX_RUN for text in texts):
+            raise self._damaged()
+        if type(read.number) is not int or read.number < 0:
             raise self._damaged()
         if read.version != __version__:
             wanted = f"{self.path}: a file of cutlayer {__version__}"
@@ -229,4 +256,3 @@ class Parcel:
 
 
 _SEAL = {"digest", "signature", "chain"}
-_HEAD = {"sender": str, "receiver": str, "run": str, "number": int, "version": str}

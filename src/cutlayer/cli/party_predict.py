@@ -158,7 +158,7 @@ def _lead(
     peers = [name for name in job.passives if name not in absent]
     if link_options.releases:
         side = with_agreed_rows(side, link_options.rows)
-        with open_releases(job, peers, link_options.releases, link_options.security) as files:
+        with open_releases(job, peers, link_options.releases, link_options.security, link_options.notify) as files:
             done = driven(ask(side, files.ports, absent), files, link_options.deadline)
     elif peers:
         with open_server(job, link_options, peers=peers) as links:

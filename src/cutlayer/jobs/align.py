@@ -91,9 +91,9 @@ def align_party(
     unfinished = out.with_name(f"{out.name}.progress")
     alignment = Alignment(job.alignment, purpose, folder=unfinished, progress=progress.aligned)
     if exchange is not None:
-        files = _exchange(job, name, table, alignment, exchange, link_options, wait)
-        alignment = replace(alignment, folder=None, random=files.random)
-        agreement = files.drive(_agreed(job, name, table, files.ports, alignment))
+        with _exchange(job, name, table, alignment, exchange, link_options, wait) as files:
+            alignment = replace(alignment, folder=None, random=files.random)
+            agreement = files.drive(_agreed(job, name, table, files.ports, alignment))
     else:
         with _linked(job, name, link_options) as (links, patience):
             whole = _closed(_agreed(job, name, table, links.ports, alignment), name == job.active, links.ports)
@@ -103,8 +103,9 @@ def align_party(
     if result.positions is not None and len(result.positions):
         written = out
         _write(out, table, result.positions)
-    with suppress(FileNotFoundError):
-        shutil.rmtree(unfinished)
+    if exchange is None:
+        with suppress(FileNotFoundError):
+            shutil.rmtree(unfinished)
     if result.positions is not None and not len(result.positions):
         # After the end of the links: with --reveal active the other parties do not learn it.
         raise nothing_in_common({name: table.rows, **agreement.peer_rows})

@@ -5,10 +5,10 @@ What crosses is what crosses over a connection, message by message, so that the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from cutlayer.channel import Message, Port
+from cutlayer.channel import Kind, Message, Port
 from cutlayer.channel.grpc_link import CLOSING, Links
 from cutlayer.channel.parcel import Parcel
 from cutlayer.channel.security import Security
@@ -51,11 +51,16 @@ class ReleaseLinks(Links):
         Raises:
             ProtocolError: There is no further one, or it is not the next one of this run.
         """
-        message = next(self._messages[port.peer], None)
+        path, rest = self._parcels[port.peer].path, self._messages[port.peer]
+        message = next(rest, None)
         if message is None:
-            wanted = f"a further message in {self._parcels[port.peer].path}"
-            raise ProtocolError.expected(wanted, "its end", f"ask {port.peer} to release again")
-        return port.take(message)
+            raise ProtocolError.expected(f"{path}: a further message", "its end", f"ask {port.peer} to release again")
+        if message.kind == Kind.CLOSE and next(rest, None) is not None:
+            raise ProtocolError.expected(f"{path}: its end after the last message", "a further message")
+        try:
+            return port.take(message)
+        except ProtocolError as refusal:
+            raise ProtocolError(f"{path}: {refusal}") from None
 
     def renew(self, peer: str) -> None:
         """Nothing to renew: the signature of the whole file was checked."""
@@ -68,7 +73,13 @@ def _ignore(message: Message) -> None:
     """Whoever releases by file has answered already."""
 
 
-def open_releases(job: Job, names: Sequence[str], paths: Sequence[Path], security: Security | None) -> ReleaseLinks:
+def open_releases(
+    job: Job,
+    names: Sequence[str],
+    paths: Sequence[Path],
+    security: Security | None,
+    notify: Callable[[str], None] = lambda _: None,
+) -> ReleaseLinks:
     """Check the files of the partners' releases, and read them as links.
 
     Args:
@@ -76,6 +87,7 @@ def open_releases(job: Job, names: Sequence[str], paths: Sequence[Path], securit
         names: Passive parties of which there must be one each.
         paths: The files.
         security: Certificates of the active party; `None` where the files need no signature.
+        notify: Called with the time at which each file was made: an older one of the same rows is as valid.
 
     Raises:
         ConfigError: A party has two files, or none, or a file is of no party of the job.
@@ -90,6 +102,7 @@ def open_releases(job: Job, names: Sequence[str], paths: Sequence[Path], securit
         if sender in parcels:
             raise ConfigError.expected(f"one release of {sender}", f"two: {parcels[sender].path} and {path}")
         parcels[sender] = parcel
+        notify(f"{path}: release of {sender}, made {parcel.head.made} UTC")
     missing = [name for name in names if name not in parcels]
     if missing:
         remedy = "name it with a further --release"

@@ -12,8 +12,10 @@ import json
 import secrets
 import time
 from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, TypeVar
+from types import TracebackType
+from typing import Any, Self, TypeVar
 
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
@@ -22,12 +24,13 @@ from cutlayer.channel.parcel import Head, Parcel, ParcelWriter
 from cutlayer.channel.security import Security
 from cutlayer.channel.trail import Trail, content_digest
 from cutlayer.config import Job
-from cutlayer.durable import make_folder, write_whole
+from cutlayer.durable import locked, make_folder, write_whole
 from cutlayer.errors import ProtocolError, RunFolderError
 from cutlayer.parties.drive import drive
 
 R = TypeVar("R")
 _POLL = 0.5
+_KEYS = {"run", "key", "inputs", "sent", "parcels", "received", "writing", "ended"}
 
 
 class Waiting(Exception):
@@ -44,7 +47,7 @@ class Waiting(Exception):
 
 
 class Exchange:
-    """A party's end of an exchange of files.
+    """A party's end of an exchange of files, to be used in a `with` block: one process at a time has its record.
 
     Args:
         job: The shared job.
@@ -62,7 +65,8 @@ class Exchange:
 
     Raises:
         Waiting: The label owner has not begun.
-        RunFolderError: The record is of other inputs.
+        RunFolderError: The record is of other inputs, or of an exchange that has ended.
+        LockHeld: Another process works on the exchange.
     """
 
     def __init__(
@@ -80,7 +84,15 @@ class Exchange:
         self.written: tuple[Path, ...] = ()
         peers = job.passives if name == job.active else (job.active,)
         self._path = private / "exchange.json"
-        self._state = self._begun(peers, inputs)
+        self._held = ExitStack()
+        make_folder(private)
+        # Two processes could answer two files of one name under one scalar.
+        self._held.enter_context(locked(private / "exchange.lock", "cutlayer align"))
+        try:
+            self._state = self._begun(peers, inputs)
+        except BaseException:
+            self._held.close()
+            raise
         self._key = bytes.fromhex(self._state["key"])
         self._cipher = Cipher(algorithms.AES(self._key), modes.CTR(bytes(16))).encryptor()
         run = self._state["run"]
@@ -90,6 +102,14 @@ class Exchange:
         self._in = {peer: self._messages(peer) for peer in peers}
         for port in self.ports.values():
             port.record = None if trail is None else self._recorded(trail)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._held.close()
 
     def random(self, count: int) -> bytes:
         """Secret bytes that are the same in every start of this exchange."""
@@ -104,6 +124,9 @@ class Exchange:
         """
         result = drive(party, lambda port: port.take(next(self._in[port.peer])))
         self._flush()
+        # The key goes, the record stays: another start would answer the same files under new scalars.
+        self._state |= {"key": "", "ended": True}
+        self._save()
         return result
 
     def _begun(self, peers: tuple[str, ...], inputs: str) -> dict[str, Any]:
@@ -113,6 +136,11 @@ class Exchange:
             state = self._beginning(peers, inputs)
         except (OSError, ValueError) as damage:
             raise RunFolderError(f"{self._path} is damaged ({damage}); begin again in an empty folder") from None
+        if not isinstance(state, dict) or not state.keys() >= _KEYS:
+            raise RunFolderError(f"{self._path} is damaged; begin again in an empty folder")
+        if state["ended"]:
+            remedy = f"to align again, remove {self._path.parent} and begin in an empty folder"
+            raise RunFolderError.expected("an exchange that goes on", f"one that has ended in {self._folder}", remedy)
         if state["inputs"] != inputs:
             wanted = f"the job, table and options that the exchange in {self._folder} began with"
             remedy = f"restore them, or remove {self._path.parent} and begin again in an empty folder"
@@ -125,7 +153,12 @@ class Exchange:
         if self._name != self._job.active:
             first = self._folder / _name(peers[0], self._name, 0)
             self._await(first)
-            run = Parcel(first, self._name, self._security).head.run
+            head = Parcel(first, self._name, self._security).head
+            if (head.sender, head.number) != (peers[0], 0):
+                raise ProtocolError.expected(
+                    f"{first}: number 0 of {peers[0]}", f"number {head.number} of {head.sender}"
+                )
+            run = head.run
         state = {
             "run": run,
             "key": secrets.token_hex(32),
@@ -133,6 +166,8 @@ class Exchange:
             "sent": {peer: [] for peer in peers},
             "parcels": dict.fromkeys(peers, 0),
             "received": {peer: [] for peer in peers},
+            "writing": {peer: [] for peer in peers},
+            "ended": False,
         }
         if self._name == self._job.active:
             make_folder(self._folder)
@@ -172,12 +207,16 @@ class Exchange:
             if not messages and not opening:
                 continue
             path = self._folder / _name(self._name, peer, number)
-            path.unlink(missing_ok=True)  # of a start that was killed after it: it had the same messages
+            digests = [*map(content_digest, messages)]
+            if path.exists() and self._state["writing"][peer] == [number, *digests]:
+                path.unlink()  # of a start that was killed right after it: it had the same messages
+            self._state["writing"][peer] = [number, *digests]
+            self._save()
             head = Head(self._name, peer, self._state["run"], number)
             with ParcelWriter(path, head, self._security) as parcel:
                 for message in messages:
                     parcel.add(message)
-            self._state["sent"][peer] += map(content_digest, messages)
+            self._state["sent"][peer] += digests
             self._again[peer] += len(messages)
             self._state["parcels"][peer] += 1
             self._save()
@@ -214,4 +253,4 @@ class Exchange:
 
 
 def _name(sender: str, receiver: str, number: int) -> str:
-    return f"{sender}-to-{receiver}-{number}.cutlayer"
+    return f"{sender}~{receiver}~{number}.cutlayer"

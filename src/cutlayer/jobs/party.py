@@ -165,7 +165,7 @@ def _lead(
     watcher = Watcher(job, folder, progress)
     recorder = Recorder(folder, local.name, watcher)
     with _links(job, local, link_options) as links:
-        party = ActiveParty(job, local, links.ports if links else {}, recorder)
+        party = ActiveParty(job, local, links.ports if links else {}, recorder, links.end if links else _nothing)
         with _waiting_for(job, local.name), repeatable_kernels([local.device]):
             running = isolated(party.run(), local.starting_key, local.device)
             outcome = driven(running, links, link_options.deadline) if links else drive(running, _no_message)
@@ -195,11 +195,15 @@ def _links(job: Job, local: Local, options: LinkOptions) -> Iterator[Links | Non
         yield None
         return
     if options.releases:
-        yield open_releases(job, job.passives, options.releases, options.security)
+        yield open_releases(job, job.passives, options.releases, options.security, options.notify)
         return
     with open_server(job, options) as links:
         links.wait_for_peers()
         yield links
+
+
+def _nothing() -> None:
+    """Where there are no links, none are closed."""
 
 
 def _no_message(port: Port) -> Message:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import Any
@@ -33,7 +33,7 @@ from cutlayer.parties.outcome import ActiveOutcome
 from cutlayer.parties.partners import Partners
 from cutlayer.parties.passives import Passives
 from cutlayer.parties.split import split_at_active
-from cutlayer.parties.state import part_of, with_part
+from cutlayer.parties.state import check_same_rows, part_of, with_part
 from cutlayer.parties.stopping import EarlyStopping
 from cutlayer.protections.base import Evidence
 from cutlayer.row_arrays import gathered
@@ -48,10 +48,20 @@ class ActiveParty:
         ports: Ports to the passive parties, by name, in the job's order; none where all have released their rows, which
             are in the folder.
         observer: Called at every stage of the run; it gets no data of another party.
+        when_alone: Called once the passive parties have no further part in the run, before any work on labels; it
+            closes their links.
     """
 
-    def __init__(self, job: Job, local: Local, ports: Mapping[str, Port], observer: Observer) -> None:
+    def __init__(
+        self,
+        job: Job,
+        local: Local,
+        ports: Mapping[str, Port],
+        observer: Observer,
+        when_alone: Callable[[], None] = lambda: None,
+    ) -> None:
         self.job, self.local, self.ports, self.observer = job, local, ports, observer
+        self._when_alone = when_alone
         self.passives = Passives(job, local, ports, self._go_on_without)
         self.presence, self.usage = self.passives.presence, self.passives.usage
         self._warned = False
@@ -83,10 +93,6 @@ class ActiveParty:
             NotApplied: A protection of this party missed a message.
         """
         epoch, step = yield from self._prepare()
-        if self.job.trains_alone:
-            # Before the first step: neither the number of epochs nor the time of the last message depends on labels.
-            yield from self._dismiss()
-            self._store_partners()
         self.training_step.meet_workers()
         self.presence.now, self.presence.needs_one = (epoch, step), self.setup.store is None
         while not self.stopping.stop:
@@ -123,7 +129,7 @@ class ActiveParty:
             self._commit(epoch)
             epoch += 1
             if epoch == self.job.train.warmup_epochs:
-                yield from self._collect_releases()
+                yield from self._collect_releases(self.state.rows)
         self.training_step.dismiss_workers()
         if self.job.keeps_best:
             self.state.load_weights(self.checkpoints.load_best(self.stopping.best_epoch))
@@ -163,12 +169,16 @@ class ActiveParty:
             self.partners.check_order(prepared.digests)
         else:
             widths = yield from agree_order_active(job, self.ports, prepared.digests)
+        if job.trains_alone:
+            self.passives.begin(widths, len(prepared.digests))
+            yield from self._part_from_passives(prepared.order_digest.hex(), widths)
         # After the orders were compared: labels are drawn and parameters initialised for the common rows only.
         self.setup = ActiveSetup(job, local, self.split, prepared, widths, self.ports)
         self.state, self.task = self.setup.state, self.setup.task
-        self.passives.begin(widths, len(self.setup.truth))
-        if epoch >= job.train.warmup_epochs:
-            yield from self._collect_releases()
+        if not job.trains_alone:
+            self.passives.begin(widths, len(self.setup.truth))
+            if epoch >= job.train.warmup_epochs:
+                yield from self._collect_releases(self.state.rows)
         sampling = local.sampling(job, self.schedule)
         self.transcript = Transcript(local.transcript, sampling)
         self.follower = local.follower(self.split.part("train"), sampling)
@@ -205,20 +215,43 @@ class ActiveParty:
             if self.follower is not None:
                 self.follower.load(start[0], part_of(state, "followed")[0])
 
-    def _collect_releases(self) -> Generator[Port, Message, None]:
+    def _part_from_passives(self, rows: str, widths: Mapping[str, int]) -> Generator[Port, Message, None]:
+        """Receive all releases, and end the passive parties' part of the run.
+
+        All that they receive is sent before any label is drawn, counted or trained on: neither the content nor the time
+        of a message, nor a failure, can depend on what labels are used for.
+        """
+        yield from self._collect_releases(rows)
+        yield from self._dismiss()
+        if self.partners is None:
+            self.partners = Partners(
+                positions=self.positions,
+                order=rows,
+                rows=self.peer_rows,
+                widths={name: widths[name] for name in self.job.passives},
+                evidence=self.statements,
+                runs=self.runs,
+            )
+            self.partners.save(self.checkpoints)
+        self._when_alone()
+
+    def _collect_releases(self, rows: str) -> Generator[Port, Message, None]:
         """Receive the rows of the parties that release once, unless an interrupted run already has.
 
         From then on these parties receive no gradients.
+
+        Args:
+            rows: Digest of the ids of the common rows, in hexadecimal digits.
         """
         self.passives.stop_gradients()
         resumed = self.local.resume or self.partners is not None
         stored = self.checkpoints.load_release() if resumed else None
         if stored:
-            self.state.check_rows(stored[1]["rows"])
+            check_same_rows(stored[1]["rows"], rows)
             self.passives.released = dict(stored[0])
         elif self.passives.released:
             yield from self.passives.collect_releases(self.split)
-            self.checkpoints.save_release((self.passives.released, {"rows": self.state.rows}))
+            self.checkpoints.save_release((self.passives.released, {"rows": rows}))
 
     def _go_on_without(self) -> None:
         """After a loss, no earlier epoch is the best: its metrics are those of a model that has the party."""
@@ -327,19 +360,6 @@ class ActiveParty:
                 yield from self.presence.receive(receive(port, Kind.CLOSE), name)
         self.presence.dismissed = True
         return stated(self.statements)
-
-    def _store_partners(self) -> None:
-        """Write what a resume needs to go on without the passive parties."""
-        if self.partners is None:
-            self.partners = Partners(
-                positions=self.positions,
-                order=self.state.rows,
-                rows=self.peer_rows,
-                widths={name: self.setup.widths[name] for name in self.job.passives},
-                evidence=self.statements,
-                runs=self.runs,
-            )
-            self.partners.save(self.checkpoints)
 
     def _outcome(
         self,

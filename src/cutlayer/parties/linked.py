@@ -28,7 +28,7 @@ def driven(party: Generator[Port, Message, R], links: Links, patience: float) ->
         return drive(party, lambda port: links.receive(port, patience))
     except (CutlayerError, KeyboardInterrupt) as failure:
         reason = Interrupted.__name__ if isinstance(failure, KeyboardInterrupt) else close_reason(failure)
-        for port in links.ports.values():
+        for port in links.ports.values() if not links.ended else ():
             with suppress(CutlayerError):  # a lost peer cannot be reached, and must not keep this from the rest
                 port.send(Kind.CLOSE, fields={"reason": reason})
         raise

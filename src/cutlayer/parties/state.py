@@ -122,17 +122,11 @@ class PartyState:
             CheckpointError: The checkpoint is of other rows or of a model of another shape, or is incomplete.
         """
         try:
-            self.check_rows(state[1]["rows"])
+            check_same_rows(state[1]["rows"], self.rows)
             self.load_weights(state)
             self._load_rest(*state)
         except (KeyError, TypeError, ValueError, RuntimeError) as mismatch:
             raise CheckpointError(f"the checkpoint does not fit the job: {mismatch!r}; start again") from None
-
-    def check_rows(self, rows: str) -> None:
-        """Raise `CheckpointError` unless `rows` is the digest of the common rows."""
-        if rows != self.rows:
-            wanted = "the rows the run was begun with, in every party's table"
-            raise CheckpointError.expected(wanted, "other common rows", "restore them, or start a new run")
 
     def _load_rest(self, tensors: Mapping[str, Tensor], plain: Mapping[str, Any]) -> None:
         RandomState(tensors["random"], tensors.get("random_gpu")).restore(self.device)
@@ -218,3 +212,10 @@ def _split_keys(tensors: Mapping[str, Tensor], prefix: str) -> Iterator[tuple[st
         if key.startswith(prefix):
             index, name = key.removeprefix(prefix).split("/", 1)
             yield index, name, tensor
+
+
+def check_same_rows(stored: str, rows: str) -> None:
+    """Raise `CheckpointError` unless a checkpoint is of the common rows, by their digests in hexadecimal digits."""
+    if stored != rows:
+        wanted = "the rows the run was begun with, in every party's table"
+        raise CheckpointError.expected(wanted, "other common rows", "restore them, or start a new run")

@@ -21,6 +21,7 @@ from cutlayer.data.batches import evaluation_batches
 from cutlayer.data.party_data import PartyTable
 from cutlayer.data.store import Store
 from cutlayer.errors import ProtocolError, RunFolderError
+from cutlayer.kernels.row_tensors import empty_rows, rows_of
 from cutlayer.models import BottomModel, TopModel
 from cutlayer.parties.alignment import Alignment, Purpose
 from cutlayer.parties.handshake import Saved, agree_active, agree_order_active, agree_order_passive, agree_passive
@@ -160,24 +161,29 @@ def ask(
     yield from agree_order_active(side.job, ports, side.table.digests[aligned.positions])
     yield from _compare_trainings(side, [*ports.values()], 0, widths)
     count = len(aligned.positions)
-    embed = None if side.model.bottom is None else embedding_of(side.model.bottom, side.store(aligned.positions))
-    logits = []
-    for number, rows in enumerate(evaluation_batches(torch.arange(count), EVALUATION_ROWS)):
+    batches = evaluation_batches(torch.arange(count), EVALUATION_ROWS)
+    released = {name: empty_rows(count, torch.empty(0, widths[name])) for name in ports}
+    for number, rows in enumerate(batches):
         digest = rows_digest(rows)
         for port in ports.values():
             port.send(Kind.REQUEST, step=number, rows=digest, fields={"part": PART, "batch": number})
-        embeddings = {name: torch.zeros(1, width).expand(len(rows), -1) for name, width in widths.items()}
         for name, port in ports.items():
             message = yield from receive(port, Kind.EVALUATION, -1, number, digest)
-            embeddings[name] = checked_embedding(message, len(rows), widths[name], side.limits.embedding_norm)
-        with torch.no_grad():
-            if embed is not None:
-                embeddings[side.name] = embed(rows)
-            logits.append(top.answer(embeddings, embeddings.keys() - set(absent)) if absent else top(embeddings))
+            released[name][rows] = checked_embedding(message, len(rows), widths[name], side.limits.embedding_norm)
     for port in ports.values():
         port.send(Kind.CLOSE, fields={"reason": DONE})
     for port in ports.values():
         yield from receive(port, Kind.CLOSE)
+    # After the last message: which kind of model the labels chose would show in the time of one that waits for it.
+    embed = None if side.model.bottom is None else embedding_of(side.model.bottom, side.store(aligned.positions))
+    logits = []
+    for rows in batches:
+        embeddings = {name: torch.zeros(1, width).expand(len(rows), -1) for name, width in widths.items()}
+        embeddings |= {name: rows_of(part, rows) for name, part in released.items()}
+        with torch.no_grad():
+            if embed is not None:
+                embeddings[side.name] = embed(rows)
+            logits.append(top.answer(embeddings, embeddings.keys() - set(absent)) if absent else top(embeddings))
     order = np.argsort(aligned.positions)
     ids = side.table.ids(aligned.positions[order]).combine_chunks()
     contributed = tuple(name for name in widths if name not in absent)
