@@ -11,6 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from benchmarks import dcor_loss, distance_statistics, kept_memory, marvell_search
+from benchmarks.audit_price import AuditPrices, audit_prices
 from benchmarks.averaged_noise import AveragedNoise, averaged_noise
 from benchmarks.collusion import Collusion, collusion
 from benchmarks.ddp import DataParallel, ddp
@@ -221,6 +222,10 @@ def _scale_alignment(_table: str, rows: int, _repeats: int) -> Alignments:
     return scale_alignment(rows)
 
 
+def _audit_price(_table: str, rows: int, repeats: int) -> AuditPrices:
+    return audit_prices(rows, repeats)
+
+
 def _start(_table: str, _rows: int, repeats: int) -> StartTimes:
     return start_times(repeats)
 
@@ -242,6 +247,7 @@ Result = (
     | LabelEmbeddings
     | FeatureAttacksResult
     | LabelStagesResult
+    | AuditPrices
     | AveragedNoise
     | Collusion
     | MaxNormRepairs
@@ -286,6 +292,10 @@ BENCHMARKS: dict[str, tuple[str, Callable[[str, int, int], Result]]] = {
     "audit_quick": (
         "the same with `depth: quick`; goal 0.91",
         _whole_job("audit_quick", "the audit of depth quick, all of it", quickly_audited_side),
+    ),
+    "audit_price": (
+        "jobs of 200 rows to --rows with their audit against without; goal 1.10 from 20,000 rows on, 2 s below",
+        _audit_price,
     ),
     "marvell_search": ("searches/s against the published search", _marvell_search),
     "dcor_loss": ("rows/s against naive autograd, n = 8192; goal 3, memory 1/20", _dcor_loss),

@@ -15,6 +15,7 @@ import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from pyarrow import csv, table
 
@@ -80,7 +81,7 @@ def start_times(repeats: int) -> StartTimes:
         (folder / "mistyped.yaml").write_text((folder / "job.yaml").read_text().replace("parties:", "partys:"))
         lines: dict[str, tuple[tuple[str, ...], int]] = {"import torch": (IMPORT, 0)}
         lines |= {verb: (("-m", "cutlayer", *given), 2 * (verb in FAILING)) for verb, given in VERBS.items()}
-        rounds = [{verb: _timed(folder, *line) for verb, line in lines.items()} for _ in range(repeats + 1)][1:]
+        rounds = [{verb: timed(folder, *line) for verb, line in lines.items()} for _ in range(repeats + 1)][1:]
     seconds, cpu = (_of(rounds, index) for index in (0, 1))
     return StartTimes(
         repeats,
@@ -106,17 +107,24 @@ def write_job(folder: Path) -> None:
     }
     for party, own in owned.items():
         csv.write_csv(table({name: [*values] for name, values in own.items()}), folder / f"{party}.csv")
-    _timed(folder, ("-m", "cutlayer", "init", ".", "--labels", "clinic.csv", "--label", "benign", "--yes"), 0)
+    timed(folder, ("-m", "cutlayer", "init", ".", "--labels", "clinic.csv", "--label", "benign", "--yes"), 0)
 
 
-def _timed(folder: Path, arguments: tuple[str, ...], code: int) -> tuple[float, float]:
-    """Seconds and processor seconds of a new interpreter, whose exit code must be `code`."""
+class Took(NamedTuple):
+    """Elapsed and processor seconds of a process."""
+
+    seconds: float
+    cpu: float
+
+
+def timed(folder: Path, arguments: tuple[str, ...], code: int) -> Took:
+    """Run a new interpreter, whose exit code must be `code`."""
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     done = subprocess.run([sys.executable, *arguments], cwd=folder, env=_environment(), capture_output=True, text=True)
     seconds, after = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
     if done.returncode != code:
         raise RuntimeError(f"{' '.join(arguments)} ended with {done.returncode}: {done.stderr}")
-    return seconds, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return Took(seconds, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
 
 
 def _environment() -> dict[str, str]:
@@ -128,7 +136,7 @@ def _environment() -> dict[str, str]:
     return {**kept, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))}
 
 
-def _of(rounds: list[dict[str, tuple[float, float]]], index: int) -> dict[str, list[float]]:
+def _of(rounds: list[dict[str, Took]], index: int) -> dict[str, list[float]]:
     return {verb: [timed[verb][index] for timed in rounds] for verb in rounds[0]}
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import re
+import subprocess
+import sys
 import tomllib
 from dataclasses import asdict
 from pathlib import Path
@@ -185,6 +187,13 @@ def test_a_study_in_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert "Of 1 claim without a figure of a paper 1 holds." in page
     assert "| max_norm | 0.897 ± 0.002 | 0.005 ± 0.000 |" in page
     assert (tmp_path / "out" / "figures" / "max-norm-cost-auc.svg").exists()
+
+
+def test_a_file_without_pytorch(tmp_path: Path) -> None:
+    (tmp_path / "centred.py").write_text(block(PAGE, "centred.py"), encoding="utf-8")
+    code = "import sys, centred; assert 'torch' not in sys.modules; print(centred.centred([1, 3]).tolist())"
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, capture_output=True, text=True)
+    assert done.stdout.split() == ["[-1.0,", "1.0]"]
 
 
 def test_the_examples_are_not_registered_yet() -> None:

@@ -40,3 +40,18 @@ def test_nothing_passes_a_relu_that_is_shut():
     outputs = layer_outputs(layers, torch.tensor([[2.0], [7.0], [-1.0]]))
     assert outputs[1].tolist() == [[2.0, 0.0], [7.0, 2.0], [0.0, 0.0]]
     assert input_gradient(layers, outputs, torch.ones(3, 1)).tolist() == [[1.0], [2.0], [0.0]]
+
+
+def test_several_at_once_are_each_as_alone():
+    draw = torch.Generator().manual_seed(0)
+    shapes = [((3, 6, 4), (3, 6)), ((3, 2, 6), (3, 2))]
+    layers = [tuple(torch.randn(shape, generator=draw, dtype=torch.float64) for shape in pair) for pair in shapes]
+    x, upstream = (torch.randn(3, 5, width, generator=draw, dtype=torch.float64) for width in (4, 2))
+    outputs, into = layer_outputs(layers, x), [tuple(map(torch.empty_like, pair)) for pair in layers]
+    weight_gradients(layers, outputs, upstream, into)
+    for index in range(3):
+        alone = [(weight[index], bias[index]) for weight, bias in layers]
+        known, expected = layer_outputs(alone, x[index]), [tuple(map(torch.empty_like, pair)) for pair in alone]
+        torch.testing.assert_close(outputs[-1][index], known[-1])
+        weight_gradients(alone, known, upstream[index], expected)
+        torch.testing.assert_close([(weight[index], bias[index]) for weight, bias in into], expected)

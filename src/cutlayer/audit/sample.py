@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from cutlayer.channel.transcript import Sampling
 from cutlayer.config import Job
+from cutlayer.config.sampled_rows import sampled_rows
 
 
 def sample_of(job: Job, training: int) -> str:
@@ -17,7 +18,9 @@ def sample_of(job: Job, training: int) -> str:
     if audit.every == "never":
         return ""
     size = train.rows_per_step(training)
-    sampling = Sampling.of(-(-training // size), size, audit.rows, train.max_epochs, audit.max_megabytes)
+    steps = -(-training // size)
+    recorded = sampled_rows(job, job.active, steps, size)
+    sampling = Sampling.of(steps, size, recorded, train.max_epochs, audit.max_megabytes)
     rows = min(sampling.steps * size, training)
     followed = min(audit.followed, training)
     batches = f"{sampling.steps:,} of {sampling.steps_per_epoch:,} batches"

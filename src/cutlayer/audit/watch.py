@@ -53,7 +53,7 @@ class Watcher(Relay):
             return {}
         recorded = {name: party.steps() for name, party in self.passives.items()}
         # What a party that was lost recorded is of an earlier epoch, or of a part of this one.
-        recorded = {name: known for name, known in recorded.items() if len(known) == len(steps)}
+        recorded = {name: known for name, known in recorded.items() if len(known) >= len(steps)}
         recorded = {name: known for name, known in recorded.items() if not known or known[0].epoch == epoch}
         return self.auditor.take(epoch, {self.job.active: steps, **recorded})
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -20,6 +20,9 @@ from cutlayer.config.table import CellText, FeaturesConfig, TableConfig
 Role = Literal["active", "passive"]
 OnAbsent = Literal["stop", "wait", "continue"]
 MAX_SERVING = 1_000_000
+MAX_SAMPLED_ROWS = 8192
+Share = Annotated[float, Field(gt=0, lt=1)]
+RowCount = Annotated[int, Field(ge=64)]
 
 
 class GatesConfig(FrozenModel):
@@ -50,7 +53,8 @@ class AuditConfig(FrozenModel):
         depth: `quick` leaves out of `auto` the attacks that take longest, the leaks by number of known labels, and the
             trees among the models of a party's own columns. Such an audit is partial: it passes no gate.
         every: `epoch` audits while training; `end` only afterwards; `never` records nothing.
-        rows: Approximate number of rows of whole sampled steps that are recorded in each epoch.
+        rows: Approximate number of rows of whole sampled steps that are recorded in each epoch; or, below 1, the share
+            of the epoch's work that attacks on them may take, by an estimate that is the same everywhere.
         followed: Number of training rows whose messages are recorded in every epoch: what a party that keeps all
             messages has of each row. At the active party alone.
         layers: Whether to attack every layer's output too (only where all parties run in one process).
@@ -65,13 +69,18 @@ class AuditConfig(FrozenModel):
     attacks: Literal["auto", "full"] | tuple[str, ...] = "auto"
     depth: Literal["quick", "full"] = "full"
     every: Literal["epoch", "end", "never"] = "epoch"
-    rows: int = Field(default=8192, ge=64)
+    rows: Share | RowCount = 0.1
     followed: int = Field(default=8192, ge=64)
     layers: bool = True
     collusion: bool = True
     max_megabytes: int = Field(default=512, ge=1)
     fail_above: GatesConfig = GatesConfig()
     attribute: str | None = None
+
+    @property
+    def most_rows(self) -> int:
+        """The number of rows, or the largest one that a share comes to."""
+        return int(self.rows) if self.rows >= 1 else MAX_SAMPLED_ROWS
 
     @property
     def catalogue(self) -> Literal["quick", "auto", "full"] | tuple[str, ...]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from cutlayer.accounting import Total
 from cutlayer.config import FrozenModel, Job
 from cutlayer.config.device import Precision
+from cutlayer.config.sampled_rows import sampled_rows
 from cutlayer.data.align import Positions, check_id_kinds, check_id_rules, intersect
 from cutlayer.data.batches import Schedule
 from cutlayer.data.id_examples import with_examples
@@ -371,7 +372,8 @@ def _transcript_bytes(job: Job, model: JointModel, columns: Mapping[str, int], s
         row_bytes = 8 + 8 * sum(widths[link] for link in links)
         limit = party.audit.max_megabytes * 2**20
         epochs = job.train.max_epochs
-        plan = Sampling.of(schedule.steps_per_epoch, schedule.batch_size, party.audit.rows, epochs, limit)
+        rows = sampled_rows(job, name, schedule.steps_per_epoch, schedule.batch_size)
+        plan = Sampling.of(schedule.steps_per_epoch, schedule.batch_size, rows, epochs, limit)
         nbytes = plan.steps * schedule.batch_size * row_bytes
         nbytes += 4 * LAYER_ROWS * columns[name] if party.audit.layers else 0
         total += sum(plan.writes(epoch, nbytes) for epoch in range(epochs)) * nbytes

@@ -61,7 +61,7 @@ def fit_logistic(
     Programming 45).
     """
     from scipy.optimize import minimize
-    from scipy.special import expit, logsumexp, softmax
+    from scipy.special import expit
 
     classes, targets = np.unique(codes, return_inverse=True)
     rows, width = x.shape
@@ -77,7 +77,11 @@ def fit_logistic(
         if outputs == 1:
             losses, residuals = np.logaddexp(0.0, logits), (expit(logits) - wanted) / rows
         else:
-            losses, residuals = logsumexp(logits, axis=1, keepdims=True), (softmax(logits, axis=1) - wanted) / rows
+            largest = logits.max(axis=1, keepdims=True)
+            shares = np.exp(logits - largest)
+            totals = shares.sum(axis=1, keepdims=True)
+            # By hand: SciPy's functions spend most of the time of so small a matrix on checks.
+            losses, residuals = largest + np.log(totals), (shares / totals - wanted) / rows
         loss = ((times * losses).sum() - (times * logits * wanted).sum()) / rows
         loss, residuals = loss + penalty / 2 * np.square(weights).sum(), times * residuals
         gradient = np.concatenate([turned @ residuals + penalty * weights, residuals.sum(axis=0, keepdims=True)])

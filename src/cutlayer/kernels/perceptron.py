@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from cutlayer.lazy import Tensor, torch
 
 Layers = Sequence[tuple[Tensor, Tensor]]
-"""Weight (width out, width in) and bias (width out,) of each layer, the first layer first."""
+"""Weight (width out, width in) and bias (width out,) of each layer, the first layer first.
+
+Several perceptrons at once have a leading axis in these and in all other tensors."""
 
 
 def layer_outputs(layers: Layers, x: Tensor) -> list[Tensor]:
@@ -22,7 +24,8 @@ def layer_outputs(layers: Layers, x: Tensor) -> list[Tensor]:
     """
     outputs = [x]
     for weight, bias in layers:
-        linear = torch.addmm(bias, outputs[-1], weight.T)
+        times = torch.addmm if weight.dim() == 2 else torch.baddbmm
+        linear = times(bias.unsqueeze(-2), outputs[-1], weight.mT)
         outputs.append(linear if len(outputs) == len(layers) else linear.relu_())
     return outputs
 
@@ -51,8 +54,8 @@ def weight_gradients(layers: Layers, outputs: Sequence[Tensor], upstream: Tensor
     """
     for index in reversed(range(len(layers))):
         weight, bias = into[index]
-        torch.mm(upstream.T, outputs[index], out=weight)
-        torch.sum(upstream, 0, out=bias)
+        torch.matmul(upstream.mT, outputs[index], out=weight)
+        torch.sum(upstream, -2, out=bias)
         if index:
             upstream = _below(layers, outputs, upstream, index)
 

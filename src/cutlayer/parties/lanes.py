@@ -17,6 +17,7 @@ from cutlayer.channel import Kind, Message, Port, rows_digest
 from cutlayer.config import LimitsConfig
 from cutlayer.data.store import Store
 from cutlayer.errors import ProtocolError
+from cutlayer.kernels.received_gradient import with_gradient
 from cutlayer.models import BottomModel
 from cutlayer.parties.active_model import ActiveModel, TrainingLabels
 from cutlayer.parties.messages import checked_embedding, receive
@@ -187,7 +188,7 @@ class PassiveLanes(Lanes):
         upstream = torch.zeros_like(output)
         upstream[: len(gradient)] = gradient
         with together():  # the backward pass sums the weights' gradients over all workers
-            output.backward(upstream)  # type: ignore[no-untyped-call]
+            torch.autograd.backward([with_gradient(output, upstream)])
         self.optimizer.step()
 
 

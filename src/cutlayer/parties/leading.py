@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from cutlayer.kernels.noise import derive
+from cutlayer.kernels.received_gradient import with_gradient
 from cutlayer.parties.active_model import TrainingLabels
 from cutlayer.parties.lanes import BatchTensors, Needs
 from cutlayer.parties.local import Local
@@ -88,9 +89,9 @@ class PassiveLead:
     def learn(self, order: StepOrder, gradient: Tensor) -> Tensor:
         """The gradient at the embedding, from the one (n, width) that came back and the protections' own terms."""
         extra = self.state.chain.local_loss(replace(self._view, gradient=gradient))
-        outputs = [tensor for tensor in (self._view.embedding, extra) if tensor is not None]
+        embedding = None if self._view.embedding is None else with_gradient(self._view.embedding, gradient)
         self.state.sent["local_loss"] += 1
-        torch.autograd.backward(outputs, [gradient, None][: len(outputs)])
+        torch.autograd.backward([term for term in (embedding, extra) if term is not None])
         upstream = self._leaf.grad
         return torch.zeros_like(gradient) if upstream is None else upstream
 
@@ -143,7 +144,7 @@ class ActiveLead:
             leaves, shown = self._shown
             for name, e in shown.items():
                 if e.requires_grad:
-                    torch.autograd.backward([e], [gradients[name]])
+                    torch.autograd.backward([with_gradient(e, gradients[name])])
         protected = self._protected(self._view(order, leaves))
         for name, gradient in protected.items():
             what = f"cut gradient for {name} in epoch {order.epoch}, step {order.step}"

@@ -17,6 +17,7 @@ from cutlayer.channel.compression import Compression
 from cutlayer.channel.followed import Follower, draw_followed
 from cutlayer.channel.transcript import Sampling
 from cutlayer.config import AuditConfig, Job, LimitsConfig
+from cutlayer.config.sampled_rows import sampled_rows
 from cutlayer.data.batches import Schedule
 from cutlayer.data.ids import Digests
 from cutlayer.data.party_data import PartyTable
@@ -176,7 +177,8 @@ class Local:
         """The choice of the steps that this party records."""
         limit = self.audit.max_megabytes * 2**20 // 2  # the other half is for the followed rows
         train = job.train
-        return Sampling.of(schedule.steps_per_epoch, schedule.batch_size, self.audit.rows, train.max_epochs, limit)
+        rows = sampled_rows(job, self.name, schedule.steps_per_epoch, schedule.batch_size)
+        return Sampling.of(schedule.steps_per_epoch, schedule.batch_size, rows, train.max_epochs, limit)
 
     def follower(self, training: Tensor, sampling: Sampling) -> Follower | None:
         """The record of the followed rows, drawn by this run's key; `None` where nothing is recorded.

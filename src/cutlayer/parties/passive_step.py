@@ -14,6 +14,7 @@ from cutlayer.channel.transcript import LAYER_ROWS, Sampling, Step, Transcript
 from cutlayer.config import Job
 from cutlayer.data.batches import micro_batches
 from cutlayer.errors import ConfigError, ProtocolError
+from cutlayer.kernels.received_gradient import with_gradient
 from cutlayer.models import tapped
 from cutlayer.models.fitting.gradients import no_gradients
 from cutlayer.parties.group_threads import GroupThreads
@@ -237,9 +238,9 @@ class PassiveStep:
         if self.state.chain.updates:
             self._update(embedding, view.embedding, extra, view)
         elif extra is None:
-            torch.autograd.backward([view.embedding], [view.gradient])
+            torch.autograd.backward([with_gradient(view.embedding, view.gradient)])
         else:
-            torch.autograd.backward([view.embedding, extra], [view.gradient, None])
+            torch.autograd.backward([with_gradient(view.embedding, view.gradient), extra])
 
     def _update(self, embedding: Tensor, released: Tensor, extra: Tensor | None, view: PassiveView) -> None:
         """Let a protection set the gradients, from the gradient of the unprotected embedding."""

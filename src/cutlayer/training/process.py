@@ -123,18 +123,22 @@ def keep_freed_memory() -> bool:
 
 
 def hide_pandas() -> None:
-    """Have PyArrow and scikit-learn do without pandas in a process of the command line, which has no frames of it.
+    """Have PyArrow and scikit-learn not import pandas in a process of the command line, which has no frames of it.
 
     Where pandas is installed, PyArrow imports it at the first list or number that it converts, in case it is of one of
-    its types, and scikit-learn when it is imported: a sixth of the time that PyTorch takes. All other modules, such as
+    its types, and so does scikit-learn: a sixth of the time that PyTorch takes. All other modules, such as
     a user's model, import it as ever.
     """
     if "pandas" not in sys.modules:
         sys.meta_path.insert(0, _WithoutPandas())
 
 
+_CHECKING = ("sklearn.utils.fixes", "sklearn.compose._column_transformer")
+"""Modules of scikit-learn that import pandas to check for its types alone, and go on without it."""
+
+
 class _WithoutPandas(MetaPathFinder):
-    """Finds nothing, and refuses pandas where PyArrow or the start of scikit-learn asks for it."""
+    """Finds nothing, and refuses pandas where PyArrow or scikit-learn ask for it."""
 
     def find_spec(self, name: str, _path: object = None, _target: object = None) -> None:
         if name != "pandas":
@@ -144,5 +148,5 @@ class _WithoutPandas(MetaPathFinder):
             frame = frame.f_back
         # PyArrow's compiled code has no frames: what called it seems to import.
         importer = frame.f_globals.get("__name__", "")
-        if importer.partition(".")[0] in ("cutlayer", "pyarrow") or importer == "sklearn.utils.fixes":
+        if importer.partition(".")[0] in ("cutlayer", "pyarrow") or importer in _CHECKING:
             raise ModuleNotFoundError("No module named 'pandas'", name="pandas")

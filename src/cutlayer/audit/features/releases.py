@@ -109,7 +109,7 @@ def _only_release(job: Job, folder: RunFolder, party: str) -> Release:
         raise NotApplicable(UNRECORDED.format(party))
     embeddings = loaded[0]["released"]
     generator = np.random.default_rng([job.train.seed, RandomStream.RELEASED_ROWS])
-    chosen = torch.from_numpy(np.sort(generator.permutation(len(embeddings))[: job.parties[party].audit.rows]))
+    chosen = torch.from_numpy(np.sort(generator.permutation(len(embeddings))[: job.parties[party].audit.most_rows]))
     return Release("the only release", chosen, embeddings[chosen].flatten(1))
 
 

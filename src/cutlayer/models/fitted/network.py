@@ -96,14 +96,14 @@ def fit_network(rows: Rows, seed: int) -> NetworkPart:
     numbers, codes = inputs.arrays(rows)
     data = _Data(torch.from_numpy(numbers).float(), torch.from_numpy(codes), groups, *_learned(rows), rows.classes)
     budget, draw = _Budget.of(len(rows)), torch.Generator().manual_seed(seed)
-    trained = [_Network(data, budget, draw).train() for _ in range(budget.networks)]
+    trained = _Networks(data, budget, draw).train()
     made, width = NetworkPart(inputs), numbers.shape[1]
-    first = torch.stack([layers[0][0].T for layers in trained])
+    first = trained[0][0].mT
     made.hold(weight_0=first[:, :width].contiguous(), table=first[:, width:].contiguous())
-    for index in range(len(HIDDEN) + 1):
-        made.hold(**{f"bias_{index}": torch.stack([layers[index][1][None] for layers in trained])})
+    for index, (weight, bias) in enumerate(trained):
+        made.hold(**{f"bias_{index}": bias[:, None].contiguous()})
         if index:
-            made.hold(**{f"weight_{index}": torch.stack([layers[index][0].T for layers in trained]).contiguous()})
+            made.hold(**{f"weight_{index}": weight.mT.contiguous()})
     return made
 
 
@@ -134,32 +134,32 @@ class _Data:
     classes: int
 
     def inputs(self, rows: Tensor) -> Tensor:
-        """What the networks read, float32 (n, m + groups)."""
+        """What the networks read in their rows (k, n), float32 (k, n, m + groups)."""
         numbers = self.numbers[rows]
         if not self.groups:
             return numbers
-        return torch.cat([numbers, numbers.new_zeros(len(rows), self.groups).scatter_(1, self.codes[rows], 1.0)], 1)
+        return torch.cat([numbers, numbers.new_zeros(*rows.shape, self.groups).scatter_(2, self.codes[rows], 1.0)], 2)
 
-    def loss(self, outputs: Tensor, rows: Tensor) -> float:
-        """Mean loss of rows."""
+    def loss(self, outputs: Tensor, rows: Tensor) -> Tensor:
+        """Mean loss of the rows of each network, (k,)."""
         targets = self.targets[rows]
         if self.classes:
-            losses = functional.cross_entropy(outputs, targets, reduction="none")[:, None]
+            losses = functional.cross_entropy(outputs.mT, targets, reduction="none")[..., None]
         else:
             losses = (outputs - targets).square()
-        return float((losses if self.weights is None else losses * self.weights[rows]).mean())
+        return (losses if self.weights is None else losses * self.weights[rows]).mean(dim=(1, 2))
 
     def slope(self, outputs: Tensor, rows: Tensor) -> Tensor:
-        """Gradient of the mean loss with respect to the outputs, (n, outputs)."""
+        """Gradient of each network's mean loss with respect to its outputs, (k, n, outputs)."""
         if self.classes:
-            errors = torch.softmax(outputs, dim=1) - functional.one_hot(self.targets[rows], self.classes)
+            errors = torch.softmax(outputs, dim=2) - functional.one_hot(self.targets[rows], self.classes)
         else:
             errors = 2 * (outputs - self.targets[rows])
-        return (errors if self.weights is None else errors * self.weights[rows]).div_(len(rows))
+        return (errors if self.weights is None else errors * self.weights[rows]).div_(rows.shape[1])
 
 
-class _Network:
-    """A network whose weights are one flat tensor, so that a step of Adam is a few operations."""
+class _Networks:
+    """Networks that are trained at once, whose weights are one matrix: a step of Adam is a few operations for all."""
 
     def __init__(self, data: _Data, budget: _Budget, draw: torch.Generator) -> None:
         self.data, self.budget, self.draw = data, budget, draw
@@ -167,39 +167,45 @@ class _Network:
         # A row has as many nonzero inputs as it has numbers and categories.
         fans = (data.numbers.shape[1] + data.codes.shape[1], *HIDDEN)
         sizes = [(b, a) for a, b in pairwise(self.widths)]
-        self.flat = torch.zeros(sum(b * a + b for b, a in sizes))
+        self.flat = torch.zeros(budget.networks, sum(b * a + b for b, a in sizes))
         self.layers = self._views(self.flat)
-        for index, ((weight, _), fan) in enumerate(zip(self.layers, fans, strict=True)):
-            scale = math.sqrt(2 / max(fan, 1)) * (0.1 if index == len(HIDDEN) else 1.0)
-            weight.copy_(scale * torch.randn(weight.shape, generator=draw))
+        held, batches = [], []
+        n = len(data.numbers)
+        for network in range(budget.networks):
+            for index, ((weight, _), fan) in enumerate(zip(self.layers, fans, strict=True)):
+                scale = math.sqrt(2 / max(fan, 1)) * (0.1 if index == len(HIDDEN) else 1.0)
+                weight[network] = scale * torch.randn(weight.shape[1:], generator=draw)
+            order = torch.randperm(n, generator=draw)
+            out, fitted = order.tensor_split([min(max(1, int(_HELD_OUT * n)), _MAX_HELD_OUT)])
+            held.append(out)
+            batches.append(torch.stack([*self._batches(fitted)]))
+        self.held, self.batches = torch.stack(held), torch.stack(batches, dim=1)
 
     def _views(self, flat: Tensor) -> list[tuple[Tensor, Tensor]]:
-        """Weight (width out, width in) and bias (width out,) of each layer."""
+        """Weight (networks, width out, width in) and bias (networks, width out) of each layer."""
         views, start = [], 0
         for a, b in pairwise(self.widths):
-            views.append((flat[start : start + a * b].view(b, a), flat[start + a * b : start + a * b + b]))
-            start += a * b + b
+            ends = start + a * b, start + a * b + b
+            views.append((flat[:, start : ends[0]].view(-1, b, a), flat[:, ends[0] : ends[1]]))
+            start = ends[1]
         return views
 
     def train(self) -> Sequence[tuple[Tensor, Tensor]]:
-        """Train, and return the layers of the step with the least loss on the held-out rows."""
-        data, budget, n = self.data, self.budget, len(self.data.numbers)
-        order = torch.randperm(n, generator=self.draw)
-        held, fitted = order.tensor_split([min(max(1, int(_HELD_OUT * n)), _MAX_HELD_OUT)])
-        held_inputs = data.inputs(held)
+        """Train, and return the layers of each network's step with the least loss on its held-out rows."""
+        data, budget = self.data, self.budget
+        held_inputs = data.inputs(self.held)
         gradient, first, second = (torch.zeros_like(self.flat) for _ in range(3))
         into = self._views(gradient)
-        best, lowest = self.flat.clone(), math.inf
+        best, lowest = self.flat.clone(), torch.full((budget.networks,), math.inf)
         every = max(1, budget.steps // _CHECKS)
-        for step, rows in enumerate(self._batches(fitted), start=1):
+        for step, rows in enumerate(self.batches, start=1):
             outputs = layer_outputs(self.layers, data.inputs(rows))
             weight_gradients(self.layers, outputs, data.slope(outputs[-1], rows), into)
             self._update(gradient, first, second, step)
             if step % every == 0:
-                loss = data.loss(layer_outputs(self.layers, held_inputs)[-1], held)
-                if loss < lowest:
-                    best.copy_(self.flat)
-                    lowest = loss
+                loss = data.loss(layer_outputs(self.layers, held_inputs)[-1], self.held)
+                better = loss < lowest
+                best[better], lowest[better] = self.flat[better], loss[better]
         return self._views(best)
 
     def _batches(self, fitted: Tensor) -> Iterator[Tensor]:

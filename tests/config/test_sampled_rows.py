@@ -1,0 +1,41 @@
+"""The share of an epoch that attacks may take is a number of steps, by the job alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from cutlayer.config.sampled_rows import MIN_STEPS, sampled_rows
+from cutlayer.errors import ConfigError
+from tests.parties.runs import make_job
+
+
+@pytest.mark.parametrize(
+    ("share", "steps", "batch_size", "expected"),
+    [
+        (0.1, 29, 14, MIN_STEPS * 14),  # small batches: as few as a leak can be measured on
+        (0.1, 2000, 16, 324 * 16),
+        (0.2, 2000, 16, 8192),
+        (0.1, 25, 8192, 8192),
+        (0.1, 782, 256, 8192),
+        (500, 29, 14, 500),
+    ],
+)
+def test_a_share_is_of_estimated_work_and_a_number_is_as_it_is(share, steps, batch_size, expected) -> None:
+    job = make_job(audit={"rows": share})
+    assert sampled_rows(job, job.active, steps, batch_size) == expected
+
+
+def test_several_classes_cost_more_and_a_party_that_attacks_features_records_all() -> None:
+    job = make_job(audit={})
+    several = job.model_copy(update={"task": "multiclass"})
+    assert 2 * sampled_rows(several, job.active, 2000, 8) <= sampled_rows(job, job.active, 2000, 8)
+    telco = job.parties["telco"]
+    named = telco.model_copy(update={"audit": telco.audit.model_copy(update={"attacks": ("decoder",)})})
+    job = job.model_copy(update={"parties": {**job.parties, "telco": named}})
+    assert sampled_rows(job, "telco", 29, 14) == 8192
+
+
+@pytest.mark.parametrize("rows", [0, 1, 63, 1.5, 100.5])
+def test_neither_a_share_nor_a_number_of_rows_is_refused(rows) -> None:
+    with pytest.raises(ConfigError, match=r"audit\.rows"):
+        make_job(audit={"rows": rows})
