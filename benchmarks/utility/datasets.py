@@ -143,14 +143,10 @@ def _avazu(data: Path) -> DataSet:
     return _divided(table.assign(click=table["click"].astype(int)), "click", 3)
 
 
-def _handwritten(data: Path) -> DataSet:
-    return _of_views(data / "multiview" / "handwritten.mat")
-
-
 def _sport(data: Path) -> DataSet:
-    """The 300 words of each view that differ most among its texts: gradient boosting takes minutes of thousands."""
+    """The 100 words of each view that differ most among its texts: gradient boosting takes minutes of thousands."""
     whole = _of_views(data / "multiview" / "BBCSport.mat")
-    bank, partner = (part[part.var().nlargest(300).index] for part in (whole.bank, whole.partner))
+    bank, partner = (part[part.var().nlargest(100).index] for part in (whole.bank, whole.partner))
     return DataSet(whole.task, bank, partner, whole.labels)
 
 
@@ -165,14 +161,6 @@ def _of_views(path: Path) -> DataSet:
 
 def _numbered(matrix: npt.NDArray[Any]) -> pd.DataFrame:
     return pd.DataFrame(matrix.astype(float), columns=[f"x{column}" for column in range(matrix.shape[1])])
-
-
-def _mnist(data: Path) -> DataSet:
-    """Left and right halves of digits of 14 x 14 pixels."""
-    content = np.load(data / "mnist" / "mnist.npz")
-    images = content["x_train"].reshape(-1, 14, 2, 14, 2).mean(axis=(2, 4))
-    left, right = (_numbered(images[:, :, part].reshape(len(images), -1)) for part in (slice(7), slice(7, None)))
-    return DataSet("multiclass", left, right, content["y_train"])
 
 
 def _of_sklearn(load: Callable[[], Any], task: TaskKind) -> Callable[[Path], DataSet]:
@@ -198,15 +186,13 @@ LOADERS: Mapping[str, Callable[[Path], DataSet]] = {
     "breast": _breast,
     "motor": _motor,
     "credit-1000": lambda data: _credit(data).drawn(1_000),
-    "digits": _of_sklearn(datasets.load_digits, "multiclass"),
-    "handwritten": _handwritten,
+    "digits-1000": lambda data: _of_sklearn(datasets.load_digits, "multiclass")(data).drawn(1_000),
     "friedman": _friedman,
     "adult-2000": lambda data: _income(data).drawn(2_000),
     "bank-2000": lambda data: _bank(data).drawn(2_000),
-    "adult-age": lambda data: _age(data).drawn(3_000),
-    "bank-age": lambda data: _bank_age(data).drawn(3_000),
-    "occupation": lambda data: _occupation(data).drawn(4_000),
-    "mnist": lambda data: _mnist(data).drawn(6_000),
+    "age-3000": lambda data: _age(data).drawn(3_000),
+    "bank-age-3000": lambda data: _bank_age(data).drawn(3_000),
+    "occupation-2000": lambda data: _occupation(data).drawn(2_000),
     "adult": _income,
     "bank": _bank,
     "bank-rare": lambda data: _bank(data).rare(0.01),

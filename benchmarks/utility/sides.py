@@ -49,21 +49,21 @@ Scores = dict[str, list[float]]
 
 
 def ours(data: DataSet, seed: int, changes: Mapping[str, Any] | None = None) -> tuple[Scores, dict[str, Any]]:
-    """Run the job that `init` writes, with a seed and a fifth of the rows for testing; without audit and baselines.
+    """Run the job that `init --yes` writes, with a seed and a fifth of the rows for testing; no audit, no baselines.
 
     Args:
         data: Columns by party, and labels.
         seed: Seed of the job, which decides which rows are held out.
-        changes: Settings of the partner, to try others.
+        changes: Sections of the job in which others are tried.
 
     Returns:
         The scores, and what the fit chose.
     """
     with tempfile.TemporaryDirectory(prefix="cutlayer-utility-") as scratch:
         folder = Path(scratch)
-        _write(data, folder)
+        write_tables(data, folder)
         with redirect_stdout(io.StringIO()):
-            init(folder, yes=True)
+            init(folder, label=LABEL, yes=True)
         job = _job(folder, seed, changes or {})
         if job.task != data.task:
             raise ValueError(f"expected task {data.task} from init, got {job.task}")
@@ -78,7 +78,8 @@ def ours(data: DataSet, seed: int, changes: Mapping[str, Any] | None = None) -> 
     return scores, {} if fit is None else {"chosen": fit.chosen, **{c.name: c.score for c in fit.candidates}}
 
 
-def _write(data: DataSet, folder: Path) -> None:
+def write_tables(data: DataSet, folder: Path) -> None:
+    """Write the table of each party into a folder, for `init`."""
     ids = np.arange(len(data.labels))
     data.bank.assign(**{ID: ids, LABEL: data.labels}).to_parquet(folder / "bank.parquet", index=False)
     data.partner.assign(**{ID: ids}).to_parquet(folder / "partner.parquet", index=False)
@@ -87,12 +88,17 @@ def _write(data: DataSet, folder: Path) -> None:
 def _job(folder: Path, seed: int, changes: Mapping[str, Any]) -> Job:
     raw = YAML(typ="safe").load(folder / "job.yaml")
     raw["parties"]["bank"] |= {"audit": {"every": "never", "attacks": []}}
-    for name, party in raw["parties"].items():
+    for party in raw["parties"].values():
         party["table"] = str(folder / party["table"])
-        party |= changes if name == "partner" else {}
     del raw["compare"]
     raw["train"] |= {"seed": seed, "threads": 1, "split": {"test": TEST}}
-    return validated(Job, raw, "job")
+    return validated(Job, _merged(raw, changes), "job")
+
+
+def _merged(values: Any, changes: Any) -> Any:
+    if not isinstance(changes, Mapping):
+        return changes
+    return {**(values or {}), **{key: _merged((values or {}).get(key), change) for key, change in changes.items()}}
 
 
 def references(data: DataSet, seed: int) -> Scores:

@@ -204,6 +204,22 @@ def test_a_release_without_labels_has_a_fitted_top_model(place, folder):
     assert "epochs" not in (folder / "job.yaml").read_text()
 
 
+def test_a_release_has_the_columns_of_the_encoded_table(place, folder):
+    """A number is one, a text its count and each value of three rows or more; missing numbers are flagged."""
+    telco = folder / "telco.csv"
+    head, *rows = telco.read_text().splitlines()
+    wide = [f"{row},{'' if n == 0 else n},town {n % 40},street {n}" for n, row in enumerate(rows)]
+    telco.write_text("\n".join([f"{head},calls,town,street", *wide]))
+    assert place.call("init", folder, "--yes").code == 0
+    job = load_job(folder / "job.yaml")
+    texts = {"plan": 4, "town": 40, "street": 0}
+    numbers = len(head.split(",")) + 3 - 1 - len(texts)
+    assert job.bottom_of("telco") == {"kind": "linear", "width": 4 * numbers + sum(1 + n for n in texts.values())}
+    assert job.parties["telco"].features.numbers.quantiles == 1
+    assert job.parties["bank"].features.numbers.quantiles == 0
+    assert place.call("check", folder / "job.yaml").code == 0
+
+
 def test_ids_of_different_names(place, folder):
     """The same letters are found; other names are given, once each."""
     telco = folder / "telco.csv"

@@ -73,6 +73,30 @@ def test_a_wide_sketch_is_a_rotation_of_the_columns(min_count: int) -> None:
     np.testing.assert_allclose(distances(embedding) * scale, distances(whole), rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("numbers", [True, False])
+def test_a_permutation_has_each_column_once_with_a_sign(numbers: bool) -> None:
+    dense, hot = by_definition(3)
+    whole = np.concatenate([dense if numbers else dense[:, 2:], hot], axis=1)
+    embedding = sketched(whole.shape[1] + 3, map="permutation", numbers=numbers)
+    correlation = np.corrcoef(whole.T, embedding[:, embedding.std(0) > 0].T)[: whole.shape[1], whole.shape[1] :]
+    assert correlation.shape == (whole.shape[1],) * 2
+    matched = np.abs(np.abs(correlation) - 1) < 1e-4
+    assert matched.any(axis=1).all()
+    assert matched.any(axis=0).all()
+    assert {-1.0, 1.0} == set(np.sign(correlation[matched]).tolist())
+
+
+def test_a_narrow_permutation_has_the_most_frequent_categories() -> None:
+    embedding = sketched(7, map="permutation")
+    counts = [Counter(CODES[TRAINING, column].tolist()) for column in range(2)]
+    top = sorted(((n, c, code) for c in range(2) for code, n in counts[c].items()), reverse=True)[:3]
+    hot = [np.abs(np.corrcoef(CODES[:, c].numpy() == code, embedding.T)[0, 1:]).max() for _, c, code in top]
+    assert hot == pytest.approx([1, 1, 1], abs=1e-4)
+    with pytest.raises(ConfigError, match=r"an embedding of 4 columns or more, for a permutation .*, got 3"):
+        sketched(3, map="permutation")
+    assert not np.array_equal(embedding, sketched(7, key=2, map="permutation"))
+
+
 @pytest.mark.parametrize("width", [3, 4, 12])
 def test_a_narrow_sketch_is_centred_of_size_one_and_of_full_rank(width: int) -> None:
     embedding = sketched(width)[TRAINING]

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -21,6 +22,7 @@ from cutlayer.data.sources import SOURCES, Source, open_source
 from cutlayer.data.sources.csv import unusual_delimiter
 from cutlayer.data.sources.csv_layout import uncompressed_name
 from cutlayer.errors import ConfigError, DataError
+from cutlayer.models.fitting.sections import SketchFit
 
 Protected = Literal["labels", "columns", "both", "nothing"]
 
@@ -32,8 +34,8 @@ CLASS_NAMES = re.compile(
 """Names of labels whose numbers are codes of classes."""
 MAX_CLASSES = 10
 """Number of different values up to which numbers are taken for classes."""
-SKETCH = 32
-"""Columns of the release of each partner, where labels are protected."""
+MIN_SKETCH, MAX_SKETCH = 32, 256
+"""Columns of the release of each partner, where labels are protected: as many as its table has after encoding."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,8 @@ class TableSummary:
         rows: Number of rows.
         distinct: Number of different values of each column.
         folded: Number of different values of each column of text after trimming and lower-casing.
+        frequent: Number of values of each column of text that have a vector of their own in a sketch.
+        has_missing_numbers: Whether a number is missing.
         delimiter: Delimiter of a CSV file, where it is not the one that its ending stands for.
     """
 
@@ -54,6 +58,8 @@ class TableSummary:
     rows: int
     distinct: Mapping[str, int]
     folded: Mapping[str, int] = field(default_factory=dict)
+    frequent: Mapping[str, int] = field(default_factory=dict)
+    has_missing_numbers: bool = False
     delimiter: str | None = None
 
     @property
@@ -130,12 +136,32 @@ def read_table(path: Path) -> TableSummary:
     distinct = {name: int(pc.count_distinct(table.column(name)).as_py()) for name in source.names}
     texts = [name for name in source.names if is_text(table.column(name).type)]
     folded = {name: _distinct_folded(table.column(name)) for name in texts}
-    return TableSummary(path, tuple(source.names), table.num_rows, distinct, folded, delimiter)
+    frequent = {name: _count_frequent(table.column(name)) for name in texts}
+    missing = any(without_nan(table.column(name)).null_count for name in source.names if name not in texts)
+    return TableSummary(path, tuple(source.names), table.num_rows, distinct, folded, frequent, missing, delimiter)
 
 
 def _distinct_folded(column: pa.ChunkedArray) -> int:
     alike = pc.utf8_lower(pc.utf8_trim_whitespace(pc.unique(column)))
     return int(pc.count_distinct(alike).as_py())
+
+
+def _count_frequent(column: pa.ChunkedArray) -> int:
+    counts = pc.value_counts(column.drop_null()).field("counts")
+    return int(np.count_nonzero(counts.to_numpy() >= SketchFit().min_count))
+
+
+def sketch_width(table: TableSummary, key: str) -> int:
+    """Columns of a release that keeps what a table has after encoding, within limits.
+
+    Args:
+        table: Table of a partner.
+        key: Its id column.
+    """
+    # A number; where missing ones are flagged, two categories and their count as well.
+    number = 4 if table.has_missing_numbers else 1
+    inputs = (table.frequent[name] + 1 if name in table.frequent else number for name in table.columns if name != key)
+    return min(max(sum(inputs), MIN_SKETCH), MAX_SKETCH)
 
 
 def _open_source(path: Path, delimiter: str | None) -> Source:
@@ -286,8 +312,10 @@ def files_of(job: FirstJob, folder: Path) -> dict[str, dict[str, Any]]:
     for table in parties:
         shared["parties"][table.party] = {"role": "active" if table is job.owner else "passive"}
     if release:
-        bottoms: dict[str, Any] = {name: {"kind": "linear", "width": SKETCH} for name in names[1:]}
-        shared["model"] = {"bottom": {names[0]: {"kind": "auto"}, **bottoms}, "top": {"kind": "auto"}}
+        bottoms: dict[str, Any] = {names[0]: {"kind": "auto"}}
+        for table in job.partners:
+            bottoms[table.party] = {"kind": "linear", "width": sketch_width(table, job.ids[table.path.name])}
+        shared["model"] = {"bottom": bottoms, "top": {"kind": "auto"}}
         shared["train"] = {"release": "once"}
     if split := _split(job, labels_protected=release):
         shared.setdefault("train", {})["split"] = split
@@ -327,6 +355,8 @@ def _private(job: FirstJob, folder: Path) -> Iterator[dict[str, Any]]:
         file = _relative(table.path, folder)
         stated = file if table.delimiter is None else {"path": file, "delimiter": table.delimiter}
         section: dict[str, Any] = {"table": stated, "id": key}
+        if table.has_missing_numbers:
+            section["features"] = {"numbers": {"quantiles": 1}}  # flags them
         if table is job.owner:
             section["label"] = job.label
             if job.positive is not None:
@@ -337,7 +367,7 @@ def _private(job: FirstJob, folder: Path) -> Iterator[dict[str, Any]]:
                 section["privacy"] = {"label_free": None}
         else:
             if job.protect in ("labels", "both"):
-                section |= {"features": {"numbers": {"quantiles": 10}}, "fit": {"kind": "sketch"}}
+                section["fit"] = {"kind": "sketch"}
             if job.protect in ("columns", "both"):
                 section["privacy"] = {"dp_embedding": {"clip": 1.0, "epsilon": 8.0, "delta": 1e-5}}
         yield section

@@ -41,10 +41,15 @@ class SketchFit(FrozenModel):
 
     Attributes:
         min_count: Number of training rows from which a category has a vector of its own.
+        numbers: Whether the numbers themselves are in it. Without them their quantiles are, if the party's
+            `features.numbers.quantiles` asks for these.
+        map: `rotation` mixes all columns; `permutation` sends each in a random place and with a random sign.
     """
 
     kind: Literal["sketch"] = "sketch"
     min_count: int = Field(default=3, ge=1, le=2**31)
+    numbers: bool = True
+    map: Literal["rotation", "permutation"] = "rotation"
 
 
 class AutoencoderFit(DescentConfig):

@@ -27,6 +27,13 @@ def fit_sketch(settings: SketchFit, bottom: BottomModel, columns: Columns) -> tu
     and a quarter of the cut at least. Numbers, log counts and category sketch, side by side, are multiplied by a
     random matrix: a rotation where they have the cut's width, a projection where they have more columns.
 
+    Without `numbers`, they are left out, and a party whose numbers have quantiles releases these alone.
+
+    With `map: permutation` nothing is mixed: each number, each log count and each category has a column of its own, in
+    a random place and with a random sign; of more categories than columns are left, the most frequent have one. Names,
+    units and codes are hidden from a receiver who knows nothing of the columns; one who knows how a column is
+    distributed recognises it.
+
     The embedding has mean 0 and mean square 1 over the training rows. Rows that were not seen in the fit are embedded
     likewise; an unknown category has a count of 0, and no vector.
 
@@ -37,7 +44,8 @@ def fit_sketch(settings: SketchFit, bottom: BottomModel, columns: Columns) -> tu
         Nothing: there is no loss.
 
     Raises:
-        ConfigError: Another kind of bottom model, or columns that are all constant.
+        ConfigError: Another kind of bottom model, columns that are all constant, or more numbers and categorical
+            columns than a permutation has places for.
 
     Reference: Weinberger et al. 2009, Feature hashing for large scale multitask learning (arXiv 0902.2206), for sums of
     random vectors as a stand-in for one-hot columns; Dasgupta 2000, Experiments with random projection, for the turn.
@@ -47,8 +55,15 @@ def fit_sketch(settings: SketchFit, bottom: BottomModel, columns: Columns) -> tu
         raise ConfigError.expected("a bottom model of kind linear for fit sketch", type(bottom).__name__)
     counts, owner = _counts(columns)
     logs = counts.log1p()
-    scales = torch.cat([_number_scales(columns), _log_count_scales(columns, counts, logs, owner)])
-    weights = _weights(counts >= settings.min_count, logs, owner, scales, bottom.width)
+    scales = _log_count_scales(columns, counts, logs, owner)
+    if settings.numbers:
+        scales = torch.cat([_number_scales(columns), scales])
+    if settings.map == "permutation":
+        weights = _permuted(counts, settings.min_count, logs, owner, scales, bottom.width)
+    else:
+        weights = _weights(counts >= settings.min_count, logs, owner, scales, bottom.width)
+    if not settings.numbers:
+        weights = torch.cat([weights, torch.zeros(columns.inputs.numbers, bottom.width)])
     bottom.assign(weights, torch.zeros(bottom.width))
     mean, deviation = _moments(bottom, columns)
     bottom.assign(weights / deviation, -mean / deviation)
@@ -80,6 +95,26 @@ def _weights(frequent: Tensor, logs: Tensor, owner: Tensor, scales: Tensor, widt
         # Of length 1 on average, as one-hot columns are.
         vectors = orthogonal(known, sketched) * math.sqrt(known / sketched)
         codes[frequent] += vectors @ turn[dense:]
+    return torch.cat([codes, scales[:numbers, None] * turn[:numbers]])
+
+
+def _permuted(counts: Tensor, min_count: int, logs: Tensor, owner: Tensor, scales: Tensor, width: int) -> Tensor:
+    """`_weights` of a permutation: one column for each number, log count and frequent category.
+
+    Raises:
+        ConfigError: The embedding has fewer columns than numbers and log counts.
+    """
+    dense, numbers = len(scales), len(scales) - (int(owner.max()) + 1 if len(owner) else 0)
+    if width < dense:
+        wanted = f"an embedding of {dense} columns or more, for a permutation of as many columns"
+        raise ConfigError.expected(wanted, width, "write a larger width in model.bottom")
+    places = torch.randperm(width)
+    signs = torch.randint(0, 2, (width,)) * 2.0 - 1
+    turn = torch.zeros(width, width).scatter_(1, places[:, None], signs[:, None])
+    codes = (logs * scales[numbers:][owner])[:, None] * turn[numbers:dense][owner]
+    known = int((counts >= min_count).sum())
+    frequent = counts.argsort(descending=True, stable=True)[: min(known, width - dense)]
+    codes[frequent] += turn[dense : dense + len(frequent)]
     return torch.cat([codes, scales[:numbers, None] * turn[:numbers]])
 
 
