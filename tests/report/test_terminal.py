@@ -81,6 +81,15 @@ def test_names_cannot_steer_the_terminal(hostile_report: Report) -> None:
     assert "\x1b[2J" not in printed(hostile_report, colour=True)
 
 
+def test_rows_that_another_party_lacks_are_counted(report: Report) -> None:
+    active, *others = report.parties
+    more = active.model_copy(update={"rows_own": report.data.common + 300})
+    said = " ".join(printed(report.model_copy(update={"parties": (more, *others)})).split())
+    assert f"300 of the {report.data.common + 300:,} rows of {active.name} are not with every party: left out." in said
+    same = active.model_copy(update={"rows_own": report.data.common})
+    assert "left out" not in printed(report.model_copy(update={"parties": (same, *others)}))
+
+
 def test_a_supplied_key_is_said(report: Report) -> None:
     run = report.run.model_copy(update={"reproducible_noise": True})
     assert "reproducible, not private" in printed(report.model_copy(update={"run": run}))

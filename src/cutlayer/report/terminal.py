@@ -15,6 +15,7 @@ from cutlayer.report.headline import headline
 from cutlayer.report.rounding import plain
 from cutlayer.report.section import Block, Cell, Findings, Items, Paragraph, Section, Table
 from cutlayer.report.sections import sections_of, verdict
+from cutlayer.report.sections.run import rows_left_out
 from cutlayer.results.finding import Finding
 from cutlayer.results.report import Report
 
@@ -26,6 +27,8 @@ def print_report(report: Report, console: Console) -> None:
     """Print what a reviewer reads first; the page has the rest."""
     console.print(Text(f"{plain(headline(report))}.", "bold"))
     console.print(Text(f"{plain(verdict(report))}."))
+    if left_out := rows_left_out(report):
+        console.print(Text(plain(left_out), "yellow"))
     if report.run.reproducible_noise:
         console.print(Text("The noise key was supplied: reproducible, not private.", "bold red"))
     console.print()

@@ -22,7 +22,7 @@ def parties(report: Report) -> Section:
     data = report.data
     lead = (
         f"{count(data.common)} rows common to all: {count(data.train)} to train on, {count(data.validation)} to "
-        f"validate, {count(data.test)} to test. {_task(report.task)}"
+        f"validate, {count(data.test)} to test. {rows_left_out(report)}{_task(report.task)}"
     )
     listed = table(
         "Each party's table, part of the model, and traffic in training",
@@ -46,6 +46,15 @@ def parties(report: Report) -> Section:
         if "ids" in active.traffic and all(party.parameters is not None for party in report.parties):
             blocks += (Paragraph(_IN_ONE_PROCESS),)
     return Section("parties", "Parties and data", blocks, nav="Parties")
+
+
+def rows_left_out(report: Report) -> str:
+    """A sentence on the active party's rows that another party lacks, and a space; empty where there are none."""
+    active = next((party for party in report.parties if party.role == "active"), None)
+    if active is None or active.rows_own <= report.data.common:
+        return ""
+    missing, whole = count(active.rows_own - report.data.common), count(active.rows_own)
+    return f"{missing} of the {whole} rows of {active.name} are not with every party: left out. "
 
 
 def _traffic(traffic: Mapping[str, tuple[int, int]]) -> Block:
