@@ -8,7 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cutlayer.models import FittedTop, Inputs, build_top
+from cutlayer.models import Inputs, build_top
+from cutlayer.models.fitted import FittedTop
 from cutlayer.models.fitted.rows import Rows
 from cutlayer.tasks import Task
 

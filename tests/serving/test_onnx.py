@@ -18,6 +18,7 @@ from cutlayer.serving.export import export_part, traced
 from cutlayer.serving.models import PartyModel
 from cutlayer.serving.onnx_program import onnx_bytes
 from cutlayer.training.folder import RunFolder
+from tests.models.fitted_rows import BINARY, columns, fit, top_of
 from tests.serving.runs import trained
 
 pytest.importorskip("onnxscript", reason="onnxscript is not installed (extra onnx)")
@@ -102,10 +103,26 @@ def test_every_top_model_gives_the_same_logits() -> None:
             torch.testing.assert_close(got["logits"], tops(given), rtol=0, atol=1e-5)
 
 
+@pytest.mark.parametrize("kind", ["linear", "boosting", "auto"])
+def test_a_fitted_top_model_gives_the_same_logits(kind: str) -> None:
+    given = columns(400)
+    model = top_of(BINARY, kind=kind)
+    fit(model, BINARY, given)
+    made = program(model, ({name: part[:3] for name, part in given.items()},))
+    content = onnx_bytes(made, "top", [f"embedding/{name}" for name in given], "logits")
+    for rows in (1, 200):
+        asked = {name: part[:rows].clone() for name, part in columns(200, seed=1).items()}
+        asked["shop"][0] = torch.nan
+        got = answers(content, {f"embedding/{name}": part for name, part in asked.items()})
+        with torch.no_grad():
+            torch.testing.assert_close(got["logits"], model(asked), rtol=0, atol=1e-4)
+
+
 def test_every_built_in_kind_has_a_case() -> None:
     # An exported part states the kind that `auto` stands for.
-    assert {section["kind"] for section, _ in BOTTOM_CASES} == BOTTOMS.keys() - {"python", "auto"}
-    assert {section["kind"] for section in TOP_CASES} == TOPS.keys() - {"python"}
+    assert {section["kind"] for section, _ in BOTTOM_CASES} == BOTTOMS.keys() - {"python", "auto", "columns"}
+    fitted = {name for name, kind in TOPS.items() if kind.is_fitted}
+    assert {section["kind"] for section in TOP_CASES} | fitted == TOPS.keys() - {"python"}
 
 
 @pytest.fixture(scope="module")
