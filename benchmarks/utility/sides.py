@@ -113,10 +113,18 @@ def references(data: DataSet, seed: int) -> Scores:
         capped = _capped(table, training)
         for name, model in _models(data.task, len(training), seed).items():
             model.fit(capped.iloc[training], data.labels[training])
-            predict = model.predict if data.task == "regression" else model.predict_proba
-            predicted = np.asarray(predict(capped.iloc[test])).reshape(len(test), -1)
-            scores[f"{columns} {name}"] = _scores(data, seed, predicted[:, 1:] if data.task == "binary" else predicted)
+            scores[f"{columns} {name}"] = _scores(data, seed, _predicted(data, model, capped.iloc[test]))
     return scores
+
+
+def _predicted(data: DataSet, model: Any, table: pd.DataFrame) -> npt.NDArray[np.float64]:
+    """Predictions as `_scores` takes them; a class without a training row has a probability of 0."""
+    if data.task == "regression":
+        return np.asarray(model.predict(table), dtype=np.float64).reshape(len(table), 1)
+    classes = np.unique(data.labels)
+    every = np.zeros((len(table), len(classes)))
+    every[:, np.searchsorted(classes, model.classes_)] = model.predict_proba(table)
+    return every[:, 1:] if data.task == "binary" else every
 
 
 def test_rows(rows: int, seed: int) -> npt.NDArray[np.int64]:

@@ -76,14 +76,15 @@ def test_the_class_score_is_the_margin_to_the_nearest_other_centre():
 
 def test_of_two_classes_it_is_the_oriented_projection():
     x, _ = planted(shares=(0.7, 0.3))
-    two, one = spectral.guess_classes(x, (0.7, 0.3)), spectral.guess(x, 0.3)
+    two = spectral.guess_classes(x[None], (0.7, 0.3)).of_step(0)
+    one = spectral.guess(x[None], 0.3).of_step(0)
     assert torch.equal(two.values[:, 1].argsort(), one.values.argsort())
     assert torch.equal(two.hard == 1, one.hard)
     torch.testing.assert_close(two.values[:, 0], -two.values[:, 1])
 
 
 def test_equal_rows_say_nothing():
-    guess = spectral.guess_classes(torch.full((40, 4), 0.3), SHARES)
+    guess = spectral.guess_classes(torch.full((1, 40, 4), 0.3), SHARES).of_step(0)
     assert not guess.values.any()
     assert guess.hard.unique().tolist() == [1]
 

@@ -85,7 +85,7 @@ def test_every_attack_of_the_catalogue_has_a_result_or_a_reason(finished: RunFol
     curves = {(curve.party, curve.message): curve for curve in audit.curves}
     assert curves.keys() == {(party, message) for party in ATTACKERS for message in ("gradient", "embedding")}
     for curve in curves.values():
-        assert [point.labels for point in curve.points][:4] == [1, 2, 5, 10]
+        assert [point.labels for point in curve.points][:3] == [1, 5, 20], "every second number, of few rows"
 
 
 def test_a_random_score_reads_what_permuted_labels_say() -> None:

@@ -275,6 +275,7 @@ def test_every_verb_prints_one_document_with_json(place, finished):
         "run": (place.file,),
         "party": (place.file, "--as", "bank", "--local", local, "--plaintext"),
         "party predict": (place.file, "--as", "bank", "--local", local),
+        "release": (place.file, "--as", "bank", "--local", local, "--plaintext", "--out", place.folder / "release"),
         "nvflare": (place.file, "--out", place.folder / "nvflare"),
         "predict": (finished, "--out", place.folder / "scores.parquet"),
         "export": (finished, "--party", "bank", "--out", place.folder / "part"),
@@ -287,7 +288,7 @@ def test_every_verb_prints_one_document_with_json(place, finished):
     assert arguments.keys() == VERBS.keys() - apart
     for verb, given in arguments.items():
         result = place.call(*verb.split(), *given, "--json")
-        assert result.code == (2 if verb.startswith("party") else 0), (verb, result)
+        assert result.code == (2 if verb.startswith(("party", "release")) else 0), (verb, result)
         assert result.document(), verb
         assert result.err == ""
     assert "parties.bank.address" in place.call("party", *arguments["party"], "--json").document()["error"]

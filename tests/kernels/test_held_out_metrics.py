@@ -17,6 +17,7 @@ from cutlayer.kernels.counted_groups import count_groups
 from cutlayer.kernels.held_out_metrics import Ranking
 from cutlayer.kernels.roc import tie_groups
 from cutlayer.tasks import Task
+from cutlayer.training import quality as measures
 from cutlayer.training.quality import quality
 from cutlayer.training.utility import chance, interval
 
@@ -138,6 +139,7 @@ def test_the_curves_are_those_of_scikit_learn() -> None:
 def test_memory_does_not_grow_with_the_rows(monkeypatch: pytest.MonkeyPatch, case: str) -> None:
     monkeypatch.setattr(row_arrays, "LARGE_BYTES", 1 << 14)
     monkeypatch.setattr(row_arrays, "CHUNK_ROWS", 500)
+    monkeypatch.setattr(measures, "MAX_CURVE_ROWS", 1_000)
     rows = 100_000
     task = BINARY if case == "binary" else Task("regression")
     logits, labels = binary(rows) if case == "binary" else regression(rows)

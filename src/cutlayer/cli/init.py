@@ -12,11 +12,11 @@ import typer
 from rich.console import Console
 
 from cutlayer.cli.app import Json, app, emit
-from cutlayer.config.job import TaskKind
 from cutlayer.errors import ConfigError, RunFolderError
 from cutlayer.report.rounding import plain
 
 if TYPE_CHECKING:
+    from cutlayer.config.job import TaskKind
     from cutlayer.jobs.first_job import FirstJob, TableSummary
 
 Folder = Annotated[Path, typer.Argument(help="The folder with the parties' tables.", show_default=False)]
@@ -125,6 +125,7 @@ def _task(job: FirstJob, option: str | None, *, asking: bool) -> TaskKind:
     Raises:
         ConfigError: There is no such task, or the labels do not fit it.
     """
+    from cutlayer.config.job import TaskKind
     from cutlayer.jobs.first_job import MAX_CLASSES, check_task, has_whole_labels, task_of
 
     guessed, words = task_of(job), get_args(TaskKind)
