@@ -355,8 +355,7 @@ def _private(job: FirstJob, folder: Path) -> Iterator[dict[str, Any]]:
         file = _relative(table.path, folder)
         stated = file if table.delimiter is None else {"path": file, "delimiter": table.delimiter}
         section: dict[str, Any] = {"table": stated, "id": key}
-        if table.has_missing_numbers:
-            section["features"] = {"numbers": {"quantiles": 1}}  # flags them
+        numbers: dict[str, Any] = {"quantiles": 1} if table.has_missing_numbers else {}  # flags them
         if table is job.owner:
             section["label"] = job.label
             if job.positive is not None:
@@ -368,8 +367,11 @@ def _private(job: FirstJob, folder: Path) -> Iterator[dict[str, Any]]:
         else:
             if job.protect in ("labels", "both"):
                 section["fit"] = {"kind": "sketch"}
+                numbers["scale"] = "robust"  # bounded: in a rotation one extreme number would be in every column
             if job.protect in ("columns", "both"):
                 section["privacy"] = {"dp_embedding": {"clip": 1.0, "epsilon": 8.0, "delta": 1e-5}}
+        if numbers:
+            section.setdefault("features", {})["numbers"] = numbers
         yield section
 
 

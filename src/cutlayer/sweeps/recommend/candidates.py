@@ -228,6 +228,8 @@ class Candidates:
         yield ("parties", job.active, "privacy", LABEL_FREE), None
         for name in job.passives:
             yield ("parties", name, "fit"), {"kind": "sketch"}
+            if not self.raw["parties"][name].get("features", {}).get("numbers"):
+                yield ("parties", name, "features", "numbers"), {"scale": "robust"}
         yield ("model", "bottom"), bottoms
         if fitted:
             yield ("model", "top"), dict(job.model.top) if job.fits_top else {"kind": "auto"}
