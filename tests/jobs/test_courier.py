@@ -270,13 +270,13 @@ def test_jobs_that_need_a_connection_are_refused() -> None:
 def test_common_rows_of_another_table_are_refused(tmp_path: Path) -> None:
     table = PartyTable(TELCO, GIVEN[TELCO], "id")
     path = write_rows(tmp_path)[TELCO]
-    rows = agreed_rows(path, table)
+    rows = agreed_rows(path, table).positions
     assert rows is not None
     assert len(rows) == len(path.read_text().splitlines()) - 1
     with pytest.raises(AlignmentError, match="the ids of"):
         agreed_rows(path, PartyTable(TELCO, GIVEN[TELCO].take(pa.array(np.arange(len(GIVEN[TELCO]))[::-1])), "id"))
     path.write_text("number,name\n1,2\n")
-    with pytest.raises(CutlayerError, match="the columns row and id"):
+    with pytest.raises(CutlayerError, match="the columns row, id, as"):
         agreed_rows(path, table)
 
 
@@ -296,7 +296,8 @@ def test_new_rows_by_files_get_the_predictions_of_one_process(
     active = with_agreed_rows(active, rows[ACTIVE])
     with open_releases(JOB, JOB.passives, files, federation.security(ACTIVE)) as links:
         answered = driven(ask(active, links.ports), links, 1.0)
-    assert answered.contributed == NAMES
+    assert [*answered.present] == [*NAMES]
+    assert all(mask.all() for mask in answered.present.values())
     logits = dict(zip(answered.ids.to_pylist(), answered.logits.tolist(), strict=True))
     assert len(logits) == 225
     # The rows that the run was tested on got these logits in the process of the run too.

@@ -25,7 +25,7 @@ FITS = fits_of(AutoTopConfig())
 
 def chosen(x: np.ndarray, y: np.ndarray, task: Task = BINARY, **fits: Any) -> Choice:
     rows = rows_of(x, y if task.kind != "regression" else (y - task.center) / task.scale, len(task.classes))
-    return choose(rows, torch.from_numpy(y), task, fits or FITS, "auto", 0)
+    return choose(rows, torch.from_numpy(y), task, fits or FITS, "auto", 0, np.ones(len(rows), dtype=bool))
 
 
 def scored(choice: Choice) -> dict[str, float]:

@@ -31,6 +31,8 @@ def aligned(
     spy: Callable[[Message], None] | None = None,
     run: str = "run",
     limits: Mapping[str, LimitsConfig] | None = None,
+    *,
+    all_rows: bool = False,
 ) -> dict[str, CommonRows]:
     """Align the active party's table with others.
 
@@ -41,6 +43,7 @@ def aligned(
         spy: Sees every message.
         run: Id of the run.
         limits: Those of some parties, by name.
+        all_rows: Whether the active party takes all of its rows.
     """
     bounds = {name: (limits or {}).get(name, LimitsConfig()) for name in (BANK, *passives)}
     ends: dict[str, tuple[Port, Port]] = {name: link(BANK, name, run) for name in passives}
@@ -48,9 +51,9 @@ def aligned(
         for port in pair:
             port.inspect = spy
     rows = {name: own.stated_rows for name, own in passives.items()}
-    parties: dict[str, Any] = {
-        BANK: rows_active(bank, BANK, {name: pair[0] for name, pair in ends.items()}, rows, bounds[BANK], alignment)
-    }
+    ports = {name: pair[0] for name, pair in ends.items()}
+    leading = rows_active(bank, BANK, ports, rows, bounds[BANK], alignment, all_rows=all_rows)
+    parties: dict[str, Any] = {BANK: leading}
     for name, own in passives.items():
         only = len(passives) == 1
         parties[name] = rows_passive(own, ends[name][1], bank.stated_rows, bounds[name], alignment, only=only)

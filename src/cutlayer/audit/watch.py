@@ -57,10 +57,10 @@ class Watcher(Relay):
         recorded = {name: known for name, known in recorded.items() if not known or known[0].epoch == epoch}
         return self.auditor.take(epoch, {self.job.active: steps, **recorded})
 
-    def followed(self, epoch: int, rows: Tensor) -> None:
+    def followed(self, epoch: int, rows: Mapping[str, Tensor]) -> None:
         """Record what every passive party's final weights make of the followed rows."""
         for name, party in self.passives.items():
-            write_own_embeddings(self.folder.transcript(name), epoch, party.embed(rows))
+            write_own_embeddings(self.folder.transcript(name), epoch, party.embed(rows[name]))
         super().followed(epoch, rows)
 
     def finished(self) -> None:

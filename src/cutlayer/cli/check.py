@@ -88,7 +88,13 @@ def _lines(result: Forecast) -> Iterator[tuple[str, str]]:
     from cutlayer.data.classes import listed_classes
 
     held_out = f"{result.validation:,} validation, {result.test:,} test"
-    yield "[green]ok[/]", f"{result.rows:,} common rows: {result.train:,} train, {held_out}"
+    active = next(party for party in result.parties if party.role == "active")
+    of_all = f"rows of {active.name}, {result.common:,} with every party"
+    which = "common rows" if result.rows == result.common else of_all
+    yield "[green]ok[/]", f"{result.rows:,} {which}: {result.train:,} train, {held_out}"
+    if result.rows < active.rows:
+        left_out = f"{active.rows - result.rows:,} of the {active.rows:,} rows of {active.name} are left out"
+        yield "rows", f"{left_out}; rows: all would take them" if result.fits_top else left_out
     if not result.fits_top:
         yield "", f"{result.steps_per_epoch:,} steps an epoch, {result.epochs:,} epochs at most"
     if result.warmup_epochs:

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 import typer
 from rich.console import Console
@@ -38,6 +38,10 @@ Positive = Annotated[
     str | None, typer.Option("--positive", help="Of two labels the one to call positive; default: the greater one.")
 ]
 Task = Annotated[str | None, typer.Option("--task", help="Kind of the labels: binary, multiclass or regression.")]
+Rows = Annotated[
+    str | None,
+    typer.Option("--rows", help="all rows of the labels' owner, or the common ones; default: all, if they differ."),
+]
 Yes = Annotated[bool, typer.Option("--yes", help="Ask nothing: use the options, and guesses for the rest.")]
 
 PROTECTED = ("labels", "columns", "both", "nothing")
@@ -55,12 +59,13 @@ def init(
     split_by: SplitBy = None,
     positive: Positive = None,
     task: Task = None,
+    rows: Rows = None,
     yes: Yes = False,
     json: Json = False,
 ) -> None:
     """Write a job.yaml for the tables in a folder, and with --apart a private file for each organisation."""
     from cutlayer.data.classes import listed_classes
-    from cutlayer.jobs.first_job import files_of, find_tables, label_of
+    from cutlayer.jobs.first_job import files_of, find_tables, label_of, overlap_of
 
     if not folder.is_dir():
         got = f"{folder}, which is a file" if folder.exists() else f"{folder}, which does not exist"
@@ -71,14 +76,22 @@ def init(
     job = replace(job, task=_task(job, task, asking=asking))
     profile = label_of(job)
     job = replace(job, split_by=split_by, positive=_positive(profile.classes or {}, positive, asking=asking))
+    overlap = overlap_of(job)
+    job = replace(job, rows=_rows(job, overlap, rows))
     files = files_of(job, folder)
     written = _write(folder, files)
     checks = _commands(job, folder, files)
     if json:
         label_fields = profile.model_dump(mode="json", include={"name", "distinct", "classes", "notes"})
-        emit({"files": [str(path) for path in written], "task": job.task, "label": label_fields, "next": checks})
+        answers = {"files": [str(path) for path in written], "task": job.task, "rows": job.rows, "label": label_fields}
+        emit({**answers, "next": checks})
         return
     lines = [*(f"wrote {path}" for path in written), f"task: {job.task}"]
+    if overlap is not None:
+        every, common = overlap
+        trained = f"all {every:,} of {job.owner.party}" if job.rows == "all" else f"{common:,} that all parties have"
+        other = f"{common:,} are with every party" if job.rows == "all" else f"of {every:,} of {job.owner.party}"
+        lines.append(f"rows: {trained}, {other}")
     if profile.classes and profile.distinct is not None:
         lines.append(": ".join(listed_classes(profile.classes, profile.distinct, job.positive or profile.positive)))
     lines += [f"warning {profile.name}: {note}" for note in profile.notes]
@@ -135,6 +148,24 @@ def _task(job: FirstJob, option: str | None, *, asking: bool) -> TaskKind:
     job = replace(job, task=word)  # type: ignore[arg-type] # one of TaskKind
     check_task(job)
     return task_of(job)
+
+
+def _rows(job: FirstJob, overlap: tuple[int, int] | None, option: str | None) -> Literal["common", "all"]:
+    """The rows of the run: all of the owner's where a partner lacks some and releases take the place of steps.
+
+    Raises:
+        ConfigError: There is no such choice, or not for this job.
+    """
+    from cutlayer.jobs.first_job import releases_once
+
+    partial = overlap is not None and overlap[1] < overlap[0]
+    if option is None:
+        return "all" if partial and releases_once(job) else "common"
+    if option == "all" and not releases_once(job):
+        raise ConfigError.expected("--rows common with --protect columns or nothing", "all", "protect the labels")
+    if option not in ("common", "all"):
+        raise ConfigError.expected("--rows common or all", option)
+    return "all" if option == "all" else "common"
 
 
 def _positive(classes: Mapping[str, int], option: str | None, *, asking: bool) -> str | None:

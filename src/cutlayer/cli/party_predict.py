@@ -167,10 +167,11 @@ def _lead(
     else:
         raise ConfigError.expected("a passive party that is not absent", "none", "use cutlayer predict")
     rows, own = write_answered(side, done, out), len(side.table.digests)
+    contributed = [name for name, rows_with in done.present.items() if rows_with.any()]
     if as_json:
-        emit({"party": side.name, "out": str(out), "rows": rows, "contributed": list(done.contributed)})
+        emit({"party": side.name, "out": str(out), "rows": rows, "contributed": contributed})
         return
-    text = f"{out}: {rows:,} rows, from {', '.join(done.contributed)}"
+    text = f"{out}: {rows:,} rows, from {', '.join(contributed)}"
     if own > rows:
         text = f"{text}\n  {own - rows:,} of the {own:,} ids of {side.name} are not with {', '.join(peers)}: left out"
     Console().print(text, highlight=False, markup=False, soft_wrap=True)

@@ -82,6 +82,8 @@ class Job(FrozenModel):
         federation: Name of the federation, which is part of the identities in the parties' certificates.
         task: Kind of the labels.
         parties: Parties by name; their order is that of the embeddings at the top model.
+        rows: Rows of the run. `common`: those that all parties have. `all`: all of the active party; each is trained on
+            and predicted with the passive parties that have it.
         alignment: How parties in processes of their own find their common rows: `psi`, a private set intersection, or
             `plain`, which shows the active party a digest of every id. With all parties in one process nothing crosses.
         channel: Form in which embeddings and gradients cross.
@@ -98,6 +100,7 @@ class Job(FrozenModel):
     federation: FederationName = "cutlayer"
     task: TaskKind = "binary"
     parties: Mapping[PartyName, PartyConfig]
+    rows: Literal["common", "all"] = "common"
     alignment: Literal["psi", "plain"] = "psi"
     channel: ChannelConfig = ChannelConfig()
     model: ModelConfig = ModelConfig()
@@ -135,6 +138,23 @@ class Job(FrozenModel):
         """Tell the schedule, so that all that counts epochs sees one; those that are stated are of the baselines."""
         if self.fits_top:
             object.__setattr__(self, "train", self.train.of_steps(taken=False))  # frozen for everybody else
+        return self
+
+    @model_validator(mode="after")
+    def _all_rows_are_released_once(self) -> Job:
+        """All rows need a model that takes rows without a release, and parts of the split that no other row moves."""
+        if self.rows == "common":
+            return self
+        if not self.fits_top:
+            tops = ", ".join(sorted(FITTED_TOPS))
+            wanted = f"train.release: once without warm-up and a model.top of kind {tops} with rows: all"
+            raise ValueError(f"{wanted}, got another job; a model that is trained by steps needs rows: common")
+        if odd := [name for name in self.compare if name != "alone"]:
+            wanted = "compare: [alone] with rows: all"
+            raise ValueError(f"{wanted}, got {', '.join(odd)}; other baselines need rows that all parties have")
+        if not (self.train.split.is_sent or self.train.split.by_id):
+            split = self.train.split.model_copy(update={"by_id": True})
+            object.__setattr__(self, "train", self.train.model_copy(update={"split": split}))
         return self
 
     @property
@@ -209,6 +229,10 @@ class Job(FrozenModel):
             del whole["train"]["class_weight"]
         if self.train.split.by is None:
             del whole["train"]["split"]["by"]
+        if not self.train.split.by_id:
+            del whole["train"]["split"]["by_id"]
+        if self.rows != "common":
+            whole["rows"] = self.rows
         if not self.train.split.stratify:
             del whole["train"]["split"]["stratify"]
         if self.channel != ChannelConfig():

@@ -56,12 +56,15 @@ class SplitConfig(FrozenModel):
         validation: Share of the rows that decide early stopping and the best epoch.
         by: Column of the active party; the rows with its largest values are tested on, those before them validate.
         stratify: Whether every part has the same share of each class, by a secret draw of the active party.
+        by_id: Whether the part of a row is drawn from its id and the seed alone: the shares then hold on average, and a
+            row is in the same part whichever other rows there are.
     """
 
     test: float = Field(default=0.1, ge=0, lt=1)
     validation: float = Field(default=0.1, ge=0, lt=1)
     by: str | None = Field(default=None, min_length=1)
     stratify: bool = False
+    by_id: bool = False
 
     @property
     def is_sent(self) -> bool:
@@ -70,8 +73,9 @@ class SplitConfig(FrozenModel):
 
     @model_validator(mode="after")
     def _one_kind_of_split(self) -> SplitConfig:
-        if self.by is not None and self.stratify:
-            raise ValueError(f"by or stratify, got both (by: {self.by}); leave one of them out")
+        stated = [name for name in ("by", "stratify", "by_id") if getattr(self, name)]
+        if len(stated) > 1:
+            raise ValueError(f"by, stratify or by_id, got {' and '.join(stated)}; leave all but one of them out")
         return self
 
     @model_validator(mode="after")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -14,28 +16,44 @@ from cutlayer.data.party_data import PartyTable
 from cutlayer.errors import AlignmentError, DataError
 
 
-def agreed_rows(path: Path | None, table: PartyTable) -> Positions | None:
-    """The common rows that `cutlayer align` found, as row numbers in the party's table; `None` for all rows.
+class AgreedRows(NamedTuple):
+    """The rows that the parties agreed on.
+
+    Attributes:
+        positions: Row numbers in the party's table, in the common order, int64 (n,); `None` for all rows.
+        held: Which of these rows each other party has, as their numbers among them, int64 (m,), ascending; empty where
+            all have all.
+    """
+
+    positions: Positions | None
+    held: Mapping[str, Positions]
+
+
+def agreed_rows(path: Path | None, table: PartyTable, peers: Sequence[str] = ()) -> AgreedRows:
+    """The rows that `cutlayer align` found.
 
     Args:
         path: The CSV file that it wrote, with the columns `row` and `id`; `None` for no file.
         table: The party's table.
+        peers: Parties for each of which the file has a column that says which rows the party has.
 
     Raises:
         DataError: It is no such file.
         AlignmentError: It is of another table.
     """
     if path is None:
-        return None
+        return AgreedRows(None, {})
     try:
         read = csv.read_csv(path)
         rows = read.column("row").to_numpy().astype(np.int64)
         ids = read.column("id")
+        has = {peer: read.column(peer).cast(pa.bool_()).to_numpy() for peer in peers}
     except (OSError, KeyError, ValueError, pa.ArrowInvalid) as failure:
-        raise DataError(f"{path}: expected the columns row and id, as cutlayer align writes them ({failure})") from None
+        names = ", ".join(("row", "id", *peers))
+        raise DataError(f"{path}: expected the columns {names}, as cutlayer align writes them ({failure})") from None
     positions = checked_positions(rows, table.rows, f"the rows in {path}")
     if not pc.all(pc.equal(table.ids(positions).cast(pa.string()), ids.cast(pa.string()))).as_py():
         raise AlignmentError.expected(
             f"{path}: the ids of {table.where}", "others", "align again, or restore the table that was aligned"
         )
-    return positions
+    return AgreedRows(positions, {peer: np.flatnonzero(there) for peer, there in has.items()})

@@ -49,6 +49,31 @@ def intersect(digests: Mapping[str, Digests]) -> dict[str, Positions]:
     return {party: positions[:rows] for party, positions in common.items()}
 
 
+def intersect_each(name: str, digests: Mapping[str, Digests]) -> tuple[dict[str, Positions], dict[str, Positions]]:
+    """All rows of one party, and which of them each other party has.
+
+    Args:
+        name: The party.
+        digests: Digests by party, that party's included, as in `intersect`.
+
+    Returns:
+        By party, row numbers in that party's table: of the first party all rows, in ascending order of their digests;
+        of each other party the rows that both have, in the same order. And by other party, where among the rows of the
+        first these are, int64 (m,), ascending.
+
+    Raises:
+        AlignmentError: A party shares no row with the first, or digests are malformed or repeat.
+    """
+    positions = intersect({name: digests[name]})
+    number = row_array(len(digests[name]), np.int64)  # of a row of the table in that order
+    number[positions[name]] = np.arange(len(number))
+    held = {}
+    for other in (other for other in digests if other != name):
+        common = intersect({name: digests[name], other: digests[other]})
+        positions[other], held[other] = common[other], number[common[name]]
+    return positions, held
+
+
 def order_digest(digests_in_order: Digests) -> bytes:
     """Digest of the common rows in their order, 16 bytes; parties compare it before the first step.
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from hashlib import blake2b
 
 import numpy as np
 import numpy.typing as npt
 
 from cutlayer.config import SplitConfig
+from cutlayer.data.ids import Digests
 from cutlayer.data.shuffling import permutation
 from cutlayer.data.streams import RandomStream
 from cutlayer.errors import DataError
@@ -80,6 +82,44 @@ def split_rows(n: int, split: SplitConfig, seed: int) -> Split:
     for part in parts:
         part.sort()  # in place, since a large order is mapped from a file
     return Split(*parts)
+
+
+def rows_by_id(digests: Digests, split: SplitConfig, seed: int) -> Split:
+    """Draw the part of each row from its id and the seed: a row is in the same part whichever other rows there are.
+
+    So parties that share some rows only agree on the part of each that they share, and no party can conclude from the
+    parts of its rows which further rows another party has.
+
+    Args:
+        digests: Digests of the ids, uint8 (n, 16).
+        split: Shares of the parts, which hold on average.
+        seed: Seed of the draws.
+    """
+    key = seed.to_bytes(8, "little", signed=True)
+
+    def drawn(part: slice) -> npt.NDArray[np.uint8]:
+        rows = np.ascontiguousarray(digests[part])
+        hashes = b"".join(blake2b(row.data, digest_size=8, key=key).digest() for row in rows)
+        uniform = np.frombuffer(hashes, "<u8") / 2.0**64
+        codes: npt.NDArray[np.uint8] = (uniform < split.test + split.validation).astype(np.uint8)
+        return codes + (uniform < split.test)
+
+    return Split.from_codes(torch.from_numpy(computed(len(digests), np.uint8, drawn)))
+
+
+def check_filled(parts: Split, split: SplitConfig) -> None:
+    """Refuse a split whose parts were drawn row by row, and of which one has no row.
+
+    Raises:
+        DataError: There is no training row, or no row of a held-out part with a share.
+    """
+    shares = {"train": 1.0, "validation": split.validation, "test": split.test}
+    empty = [name for name, share in shares.items() if share and not len(parts.part(name))]
+    if empty:
+        got = f"none in {' and '.join(empty)}"
+        raise DataError.expected(
+            "a row in each part of the split", got, "change train.seed or the shares of train.split"
+        )
 
 
 def stratified_rows(classes: Rows, split: SplitConfig, order: Rows) -> Split:

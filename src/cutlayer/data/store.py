@@ -151,6 +151,14 @@ class Store:
         codes, numbers = self.codes.index_select(0, rows), self.numbers.index_select(0, rows)
         return Store(Encoded(codes.numpy(), numbers.numpy(), images), self.columns)
 
+    def numbered(self, numbers: Tensor) -> Store:
+        """The same rows under other numbers.
+
+        Args:
+            numbers: Row number here of each row, int64 (n,); -1 of one that is not here, which reads as zeros.
+        """
+        return _Numbered(self, numbers)
+
     @property
     def rows(self) -> int:
         """Number of rows."""
@@ -160,6 +168,45 @@ class Store:
     def bytes(self) -> int:
         """Size of the matrices in bytes."""
         return self.codes.nbytes + self.numbers.nbytes + (0 if self.images is None else self.images.nbytes)
+
+
+class _Numbered(Store):
+    """Rows of a store under other numbers; see `Store.numbered`."""
+
+    def __init__(self, store: Store, numbers: Tensor) -> None:
+        self._store, self._own = store, numbers
+        self.columns, self.fingerprint, self.images = store.columns, store.fingerprint, store.images
+
+    def read_ahead(self, rows: Tensor) -> None:
+        own = self._own[rows]
+        self._store.read_ahead(own[own >= 0])
+
+    def gather(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        return self._filled(rows, self._store.gather(self._own[rows].clamp_min(0)))
+
+    def named_columns(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        return self._filled(rows, self._store.named_columns(self._own[rows].clamp_min(0)))
+
+    def take(self, rows: Tensor) -> Store:
+        taken = self._store.take(self._own[rows].clamp_min(0))
+        self._filled(rows, (taken.codes, taken.numbers))
+        if taken.images is not None:
+            taken.images[self._own[rows] < 0] = 0
+        return taken
+
+    @property
+    def rows(self) -> int:
+        return len(self._own)
+
+    @property
+    def bytes(self) -> int:
+        return self._store.bytes
+
+    def _filled(self, rows: Tensor, parts: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        lacking = self._own[rows] < 0
+        for part in parts:
+            part[lacking] = 0
+        return parts
 
 
 def write_store(

@@ -26,6 +26,7 @@ from cutlayer.jobs.links import LinkOptions, address_of, make_client, open_serve
 from cutlayer.jobs.party import GRACE
 from cutlayer.parties.alignment import Alignment, Purpose
 from cutlayer.parties.handshake import Agreement, Saved, agree_active, agree_passive
+from cutlayer.parties.held_rows import HeldRows
 from cutlayer.parties.linked import driven
 from cutlayer.parties.messages import DONE, receive
 
@@ -102,14 +103,14 @@ def align_party(
     written = None
     if result.positions is not None and len(result.positions):
         written = out
-        _write(out, table, result.positions)
+        _write(out, table, result.positions, result.held)
     if exchange is None:
         with suppress(FileNotFoundError):
             shutil.rmtree(unfinished)
     if result.positions is not None and not len(result.positions):
         # After the end of the links: with --reveal active the other parties do not learn it.
         raise nothing_in_common({name: table.rows, **agreement.peer_rows})
-    common = None if result.positions is None else len(result.positions)
+    common = None if result.positions is None else int(result.held.by_all(len(result.positions)).sum())
     return Aligned(name, table.rows, common, result.sizes, written)
 
 
@@ -174,9 +175,12 @@ def _closed(party: Party, active: bool, ports: Mapping[str, Port]) -> Party:
     return agreement
 
 
-def _write(out: Path, table: PartyTable, positions: Positions) -> None:
-    """Write the rows and ids, readable by their owner alone."""
-    rows = pa.table({"row": pa.array(positions), "id": table.ids(positions)})
+def _write(out: Path, table: PartyTable, positions: Positions, held: HeldRows) -> None:
+    """Write the rows and ids, and which peer has them where some lack some; readable by their owner alone."""
+    columns = {"row": pa.array(positions), "id": table.ids(positions)}
+    for name in held.by_party:
+        columns[name] = pa.array(held.numbers(name, len(positions)) >= 0)
+    rows = pa.table(columns)
     make_folder(out.parent)
 
     def write(partial: Path) -> None:

@@ -13,10 +13,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cutlayer.config import TableConfig, near_miss
+from cutlayer.config import FeaturesConfig, TableConfig, near_miss
 from cutlayer.config.base import validated
 from cutlayer.config.job import TaskKind
 from cutlayer.data.columns import is_text, without_nan
+from cutlayer.data.party_data import PartyTable
 from cutlayer.data.profile import ColumnProfile, label_profile
 from cutlayer.data.sources import SOURCES, Source, open_source
 from cutlayer.data.sources.csv import unusual_delimiter
@@ -85,6 +86,7 @@ class FirstJob:
         split_by: Column of the owner's table by which the newest rows are tested on; `None` for rows at random.
         positive: The label that is called positive, of two; `None` for the greater one.
         task: Kind of the task; `None` for a guess.
+        rows: Rows of the run: those of the owner, or those that all have.
     """
 
     owner: TableSummary
@@ -96,6 +98,7 @@ class FirstJob:
     split_by: str | None = None
     positive: str | None = None
     task: TaskKind | None = None
+    rows: Literal["common", "all"] = "common"
 
 
 def find_tables(folder: Path, named: Collection[str] = ()) -> tuple[TableSummary, ...]:
@@ -164,9 +167,35 @@ def sketch_width(table: TableSummary, key: str) -> int:
     return min(max(sum(inputs), MIN_SKETCH), MAX_SKETCH)
 
 
+def overlap_of(job: FirstJob) -> tuple[int, int] | None:
+    """Number of the owner's rows, and of those that every partner has; `None` where the ids are not in order yet."""
+    try:
+        digests = [
+            PartyTable(
+                table.party,
+                _config_of(table.path, table.delimiter),
+                job.ids[table.path.name],
+                features=FeaturesConfig(include="none"),
+            )
+            for table in (job.owner, *job.partners)
+        ]
+    except DataError:
+        return None  # of a missing or a repeated id, which the check explains
+    ids = [{row.tobytes() for row in table.digests} for table in digests]
+    return len(ids[0]), len(set.intersection(*ids))
+
+
+def releases_once(job: FirstJob) -> bool:
+    """Whether the partners release each row once, which protects the labels."""
+    return job.protect in ("labels", "both")
+
+
+def _config_of(path: Path, delimiter: str | None) -> TableConfig:
+    return validated(TableConfig, {"path": path, "delimiter": delimiter}, "table")
+
+
 def _open_source(path: Path, delimiter: str | None) -> Source:
-    config = validated(TableConfig, {"path": path, "delimiter": delimiter}, "table")
-    return open_source(config, path.name, path.name)
+    return open_source(_config_of(path, delimiter), path.name, path.name)
 
 
 def label_of(job: FirstJob) -> ColumnProfile:
@@ -307,8 +336,10 @@ def files_of(job: FirstJob, folder: Path) -> dict[str, dict[str, Any]]:
     if len(set(names)) < len(names):
         raise ConfigError.expected("a file name of its own for each party's table", ", ".join(names), "rename one")
     private = dict(zip(names, _private(job, folder), strict=True))
-    release = job.protect in ("labels", "both")
+    release = releases_once(job)
     shared: dict[str, Any] = {"name": folder.resolve().name or "job", "task": task_of(job), "parties": {}}
+    if job.rows == "all":
+        shared["rows"] = "all"
     for table in parties:
         shared["parties"][table.party] = {"role": "active" if table is job.owner else "passive"}
     if release:
@@ -325,7 +356,10 @@ def files_of(job: FirstJob, folder: Path) -> dict[str, dict[str, Any]]:
     for name, section in private.items():
         shared["parties"][name] |= section
     own_features = set(job.owner.columns) - {job.ids[job.owner.path.name], job.label, job.split_by}
-    shared["compare"] = ["undefended", "alone"] if own_features else ["undefended"]
+    # The undefended baseline is trained end to end, on rows that all parties have.
+    compare = [*(["undefended"] if job.rows == "common" else []), *(["alone"] if own_features else [])]
+    if compare:
+        shared["compare"] = compare
     return {"job.yaml": shared}
 
 

@@ -13,13 +13,13 @@ from cutlayer.accounting import Total
 from cutlayer.config import FrozenModel, Job
 from cutlayer.config.device import Precision
 from cutlayer.config.sampled_rows import sampled_rows
-from cutlayer.data.align import Positions, check_id_kinds, check_id_rules, intersect
+from cutlayer.data.align import Positions, check_id_kinds, check_id_rules, intersect, intersect_each
 from cutlayer.data.batches import Schedule
 from cutlayer.data.id_examples import with_examples
 from cutlayer.data.party_data import PartyTable
 from cutlayer.data.prepared import Prepared
 from cutlayer.data.profile import ColumnProfile
-from cutlayer.data.split import Split, split_rows
+from cutlayer.data.split import Split, check_filled
 from cutlayer.errors import DataError, NothingInCommon
 from cutlayer.jobs.cautions import cautions_of
 from cutlayer.jobs.check import check_job, imports_of, notes_of
@@ -83,7 +83,8 @@ class Forecast(FrozenModel):
     """The whole job's cost; times and memory are estimates, the other byte counts are exact.
 
     Attributes:
-        rows: Number of common rows.
+        rows: Number of rows: those that all parties have, or all of the active party.
+        common: Number of rows that all parties have.
         train: Number of training rows.
         validation: Number of validation rows.
         test: Number of test rows.
@@ -108,6 +109,7 @@ class Forecast(FrozenModel):
     """
 
     rows: int
+    common: int
     train: int
     validation: int
     test: int
@@ -150,6 +152,7 @@ def forecast(job: Job, secrets: Path | None = None) -> Forecast:
 
 def _forecast(job: Job, tables: Mapping[str, PartyTable], threads: int, secrets: Path | None) -> Forecast:
     from cutlayer.parties.device import described, device_of
+    from cutlayer.parties.held_rows import HeldRows
 
     profiles = tuple(
         profile
@@ -159,7 +162,11 @@ def _forecast(job: Job, tables: Mapping[str, PartyTable], threads: int, secrets:
         )
     )
     read_bytes = sum(table.bytes for table in tables.values())  # before `prepare` lets the rows of files go
-    positions = _common_positions(tables)
+    common = _common_positions(tables)
+    positions, held = common, HeldRows()
+    if job.rows == "all":
+        positions, by_party = intersect_each(job.active, {name: table.digests for name, table in tables.items()})
+        held = HeldRows(by_party)
     all_runs = tuple(
         total
         for name, table in (tables.items() if secrets is not None else ())
@@ -169,17 +176,21 @@ def _forecast(job: Job, tables: Mapping[str, PartyTable], threads: int, secrets:
     schedule = Schedule(split.train, job.train.rows_per_step(len(split.train)), job.train.seed, job.train.shuffle)
     with tempfile.TemporaryDirectory() as scratch:
         prepared = {
-            name: table.prepare(positions[name], split.train, Path(scratch) / name) for name, table in tables.items()
+            name: table.prepare(positions[name], held.split(name, split).train, Path(scratch) / name)
+            for name, table in tables.items()
         }
         model, seconds = _timed(job, prepared, schedule)
         outputs, columns = (0, dict.fromkeys(job.parties, 0)) if job.fits_top else _layers(job, model)
     held_out = len(split.validation) or len(split.test)
     counts = (len(split.train), held_out, len(positions[job.active]))
-    parties = tuple(_party_forecast(job, name, tables, prepared, model, counts) for name in job.parties)
+    parties = tuple(
+        _party_forecast(job, name, tables, prepared, model, (*counts[:2], len(positions[name]))) for name in job.parties
+    )
     ledger = ledger_of(job)
     rows = {party.name: party.rows for party in parties}
     return Forecast(
         rows=len(positions[job.active]),
+        common=len(common[job.active]),
         train=len(split.train),
         validation=len(split.validation),
         test=len(split.test),
@@ -223,11 +234,13 @@ def _common_positions(tables: Mapping[str, PartyTable]) -> dict[str, Positions]:
 
 def _split(job: Job, table: PartyTable, positions: Positions) -> Split:
     """A split of the sizes of the run's; a stratified one has other rows there, which are drawn by a secret."""
-    from cutlayer.parties.split import draw_split
+    from cutlayer.parties.split import computed_split, draw_split
 
     if job.train.split.is_sent:
         return draw_split(job, table, positions, bytes(32))
-    return split_rows(len(positions), job.train.split, job.train.seed)
+    split = computed_split(job, table.digests[positions])
+    check_filled(split, job.train.split)
+    return split
 
 
 def _timed(job: Job, prepared: Mapping[str, Prepared], schedule: Schedule) -> tuple[JointModel, float]:

@@ -13,7 +13,6 @@ from cutlayer.channel import Message, Port
 from cutlayer.channel.address import check_loopback
 from cutlayer.channel.grpc_link import Links
 from cutlayer.config import Job
-from cutlayer.data.agreed_rows import agreed_rows
 from cutlayer.data.party_data import PartyTable
 from cutlayer.errors import ConfigError, PeerLost, ProtocolError
 from cutlayer.jobs.check import check_job
@@ -23,6 +22,7 @@ from cutlayer.jobs.links import LinkOptions, address_of, make_client, open_serve
 from cutlayer.jobs.runs import chance_reference, conclude, describe
 from cutlayer.jobs.team import run_further_worker, team_of, workers_here
 from cutlayer.parties.active import ActiveParty
+from cutlayer.parties.agreed import agreed_alignment
 from cutlayer.parties.alignment import Alignment
 from cutlayer.parties.device import described
 from cutlayer.parties.drive import drive
@@ -128,7 +128,7 @@ def _run_once(
     )
     alignment = Alignment(job.alignment, folder=folder.path / "alignment" / name, progress=progress.aligned)
     if links.releases:
-        alignment = Alignment("agreed", agreed=agreed_rows(links.rows, table))
+        alignment = agreed_alignment(job, name, links.rows, table)
     local = replace(local, alignment=alignment, team=team)
     if name == job.active:
         _lead(job, local, folder, links, options, progress, threads)

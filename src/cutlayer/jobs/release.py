@@ -7,21 +7,21 @@ from pathlib import Path
 
 from cutlayer.channel import Kind, Port
 from cutlayer.config import Job
-from cutlayer.data.agreed_rows import agreed_rows
-from cutlayer.data.split import split_rows
+from cutlayer.data.ids import Digests
 from cutlayer.errors import ConfigError
 from cutlayer.jobs.check import check_job
 from cutlayer.jobs.courier import check_by_courier
 from cutlayer.jobs.execute import Options
 from cutlayer.jobs.links import LinkOptions, open_trail
 from cutlayer.jobs.party import finish_passive
-from cutlayer.parties.alignment import Alignment
+from cutlayer.parties.agreed import agreed_alignment
 from cutlayer.parties.drive import Party
 from cutlayer.parties.messages import DONE, receive
 from cutlayer.parties.passive import PassiveParty
 from cutlayer.parties.random_state import isolated
 from cutlayer.parties.recorded import Asker, greeted, recorded, same_order
 from cutlayer.parties.release import ask_for_release
+from cutlayer.parties.split import computed_split
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.process import repeatable_kernels, run_threads
 from cutlayer.training.tables import open_table
@@ -49,15 +49,16 @@ def release_training(job: Job, name: str, out: Path, folder: Path, options: Opti
     check_job(job, name)
     check_by_courier(job)
     table = open_table(job, name, options.tables)
-    rows = agreed_rows(links.rows, table)
+    alignment = agreed_alignment(job, name, links.rows, table)
     made: list[PassiveParty] = []
     with (
         RunFolder.new_or_resumed(folder, job, resume=options.resume) as run,
         run_threads(job.train.threads, job.train.batch_size),
     ):
         local = local_side(job, name, run, run.path / "data", options.keys, table, resume=options.resume)
-        local = replace(local, alignment=Alignment("agreed", agreed=rows))
-        count, limit = table.rows if rows is None else len(rows), local.limits.embedding_norm
+        local = replace(local, alignment=alignment)
+        digests = table.digests if alignment.agreed is None else table.digests[alignment.agreed]
+        limit = local.limits.embedding_norm
 
         def party(port: Port) -> Party:
             made.append(PassiveParty(job, local, port))
@@ -65,16 +66,16 @@ def release_training(job: Job, name: str, out: Path, folder: Path, options: Opti
 
         trail = None if links.trail is None else open_trail(job, name, links.trail, links.security)
         with repeatable_kernels([local.device]):
-            asker = lambda port: _ask_once(job, port, count, limit)  # noqa: E731
+            asker = lambda port: _ask_once(job, port, digests, limit)  # noqa: E731
             outcome = recorded(job, name, out, links.security, trail, party, asker)
         finish_passive(job, local, run, made[0], outcome)
     return run
 
 
-def _ask_once(job: Job, port: Port, rows: int, limit: float) -> Asker:
+def _ask_once(job: Job, port: Port, digests: Digests, limit: float) -> Asker:
     yield from greeted(port)
     width = yield from same_order(port)
-    yield from ask_for_release(port, split_rows(rows, job.train.split, job.train.seed), width, limit)
+    yield from ask_for_release(port, computed_split(job, digests), width, limit)
     port.send(Kind.CLOSE, fields={"reason": DONE})
     yield from receive(port, Kind.EVIDENCE)
     yield from receive(port, Kind.CLOSE)

@@ -20,7 +20,7 @@ from cutlayer.results.protection import ProtectionResult
 from cutlayer.results.run import DataInfo, PartyInfo, RunId, RunInfo, RunKind, TaskInfo
 from cutlayer.results.summary import Summary
 from cutlayer.results.utility import ModelUtility, UtilityResult
-from cutlayer.training.contributions import contributions, gain_over
+from cutlayer.training.contributions import by_pattern, contributions, gain_over
 from cutlayer.training.departures import departure_result
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.model_record import ModelRecord, record_path
@@ -58,7 +58,7 @@ def summary_of(
         task=TaskInfo(
             kind=task.kind, classes=task.classes, positive_share=active.positive_share, positive=task.positive
         ),
-        data=DataInfo(common=sum(sizes.values()), **sizes),
+        data=DataInfo(common=sum(sizes.values()), **sizes, held=active.held),
         parties=tuple(_party(job, name, trained) for name in job.parties),
         utility=UtilityResult(
             metric=task.metric,
@@ -66,6 +66,7 @@ def summary_of(
             choice=active.fit,
             contributions=contributions(active, partners, job.train.seed) if answers_all else (),
             columns=active.columns,
+            patterns=by_pattern(active, partners, job.train.seed),
         ),
         quality=quality(task, active.logits, active.labels, active.positive_share),
         departures=departure_result(active, job.train.seed),

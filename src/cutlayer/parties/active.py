@@ -9,6 +9,9 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+import torch
 from torch import Tensor
 
 from cutlayer.channel import Kind, Message, Port
@@ -117,7 +120,7 @@ class ActiveParty:
             if self.follower is not None:
                 self.follower.close(epoch)
                 if self.stopping.stop:
-                    self.observer.followed(epoch, self.follower.rows)
+                    self.observer.followed(epoch, self._own_numbers(self.follower.rows))
             rate = len(self.split.train) / seconds
             part = "cross-validation" if self.job.fits_top else self.part
             record = EpochRecord(epoch, loss, part, metrics, seconds, rate, best, leak, estimates)
@@ -154,13 +157,17 @@ class ActiveParty:
         self._check_nobody_left(commits, epoch)
         self.loss = 0.0  # sum over the rows of the current epoch so far
         self.peer_rows, self.positions = agreement.peer_rows, agreement.positions
-        self.split = split_at_active(job, local, agreement.positions, self.ports.values())
-        size = job.train.rows_per_step(len(self.split.train))
-        if len(self.split.train) < size:
+        self.held = agreement.aligned.held
+        self.split = split_at_active(job, local, agreement.positions, self.ports.values(), self.held)
+        training = self._audited_rows(len(agreement.positions))
+        size = job.train.rows_per_step(len(training))
+        if job.rows == "all":
+            size = min(size, len(training))  # of what is recorded: no step is taken
+        if len(training) < size:
             wanted = f"at least one batch of {size} training rows"
-            raise DataError.expected(wanted, len(self.split.train), "lower batch_size")
+            raise DataError.expected(wanted, len(training), "lower batch_size")
         self.part = "validation" if len(self.split.validation) else "test"
-        self.schedule = Schedule(self.split.train, size, job.train.seed, job.train.shuffle)
+        self.schedule = Schedule(training, size, job.train.seed, job.train.shuffle)
         # Before the table is released from memory, which `prepare` does.
         self.reported_ids = local.table.ids(gathered(agreement.positions, self.split.part(self._reported).numpy()))
         prepared = local.table.prepare(agreement.positions, self.split.train, local.data / local.name)
@@ -168,7 +175,7 @@ class ActiveParty:
             widths = self.partners.widths
             self.partners.check_order(prepared.digests)
         else:
-            widths = yield from agree_order_active(job, self.ports, prepared.digests)
+            widths = yield from agree_order_active(job, self.ports, prepared.digests, self.held)
         if job.trains_alone:
             self.passives.begin(widths, len(prepared.digests))
             yield from self._part_from_passives(prepared.order_digest.hex(), widths)
@@ -181,7 +188,7 @@ class ActiveParty:
                 yield from self._collect_releases(self.state.rows)
         sampling = local.sampling(job, self.schedule)
         self.transcript = Transcript(local.transcript, sampling)
-        self.follower = local.follower(self.split.part("train"), sampling)
+        self.follower = local.follower(torch.from_numpy(training), sampling)
         self.training_step = ActiveStep(job, local, self.setup, self.passives, self.transcript, sampling, self.follower)
         self.stopping = EarlyStopping()
         if local.resume and local.forget_peer_progress:
@@ -191,8 +198,30 @@ class ActiveParty:
             self._load(self.checkpoints.load_at(start), start)
             self.stopping = EarlyStopping.from_json(commits[start])
             self.usage.add_earlier(commits[start]["usage"])
-        self.observer.started(self.task, self.setup.truth, self.split.part("train"), job.train.max_epochs, epoch)
+        self.observer.started(self.task, self.setup.truth, torch.from_numpy(training), job.train.max_epochs, epoch)
         return start
+
+    def _own_numbers(self, rows: Tensor) -> dict[str, Tensor]:
+        """The number that each passive party has for each of some rows, by name."""
+        held = self.held.by_party
+        return {
+            name: torch.searchsorted(torch.from_numpy(held[name]), rows) if name in held else rows
+            for name in self.job.passives
+        }
+
+    def _audited_rows(self, rows: int) -> npt.NDArray[np.int64]:
+        """The training rows; of a run on all rows those that every party has, since only they have all messages.
+
+        Raises:
+            DataError: There is none.
+        """
+        if not self.held.by_party:
+            return self.split.train
+        audited: npt.NDArray[np.int64] = self.split.train[self.held.by_all(rows)[self.split.train]]
+        if not len(audited):
+            remedy = "provide more rows, or leave a partner out"
+            raise DataError.expected("a training row that all parties have, for the audit", "none", remedy)
+        return audited
 
     def _check_nobody_left(self, commits: Mapping[Point, Mapping[str, Any]], epoch: int) -> None:
         """Refuse to repeat an epoch with a party that it was committed without: its best weights replaced the earlier.
@@ -231,6 +260,7 @@ class ActiveParty:
                 widths={name: widths[name] for name in self.job.passives},
                 evidence=self.statements,
                 runs=self.runs,
+                held=self.held,
             )
             self.partners.save(self.checkpoints)
         self._when_alone()
@@ -250,7 +280,7 @@ class ActiveParty:
             check_same_rows(stored[1]["rows"], rows)
             self.passives.released = dict(stored[0])
         elif self.passives.released:
-            yield from self.passives.collect_releases(self.split)
+            yield from self.passives.collect_releases(self.split, self.held)
             self.checkpoints.save_release((self.passives.released, {"rows": rows}))
 
     def _go_on_without(self) -> None:
@@ -394,5 +424,7 @@ class ActiveParty:
             weights=self.setup.weights,
             fit=self.setup.top.fitted if isinstance(self.setup.top, FittedTop) else None,
             columns=columns_of(self.setup, self.passives, self.split.part(part), self.job.train.seed),
+            held={name: len(rows) for name, rows in self.held.by_party.items()},
+            present=self.held.present(self.split.part(part), len(self.setup.truth)),
             extra_heads=tuple(sum(p.numel() for p in head.parameters()) for head in self.setup.top.extra_heads),
         )

@@ -53,7 +53,7 @@ def fit_top(setup: ActiveSetup, passives: Passives, split: Split, seed: int) -> 
 
 
 def columns_of(setup: ActiveSetup, passives: Passives, held_out: Tensor, seed: int) -> tuple[ColumnImportance, ...]:
-    """What the fitted top model of a setup loses on held-out rows without each column of each party.
+    """What the fitted top model of a setup loses on held-out rows that all parties have without each column of each.
 
     Args:
         setup: Labels and models.
@@ -65,6 +65,10 @@ def columns_of(setup: ActiveSetup, passives: Passives, held_out: Tensor, seed: i
     if not isinstance(top, FittedTop) or passives.presence.left:
         return ()
     names = [name.removesuffix(" (quantile)") for name in spec.category_names] + [*spec.number_names] if spec else []
+    for name in passives.released:
+        held_out = held_out[~passives.released[name][held_out, 0].isnan()]
+    if not len(held_out):
+        return ()
     some = np.random.default_rng(seed).permutation(len(held_out))[: rows_for(sum(setup.widths.values()))]
     rows = held_out[torch.from_numpy(np.sort(some))]
     columns = {name: passives.local.placed(part) for name, part in _columns(setup, passives, rows).items()}

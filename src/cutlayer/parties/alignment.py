@@ -36,6 +36,7 @@ from cutlayer.data.buckets import (
 )
 from cutlayer.errors import AlignmentError, ProtocolError
 from cutlayer.kernels.ristretto255 import POINT_BYTES, Points, hash_to_group, multiply, random_points, random_scalar
+from cutlayer.parties.held_rows import ALL_HAVE_ALL, HeldRows
 from cutlayer.parties.messages import receive, receive_chunks, send_in_chunks
 from cutlayer.workers import Workers
 
@@ -77,6 +78,7 @@ class Alignment:
         progress: Called after each bucket with the number of finished buckets and of all; `None` for no report.
         agreed: Row numbers in the own table of the common rows, in the common order, int64 (m,), for `agreed`; `None`
             for all rows.
+        held: Which of these rows each passive party has, for `agreed` at the active party of a run on all of its rows.
         random: Returns that many uniform secret bytes: the source of all masks.
     """
 
@@ -86,6 +88,7 @@ class Alignment:
     processes: int | None = None
     progress: Callable[[int, int], None] | None = field(default=None, repr=False)
     agreed: Positions | None = field(default=None, repr=False)
+    held: HeldRows = field(default=ALL_HAVE_ALL, repr=False)
     random: Callable[[int], bytes] = field(default=token_bytes, repr=False)
 
     def finished(self, buckets: int, total: int) -> None:

@@ -11,7 +11,14 @@ import torch
 
 from cutlayer.channel import Kind, Message, Port
 from cutlayer.config import LimitsConfig
-from cutlayer.data.align import Positions, checked_positions, intersect, nothing_in_common, order_digest
+from cutlayer.data.align import (
+    Positions,
+    checked_positions,
+    intersect,
+    intersect_each,
+    nothing_in_common,
+    order_digest,
+)
 from cutlayer.data.buckets import Buckets, bucket_bits, bucket_capacity
 from cutlayer.data.ids import DIGEST_BYTES
 from cutlayer.data.party_data import PartyTable
@@ -30,6 +37,7 @@ from cutlayer.parties.alignment import (
     send_indices,
 )
 from cutlayer.parties.alignment_progress import AlignmentProgress
+from cutlayer.parties.held_rows import ALL_HAVE_ALL, HeldRows
 from cutlayer.parties.messages import receive, receive_chunks, send_in_chunks
 from cutlayer.parties.row_proof import prove_rows
 from cutlayer.row_arrays import gathered, joined_rows
@@ -45,10 +53,12 @@ class CommonRows:
             the alignment does not reveal them to this party.
         sizes: Number of rows in common with each peer. The active party computed it; a passive party has the number
             that the active party stated, or nothing.
+        held: At the active party, where the rows of a run are all of its own: which of them each passive party has.
     """
 
     positions: Positions | None
     sizes: Mapping[str, int] = field(default_factory=dict)
+    held: HeldRows = ALL_HAVE_ALL
 
 
 def rows_passive(
@@ -89,6 +99,8 @@ def rows_active(
     rows: Mapping[str, int],
     limits: LimitsConfig,
     alignment: Alignment,
+    *,
+    all_rows: bool = False,
 ) -> Generator[Port, Message, CommonRows]:
     """The active side, after the hello messages were compared.
 
@@ -101,6 +113,8 @@ def rows_active(
         rows: Number of rows that each passive party stated.
         limits: Bounds on what a peer may make this party hold.
         alignment: How to align.
+        all_rows: Whether to take all rows of this party, with each passive party's part of them, instead of the rows
+            that all parties have. A passive party then learns which of its rows this party has, whoever else has them.
 
     Raises:
         AlignmentError: No row is common, and the passive parties may learn it; or a peer does not hold the rows that it
@@ -112,24 +126,26 @@ def rows_active(
     if alignment.method == "psi":
         if table.id_kind == "row":
             return _row_numbers(table, ports)
-        return (yield from _psi_active(table, name, ports, rows, limits, alignment))
+        return (yield from _psi_active(table, name, ports, rows, limits, alignment, all_rows=all_rows))
     digests = {name: table.digests}
     for peer, port in ports.items():
         received = yield from receive_chunks(port, Kind.IDS, "digests", rows[peer], DIGEST_BYTES)
         if len(received) != rows[peer]:
             raise ProtocolError.expected(f"{rows[peer]:,} ids from {peer}, as it stated", f"{len(received):,}")
         digests[peer] = received.numpy()
-    positions = intersect(digests)
+    positions, held = intersect_each(name, digests) if all_rows else (intersect(digests), {})
     for peer, port in ports.items():
         send_in_chunks(port, Kind.ORDER, "positions", torch.from_numpy(positions[peer]))
-    return CommonRows(positions[name], {peer: len(positions[name]) for peer in ports})
+    return CommonRows(positions[name], {peer: len(positions[peer]) for peer in ports}, HeldRows(held))
 
 
 def _agreed(table: PartyTable, peers: Iterable[str], alignment: Alignment) -> CommonRows:
     """The rows that the parties agreed on before; the digests of their order are compared before any is used."""
     if alignment.agreed is None:
         return _row_numbers(table, peers)
-    return CommonRows(alignment.agreed, dict.fromkeys(peers, len(alignment.agreed)))
+    held = alignment.held.by_party
+    sizes = {peer: len(held.get(peer, alignment.agreed)) for peer in peers}
+    return CommonRows(alignment.agreed, sizes, alignment.held)
 
 
 def _row_numbers(table: PartyTable, peers: Iterable[str]) -> CommonRows:
@@ -183,6 +199,8 @@ def _psi_active(
     rows: Mapping[str, int],
     limits: LimitsConfig,
     alignment: Alignment,
+    *,
+    all_rows: bool,
 ) -> Generator[Port, Message, CommonRows]:
     purpose = alignment.purpose
     bits = bucket_bits(max(table.stated_rows, *rows.values()))
@@ -208,6 +226,8 @@ def _psi_active(
         for peer, port in ports.items():
             port.send(Kind.COMMON, fields={"rows": sizes[peer]})
         return CommonRows(None, sizes)
+    if all_rows:
+        return (yield from _all_matched(table, name, ports, rows, matches, masker.buckets.order, alignment))
     ranks, indices = common_ranks(matches)
     if not len(ranks):
         if purpose.reveals_to_passive:
@@ -221,6 +241,34 @@ def _psi_active(
         for port in ports.values():
             yield from prove_rows(port, order, active=True, random=alignment.random)
     return CommonRows(positions, sizes)
+
+
+def _all_matched(
+    table: PartyTable,
+    name: str,
+    ports: Mapping[str, Port],
+    rows: Mapping[str, int],
+    matches: Mapping[str, CommonPositions],
+    order: Positions,
+    alignment: Alignment,
+) -> Generator[Port, Message, CommonRows]:
+    """All rows of the active party; each passive party learns which of its own are among them."""
+    held: dict[str, Positions] = {}
+    indices: dict[str, Positions] = {}
+    for peer, matched in matches.items():
+        held[peer], own = common_ranks({peer: matched})
+        indices[peer] = own[peer]
+        if not len(held[peer]) and alignment.purpose.reveals_to_passive:
+            raise nothing_in_common({name: table.rows, peer: rows[peer]})
+    sizes = {peer: len(numbers) for peer, numbers in held.items()}
+    if alignment.purpose.reveals_to_passive:
+        for peer, port in ports.items():
+            send_indices(port, indices[peer])
+        digests = gathered(table.digests, order)
+        for peer, port in ports.items():
+            proven = order_digest(gathered(digests, held[peer]))
+            yield from prove_rows(port, proven, active=True, random=alignment.random)
+    return CommonRows(order, sizes, HeldRows(held))
 
 
 def _open(

@@ -18,6 +18,7 @@ from cutlayer.models.sections import MAX_WIDTH
 from cutlayer.parties.alignment import Alignment
 from cutlayer.parties.checkpoint import START, Point, described
 from cutlayer.parties.common_rows import CommonRows, rows_active, rows_passive
+from cutlayer.parties.held_rows import ALL_HAVE_ALL, HeldRows
 from cutlayer.parties.messages import Wait, receive
 
 PROTOCOL = "4"
@@ -210,7 +211,7 @@ def agree_active(
     start = max(saved, default=START) if alone else _common_start(saved, latest)
     for port in ports.values():
         port.send(Kind.HELLO, fields=hello(job, table, START if alone else start, alignment))
-    aligned = yield from rows_active(table, name, ports, rows, limits, alignment)
+    aligned = yield from rows_active(table, name, ports, rows, limits, alignment, all_rows=job.rows == "all")
     return Agreement(aligned, start, rows)
 
 
@@ -241,17 +242,23 @@ def agree_order_passive(port: Port, digests: npt.NDArray[np.uint8], width: int) 
 
 
 def agree_order_active(
-    job: Job, ports: Mapping[str, Port], digests: npt.NDArray[np.uint8]
+    job: Job, ports: Mapping[str, Port], digests: npt.NDArray[np.uint8], held: HeldRows = ALL_HAVE_ALL
 ) -> Generator[Port, Message, dict[str, int]]:
     """Compare the digest of the ordered ids with every party's; returns the widths of their embeddings.
+
+    Args:
+        job: The shared job.
+        ports: Ports to the passive parties, by name.
+        digests: Digests of the ids of the rows, in their order, uint8 (n, 16).
+        held: Which of the rows each passive party has.
 
     Raises:
         AlignmentError: A party holds the rows in another order.
         ProtocolError: A width that the job's bottom model for the party does not have.
     """
-    mine = order_digest(digests).hex()
     widths = {}
     for peer, port in ports.items():
+        mine = order_digest(held.digests(peer, digests)).hex()
         theirs = yield from receive(port, Kind.READY)
         check_order(mine, theirs)
         widths[peer] = _checked_width(int(theirs.fields["width"]), peer, job)

@@ -80,7 +80,7 @@ class Observer:
         """Called at the end of an epoch with its sampled steps; returns leaks for the history."""
         return {}
 
-    def followed(self, epoch: int, rows: Tensor) -> None:
+    def followed(self, epoch: int, rows: Mapping[str, Tensor]) -> None:
         """Called with the followed rows, int64 (n,), at the end of the last epoch, if any are followed."""
 
     def ended(self, record: EpochRecord) -> None:
@@ -119,7 +119,7 @@ class Relay(Observer):
         """Forward the call."""
         return self.observer.leaks(epoch, steps)
 
-    def followed(self, epoch: int, rows: Tensor) -> None:
+    def followed(self, epoch: int, rows: Mapping[str, Tensor]) -> None:
         """Forward the call."""
         self.observer.followed(epoch, rows)
 

@@ -45,6 +45,8 @@ class ActiveOutcome:
         weights: Weights of all common rows in the loss, float32; `None` where all weigh the same.
         fit: How a top model that is fitted at once was chosen; `None` of one that is trained by steps.
         columns: What a top model that is fitted at once loses without each column, on these rows.
+        held: Number of rows that each passive party has, in a run on all rows of the active party; else empty.
+        present: Which of the reported rows each passive party has, bool (n,), by party; empty where all have all.
         extra_heads: Number of parameters of each head that the top model has for absent parties.
     """
 
@@ -72,6 +74,8 @@ class ActiveOutcome:
     weights: Tensor | None = None
     fit: FitResult | None = None
     columns: tuple[ColumnImportance, ...] = ()
+    held: Mapping[str, int] = field(default_factory=dict)
+    present: Mapping[str, Tensor] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
+from cutlayer.config import Job
 from cutlayer.data.align import order_digest
 from cutlayer.data.ids import Digests
 from cutlayer.errors import AlignmentError, CheckpointError
 from cutlayer.parties.checkpoint import START, Checkpoints, Point, State
 from cutlayer.parties.common_rows import CommonRows
 from cutlayer.parties.handshake import Agreement
+from cutlayer.parties.held_rows import ALL_HAVE_ALL, HeldRows
+
+_HELD = "held/"
 
 
 @dataclass(frozen=True)
@@ -28,6 +33,7 @@ class Partners:
         widths: Number of columns of each passive party's release, by name.
         evidence: What each stated about its protections, as JSON, by name.
         runs: Id of the training at each, by name.
+        held: Which of these rows each passive party has.
     """
 
     positions: npt.NDArray[np.int64]
@@ -36,6 +42,7 @@ class Partners:
     widths: Mapping[str, int]
     evidence: Mapping[str, str]
     runs: Mapping[str, str]
+    held: HeldRows = ALL_HAVE_ALL
 
     @classmethod
     def load(cls, checkpoints: Checkpoints) -> Partners | None:
@@ -48,19 +55,36 @@ class Partners:
         if stored is None or checkpoints.load_release() is None:
             return None
         try:
-            return cls(stored[0]["positions"].numpy(), **stored[1])
+            held = {name: part.numpy() for name, part in stored[0].items() if name != "positions"}
+            by_party = {name.removeprefix(_HELD): rows for name, rows in held.items()}
+            return cls(stored[0]["positions"].numpy(), **stored[1], held=HeldRows(by_party))
         except (KeyError, TypeError) as damage:
             raise CheckpointError(f"{checkpoints.folder}: the record of the partners is damaged ({damage!r})") from None
 
+    @classmethod
+    def held_of_run(cls, job: Job, folder: Path) -> HeldRows:
+        """Which of the active party's rows each passive party has, in a run whose active party's part is in a folder.
+
+        Raises:
+            CheckpointError: The record of the partners is missing or damaged.
+        """
+        if job.rows == "common":
+            return ALL_HAVE_ALL
+        loaded = cls.load(Checkpoints(folder / "checkpoint" / job.active, job.active, job.digest()))
+        if loaded is None:
+            raise CheckpointError(f"{folder}: no record of the rows of each party; run the job again")
+        return loaded.held
+
     def save(self, checkpoints: Checkpoints) -> None:
         """Write the record; it counts once the releases are stored too."""
-        plain = {name: value for name, value in vars(self).items() if name != "positions"}
-        state: State = ({"positions": torch.from_numpy(self.positions)}, plain)
+        plain = {name: value for name, value in vars(self).items() if name not in ("positions", "held")}
+        arrays = {"positions": self.positions, **{_HELD + name: rows for name, rows in self.held.by_party.items()}}
+        state: State = ({name: torch.from_numpy(rows) for name, rows in arrays.items()}, plain)
         checkpoints.save_partners(state)
 
     def agreement(self, start: Point = START) -> Agreement:
         """The result of the handshake, for a run that goes on at a point."""
-        return Agreement(CommonRows(positions=self.positions), start, self.rows)
+        return Agreement(CommonRows(positions=self.positions, held=self.held), start, self.rows)
 
     def check_order(self, digests: Digests) -> None:
         """Raise unless the ids of the common rows, uint8 (n, 16), are those that the releases are of.

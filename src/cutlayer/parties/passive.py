@@ -115,8 +115,10 @@ class PassiveParty:
         agreement = yield from agree_passive(
             job, local.table, self.port, saved, local.limits, local.alignment, forget=forget
         )
-        self.split = yield from split_at_passive(job, local, self.port, len(agreement.positions))
+        self.split = yield from split_at_passive(job, local, self.port, agreement.positions)
         size = job.train.rows_per_step(len(self.split.train))
+        if job.rows == "all":
+            size = min(size, max(len(self.split.train), 1))  # no step is taken
         self.schedule = Schedule(self.split.train, size, job.train.seed, job.train.shuffle)
         prepared = local.table.prepare(agreement.positions, self.split.train, local.data / local.name)
         self.setup = PassiveSetup(job, local, self.split, prepared, self.port)

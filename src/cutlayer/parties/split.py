@@ -19,12 +19,23 @@ import torch
 from cutlayer.channel import Kind, Message, Port
 from cutlayer.config import Job
 from cutlayer.data.align import Positions, order_digest
+from cutlayer.data.ids import Digests
 from cutlayer.data.party_data import PartyTable
 from cutlayer.data.sort_values import sort_values
-from cutlayer.data.split import PARTS, Split, check_parts, ordered_rows, split_rows, stratified_rows
+from cutlayer.data.split import (
+    PARTS,
+    Split,
+    check_filled,
+    check_parts,
+    ordered_rows,
+    rows_by_id,
+    split_rows,
+    stratified_rows,
+)
 from cutlayer.durable import make_folder
 from cutlayer.errors import CheckpointError, DataError, ProtocolError
 from cutlayer.kernels.noise import derive, word_pieces
+from cutlayer.parties.held_rows import ALL_HAVE_ALL, HeldRows
 from cutlayer.parties.local import Local
 from cutlayer.parties.messages import receive_chunks, send_in_chunks
 from cutlayer.row_arrays import CHUNK_ROWS, chunks_of, computed, gathered, row_array
@@ -33,7 +44,9 @@ from cutlayer.tensor_file import read_tensors, write_tensors
 SPLIT_FILE = "split.safetensors"
 
 
-def split_at_active(job: Job, local: Local, positions: Positions, ports: Iterable[Port]) -> Split:
+def split_at_active(
+    job: Job, local: Local, positions: Positions, ports: Iterable[Port], held: HeldRows = ALL_HAVE_ALL
+) -> Split:
     """The split at the active party, which sends it where the other parties cannot compute it.
 
     Args:
@@ -41,6 +54,7 @@ def split_at_active(job: Job, local: Local, positions: Positions, ports: Iterabl
         local: This party's private side.
         positions: Row numbers in its table of the common rows, in the common order, int64 (m,).
         ports: Ports to the passive parties.
+        held: Which of the rows each passive party has.
 
     Raises:
         DataError: The column or the labels make no split of the stated shares.
@@ -48,10 +62,14 @@ def split_at_active(job: Job, local: Local, positions: Positions, ports: Iterabl
         BudgetExceeded: The party has a budget of all runs, which a split without a guarantee exceeds.
     """
     if not job.train.split.is_sent:
-        return split_rows(len(positions), job.train.split, job.train.seed)
-    split = _stored(local, len(positions)) if local.resume else None
-    if split is None:
-        split = draw_split(job, local.table, positions, local.secret)
+        split = computed_split(job, gathered(local.table.digests, positions))
+        check_filled(split, job.train.split)
+        if job.train.split.by_id:
+            _store(local, split)
+        return split
+    stored = _stored(local, len(positions)) if local.resume else None
+    split = draw_split(job, local.table, positions, local.secret) if stored is None else stored
+    if stored is None:
         _store(local, split)
     # A peer that ends the run after this message has the split all the same. Where labels are drawn, which is not done
     # yet, the ledger names the draws, and the rest of the run counts with its first gradient; no such split depends on
@@ -63,31 +81,36 @@ def split_at_active(job: Job, local: Local, positions: Positions, ports: Iterabl
     elif local.all_runs is not None:
         local.all_runs.charge_split(digests)
     for port in ports:
-        send_in_chunks(port, Kind.SPLIT, "parts", split.codes)
+        send_in_chunks(port, Kind.SPLIT, "parts", held.split(port.peer, split).codes)
     return split
 
 
-def split_at_passive(job: Job, local: Local, port: Port, rows: int) -> Generator[Port, Message, Split]:
+def split_at_passive(job: Job, local: Local, port: Port, positions: Positions) -> Generator[Port, Message, Split]:
     """The split at a passive party.
 
     Args:
         job: The shared job.
         local: This party's private side.
         port: Port to the active party.
-        rows: Number of common rows.
+        positions: Row numbers in its table of the common rows, in the common order, int64 (m,).
 
     Raises:
         ProtocolError: The active party sent a split that the job does not allow, or another one than before a resume.
     """
+    rows = len(positions)
     if not job.train.split.is_sent:
-        return split_rows(rows, job.train.split, job.train.seed)
+        split = computed_split(job, gathered(local.table.digests, positions))
+        if job.train.split.by_id:
+            _store(local, split)
+        return split
     codes = yield from receive_chunks(port, Kind.SPLIT, "parts", rows)
     if len(codes) != rows or (codes >= len(PARTS)).any():
         wanted = f"a part (0 to {len(PARTS) - 1}) of each of the {rows:,} common rows from {port.peer}"
         raise ProtocolError.expected(wanted, f"{len(codes):,} with the largest {int(codes.max()) if len(codes) else 0}")
     split = Split.from_codes(codes)
     try:
-        check_parts(split, job.train.split)
+        if job.rows == "common":  # the rows of one party can be of any part
+            check_parts(split, job.train.split)
     except DataError as refused:
         raise ProtocolError(f"the split that {port.peer} sent: {refused}") from None
     stored = _stored(local, rows) if local.resume else None
@@ -175,9 +198,15 @@ def split_of_run(job: Job, folder: Path, party: str, rows: int) -> Split:
     Raises:
         CheckpointError: The file of the split is missing or damaged.
     """
-    if not job.train.split.is_sent:
+    if not (job.train.split.is_sent or job.train.split.by_id):
         return split_rows(rows, job.train.split, job.train.seed)
     return _read(_path(folder, party), rows)
+
+
+def computed_split(job: Job, digests: Digests) -> Split:
+    """The split that every party computes by itself, of rows with these digests of their ids, uint8 (n, 16)."""
+    config, seed = job.train.split, job.train.seed
+    return rows_by_id(digests, config, seed) if config.by_id else split_rows(len(digests), config, seed)
 
 
 def _stored(local: Local, rows: int) -> Split | None:

@@ -163,12 +163,21 @@ class TaskInfo(FrozenModel):
 
 
 class DataInfo(FrozenModel):
-    """Numbers of rows that all parties have in common, and how they were split."""
+    """Numbers of rows of the run, and how they were split.
+
+    Attributes:
+        common: Number of rows: those that all parties have; of a run on all rows those of the active party.
+        train: Number of rows to train on.
+        validation: Number of rows to validate on.
+        test: Number of rows to test on.
+        held: Number of these rows that each passive party has, in a run on all rows; else empty.
+    """
 
     common: int
     train: int
     validation: int
     test: int
+    held: Mapping[str, int] = Field(default_factory=dict)
 
     @property
     def reported(self) -> tuple[int, str]:

@@ -91,6 +91,26 @@ class Gain(FrozenModel):
         return int((self.low or 0) > 0) - int((self.high or 0) < 0)
 
 
+class PatternUtility(FrozenModel):
+    """This run's model on the held-out rows that the same passive parties have.
+
+    Attributes:
+        parties: The passive parties that have these rows; empty for the rows of the active party alone.
+        rows: Number of rows.
+        value: Headline metric on them.
+        low: Lower bound of it (95 % bootstrap).
+        high: Upper bound of it.
+        gain: What the parties add to own columns on these rows; `None` without a model of own columns.
+    """
+
+    parties: tuple[str, ...]
+    rows: int
+    value: Number = None
+    low: Number = None
+    high: Number = None
+    gain: Gain | None = None
+
+
 class UtilityResult(FrozenModel):
     """This run and its references.
 
@@ -103,6 +123,8 @@ class UtilityResult(FrozenModel):
         contributions: Shapley value of each passive party over the sets of parties that may be present, where the top
             model answers for every set; their sum is the gain over own columns, or over chance without any.
         columns: What the model loses without each column, of a model that was fitted at once.
+        patterns: The held-out rows by the passive parties that have them, in a run on all rows; those of most parties
+            first.
     """
 
     metric: str
@@ -112,6 +134,7 @@ class UtilityResult(FrozenModel):
     gain: Gain | None = None
     contributions: tuple[Gain, ...] = ()
     columns: tuple[ColumnImportance, ...] = ()
+    patterns: tuple[PatternUtility, ...] = ()
 
     def row(self, kind: RunKind) -> ModelUtility | None:
         """The first row of a kind, or `None`."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import torch
 from torch import Tensor
@@ -101,12 +102,12 @@ class PredictedRows:
     Attributes:
         ids: Ids of the rows, in the order of its own table, (n,).
         logits: Logits of the same rows, (n, outputs).
-        contributed: Parties that the predictions rest on.
+        present: Which rows each party with an embedding contributed to, bool (n,), by name.
     """
 
     ids: pa.Array
     logits: Tensor
-    contributed: tuple[str, ...]
+    present: Mapping[str, npt.NDArray[np.bool_]]
 
 
 def answer(side: PredictionSide, serving: Serving, port: Port) -> Generator[Port, Message, int]:
@@ -158,18 +159,20 @@ def ask(
     """
     top, widths = _top(side), side.model.record.widths
     aligned = yield from agree_active(side.job, side.table, side.name, ports, [], side.limits, side.alignment)
-    yield from agree_order_active(side.job, ports, side.table.digests[aligned.positions])
+    held, count = aligned.aligned.held, len(aligned.positions)
+    yield from agree_order_active(side.job, ports, side.table.digests[aligned.positions], held)
     yield from _compare_trainings(side, [*ports.values()], 0, widths)
-    count = len(aligned.positions)
-    batches = evaluation_batches(torch.arange(count), EVALUATION_ROWS)
-    released = {name: empty_rows(count, torch.empty(0, widths[name])) for name in ports}
-    for number, rows in enumerate(batches):
-        digest = rows_digest(rows)
-        for port in ports.values():
-            port.send(Kind.REQUEST, step=number, rows=digest, fields={"part": PART, "batch": number})
-        for name, port in ports.items():
-            message = yield from receive(port, Kind.EVALUATION, -1, number, digest)
+    asked = {name: evaluation_batches(torch.arange(held.count(name, count)), EVALUATION_ROWS) for name in ports}
+    released = {name: empty_rows(held.count(name, count), torch.empty(0, widths[name])) for name in ports}
+    for number in range(max(map(len, asked.values()), default=0)):
+        batches = {name: batches[number] for name, batches in asked.items() if number < len(batches)}
+        for name, rows in batches.items():
+            stated: dict[str, int | str] = {"part": PART, "batch": number}
+            ports[name].send(Kind.REQUEST, step=number, rows=rows_digest(rows), fields=stated)
+        for name, rows in batches.items():
+            message = yield from receive(ports[name], Kind.EVALUATION, -1, number, rows_digest(rows))
             released[name][rows] = checked_embedding(message, len(rows), widths[name], side.limits.embedding_norm)
+    released = {name: held.scattered(name, part, count) for name, part in released.items()}
     for port in ports.values():
         port.send(Kind.CLOSE, fields={"reason": DONE})
     for port in ports.values():
@@ -177,7 +180,7 @@ def ask(
     # After the last message: which kind of model the labels chose would show in the time of one that waits for it.
     embed = None if side.model.bottom is None else embedding_of(side.model.bottom, side.store(aligned.positions))
     logits = []
-    for rows in batches:
+    for rows in evaluation_batches(torch.arange(count), EVALUATION_ROWS):
         embeddings = {name: torch.zeros(1, width).expand(len(rows), -1) for name, width in widths.items()}
         embeddings |= {name: rows_of(part, rows) for name, part in released.items()}
         with torch.no_grad():
@@ -186,8 +189,9 @@ def ask(
             logits.append(top.answer(embeddings, embeddings.keys() - set(absent)) if absent else top(embeddings))
     order = np.argsort(aligned.positions)
     ids = side.table.ids(aligned.positions[order]).combine_chunks()
-    contributed = tuple(name for name in widths if name not in absent)
-    return PredictedRows(ids, torch.cat(logits)[torch.from_numpy(order)], contributed)
+    present = {name: np.full(count, name not in absent) for name in widths}
+    present |= {name: held.numbers(name, count)[order] >= 0 for name in held.by_party if name in ports}
+    return PredictedRows(ids, torch.cat(logits)[torch.from_numpy(order)], present)
 
 
 def write_answered(side: PredictionSide, answered: PredictedRows, out: Path) -> int:
@@ -199,10 +203,8 @@ def write_answered(side: PredictionSide, answered: PredictedRows, out: Path) -> 
         out: Path of the Parquet or CSV file, by its ending.
     """
     check_scores_path(out)
-    parties = [*side.model.record.widths]
-    present = {name: np.full(len(answered.ids), name in answered.contributed) for name in parties}
-    with score_file(out, side.model.task, answered.ids.type, parties) as writer:
-        writer.write(answered.ids, scores_of(side.model.task, answered.logits), present)
+    with score_file(out, side.model.task, answered.ids.type, [*side.model.record.widths]) as writer:
+        writer.write(answered.ids, scores_of(side.model.task, answered.logits), answered.present)
     return len(answered.ids)
 
 

@@ -10,8 +10,8 @@ import torch
 from cutlayer.channel import Kind, Port, rows_digest
 from cutlayer.channel.security import Security
 from cutlayer.channel.trail import Trail
-from cutlayer.data.agreed_rows import agreed_rows
 from cutlayer.data.batches import evaluation_batches
+from cutlayer.parties.agreed import agreed_alignment
 from cutlayer.parties.local import EVALUATION_ROWS
 from cutlayer.parties.messages import DONE, receive
 from cutlayer.parties.recorded import Asker, greeted, recorded, same_order
@@ -29,7 +29,8 @@ def with_agreed_rows(side: PredictionSide, rows: Path | None) -> PredictionSide:
     Raises:
         DataError, AlignmentError: It is no such file, or of another table.
     """
-    return replace(side, alignment=replace(side.alignment, method="agreed", agreed=agreed_rows(rows, side.table)))
+    alignment = agreed_alignment(side.job, side.name, rows, side.table, side.alignment.purpose)
+    return replace(side, alignment=alignment)
 
 
 def release_prediction(

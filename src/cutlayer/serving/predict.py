@@ -15,9 +15,9 @@ from torch import Tensor
 
 from cutlayer.config import Job, near_miss
 from cutlayer.data.batches import evaluation_batches
-from cutlayer.data.store import Store
 from cutlayer.errors import AlignmentError, ConfigError, DataError
 from cutlayer.parties.local import EVALUATION_ROWS
+from cutlayer.parties.partners import Partners
 from cutlayer.parties.split import split_of_run
 from cutlayer.results.scores import ScoreWriter, check_scores_path, score_file, scores_of
 from cutlayer.serving.aligned import MAX_WINDOW, AlignedRows, Window
@@ -26,7 +26,9 @@ from cutlayer.serving.new_rows import NewRows
 from cutlayer.serving.online.patterns import patterns
 from cutlayer.serving.release import OpenPrediction, servings
 from cutlayer.training.folder import RunFolder
+from cutlayer.training.recorder import read_truth
 from cutlayer.training.test_predictions import check_other_file, reported_ids
+from cutlayer.training.trained import stores_of
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,8 @@ class Request:
     Attributes:
         tables: New rows by party, each a `TableConfig` or a table in memory; the run's test rows where empty.
         absent: Passive parties that do not answer.
-        partial: Whether rows that a passive party does not have are predicted without it.
+        partial: Whether rows that a passive party does not have are predicted without it, as those of a job with
+            `rows: all` always are.
         key: Key that replaced all keys of the run, 32 bytes; `None` where each party has its own.
     """
 
@@ -122,7 +125,7 @@ def _open_rows(
         return
     tables = _tables(job, models, needed, absent, request)
     with tempfile.TemporaryDirectory(prefix=".cutlayer-", dir=scratch) as path:
-        aligned = AlignedRows(tables, Path(path), partial=request.partial)
+        aligned = AlignedRows(tables, Path(path), partial=request.partial or job.rows == "all")
         aligned.prepare()
         yield _OpenRows(aligned.ids, aligned.features, aligned.lacking, aligned.windows())
 
@@ -155,14 +158,20 @@ def _tables(
 def _test_rows(job: Job, folder: RunFolder, needed: Sequence[str]) -> _OpenRows:
     """The rows that the run is measured on, as they were encoded for it."""
     ids = reported_ids(folder)
-    stores = {name: Store.open(folder.data(name)) for name in needed}
-    split = split_of_run(job, folder.path, job.active, next(iter(stores.values())).rows)
+    held = Partners.held_of_run(job, folder.path)
+    truth, _ = read_truth(folder.transcript(job.active))
+    stores = {name: store for name, store in stores_of(job, folder, held, len(truth)).items() if name in needed}
+    split = split_of_run(job, folder.path, job.active, len(truth))
     chosen = split.part("test" if len(split.test) else "validation")
+    numbers = {name: held.numbers(name, len(truth)) for name in needed if name in held.by_party}
 
     def windows() -> Iterator[Window]:
         first = 0
         for rows in torch.split(chosen, MAX_WINDOW):
-            present = {name: np.ones(len(rows), dtype=bool) for name in needed}
+            present = {
+                name: numbers[name][rows.numpy()] >= 0 if name in numbers else np.ones(len(rows), dtype=bool)
+                for name in needed
+            }
             columns = {name: store.take(rows) for name, store in stores.items()}
             yield Window(ids.slice(first, len(rows)).combine_chunks(), columns, present)
             first += len(rows)

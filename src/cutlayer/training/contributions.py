@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from cutlayer.models.absence import MAX_PARTIES_OF_ALL_SETS, Names
 from cutlayer.parties.outcome import ActiveOutcome
-from cutlayer.results.utility import Gain
-from cutlayer.training.utility import Floats, bounds, replicates
+from cutlayer.results.utility import Gain, PatternUtility
+from cutlayer.training.utility import Floats, bounds, interval, replicates
 
 
 def gain_over(active: ActiveOutcome, alone: Tensor, parties: Names, seed: int) -> Gain:
@@ -31,6 +33,34 @@ def gain_over(active: ActiveOutcome, alone: Tensor, parties: Names, seed: int) -
     resampled, resampled_base = (replicates(task, logits, labels, seed) for logits in (active.logits, alone))
     low, high = bounds(resampled - resampled_base)
     return Gain(parties=parties, value=value - base, low=low, high=high)
+
+
+def by_pattern(active: ActiveOutcome, parties: Names, seed: int) -> tuple[PatternUtility, ...]:
+    """This run's model on the held-out rows of each set of passive parties that have them; none where all have all.
+
+    Args:
+        active: Results of the run.
+        parties: The passive parties that were there at the end.
+        seed: Seed of the resampling.
+    """
+    present, patterns = {name: mask for name, mask in active.present.items() if name in parties}, []
+    if not present:
+        return ()
+    for size in range(len(present), -1, -1):
+        for names in combinations(present, size):
+            rows = torch.stack([mask == (name in names) for name, mask in present.items()]).all(dim=0)
+            if not rows.any():
+                continue
+            labels, logits = active.labels[rows], active.logits[rows]
+            low, high = interval(active.task, logits, labels, seed)
+            alone = active.without.get(parties)
+            gain = None
+            if names and alone is not None:
+                some = replace(active, labels=labels, logits=logits)
+                gain = gain_over(some, alone[rows], names, seed)
+            value = active.task.evaluate(logits, labels)[active.task.metric]
+            patterns.append(PatternUtility(parties=names, rows=len(labels), value=value, low=low, high=high, gain=gain))
+    return tuple(patterns)
 
 
 def contributions(active: ActiveOutcome, parties: Names, seed: int) -> tuple[Gain, ...]:

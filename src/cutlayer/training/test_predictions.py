@@ -40,9 +40,10 @@ def write_test_predictions(folder: RunFolder, active: ActiveOutcome) -> None:
     ids, parties = active.ids, tuple(active.widths)
     with score_file(predictions_path(folder), active.task, ids.type, parties) as writer:
         for start, end in chunks_of(len(ids)) if len(ids) else ((0, 0),):
-            everywhere = dict.fromkeys(parties, np.ones(end - start, dtype=bool))
+            present = dict.fromkeys(parties, np.ones(end - start, dtype=bool))
+            present |= {name: mask[start:end].numpy() for name, mask in active.present.items()}
             scores = scores_of(active.task, active.logits[start:end])
-            writer.write(ids.slice(start, end - start).combine_chunks(), scores, everywhere)
+            writer.write(ids.slice(start, end - start).combine_chunks(), scores, present)
 
 
 def reported_ids(folder: RunFolder) -> pa.ChunkedArray:

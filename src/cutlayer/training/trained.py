@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from functools import cached_property
 
+import torch
 from torch import Tensor, nn
 
 from cutlayer.config import Job
@@ -15,6 +16,8 @@ from cutlayer.errors import CheckpointError
 from cutlayer.kernels.row_tensors import number_equal, rows_of, where_equal
 from cutlayer.models import BottomModel, Inputs, TopModel, build_bottom, build_top
 from cutlayer.parties.checkpoint import Checkpoints, State
+from cutlayer.parties.held_rows import HeldRows
+from cutlayer.parties.partners import Partners
 from cutlayer.parties.split import split_of_run
 from cutlayer.tasks import Task
 from cutlayer.training.folder import RunFolder
@@ -45,7 +48,7 @@ class Run:
 
     @property
     def training(self) -> Tensor:
-        """Row numbers of the training rows, int64."""
+        """Row numbers of the training rows, int64; of a run on all rows those that all parties have."""
         return self._labels[1]
 
     @cached_property
@@ -65,8 +68,17 @@ class Run:
 
     @property
     def reported(self) -> Tensor:
-        """Row numbers of the held-out rows that are reported, int64: the test rows, else the validation rows."""
-        return self.split.part("test" if len(self.split.test) else "validation")
+        """Row numbers of the held-out rows that are reported, int64: the test rows, else the validation rows.
+
+        Of a run on all rows those that all parties have.
+        """
+        rows = self.split.part("test" if len(self.split.test) else "validation")
+        return rows[torch.from_numpy(self.held.by_all(len(self.truth)))[rows]] if self.held.by_party else rows
+
+    @cached_property
+    def held(self) -> HeldRows:
+        """Which of the active party's rows each passive party has."""
+        return Partners.held_of_run(self.job, self.folder.path)
 
     @cached_property
     def task(self) -> Task:
@@ -78,8 +90,7 @@ class Run:
     @cached_property
     def stores(self) -> dict[str, Store]:
         """Encoded columns of every party that has any here, in the job's order."""
-        names = [name for name in self.job.parties if (self.origin.data(name) / "store.json").exists()]
-        return {name: Store.open(self.origin.data(name)) for name in names}
+        return stores_of(self.job, self.origin, self.held, len(self.truth) if self.held.by_party else 0)
 
     def inputs(self, party: str) -> Inputs:
         """Shape of one party's encoded columns."""
@@ -113,6 +124,23 @@ class Run:
     @cached_property
     def _labels(self) -> tuple[Tensor, Tensor]:
         return read_truth(self.folder.transcript(self.job.active))
+
+
+def stores_of(job: Job, folder: RunFolder, held: HeldRows, rows: int) -> dict[str, Store]:
+    """Encoded columns of every party that has any in a folder, in the job's order, numbered as at the active party.
+
+    Args:
+        job: Job of the run.
+        folder: Folder of the encoded columns.
+        held: Which of the active party's rows each passive party has; all other rows read as zeros.
+        rows: Number of the active party's rows, where a party lacks some.
+    """
+    names = [name for name in job.parties if (folder.data(name) / "store.json").exists()]
+    stores = {name: Store.open(folder.data(name)) for name in names}
+    return {
+        name: store.numbered(torch.from_numpy(held.numbers(name, rows))) if name in held.by_party else store
+        for name, store in stores.items()
+    }
 
 
 def class_shares(labels: Tensor, task: Task) -> tuple[float, ...]:

@@ -19,8 +19,12 @@ from cutlayer.audit.features.measures import Case, measure
 from cutlayer.config import Job
 from cutlayer.data.store import Store
 from cutlayer.errors import Diverged, NotApplicable
+from cutlayer.parties.held_rows import HeldRows
+from cutlayer.parties.partners import Partners
 from cutlayer.results.features import FeatureResult
 from cutlayer.training.folder import RunFolder
+from cutlayer.training.recorder import read_truth
+from cutlayer.training.trained import stores_of
 
 
 class OtherColumns:
@@ -33,7 +37,8 @@ class OtherColumns:
     """
 
     def __init__(self, job: Job, folder: RunFolder, party: str) -> None:
-        self._paths = [folder.data(name) for name in job.parties if name != party]
+        self._job, self._folder, self._party = job, folder, party
+        self._held = Partners.held_of_run(job, folder.path) if folder.data(job.active).exists() else HeldRows()
         self._seed = job.train.seed
         self._results: dict[tuple[str, int, int], tuple[FeatureResult, ...]] = {}
 
@@ -50,8 +55,12 @@ class OtherColumns:
     @cached_property
     def _stores(self) -> list[Store]:
         """Encoded columns of the other parties that are here; none where one of them has images."""
-        stores = [Store.open(path) for path in self._paths if (path / "store.json").exists()]
-        return [] if any(store.images is not None for store in stores) else stores
+        rows = 0
+        if self._held.by_party:
+            rows = len(read_truth(self._folder.transcript(self._job.active))[0])
+        stores = stores_of(self._job, self._folder, self._held, rows)
+        del stores[self._party]
+        return [] if any(store.images is not None for store in stores.values()) else [*stores.values()]
 
     def _attacked(self, attack: FeatureAttack[object], case: Case) -> Iterator[FeatureResult]:
         if not self._stores:
@@ -62,6 +71,8 @@ class OtherColumns:
             yield from measure(attack(view, case.knowledge, self._seed), case, about, self._seed)
 
     def _matrix(self, rows: Tensor) -> Tensor:
+        if self._party in self._held.by_party:
+            rows = torch.from_numpy(self._held.by_party[self._party])[rows]
         parts = [encoded_matrix(store.columns, *store.gather(rows)) for store in self._stores]
         return torch.cat(parts, dim=1).float()
 

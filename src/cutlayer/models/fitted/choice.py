@@ -61,7 +61,13 @@ def fit_part(fit: Fit, rows: Rows, seed: int) -> Part:
 
 
 def choose(
-    rows: Rows, labels: Tensor, task: Task, fits: Mapping[str, Fit], folds: int | Literal["auto"], seed: int
+    rows: Rows,
+    labels: Tensor,
+    task: Task,
+    fits: Mapping[str, Fit],
+    folds: int | Literal["auto"],
+    seed: int,
+    scored: npt.NDArray[np.bool_],
 ) -> Choice:
     """Try candidates on held-out rows, and weigh them.
 
@@ -76,24 +82,29 @@ def choose(
         fits: Candidates by name.
         folds: Number of folds, or `auto` by the number of rows.
         seed: Seed of folds and fits.
+        scored: Which rows scores are taken of, (n,): at least one; candidates are fitted to others as well.
     """
     count = folds_of(len(rows)) if folds == "auto" else folds
     if len(rows) > MAX_ROWS:
         some = np.sort(np.random.default_rng(seed).choice(len(rows), MAX_ROWS, replace=False))
         rows, labels = rows.take(some), labels[torch.from_numpy(some)]
+        scored = scored[some]
     parts = _parts(rows, max(count, _GROUPS) if count == 1 else min(count, len(rows)), seed)
-    held = parts[:1] if count == 1 else parts
+    left_out = parts[:1] if count == 1 else parts
+    held = [part[scored[part]] for part in left_out]
+    if not sum(map(len, held)):
+        held = left_out
     order = np.concatenate(held)
     predictions, seconds = {}, {}
     for name, fit in fits.items():
         began = time.perf_counter()
-        fitted = (fit_part(fit, rows.take(np.setdiff1d(np.arange(len(rows)), out)), seed) for out in held)
+        fitted = (fit_part(fit, rows.take(np.setdiff1d(np.arange(len(rows)), out)), seed) for out in left_out)
         predictions[name] = np.concatenate(
             [part.predicted(rows.take(out)) for part, out in zip(fitted, held, strict=True)]
         )
         seconds[name] = time.perf_counter() - began
-    scored = _Scored(rows.take(order), labels[torch.from_numpy(order)], task, _groups(held))
-    return _chosen(scored, predictions, seconds, count)
+    held_out = _Scored(rows.take(order), labels[torch.from_numpy(order)], task, _groups(held))
+    return _chosen(held_out, predictions, seconds, count)
 
 
 def _chosen(scored: _Scored, predictions: Mapping[str, Floats], seconds: Mapping[str, float], folds: int) -> Choice:
@@ -231,7 +242,7 @@ def _groups(held: Sequence[npt.NDArray[np.int64]]) -> list[Integers]:
     sizes = np.array([len(part) for part in held])
     if len(held) > 1:
         starts = np.cumsum(sizes) - sizes
-        return [np.arange(start, start + size) for start, size in zip(starts, sizes, strict=True)]
+        return [np.arange(start, start + size) for start, size in zip(starts, sizes, strict=True) if size]
     return [np.arange(start, sizes[0], _GROUPS) for start in range(min(_GROUPS, int(sizes[0])))]
 
 

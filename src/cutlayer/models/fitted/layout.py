@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -42,6 +42,26 @@ class Layout:
             elif name in present:
                 numbers.append(columns[name])
         return codes, torch.cat(numbers, dim=1).float() if numbers else some.new_zeros((some.shape[0], 0))
+
+
+def by_presence(columns: Mapping[str, Tensor]) -> Iterator[tuple[frozenset[str], Tensor | None]]:
+    """Divide rows by the parties that have sent them; a row of NaN is one that a party sent nothing for.
+
+    Args:
+        columns: Columns of each party, float32 (n, width), width at least 1.
+
+    Yields:
+        A set of parties, and the row numbers that they alone have sent, int64 (m,); `None` for all rows.
+    """
+    lacks = {name: part[:, 0].isnan() for name, part in columns.items()}
+    partial = {name: mask for name, mask in lacks.items() if bool(mask.any())}
+    if not partial:
+        yield frozenset(columns), None
+        return
+    code = sum(mask.long() << bit for bit, mask in enumerate(partial.values()))
+    for pattern in torch.unique(torch.as_tensor(code)).tolist():
+        absent = {name for bit, name in enumerate(partial) if pattern >> bit & 1}
+        yield frozenset(columns) - absent, torch.nonzero(code == pattern)[:, 0]
 
 
 def present_sets(partners: Sequence[str]) -> tuple[frozenset[str], ...]:

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -61,6 +62,13 @@ class Sample:
             of_class = task.class_weights.double()[labels[chosen]].numpy()
             given = of_class if given is None else given * of_class
         return cls(layout, taken, labels[chosen], task, cardinalities, None if given is None else given / given.mean())
+
+    def complete(self, present: Collection[str]) -> npt.NDArray[np.bool_]:
+        """Whether a row has a release of each of the present partners, bool (n,)."""
+        has = [~torch.isnan(self.columns[name][:, 0]) for name in self.layout.partners if name in present]
+        rows = torch.stack(has).all(dim=0) if has else torch.ones(len(self.labels), dtype=torch.bool)
+        mask: npt.NDArray[np.bool_] = rows.numpy()
+        return mask
 
     def rows(self, present: Collection[str]) -> Rows:
         """The rows with the columns of the label owner and of the present partners."""

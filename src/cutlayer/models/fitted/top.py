@@ -15,7 +15,7 @@ from cutlayer.models.base import TopModel
 from cutlayer.models.fitted.choice import Choice, choose, fit_part
 from cutlayer.models.fitted.head import Head
 from cutlayer.models.fitted.kinds import PARTS, fits_of
-from cutlayer.models.fitted.layout import Layout, present_sets
+from cutlayer.models.fitted.layout import Layout, by_presence, present_sets
 from cutlayer.models.fitted.quiet import undisturbed
 from cutlayer.models.fitted.result import FitResult
 from cutlayer.models.fitted.rows import Rows
@@ -31,6 +31,8 @@ _MAIN_WEIGHT = 0.25
 
 class FittedTop(TopModel):
     """A model of all columns, and one for each set of partners that may be all that answers.
+
+    Each is fitted to all rows, those with a missing release included, and answers the rows that have all it reads.
 
     A fit ends in buffers, which any unfitted model of this class loads; predictions need no scikit-learn. Sets of up to
     3 partners all have a model of their own; of more partners all, all but one, all but two, and none. Any other set is
@@ -97,15 +99,16 @@ class FittedTop(TopModel):
             return self._fitted(sample, seed % 2**32)
 
     def _fitted(self, sample: Sample, seed: int) -> FitResult:
-        fits, task, sets = self._fits, sample.task, present_sets(sample.layout.partners)
+        fits, task = self._fits, sample.task
+        sets = tuple(names for names in present_sets(sample.layout.partners) if sample.complete(names).any())
         choices: dict[frozenset[str], Choice] = {}
         results: dict[frozenset[str], FitResult] = {}
         heads = []
         for present in sets:
-            rows = sample.rows(present)
+            rows, complete = sample.rows(present), sample.complete(present)
             # Own columns alone have a choice of their own: they are the reference for what partners add.
             if present in (sets[0], frozenset()):
-                choices[present] = choose(rows, sample.labels, task, fits, self.config.folds, seed)
+                choices[present] = choose(rows, sample.labels, task, fits, self.config.folds, seed, complete)
             weights = choices[present].weights if present in choices else _main(choices[sets[0]].weights)
             parts = [fit_part(fits[name], rows, seed) for name in weights]
             heads.append(Head.of(parts, weights.values(), task.transition))
@@ -167,13 +170,33 @@ class FittedTop(TopModel):
 
     def answer(self, embeddings: Mapping[str, Tensor], present: Collection[str]) -> Tensor:
         """Logits of the model of the largest fitted set of parties that are all present; see `TopModel.answer`."""
+        return self._answer(self._head_of(present), embeddings)
+
+    def _head_of(self, present: Collection[str]) -> int:
         there = frozenset(present)
-        index = next((at for at, names in enumerate(self._sets) if names <= there), 0)
-        return self._answer(index, embeddings)
+        return next((at for at, names in enumerate(self._sets) if names <= there), 0)
 
     def _answer(self, index: int, embeddings: Mapping[str, Tensor]) -> Tensor:
         if not self.is_fitted:
             raise ConfigError.expected("a fitted top model", "one before its fit", "call fit, or load a fitted state")
+        if torch.compiler.is_compiling():  # a program has no branch on a value
+            return self._answer_alike(index, embeddings)
+        logits: Tensor | None = None
+        partners = {name: embeddings[name] for name in self._layout.partners if name in self._sets[index]}
+        for present, rows in by_presence(partners):
+            if rows is None:
+                return self._answer_alike(index if present == partners.keys() else self._head_of(present), embeddings)
+            part = {name: columns[rows] for name, columns in embeddings.items()}
+            answered = self._answer_alike(self._head_of(present), part)
+            if logits is None:
+                logits = answered.new_empty(len(next(iter(embeddings.values()))), answered.shape[1])
+            logits[rows] = answered
+        if logits is None:
+            raise ConfigError.expected("a row to predict", "none")
+        return logits
+
+    def _answer_alike(self, index: int, embeddings: Mapping[str, Tensor]) -> Tensor:
+        """Logits of rows that the same parties have."""
         codes, numbers = self._layout.read(embeddings, self._sets[index])
         head = self.heads[index]
         if torch.compiler.is_compiling():  # a program has no loop over an unknown number of rows

@@ -21,8 +21,9 @@ def parties(report: Report) -> Section:
     """The rows, and each party's table, part of the model, and traffic."""
     data = report.data
     lead = (
-        f"{count(data.common)} rows common to all: {count(data.train)} to train on, {count(data.validation)} to "
-        f"validate, {count(data.test)} to test. {rows_left_out(report)}{_task(report.task)}"
+        f"{count(data.common)} rows {'of the active party' if data.held else 'common to all'}: {count(data.train)} to "
+        f"train on, {count(data.validation)} to validate, {count(data.test)} to test. {rows_left_out(report)}"
+        f"{_task(report.task)}"
     )
     listed = table(
         "Each party's table, part of the model, and traffic in training",
@@ -51,6 +52,9 @@ def parties(report: Report) -> Section:
 def rows_left_out(report: Report) -> str:
     """A sentence on the active party's rows that another party lacks, and a space; empty where there are none."""
     active = next((party for party in report.parties if party.role == "active"), None)
+    if active is not None and report.data.held:
+        has = [f"{name} has {count(rows)}" for name, rows in report.data.held.items()]
+        return f"Of the {count(report.data.common)} rows of {active.name}, {', '.join(has)}. "
     if active is None or active.rows_own <= report.data.common:
         return ""
     missing, whole = count(active.rows_own - report.data.common), count(active.rows_own)

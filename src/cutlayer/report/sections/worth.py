@@ -6,6 +6,7 @@ from cutlayer.report.rounding import count, difference, interval, metric
 from cutlayer.report.section import Answer, Block, Column, Fold, Paragraph, Section, number, table
 from cutlayer.results.metric_names import name_of
 from cutlayer.results.report import Report
+from cutlayer.results.utility import Gain
 
 TITLE = "What the partners add"
 SHOWN_COLUMNS = 15
@@ -28,6 +29,14 @@ def worth_of_partners(report: Report) -> str:
     return f"{names} {'add' if several else 'adds'} nothing that these rows can show ({bounds}) to {what}"
 
 
+def _added(gain: Gain | None) -> str:
+    return "" if gain is None or gain.value is None else difference(gain.value)
+
+
+def _bounds(gain: Gain | None) -> str:
+    return "" if gain is None else interval(gain.low, gain.high)
+
+
 def worth(report: Report) -> Section | None:
     """Gain over own columns, and the parts of parties and columns in it; `None` where none was measured."""
     measured, name = report.utility, name_of(report.utility.metric)
@@ -48,8 +57,20 @@ def worth(report: Report) -> Section | None:
                 "(Shapley value)",
                 measured.contributions,
                 ("Party", lambda gain: ", ".join(gain.parties)),
-                (number("Adds"), lambda gain: "" if gain.value is None else difference(gain.value)),
-                (number("95\u00a0% interval"), lambda gain: interval(gain.low, gain.high)),
+                (number("Adds"), _added),
+                (number("95\u00a0% interval"), _bounds),
+            )
+        )
+    if measured.patterns:
+        blocks.append(
+            table(
+                f"{name} on the {rows} by the partners that have them, and what these add there to your own columns",
+                measured.patterns,
+                ("Partners", lambda pattern: ", ".join(pattern.parties) or "none"),
+                (number("Rows"), lambda pattern: count(pattern.rows)),
+                (number(name), lambda pattern: metric(pattern.value)),
+                (number("Adds"), lambda pattern: _added(pattern.gain)),
+                (number("95\u00a0% interval"), lambda pattern: _bounds(pattern.gain)),
             )
         )
     brief = [Paragraph(lead.text), *blocks[1:]]

@@ -1,0 +1,376 @@
+"""Runs on all rows of the active party, each with the passive parties that have it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+import torch
+from pyarrow import csv, parquet
+
+from cutlayer.channel import Kind, Message
+from cutlayer.config import Job, SplitConfig, validated
+from cutlayer.data.align import intersect
+from cutlayer.data.party_data import PartyTable
+from cutlayer.data.split import check_filled, rows_by_id
+from cutlayer.errors import AlignmentError, ConfigError, DataError
+from cutlayer.jobs.courier import open_releases
+from cutlayer.jobs.execute import Options, Progress, execute
+from cutlayer.jobs.links import LinkOptions
+from cutlayer.jobs.party import run_party
+from cutlayer.jobs.release import release_training
+from cutlayer.parties.alignment import Alignment, Purpose
+from cutlayer.parties.checkpoint import Checkpoints
+from cutlayer.parties.linked import driven
+from cutlayer.parties.partners import Partners
+from cutlayer.serving.between import PredictionSide, ask
+from cutlayer.serving.by_file import release_prediction, with_agreed_rows
+from cutlayer.serving.predict import Request, predict
+from cutlayer.serving.release import Serving
+from cutlayer.training.folder import RunFolder
+from cutlayer.training.keys import Keys
+from cutlayer.training.test_predictions import predictions_path
+from cutlayer.training.together import Trained
+from tests.channel.certificates import Federation
+from tests.parties.interruptions import crashes_at_rename, halves, history
+from tests.parties.processes import fork, lay_out
+from tests.parties.psi_runs import BANK, aligned, table
+from tests.parties.runs import ACTIVE, KEY, PASSIVES, UNAUDITED, raw_job, record, run, tables
+
+TELCO, SHOP = PASSIVES[:2]
+NAMES = (ACTIVE, TELCO, SHOP)
+LINEAR = {"kind": "linear", "width": 4}
+
+
+def partial(rows: int = 400, share: float = 0.5, task: str = "binary") -> dict[str, pa.Table]:
+    """The bank has all rows; each partner has a part of them, and 20 rows of its own."""
+    given, draw = tables(task, passives=2, rows=rows), np.random.default_rng(1)
+    for name in (TELCO, SHOP):
+        own = given[name].filter(pa.array(draw.random(given[name].num_rows) < share))
+        strangers = own.slice(0, 20)
+        ids = pa.array(np.arange(20) + 9000 + 100 * (name == SHOP))
+        given[name] = pa.concat_tables([own, strangers.set_column(0, "id", ids)])
+    return given
+
+
+def raw(**options: Any) -> dict[str, Any]:
+    settings: dict[str, Any] = {
+        "bottom": {ACTIVE: {"kind": "auto"}, TELCO: LINEAR, SHOP: LINEAR},
+        "top": {"kind": "auto", "candidates": ["linear", "boosting"]},
+        "privacy": {"label_free": {}},
+        "audit": UNAUDITED,
+        "release": "once",
+        "split": {"test": 0.2, "validation": 0.1},
+    }
+    made = raw_job(passives=2, **(settings | options)) | {"rows": "all"}
+    for name in (TELCO, SHOP):
+        made["parties"][name]["fit"] = {"kind": "sketch"}
+    return made
+
+
+GIVEN = partial()
+JOB = validated(Job, raw(), "")
+
+
+def ids_of(given: Mapping[str, pa.Table], name: str) -> set[int]:
+    return set(given[name].column("id").to_pylist())
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Trained]:
+    """The run with all parties in this process."""
+    folder = tmp_path_factory.mktemp("whole")
+    return folder, run(JOB, GIVEN, folder)
+
+
+def partners(folder: Path) -> Partners:
+    found = Partners.load(Checkpoints(folder / "checkpoint" / ACTIVE, ACTIVE, JOB.digest()))
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("method", ["psi", "plain"])
+def test_each_partner_learns_which_of_its_rows_the_active_party_has(method: str) -> None:
+    bank, telco, shop = [3, 1, 4, 5, 9, 2, 6], [9, 2, 77, 1], [5, 88, 1]
+    opened = {TELCO: table(telco, TELCO), SHOP: table(shop, SHOP)}
+    found = aligned(table(bank), opened, Alignment(method, processes=1), all_rows=True)
+    order = [bank[row] for row in found[BANK].positions]
+    assert sorted(order) == sorted(bank)
+    held = {name: [order[row] for row in rows] for name, rows in found[BANK].held.by_party.items()}
+    for name, ids in ((TELCO, telco), (SHOP, shop)):
+        assert held[name] == [ids[row] for row in found[name].positions]
+        assert set(held[name]) == set(ids) & set(bank)
+    everyone = intersect({BANK: table(bank).digests})[BANK]
+    assert found[BANK].positions.tolist() == everyone.tolist()
+    assert found[BANK].sizes == {TELCO: 3, SHOP: 2}
+
+
+@pytest.mark.parametrize("method", ["psi", "plain"])
+def test_a_partner_without_a_row_of_the_active_party_is_named(method: str) -> None:
+    opened = {TELCO: table([1, 2], TELCO), SHOP: table([7, 8], SHOP)}
+    with pytest.raises(AlignmentError, match="none of 3 at bank, 2 at shop"):
+        aligned(table([1, 2, 3]), opened, Alignment(method, processes=1), all_rows=True)
+
+
+def test_every_row_is_trained_on_or_held_out_and_missing_releases_are_nan(whole: tuple[Path, Trained]) -> None:
+    folder, trained = whole
+    split, record_ = trained.active.split, partners(folder)
+    assert len(split.train) + len(split.validation) + len(split.test) == GIVEN[ACTIVE].num_rows == 400
+    stored = Checkpoints(folder / "checkpoint" / ACTIVE, ACTIVE, JOB.digest()).load_release()
+    assert stored is not None
+    opened = PartyTable(ACTIVE, GIVEN[ACTIVE], "id")
+    ids = opened.ids(record_.positions).to_pylist()
+    for name in (TELCO, SHOP):
+        has = [row in ids_of(GIVEN, name) for row in ids]
+        assert 0.3 < np.mean(has) < 0.7
+        assert (~stored[0][name].isnan().any(dim=1)).tolist() == has
+        assert stored[0][name].isnan().all(dim=1).tolist() == [not there for there in has]
+        assert trained.active.held[name] == sum(has)
+    present = trained.active.present
+    tested = trained.active.ids.to_pylist()
+    assert present[TELCO].tolist() == [row in ids_of(GIVEN, TELCO) for row in tested]
+
+
+def test_a_partner_is_asked_for_its_own_rows_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    messages = record(monkeypatch)
+    run(JOB, GIVEN, tmp_path)
+    for name in (TELCO, SHOP):
+        sent = [m for m in messages if m.sender == name and m.kind == Kind.RELEASE]
+        assert sum(len(m.tensors["embedding"]) for m in sent) == len(ids_of(GIVEN, name) & ids_of(GIVEN, ACTIVE))
+
+
+def permuted(seed: int) -> dict[str, pa.Table]:
+    owner = GIVEN[ACTIVE]
+    order = np.random.default_rng(seed).permutation(owner.num_rows)
+    index = owner.schema.get_field_index("label")
+    return {**GIVEN, ACTIVE: owner.set_column(index, "label", owner.column("label").take(pa.array(order)))}
+
+
+def crossed(messages: list[Message]) -> list[Any]:
+    tensors = [{key: t.numpy().tobytes() for key, t in m.tensors.items()} for m in messages]
+    heads = [(m.kind, m.sender, m.epoch, m.step, m.sequence, m.rows, dict(m.fields)) for m in messages]
+    return [*zip(heads, tensors, strict=True)]
+
+
+def test_no_message_depends_on_a_label(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = []
+    for name, given in (("true", GIVEN), ("permuted", permuted(2))):
+        with monkeypatch.context() as patched:
+            messages = record(patched)
+            outcome = run(JOB, given, tmp_path / name).active
+        found.append((crossed(messages), outcome.logits))
+    assert found[0][0] == found[1][0]
+    assert not torch.equal(found[0][1], found[1][1])
+
+
+def test_no_message_depends_on_the_rows_that_nobody_else_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """But the number of rows that the active party states, and the order of its digests in one process."""
+    shared = pa.array([row in ids_of(GIVEN, TELCO) | ids_of(GIVEN, SHOP) for row in GIVEN[ACTIVE]["id"].to_pylist()])
+    renamed = pc.if_else(shared, GIVEN[ACTIVE]["id"], pc.add(GIVEN[ACTIVE]["id"], 50_000))
+    found = []
+    for name, given in (("one", GIVEN), ("other", {**GIVEN, ACTIVE: GIVEN[ACTIVE].set_column(0, "id", renamed)})):
+        with monkeypatch.context() as patched:
+            messages = record(patched)
+            run(JOB, given, tmp_path / name)
+        found.append([m for m in crossed(messages) if m[0][0] != Kind.IDS])
+    assert found[0] == found[1]
+
+
+def test_rows_with_a_partner_are_predicted_better(tmp_path: Path) -> None:
+    job = validated(Job, raw(top={"kind": "linear"}), "")
+    active = run(job, partial(rows=2_000), tmp_path).active
+    both, none = active.present[TELCO] & active.present[SHOP], ~active.present[TELCO] & ~active.present[SHOP]
+    alone = active.without[TELCO, SHOP]
+
+    def auc(logits: torch.Tensor, rows: torch.Tensor) -> float:
+        return active.task.evaluate(logits[rows], active.labels[rows])["auc"]
+
+    assert int(both.sum()) > 80
+    assert auc(active.logits, both) > auc(alone, both) + 0.1
+    # The rows that nobody else has are answered by own columns alone.
+    assert torch.equal(active.logits[none], alone[none])
+
+
+def test_the_summary_has_utility_by_the_partners_of_a_row(tmp_path: Path) -> None:
+    summary = execute(JOB, tmp_path, Options(Keys(tmp_path / "keys", KEY), tables=GIVEN), Progress()).summary
+    assert summary.data.common == 400
+    assert summary.data.held == {name: len(ids_of(GIVEN, name) & ids_of(GIVEN, ACTIVE)) for name in (TELCO, SHOP)}
+    patterns = {pattern.parties: pattern for pattern in summary.utility.patterns}
+    assert [*patterns] == [(TELCO, SHOP), (TELCO,), (SHOP,), ()]
+    assert sum(pattern.rows for pattern in patterns.values()) == summary.data.test
+    assert patterns[()].gain is None
+    assert patterns[TELCO, SHOP].gain is not None
+
+
+def test_a_run_that_dies_at_any_file_is_resumed_to_the_same_end(whole: tuple[Path, Trained], tmp_path: Path) -> None:
+    for nth in range(0, 100, 7):
+        folder = tmp_path / str(nth)
+        died = crashes_at_rename(nth, lambda at=folder: run(JOB, GIVEN, at), after=bool(nth % 2))
+        again = run(JOB, GIVEN, folder, resume=True)
+        assert torch.equal(again.active.logits, whole[1].active.logits)
+        assert history(folder) == history(whole[0])
+        mine, other = halves(folder, JOB), halves(whole[0], JOB)
+        for name in NAMES:
+            assert [key for key, value in other[name].items() if not bool((mine[name][key] == value).all())] == []
+        if not died:
+            break
+    assert nth > 10
+
+
+def test_processes_with_private_set_intersection_have_the_same_run(whole: tuple[Path, Trained], tmp_path: Path) -> None:
+    sites = lay_out(tmp_path, raw(), GIVEN)
+    processes = {name: fork(site) for name, site in sites.items()}
+    assert {name: process.wait() for name, process in processes.items()} == dict.fromkeys(NAMES, 0)
+    for name, site in sites.items():
+        one = JOB.model_copy(update={"parties": {name: JOB.parties[name]}})
+        mine, other = halves(site.run, one)[name], halves(whole[0], JOB)[name]
+        assert [key for key, value in other.items() if not bool((mine[key] == value).all())] == []
+    assert history(sites[ACTIVE].run) == history(whole[0])
+
+
+def write_rows(folder: Path) -> dict[str, Path]:
+    """The rows, as `cutlayer align` writes them at each party."""
+    opened = {name: PartyTable(name, GIVEN[name], "id") for name in NAMES}
+    everyone = intersect({ACTIVE: opened[ACTIVE].digests})[ACTIVE]
+    columns: dict[str, dict[str, Any]] = {ACTIVE: {"row": everyone, "id": opened[ACTIVE].ids(everyone)}}
+    for name in (TELCO, SHOP):
+        common = intersect({each: opened[each].digests for each in (ACTIVE, name)})
+        columns[ACTIVE][name] = np.isin(everyone, common[ACTIVE])
+        columns[name] = {"row": common[name], "id": opened[name].ids(common[name])}
+    for name, values in columns.items():
+        csv.write_csv(pa.table(values), folder / f"{name}.csv")
+    return {name: folder / f"{name}.csv" for name in NAMES}
+
+
+@pytest.fixture(scope="module")
+def by_file(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Federation, dict[str, Path]]:
+    """The run of the label owner, who reads the partners' files."""
+    folder = tmp_path_factory.mktemp("files")
+    federation, rows = Federation(folder / "keys", TELCO, SHOP), write_rows(folder)
+    options = Options(Keys(folder, KEY), tables=GIVEN)
+    for name in (TELCO, SHOP):
+        links = LinkOptions(security=federation.security(name), rows=rows[name])
+        release_training(JOB, name, folder / f"{name}.release", folder / name, options, links)
+    releases = tuple(folder / f"{name}.release" for name in (TELCO, SHOP))
+    links = LinkOptions(security=federation.security(ACTIVE), releases=releases, rows=rows[ACTIVE])
+    run_party(JOB, ACTIVE, folder / ACTIVE, options, Progress(), links)
+    return folder, federation, rows
+
+
+def test_a_run_by_files_is_that_of_one_process(
+    by_file: tuple[Path, Federation, dict[str, Path]], whole: tuple[Path, Trained]
+) -> None:
+    assert history(by_file[0] / ACTIVE) == history(whole[0])
+    mine, other = parquet.read_table(predictions_path(RunFolder(by_file[0] / ACTIVE))), whole[1].active.ids
+    assert mine.column(0).to_pylist() == other.to_pylist()
+    assert mine.equals(parquet.read_table(predictions_path(RunFolder(by_file[0] / ACTIVE))))
+
+
+def test_without_the_file_that_says_who_has_which_row_nothing_is_read(
+    by_file: tuple[Path, Federation, dict[str, Path]], tmp_path: Path
+) -> None:
+    folder, federation, rows = by_file
+    options = Options(Keys(folder, KEY), tables=GIVEN)
+    releases = tuple(folder / f"{name}.release" for name in (TELCO, SHOP))
+    links = LinkOptions(security=federation.security(ACTIVE), releases=releases)
+    with pytest.raises(ConfigError, match="which rows each partner has, with rows: all, got none; run cutlayer align"):
+        run_party(JOB, ACTIVE, tmp_path / "run", options, Progress(), links)
+    links = LinkOptions(security=federation.security(ACTIVE), releases=releases, rows=rows[TELCO])
+    with pytest.raises(DataError, match="the columns row, id, telco, shop, as cutlayer align writes them"):
+        run_party(JOB, ACTIVE, tmp_path / "other", options, Progress(), links)
+
+
+def test_new_rows_are_predicted_by_whoever_has_them(
+    by_file: tuple[Path, Federation, dict[str, Path]], tmp_path: Path
+) -> None:
+    folder, federation, rows = by_file
+    files = []
+    for name in (TELCO, SHOP):
+        side = PredictionSide.open(JOB, RunFolder(folder / name), name, GIVEN[name], JOB.parties[name].limits)
+        serving = Serving(JOB, RunFolder(folder / name), name, side.width, KEY)
+        files.append(tmp_path / f"{name}.rows")
+        release_prediction(with_agreed_rows(side, rows[name]), serving, files[-1], federation.security(name), None)
+    side = PredictionSide.open(JOB, RunFolder(folder / ACTIVE), ACTIVE, GIVEN[ACTIVE], JOB.parties[ACTIVE].limits)
+    with open_releases(JOB, JOB.passives, files, federation.security(ACTIVE)) as links:
+        done = driven(ask(with_agreed_rows(side, rows[ACTIVE]), links.ports), links, 1.0)
+    assert done.ids.to_pylist() == GIVEN[ACTIVE]["id"].to_pylist()
+    for name in (TELCO, SHOP):
+        assert done.present[name].tolist() == [row in ids_of(GIVEN, name) for row in done.ids.to_pylist()]
+    tested = parquet.read_table(predictions_path(RunFolder(folder / ACTIVE)))
+    logits = dict(zip(done.ids.to_pylist(), done.logits.flatten().tolist(), strict=True))
+    for row, score in zip(tested.column(0).to_pylist(), tested.column(1).to_pylist(), strict=True):
+        assert torch.tensor(logits[row], dtype=torch.float64).sigmoid().item() == pytest.approx(score, abs=1e-6)
+
+
+def test_predict_takes_every_row_and_names_who_contributed(tmp_path: Path) -> None:
+    execute(JOB, tmp_path / "run", Options(Keys(tmp_path / "keys", KEY), tables=GIVEN), Progress())
+    folder = RunFolder(tmp_path / "run")
+    job = JOB
+    tested = parquet.read_table(predictions_path(folder))
+    predict(job, folder, tmp_path / "test.parquet", Request(key=KEY))
+    assert parquet.read_table(tmp_path / "test.parquet").equals(tested)
+    for row, names in zip(tested["id"].to_pylist(), tested["contributed"].to_pylist(), strict=True):
+        assert names == [name for name in NAMES if row in ids_of(GIVEN, name)]
+    done = predict(job, folder, tmp_path / "all.parquet", Request(tables=GIVEN, key=KEY))
+    assert done.rows == 400
+    assert done.contributed == {name: len(ids_of(GIVEN, name) & ids_of(GIVEN, ACTIVE)) for name in NAMES}
+    again = dict(
+        zip(*(column.to_pylist() for column in parquet.read_table(tmp_path / "all.parquet").columns[:2]), strict=True)
+    )
+    for row, score in zip(tested["id"].to_pylist(), tested.column(1).to_pylist(), strict=True):
+        assert again[row] == pytest.approx(score, abs=1e-6)
+
+
+@pytest.mark.parametrize("task", ["multiclass", "regression"])
+def test_other_tasks_and_a_split_that_is_sent(tmp_path: Path, task: str) -> None:
+    given = partial(task=task)
+    split = {"test": 0.2, "validation": 0.1} | ({"stratify": True} if task == "multiclass" else {"by": "bank_0"})
+    made = raw(task=task, split=split, privacy={})
+    made["parties"][ACTIVE]["features"] = {"exclude": ["bank_0"]}
+    outcome = run(validated(Job, made, ""), given, tmp_path).active
+    assert len(outcome.split.test) == 80
+    assert {"telco": 160, "shop": 160}.keys() == outcome.held.keys()
+    assert np.isfinite([*outcome.metrics.values()]).all()
+
+
+def test_the_part_of_a_row_depends_on_its_id_and_the_seed_alone() -> None:
+    digests = PartyTable(ACTIVE, GIVEN[ACTIVE], "id").digests
+    split = SplitConfig(test=0.2, validation=0.1, by_id=True)
+    codes = rows_by_id(digests, split, 3).codes
+    some = np.random.default_rng(0).permutation(len(digests))[:150]
+    assert torch.equal(rows_by_id(digests[some], split, 3).codes, codes[some])
+    assert not torch.equal(rows_by_id(digests, split, 4).codes, codes)
+    many = np.random.default_rng(0).integers(256, size=(40_000, 16), dtype=np.uint8)
+    counts = np.bincount(rows_by_id(many, split, 3).codes.numpy())
+    # Within 4 standard deviations of the shares; those of another share are 20 away.
+    assert np.abs(counts - [28_000, 4_000, 8_000]).max() < 4 * (40_000 * 0.7 * 0.3) ** 0.5
+    with pytest.raises(DataError, match="a row in each part of the split, got none in validation"):
+        check_filled(rows_by_id(digests[:2], SplitConfig(test=0.2, validation=0.01), 3), split)
+
+
+def test_jobs_that_need_the_common_rows_are_refused() -> None:
+    refused = {
+        "with rows: all": raw(release="every_step", top={"kind": "mlp"}),
+        r"compare: \[alone\] with rows: all, got undefended": raw() | {"compare": ["undefended", "alone"]},
+        "by, stratify or by_id, got stratify and by_id": raw(split={"stratify": True, "by_id": True}),
+    }
+    for message, made in refused.items():
+        for name in (TELCO, SHOP) if made["train"]["release"] != "once" else ():
+            made["parties"][name].pop("fit")
+        with pytest.raises(ConfigError, match=message):
+            validated(Job, made, "")
+    assert JOB.train.split.by_id
+    assert "rows" not in validated(Job, raw() | {"rows": "common"}, "").shared()
+
+
+def test_purposes_that_reveal_nothing_to_partners_find_the_same_rows() -> None:
+    opened = {TELCO: table([1, 2, 9], TELCO), SHOP: table([3], SHOP)}
+    alignment = Alignment("psi", Purpose.ALIGN_ACTIVE, processes=1)
+    found = aligned(table([1, 2, 3, 4]), opened, alignment, all_rows=True)
+    assert {name: len(rows) for name, rows in found[BANK].held.by_party.items()} == {TELCO: 2, SHOP: 1}
+    assert found[TELCO].positions is None
