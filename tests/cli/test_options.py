@@ -24,6 +24,7 @@ VERBS = {
         "--partner",
         "--positive",
         "--protect",
+        "--rows",
         "--split-by",
         "--task",
         "--yes",

@@ -101,7 +101,7 @@ def test_each_partner_learns_which_of_its_rows_the_active_party_has(method: str)
     found = aligned(table(bank), opened, Alignment(method, processes=1), all_rows=True)
     order = [bank[row] for row in found[BANK].positions]
     assert sorted(order) == sorted(bank)
-    held = {name: [order[row] for row in rows] for name, rows in found[BANK].held.by_party.items()}
+    held = {name: [order[row] for row in found[BANK].held.places(name)] for name in (TELCO, SHOP)}
     for name, ids in ((TELCO, telco), (SHOP, shop)):
         assert held[name] == [ids[row] for row in found[name].positions]
         assert set(held[name]) == set(ids) & set(bank)
@@ -372,5 +372,5 @@ def test_purposes_that_reveal_nothing_to_partners_find_the_same_rows() -> None:
     opened = {TELCO: table([1, 2, 9], TELCO), SHOP: table([3], SHOP)}
     alignment = Alignment("psi", Purpose.ALIGN_ACTIVE, processes=1)
     found = aligned(table([1, 2, 3, 4]), opened, alignment, all_rows=True)
-    assert {name: len(rows) for name, rows in found[BANK].held.by_party.items()} == {TELCO: 2, SHOP: 1}
+    assert {name: found[BANK].held.count(name, 4) for name in (TELCO, SHOP)} == {TELCO: 2, SHOP: 1}
     assert found[TELCO].positions is None

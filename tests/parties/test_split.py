@@ -235,7 +235,7 @@ def test_splits_that_are_refused(split: Mapping[str, Any], task: str, wanted: st
 
 
 def test_one_kind_of_split() -> None:
-    with pytest.raises(ConfigError, match=r"train.split: expected by or stratify, got both \(by: since\)"):
+    with pytest.raises(ConfigError, match=r"train\.split: expected by, stratify or by_id, got by and stratify"):
         validated(Job, raw_job(split=BY_DATE | {"stratify": True}), "")
 
 

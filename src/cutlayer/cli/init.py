@@ -17,7 +17,7 @@ from cutlayer.report.rounding import plain
 
 if TYPE_CHECKING:
     from cutlayer.config.job import TaskKind
-    from cutlayer.jobs.first_job import FirstJob, TableSummary
+    from cutlayer.jobs.first_job import FirstJob, Overlap, TableSummary
 
 Folder = Annotated[Path, typer.Argument(help="The folder with the parties' tables.", show_default=False)]
 Owner = Annotated[str | None, typer.Option("--labels", help="The file with the labels.")]
@@ -77,7 +77,8 @@ def init(
     profile = label_of(job)
     job = replace(job, split_by=split_by, positive=_positive(profile.classes or {}, positive, asking=asking))
     overlap = overlap_of(job)
-    job = replace(job, rows=_rows(job, overlap, rows))
+    chosen = _rows(job, overlap, rows)
+    job = replace(job, rows=chosen, repeats=chosen == "all" and overlap is not None and overlap.repeats)
     files = files_of(job, folder)
     written = _write(folder, files)
     checks = _commands(job, folder, files)
@@ -88,10 +89,10 @@ def init(
         return
     lines = [*(f"wrote {path}" for path in written), f"task: {job.task}"]
     if overlap is not None:
-        every, common = overlap
-        trained = f"all {every:,} of {job.owner.party}" if job.rows == "all" else f"{common:,} that all parties have"
-        other = f"{common:,} are with every party" if job.rows == "all" else f"of {every:,} of {job.owner.party}"
-        lines.append(f"rows: {trained}, {other}")
+        which = f"all {overlap.rows:,} of {job.owner.party}" if job.rows == "all" else "those that all parties have"
+        lines.append(f"rows: {which}; {overlap.common:,} of {overlap.rows:,} are with every party")
+        if job.repeats:
+            lines.append("several rows have one id: a partner's row serves each of them")
     if profile.classes and profile.distinct is not None:
         lines.append(": ".join(listed_classes(profile.classes, profile.distinct, job.positive or profile.positive)))
     lines += [f"warning {profile.name}: {note}" for note in profile.notes]
@@ -150,7 +151,7 @@ def _task(job: FirstJob, option: str | None, *, asking: bool) -> TaskKind:
     return task_of(job)
 
 
-def _rows(job: FirstJob, overlap: tuple[int, int] | None, option: str | None) -> Literal["common", "all"]:
+def _rows(job: FirstJob, overlap: Overlap | None, option: str | None) -> Literal["common", "all"]:
     """The rows of the run: all of the owner's where a partner lacks some and releases take the place of steps.
 
     Raises:
@@ -158,7 +159,7 @@ def _rows(job: FirstJob, overlap: tuple[int, int] | None, option: str | None) ->
     """
     from cutlayer.jobs.first_job import releases_once
 
-    partial = overlap is not None and overlap[1] < overlap[0]
+    partial = overlap is not None and (overlap.common < overlap.rows or overlap.repeats)
     if option is None:
         return "all" if partial and releases_once(job) else "common"
     if option == "all" and not releases_once(job):

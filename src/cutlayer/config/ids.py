@@ -23,15 +23,18 @@ class IdConfig(FrozenModel):
         normalise: Normal form of the values, for all columns or for each. `strip` removes whitespace around a text and
             composes its characters (Unicode NFC); `lower` also turns letters into small ones; `e164` is for telephone
             numbers in international form, whose punctuation it removes; `none` compares texts as they are.
-        duplicates: Rule for an id that several rows have: `refuse` the table, take the `first` of these rows, or `drop`
-            all of them.
+        duplicates: Rule for an id that several rows have: `refuse` the table, take the `first` of these rows, or that
+            with the `latest` value of `by`, or `drop` all of them; or `keep` all, at the active party of a job with
+            `rows: all`, where a passive party's row then serves each of them.
+        by: Column of dates or numbers that says which row of an id is the `latest`.
         pad_to: Number of rows to state in alignment by `psi`, at least that of the table: peers then see this number
             and not the true one.
     """
 
     column: str | Annotated[tuple[str, ...], Field(min_length=1, max_length=MAX_ID_COLUMNS)]
     normalise: Rule | tuple[Rule, ...] = "strip"
-    duplicates: Literal["refuse", "first", "drop"] = "refuse"
+    duplicates: Literal["refuse", "first", "latest", "drop", "keep"] = "refuse"
+    by: str | None = Field(default=None, min_length=1)
     pad_to: int | None = Field(default=None, ge=1, lt=2**31)
 
     @property
@@ -57,6 +60,13 @@ class IdConfig(FrozenModel):
     @classmethod
     def _column_alone(cls, raw: Any) -> Any:
         return raw if isinstance(raw, Mapping | IdConfig) else {"column": raw}
+
+    @model_validator(mode="after")
+    def _latest_by_a_column(self) -> IdConfig:
+        if (self.by is None) == (self.duplicates == "latest"):
+            got = f"duplicates: {self.duplicates}{'' if self.by is None else f' and by: {self.by}'}"
+            raise ValueError(f"duplicates: latest with by: COLUMN, and no by without it, got {got}")
+        return self
 
     @model_validator(mode="after")
     def _fits(self) -> IdConfig:

@@ -141,6 +141,21 @@ class Job(FrozenModel):
         return self
 
     @model_validator(mode="after")
+    def _ids_repeat_at_the_active_party(self) -> Job:
+        for name, party in self.parties.items():
+            if party.id is None or party.id.duplicates != "keep":
+                continue
+            if party.role == "passive" or self.rows != "all":
+                raise ValueError(
+                    f"id.duplicates: keep at the active party of a job with rows: all, got it at {name}; take first, "
+                    "latest or drop"
+                )
+            if self.train.split.is_sent or "label_dp" in party.protections:
+                got = "label_dp" if "label_dp" in party.protections else "a split by a column or by the labels"
+                raise ValueError(f"a split by_id and no label_dp with id.duplicates: keep, got {got}")
+        return self
+
+    @model_validator(mode="after")
     def _all_rows_are_released_once(self) -> Job:
         """All rows need a model that takes rows without a release, and parts of the split that no other row moves."""
         if self.rows == "common":

@@ -21,8 +21,8 @@ class AgreedRows(NamedTuple):
 
     Attributes:
         positions: Row numbers in the party's table, in the common order, int64 (n,); `None` for all rows.
-        held: Which of these rows each other party has, as their numbers among them, int64 (m,), ascending; empty where
-            all have all.
+        held: The row of each other party that belongs to each of these, by its own number, int64 (n,); -1 where it has
+            none; empty where all have all.
     """
 
     positions: Positions | None
@@ -56,4 +56,7 @@ def agreed_rows(path: Path | None, table: PartyTable, peers: Sequence[str] = ())
         raise AlignmentError.expected(
             f"{path}: the ids of {table.where}", "others", "align again, or restore the table that was aligned"
         )
-    return AgreedRows(positions, {peer: np.flatnonzero(there) for peer, there in has.items()})
+    digests = table.digests[positions]
+    is_new = np.r_[True, (digests[1:] != digests[:-1]).any(axis=1)]
+    held = {peer: np.where(there, (there & is_new).cumsum() - 1, -1) for peer, there in has.items()}
+    return AgreedRows(positions, held)

@@ -165,6 +165,19 @@ def spaced(text: pa.ChunkedArray) -> pa.ChunkedArray:
     return pc.replace_substring(text, _SEPARATOR, " ")
 
 
+def latest_rows(digests: Digests, values: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
+    """The row of each id with the largest value, of equal ones the last, ascending.
+
+    Args:
+        digests: uint8 (n, 16).
+        values: Finite, (n,).
+    """
+    words = np.ascontiguousarray(digests).view(np.uint64)
+    order = np.lexsort((values, words[:, 1], words[:, 0]))
+    last = np.r_[(words[order][1:] != words[order][:-1]).any(axis=1), True]
+    return np.sort(order[last]).astype(np.int64)
+
+
 def first_rows(digests: Digests, *, drop: bool) -> npt.NDArray[np.int64]:
     """The rows that are left of a table with repeated ids, ascending.
 

@@ -16,6 +16,8 @@ from cutlayer.config.job import TaskKind
 from cutlayer.data.align import Positions, checked_positions, order_digest
 from cutlayer.data.columns import feature_names
 from cutlayer.data.common_columns import CommonColumns, feature_kinds
+from cutlayer.data.digest_shares import has_duplicates
+from cutlayer.data.distinct_ids import DistinctIds, Identified
 from cutlayer.data.encoded import concatenate
 from cutlayer.data.encoding import Encoder
 from cutlayer.data.faults import fault, missing_column
@@ -100,6 +102,12 @@ class PartyTable:
         self.labels_digest = b"" if self._ids or label is None else self._table.digest(label)
         self._rows = len(self.digests)
         self.stated_rows = self._stated()
+
+    @property
+    def identified(self) -> Identified:
+        """The different ids, for an alignment: this table, unless ids repeat in it."""
+        keeps = self._id is not None and self._id.duplicates == "keep"
+        return DistinctIds.of(self) if keeps and has_duplicates(self.digests) else self
 
     def id_texts(self) -> pa.ChunkedArray:
         """Canonical texts of the ids in the table's own order, `large_string` (n,); an id of several columns as one."""

@@ -46,6 +46,12 @@ class Prepared:
         return self.store.columns if self.store else None
 
     @property
+    def groups(self) -> torch.Tensor:
+        """Number of each row's id, int64 (m,): rows of one id follow each other."""
+        is_new = np.r_[True, (self.digests[1:] != self.digests[:-1]).any(axis=1)]
+        return torch.from_numpy(is_new.cumsum() - 1)
+
+    @property
     def order_digest(self) -> bytes:
         """Digest of the ordered ids, 16 bytes, to compare with other parties."""
         return order_digest(self.digests)

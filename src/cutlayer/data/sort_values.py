@@ -11,13 +11,16 @@ from cutlayer.data.columns import decoded, is_text, number_values
 from cutlayer.data.faults import fault
 
 
-def sort_values(column: pa.ChunkedArray, name: str, where: str) -> npt.NDArray[np.float64]:
-    """Values of the common rows as numbers in their order; dates as days.
+def sort_values(
+    column: pa.ChunkedArray, name: str, where: str, purpose: str = "to split by"
+) -> npt.NDArray[np.float64]:
+    """Values of a column as numbers in their order; dates as days.
 
     Args:
-        column: Values of the common rows in their order, (m,).
+        column: The values, (m,).
         name: Name of the column, for error messages.
         where: Name of the table, for error messages.
+        purpose: What every row needs a value for, for error messages.
 
     Returns:
         Finite, float64 (m,).
@@ -27,15 +30,15 @@ def sort_values(column: pa.ChunkedArray, name: str, where: str) -> npt.NDArray[n
     """
     column = decoded(column)
     if is_text(column.type):
-        column = _dates(column, name, where)
+        column = _dates(column, name, where, purpose)
     values = number_values(column, name, where)
     if not np.isfinite(values).all():
         row = int(np.flatnonzero(~np.isfinite(values))[0])
-        raise fault(where, f"a value of {name!r} in every row, to split by", f"none in row {row} of the common ones")
+        raise fault(where, f"a value of {name!r} in every row, {purpose}", f"none in row {row} (counted from 0)")
     return values
 
 
-def _dates(column: pa.ChunkedArray, name: str, where: str) -> pa.ChunkedArray:
+def _dates(column: pa.ChunkedArray, name: str, where: str, purpose: str) -> pa.ChunkedArray:
     for zone in (None, "UTC"):  # a time without a zone, or with one
         try:
             return column.cast(pa.timestamp("us", tz=zone))
@@ -43,5 +46,5 @@ def _dates(column: pa.ChunkedArray, name: str, where: str) -> pa.ChunkedArray:
             continue
     example = pc.drop_null(column)
     got = repr(example[0].as_py())[:40] if len(example) else "none"
-    wanted = f"numbers, or dates such as 2024-01-31, in column {name!r}, to split by"
+    wanted = f"numbers, or dates such as 2024-01-31, in column {name!r}, {purpose}"
     raise fault(where, wanted, f"text such as {got}", "write the dates in this form (ISO 8601)")

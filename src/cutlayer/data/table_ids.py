@@ -22,10 +22,12 @@ from cutlayer.data.ids import (
     first_rows,
     id_texts,
     kind_of,
+    latest_rows,
     row_digests,
     spaced,
 )
 from cutlayer.data.large import joined
+from cutlayer.data.sort_values import sort_values
 from cutlayer.data.sources.base import Source
 from cutlayer.data.table_rows import TableRows
 from cutlayer.data.take_rows import take_rows
@@ -126,12 +128,16 @@ class TableIds:
         kinds = set[IdKind]()
         self.digests = joined_rows(self._digested(rule, kinds))
         self.kind = "integer" if kinds == {"integer"} and len(self._names) == 1 else "text"
-        if not has_duplicates(self.digests):
+        if rule.duplicates == "keep" or not has_duplicates(self.digests):
             return
         if rule.duplicates == "refuse":
             repeated = np.setdiff1d(np.arange(len(self.digests)), first_rows(self.digests, drop=True))
             raise duplicates(take_rows(self._texts(rule), repeated), where, self._names)
-        remaining = first_rows(self.digests, drop=rule.duplicates == "drop")
+        if rule.duplicates == "latest" and rule.by is not None:
+            by = sort_values(self._table.values(rule.by), rule.by, self._where, "to find the latest of an id")
+            remaining = latest_rows(self.digests, by)
+        else:
+            remaining = first_rows(self.digests, drop=rule.duplicates == "drop")
         if not len(remaining):
             raise fault(where, "an id that no other row has", "none", "set id.duplicates to first")
         self.digests = self.digests[remaining]

@@ -110,7 +110,7 @@ def align_party(
     if result.positions is not None and not len(result.positions):
         # After the end of the links: with --reveal active the other parties do not learn it.
         raise nothing_in_common({name: table.rows, **agreement.peer_rows})
-    common = None if result.positions is None else int(result.held.by_all(len(result.positions)).sum())
+    common = None if result.positions is None else _with_all(result.positions, result.held)
     return Aligned(name, table.rows, common, result.sizes, written)
 
 
@@ -175,11 +175,16 @@ def _closed(party: Party, active: bool, ports: Mapping[str, Port]) -> Party:
     return agreement
 
 
+def _with_all(positions: Positions, held: HeldRows) -> int:
+    """Number of rows that all parties have."""
+    return int(held.by_all().sum()) if held.by_party else len(positions)
+
+
 def _write(out: Path, table: PartyTable, positions: Positions, held: HeldRows) -> None:
     """Write the rows and ids, and which peer has them where some lack some; readable by their owner alone."""
     columns = {"row": pa.array(positions), "id": table.ids(positions)}
-    for name in held.by_party:
-        columns[name] = pa.array(held.numbers(name, len(positions)) >= 0)
+    for name, numbers in held.by_party.items():
+        columns[name] = pa.array(numbers >= 0)
     rows = pa.table(columns)
     make_folder(out.parent)
 

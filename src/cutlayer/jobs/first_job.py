@@ -13,10 +13,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cutlayer.config import FeaturesConfig, TableConfig, near_miss
+from cutlayer.config import FeaturesConfig, IdConfig, TableConfig, near_miss
 from cutlayer.config.base import validated
 from cutlayer.config.job import TaskKind
 from cutlayer.data.columns import is_text, without_nan
+from cutlayer.data.ids import Digests
 from cutlayer.data.party_data import PartyTable
 from cutlayer.data.profile import ColumnProfile, label_profile
 from cutlayer.data.sources import SOURCES, Source, open_source
@@ -87,6 +88,7 @@ class FirstJob:
         positive: The label that is called positive, of two; `None` for the greater one.
         task: Kind of the task; `None` for a guess.
         rows: Rows of the run: those of the owner, or those that all have.
+        repeats: Whether an id of the owner has several rows, which are all kept.
     """
 
     owner: TableSummary
@@ -99,6 +101,7 @@ class FirstJob:
     positive: str | None = None
     task: TaskKind | None = None
     rows: Literal["common", "all"] = "common"
+    repeats: bool = False
 
 
 def find_tables(folder: Path, named: Collection[str] = ()) -> tuple[TableSummary, ...]:
@@ -167,22 +170,38 @@ def sketch_width(table: TableSummary, key: str) -> int:
     return min(max(sum(inputs), MIN_SKETCH), MAX_SKETCH)
 
 
-def overlap_of(job: FirstJob) -> tuple[int, int] | None:
-    """Number of the owner's rows, and of those that every partner has; `None` where the ids are not in order yet."""
+@dataclass(frozen=True)
+class Overlap:
+    """How the ids of the tables meet.
+
+    Attributes:
+        rows: Number of the owner's rows.
+        common: Number of those that every partner has.
+        repeats: Whether an id of the owner has several rows.
+    """
+
+    rows: int
+    common: int
+    repeats: bool
+
+
+def overlap_of(job: FirstJob) -> Overlap | None:
+    """How the ids of the tables meet; `None` where a partner's are not in order yet, which the check explains."""
     try:
-        digests = [
-            PartyTable(
-                table.party,
-                _config_of(table.path, table.delimiter),
-                job.ids[table.path.name],
-                features=FeaturesConfig(include="none"),
-            )
-            for table in (job.owner, *job.partners)
-        ]
+        digests = [_digests(job, table) for table in (job.owner, *job.partners)]
     except DataError:
-        return None  # of a missing or a repeated id, which the check explains
-    ids = [{row.tobytes() for row in table.digests} for table in digests]
-    return len(ids[0]), len(set.intersection(*ids))
+        return None
+    own, *others = ([row.tobytes() for row in rows] for rows in digests)
+    common = set[bytes].intersection(*map(set, others))
+    return Overlap(len(own), sum(row in common for row in own), len(set(own)) < len(own))
+
+
+def _digests(job: FirstJob, table: TableSummary) -> Digests:
+    repeats: Any = "keep" if table is job.owner else "refuse"
+    ids = IdConfig(column=job.ids[table.path.name], duplicates=repeats)
+    return PartyTable(
+        table.party, _config_of(table.path, table.delimiter), ids, features=FeaturesConfig(include="none")
+    ).digests
 
 
 def releases_once(job: FirstJob) -> bool:
@@ -389,6 +408,8 @@ def _private(job: FirstJob, folder: Path) -> Iterator[dict[str, Any]]:
         file = _relative(table.path, folder)
         stated = file if table.delimiter is None else {"path": file, "delimiter": table.delimiter}
         section: dict[str, Any] = {"table": stated, "id": key}
+        if table is job.owner and job.repeats:
+            section["id"] = {"column": key, "duplicates": "keep"}
         numbers: dict[str, Any] = {"quantiles": 1} if table.has_missing_numbers else {}  # flags them
         if table is job.owner:
             section["label"] = job.label

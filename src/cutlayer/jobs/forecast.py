@@ -15,6 +15,7 @@ from cutlayer.config.device import Precision
 from cutlayer.config.sampled_rows import sampled_rows
 from cutlayer.data.align import Positions, check_id_kinds, check_id_rules, intersect, intersect_each
 from cutlayer.data.batches import Schedule
+from cutlayer.data.distinct_ids import DistinctIds
 from cutlayer.data.id_examples import with_examples
 from cutlayer.data.party_data import PartyTable
 from cutlayer.data.prepared import Prepared
@@ -33,6 +34,7 @@ from cutlayer.training.run_ledger import chain_of, ledger_of
 from cutlayer.training.tables import open_table
 
 if TYPE_CHECKING:
+    from cutlayer.parties.held_rows import HeldRows
     from cutlayer.training.joint import JointModel
 
 
@@ -165,8 +167,7 @@ def _forecast(job: Job, tables: Mapping[str, PartyTable], threads: int, secrets:
     common = _common_positions(tables)
     positions, held = common, HeldRows()
     if job.rows == "all":
-        positions, by_party = intersect_each(job.active, {name: table.digests for name, table in tables.items()})
-        held = HeldRows(by_party)
+        positions, held = _all_positions(job, tables)
     all_runs = tuple(
         total
         for name, table in (tables.items() if secrets is not None else ())
@@ -227,9 +228,23 @@ def _check_ids(tables: Mapping[str, PartyTable]) -> None:
 def _common_positions(tables: Mapping[str, PartyTable]) -> dict[str, Positions]:
     """Row numbers of the common rows in each table; an error shows ids, since all tables are here."""
     try:
-        return intersect({name: table.digests for name, table in tables.items()})
+        return intersect({name: table.identified.digests for name, table in tables.items()})
     except NothingInCommon as failure:
         raise with_examples(failure, tables) from None
+
+
+def _all_positions(job: Job, tables: Mapping[str, PartyTable]) -> tuple[dict[str, Positions], HeldRows]:
+    """Row numbers of the run's rows in each table, and which of the active party's each passive party has."""
+    from cutlayer.parties.held_rows import HeldRows
+
+    identified = tables[job.active].identified
+    digests = {name: table.digests for name, table in tables.items()} | {job.active: identified.digests}
+    positions, places = intersect_each(job.active, digests)
+    held = HeldRows.of_places(places, identified.rows)
+    if isinstance(identified, DistinctIds):
+        positions[job.active], ids = identified.rows_in_order(positions[job.active])
+        held = held.repeated(ids)
+    return positions, held
 
 
 def _split(job: Job, table: PartyTable, positions: Positions) -> Split:

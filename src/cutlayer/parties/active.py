@@ -157,9 +157,9 @@ class ActiveParty:
         self._check_nobody_left(commits, epoch)
         self.loss = 0.0  # sum over the rows of the current epoch so far
         self.peer_rows, self.positions = agreement.peer_rows, agreement.positions
-        self.held = agreement.aligned.held
+        self.held = self.passives.held = agreement.aligned.held
         self.split = split_at_active(job, local, agreement.positions, self.ports.values(), self.held)
-        training = self._audited_rows(len(agreement.positions))
+        training = self._audited_rows()
         size = job.train.rows_per_step(len(training))
         if job.rows == "all":
             size = min(size, len(training))  # of what is recorded: no step is taken
@@ -203,13 +203,9 @@ class ActiveParty:
 
     def _own_numbers(self, rows: Tensor) -> dict[str, Tensor]:
         """The number that each passive party has for each of some rows, by name."""
-        held = self.held.by_party
-        return {
-            name: torch.searchsorted(torch.from_numpy(held[name]), rows) if name in held else rows
-            for name in self.job.passives
-        }
+        return {name: self.held.own_numbers(name, rows) for name in self.job.passives}
 
-    def _audited_rows(self, rows: int) -> npt.NDArray[np.int64]:
+    def _audited_rows(self) -> npt.NDArray[np.int64]:
         """The training rows; of a run on all rows those that every party has, since only they have all messages.
 
         Raises:
@@ -217,7 +213,7 @@ class ActiveParty:
         """
         if not self.held.by_party:
             return self.split.train
-        audited: npt.NDArray[np.int64] = self.split.train[self.held.by_all(rows)[self.split.train]]
+        audited: npt.NDArray[np.int64] = self.split.train[self.held.by_all()[self.split.train]]
         if not len(audited):
             remedy = "provide more rows, or leave a partner out"
             raise DataError.expected("a training row that all parties have, for the audit", "none", remedy)
@@ -280,7 +276,7 @@ class ActiveParty:
             check_same_rows(stored[1]["rows"], rows)
             self.passives.released = dict(stored[0])
         elif self.passives.released:
-            yield from self.passives.collect_releases(self.split, self.held)
+            yield from self.passives.collect_releases(self.split)
             self.checkpoints.save_release((self.passives.released, {"rows": rows}))
 
     def _go_on_without(self) -> None:
@@ -424,7 +420,7 @@ class ActiveParty:
             weights=self.setup.weights,
             fit=self.setup.top.fitted if isinstance(self.setup.top, FittedTop) else None,
             columns=columns_of(self.setup, self.passives, self.split.part(part), self.job.train.seed),
-            held={name: len(rows) for name, rows in self.held.by_party.items()},
-            present=self.held.present(self.split.part(part), len(self.setup.truth)),
+            held={name: int((numbers >= 0).sum()) for name, numbers in self.held.by_party.items()},
+            present=self.held.present(self.split.part(part)),
             extra_heads=tuple(sum(p.numel() for p in head.parameters()) for head in self.setup.top.extra_heads),
         )

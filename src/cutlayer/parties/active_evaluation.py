@@ -51,7 +51,8 @@ def evaluate(
             seen = setup.ordered(active_embedding, view)
             for names in logits:
                 absent_parties = {*names, *passives.presence.left}
-                answer = setup.top.answer(seen, seen.keys() - absent_parties) if absent_parties else setup.top(seen)
+                whole = not absent_parties and not passives.held.by_party
+                answer = setup.top(seen) if whole else setup.top.answer(seen, seen.keys() - absent_parties)
                 if not done:
                     logits[names] = empty_rows(len(held_out), answer)
                 logits[names][done : done + len(rows)] = answer.cpu()

@@ -49,6 +49,7 @@ def fit_top(setup: ActiveSetup, passives: Passives, split: Split, seed: int) -> 
         inputs=setup.inputs,
         seed=seed,
         weights=None if setup.weights is None else setup.weights[chosen],
+        groups=None if setup.groups is None else setup.groups[chosen],
     )
 
 

@@ -44,6 +44,7 @@ class ActiveSetup:
         staged: The labels where they are drawn in stages; `None` where all were drawn.
         training_task: Task of the protected labels, with weights of the classes.
         weights: Weights of the rows in the loss, if any.
+        groups: Number of each row's id, int64 (n,), where ids repeat; else `None`.
         store: Encoded columns of the party, if it has any.
         inputs: Shape of the encoded columns.
         widths: Number of columns of each embedding, this party's own included, in the job's order.
@@ -67,6 +68,7 @@ class ActiveSetup:
         self._job, self._local, self._split = job, local, split
         self._train = split.part("train")
         self.weights, self.store = prepared.weights, prepared.store
+        self.groups = None if local.table.identified is local.table else prepared.groups
         self.truth, self.label_kind = prepared.labels.values, prepared.labels.kind
         training = self.truth_of(self._train)
         self.task = Task.fitted(job.task, prepared.labels.classes, training)

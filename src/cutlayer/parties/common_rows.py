@@ -20,8 +20,8 @@ from cutlayer.data.align import (
     order_digest,
 )
 from cutlayer.data.buckets import Buckets, bucket_bits, bucket_capacity
+from cutlayer.data.distinct_ids import Identified
 from cutlayer.data.ids import DIGEST_BYTES
-from cutlayer.data.party_data import PartyTable
 from cutlayer.errors import ProtocolError
 from cutlayer.parties.alignment import (
     Alignment,
@@ -62,7 +62,7 @@ class CommonRows:
 
 
 def rows_passive(
-    table: PartyTable, port: Port, rows: int, limits: LimitsConfig, alignment: Alignment, *, only: bool = False
+    table: Identified, port: Port, rows: int, limits: LimitsConfig, alignment: Alignment, *, only: bool = False
 ) -> Generator[Port, Message, CommonRows]:
     """The passive side, after the hello messages were compared.
 
@@ -93,7 +93,7 @@ def rows_passive(
 
 
 def rows_active(
-    table: PartyTable,
+    table: Identified,
     name: str,
     ports: Mapping[str, Port],
     rows: Mapping[str, int],
@@ -136,26 +136,26 @@ def rows_active(
     positions, held = intersect_each(name, digests) if all_rows else (intersect(digests), {})
     for peer, port in ports.items():
         send_in_chunks(port, Kind.ORDER, "positions", torch.from_numpy(positions[peer]))
-    return CommonRows(positions[name], {peer: len(positions[peer]) for peer in ports}, HeldRows(held))
+    sizes = {peer: len(positions[peer]) for peer in ports}
+    return CommonRows(positions[name], sizes, HeldRows.of_places(held, len(positions[name])))
 
 
-def _agreed(table: PartyTable, peers: Iterable[str], alignment: Alignment) -> CommonRows:
+def _agreed(table: Identified, peers: Iterable[str], alignment: Alignment) -> CommonRows:
     """The rows that the parties agreed on before; the digests of their order are compared before any is used."""
     if alignment.agreed is None:
         return _row_numbers(table, peers)
-    held = alignment.held.by_party
-    sizes = {peer: len(held.get(peer, alignment.agreed)) for peer in peers}
+    sizes = {peer: alignment.held.count(peer, len(alignment.agreed)) for peer in peers}
     return CommonRows(alignment.agreed, sizes, alignment.held)
 
 
-def _row_numbers(table: PartyTable, peers: Iterable[str]) -> CommonRows:
+def _row_numbers(table: Identified, peers: Iterable[str]) -> CommonRows:
     """All rows: tables of row numbers are of one length, and row numbers need no protection."""
     positions = intersect({table.where: table.digests})[table.where]
     return CommonRows(positions, dict.fromkeys(peers, table.rows))
 
 
 def _psi_passive(
-    table: PartyTable, port: Port, rows: int, limits: LimitsConfig, alignment: Alignment, *, only: bool
+    table: Identified, port: Port, rows: int, limits: LimitsConfig, alignment: Alignment, *, only: bool
 ) -> Generator[Port, Message, CommonRows]:
     purpose = alignment.purpose
     progress = AlignmentProgress(_folder(alignment), *_inputs(table, {port.peer: rows}, purpose))
@@ -193,7 +193,7 @@ def _psi_passive(
 
 
 def _psi_active(
-    table: PartyTable,
+    table: Identified,
     name: str,
     ports: Mapping[str, Port],
     rows: Mapping[str, int],
@@ -244,7 +244,7 @@ def _psi_active(
 
 
 def _all_matched(
-    table: PartyTable,
+    table: Identified,
     name: str,
     ports: Mapping[str, Port],
     rows: Mapping[str, int],
@@ -268,7 +268,7 @@ def _all_matched(
         for peer, port in ports.items():
             proven = order_digest(gathered(digests, held[peer]))
             yield from prove_rows(port, proven, active=True, random=alignment.random)
-    return CommonRows(order, sizes, HeldRows(held))
+    return CommonRows(order, sizes, HeldRows.of_places(held, len(order)))
 
 
 def _open(
@@ -296,7 +296,7 @@ def _folder(alignment: Alignment) -> Path | None:
     return None if alignment.purpose is Purpose.SIZE else alignment.folder
 
 
-def _inputs(table: PartyTable, rows: Mapping[str, int], purpose: Purpose) -> tuple[bytes | memoryview, ...]:
+def _inputs(table: Identified, rows: Mapping[str, int], purpose: Purpose) -> tuple[bytes | memoryview, ...]:
     """Everything that the buckets of a party depend on."""
     stated = repr((purpose.value, table.stated_rows, sorted(rows.items())))
     return stated.encode(), np.ascontiguousarray(table.digests).data

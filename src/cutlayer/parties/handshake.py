@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +11,7 @@ import numpy.typing as npt
 from cutlayer.channel import Kind, Message, Port
 from cutlayer.config import Job, LimitsConfig
 from cutlayer.data.align import check_id_kinds, check_id_rules, order_digest
+from cutlayer.data.distinct_ids import DistinctIds, Identified
 from cutlayer.data.party_data import PartyTable
 from cutlayer.errors import AlignmentError, CheckpointError, ProtocolError
 from cutlayer.models import stated_width
@@ -52,7 +53,7 @@ class Agreement:
         return self.aligned.positions
 
 
-def hello(job: Job, table: PartyTable, resume: Point, alignment: Alignment) -> Mapping[str, int | str]:
+def hello(job: Job, table: Identified, resume: Point, alignment: Alignment) -> Mapping[str, int | str]:
     """The fields of a party's first message.
 
     Args:
@@ -200,9 +201,11 @@ def agree_active(
     """
     # All hellos are read before the first is answered: where to start depends on all of them.
     rows, latest = dict[str, int](), dict[str, Point]()
+    # An alignment is of different ids: how many rows an id has here is not stated to anybody.
+    identified = table if alignment.method == "agreed" else table.identified
     for peer, port in ports.items():
         theirs = yield from receive(port, Kind.HELLO)
-        check_hello(hello(job, table, START, alignment), theirs, limits)
+        check_hello(hello(job, identified, START, alignment), theirs, limits)
         rows[peer] = int(theirs.fields["rows"])
         latest[peer] = int(theirs.fields["resume"]), int(theirs.fields["step"])
     # Before anything is sent, so that no party acts on a start that another party cannot make. A party that takes no
@@ -210,8 +213,11 @@ def agree_active(
     alone = job.trains_alone
     start = max(saved, default=START) if alone else _common_start(saved, latest)
     for port in ports.values():
-        port.send(Kind.HELLO, fields=hello(job, table, START if alone else start, alignment))
-    aligned = yield from rows_active(table, name, ports, rows, limits, alignment, all_rows=job.rows == "all")
+        port.send(Kind.HELLO, fields=hello(job, identified, START if alone else start, alignment))
+    aligned = yield from rows_active(identified, name, ports, rows, limits, alignment, all_rows=job.rows == "all")
+    if isinstance(identified, DistinctIds) and aligned.positions is not None:
+        positions, ids = identified.rows_in_order(aligned.positions)
+        aligned = replace(aligned, positions=positions, held=aligned.held.repeated(ids))
     return Agreement(aligned, start, rows)
 
 

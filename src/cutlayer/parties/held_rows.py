@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -18,57 +19,76 @@ from cutlayer.row_arrays import gathered
 
 @dataclass(frozen=True)
 class HeldRows:
-    """The rows of the passive parties, by their place in the order of the active party's rows.
+    """The row of each passive party that belongs to each of the active party's rows.
 
-    A passive party knows its own rows alone, in the same order: its i-th row is the i-th entry here.
+    Where ids repeat at the active party, a passive party's row belongs to several of its rows. A passive party knows
+    its own rows alone, in the order of the active party's.
 
     Attributes:
-        by_party: Row numbers in the active party's order of the rows of each passive party, ascending, int64 (m,), by
-            name. A party without an entry has all rows.
+        by_party: A party's own number of each of the active party's rows, int64 (n,), by name; -1 of a row that it
+            lacks. A party without an entry has all rows, with the same numbers.
     """
 
     by_party: Mapping[str, Positions] = field(default_factory=dict)
 
+    @classmethod
+    def of_places(cls, places: Mapping[str, Positions], rows: int) -> HeldRows:
+        """From where among the active party's rows (n) those of each party are, ascending, int64 (m,)."""
+        by_party = {}
+        for name, held in places.items():
+            by_party[name] = np.full(rows, -1, dtype=np.int64)
+            by_party[name][held] = np.arange(len(held))
+        return cls(by_party)
+
+    def repeated(self, ids: Positions) -> HeldRows:
+        """From numbers by id to numbers by row.
+
+        Args:
+            ids: Number of each row's id, int64 (n,).
+        """
+        return HeldRows({name: gathered(numbers, ids) for name, numbers in self.by_party.items()})
+
+    def places(self, name: str) -> Positions:
+        """The first row of the active party that each of a party's rows belongs to, int64 (m,)."""
+        numbers = self.by_party[name]
+        there = np.flatnonzero(numbers >= 0)
+        return there[np.unique(numbers[there], return_index=True)[1]]
+
     def digests(self, name: str, digests: Digests) -> Digests:
-        """The digests (m, 16) of a party's rows among those of all rows, (n, 16)."""
-        return gathered(digests, self.by_party[name]) if name in self.by_party else digests
+        """The digests (m, 16) of a party's rows, from those of all rows, (n, 16)."""
+        return gathered(digests, self.places(name)) if name in self.by_party else digests
 
     def split(self, name: str, split: Split) -> Split:
         """The split as a party sees it: the parts of its rows, by its own row numbers."""
         if name not in self.by_party:
             return split
-        return Split.from_codes(torch.from_numpy(gathered(split.codes.numpy(), self.by_party[name])))
+        return Split.from_codes(torch.from_numpy(gathered(split.codes.numpy(), self.places(name))))
 
-    def scattered(self, name: str, released: Tensor, rows: int) -> Tensor:
-        """A party's releases (m, width) at their places among all rows, (n, width); NaN where it has no row."""
+    def scattered(self, name: str, released: Tensor) -> Tensor:
+        """A party's releases (m, width) by the active party's rows, (n, width); NaN where the party has no row."""
         if name not in self.by_party:
             return released
-        placed = filled_rows(rows, released.shape[1], float("nan"), released.dtype)
-        placed[torch.from_numpy(self.by_party[name])] = released
+        numbers = torch.from_numpy(self.by_party[name])
+        placed = filled_rows(len(numbers), released.shape[1], float("nan"), released.dtype)
+        there = numbers >= 0
+        placed[there] = released[numbers[there]]
         return placed
 
-    def numbers(self, name: str, rows: int) -> Positions:
-        """A party's own number of each of the active party's rows, int64 (n,); -1 of a row that it lacks."""
-        numbers = np.full(rows, -1, dtype=np.int64)
-        held = self.by_party.get(name, np.arange(rows))
-        numbers[held] = np.arange(len(held))
-        return numbers
-
     def count(self, name: str, rows: int) -> int:
-        """Number of a party's rows among all (n)."""
-        return len(self.by_party[name]) if name in self.by_party else rows
+        """Number of a party's rows that belong to any of the active party's (n)."""
+        return int(self.by_party[name].max()) + 1 if name in self.by_party else rows
 
-    def present(self, some: Tensor, rows: int) -> dict[str, Tensor]:
-        """Which of some rows, int64 (m,), of all (n) each party has that lacks a row, bool (m,), by name."""
-        return {name: torch.from_numpy(self.numbers(name, rows))[some] >= 0 for name in self.by_party}
+    def own_numbers(self, name: str, rows: Tensor) -> Tensor:
+        """A party's own numbers of some of the active party's rows, int64 (m,)."""
+        return torch.from_numpy(self.by_party[name])[rows] if name in self.by_party else rows
 
-    def by_all(self, rows: int) -> np.ndarray:
-        """Which rows all parties have, bool (n,)."""
-        mask = np.ones(rows, dtype=np.bool_)
-        for held in self.by_party.values():
-            there = np.zeros(rows, dtype=np.bool_)
-            there[held] = True
-            mask &= there
+    def present(self, rows: Tensor) -> dict[str, Tensor]:
+        """Which of some rows, int64 (m,), each party has that lacks a row, bool (m,), by name."""
+        return {name: self.own_numbers(name, rows) >= 0 for name in self.by_party}
+
+    def by_all(self) -> npt.NDArray[np.bool_]:
+        """Which rows all parties have, bool (n,); not to be asked where all have all."""
+        mask: npt.NDArray[np.bool_] = np.logical_and.reduce([numbers >= 0 for numbers in self.by_party.values()])
         return mask
 
 

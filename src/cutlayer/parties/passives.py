@@ -15,7 +15,7 @@ from cutlayer.errors import PeerLost
 from cutlayer.kernels.packed_rows import row_bytes
 from cutlayer.kernels.row_tensors import filled_rows
 from cutlayer.parties.groups import joined
-from cutlayer.parties.held_rows import HeldRows
+from cutlayer.parties.held_rows import ALL_HAVE_ALL
 from cutlayer.parties.local import Local
 from cutlayer.parties.messages import checked_embedding, receive
 from cutlayer.parties.presence import Presence
@@ -40,6 +40,7 @@ class Passives:
         widths: Number of columns of each embedding.
         presence: Which parties are still there.
         usage: Time and traffic.
+        held: Which of the active party's rows each party has.
     """
 
     def __init__(self, job: Job, local: Local, ports: Mapping[str, Port], on_loss: Callable[[], None]) -> None:
@@ -49,6 +50,7 @@ class Passives:
         self.gradient_ports = dict(ports)
         self.released: dict[str, Tensor] = {}
         self.widths: dict[str, int] = {}
+        self.held = ALL_HAVE_ALL
         self.presence = Presence(job, ports, self._drop)
         self.usage = Usage(ports, job.passives)
 
@@ -69,21 +71,16 @@ class Passives:
         """Send no further gradients to the parties that release once: their bottom models no longer change."""
         self.gradient_ports = self.streaming_ports
 
-    def collect_releases(self, split: Split, held: HeldRows) -> Generator[Port, Message, None]:
-        """Receive all rows of the parties that release once.
-
-        Args:
-            split: Rows for training, validation and testing.
-            held: Which of them each party has; the releases of others are NaN.
-        """
+    def collect_releases(self, split: Split) -> Generator[Port, Message, None]:
+        """Receive all rows of the parties that release once; the releases of rows that a party lacks are NaN."""
         for name in [name for name in self.released if name not in self.presence.left]:
             port, limit = self.ports[name], self.local.limits.embedding_norm
             try:
-                released = yield from ask_for_release(port, held.split(name, split), self.widths[name], limit)
+                released = yield from ask_for_release(port, self.held.split(name, split), self.widths[name], limit)
             except PeerLost as lost:
                 self.presence.leave(name, lost)
             else:
-                self.released[name] = held.scattered(name, released, len(self.released[name]))
+                self.released[name] = self.held.scattered(name, released)
 
     def receive(
         self, kind: Kind, epoch: int, step: int, rows: Tensor, digest: bytes

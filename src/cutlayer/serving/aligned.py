@@ -157,11 +157,12 @@ class AlignedRows:
         first = self._sorted(self._first, bucket)
         for name in self._others:
             other = self._sorted(name, bucket)
-            indices = np.searchsorted(first["digest"], other["digest"])
-            known = indices < len(first)
-            known[known] = first["digest"][indices[known]] == other["digest"][known]
-            matched = other[known]
-            matched["position"] = first["position"][indices[known]]
+            # From the first table to the other one: several of its rows may have one id.
+            indices = np.searchsorted(other["digest"], first["digest"])
+            known = indices < len(other)
+            known[known] = other["digest"][indices[known]] == first["digest"][known]
+            matched = other[indices[known]]
+            matched["position"] = first["position"][known]
             self._by_window[name].add(matched, matched["position"] // self.window)
             self.lacking[name] += len(first) - len(matched)
 
@@ -173,6 +174,8 @@ class AlignedRows:
         """
         records = self._by_id[name].take(bucket)
         records = records[np.argsort(records["digest"], kind="stable")]
+        if self._tables[name].keeps_repeats:
+            return records
         same = np.flatnonzero(records["digest"][1:] == records["digest"][:-1])
         if len(same):
             rows = records["position"][[same[0], same[0] + 1]].tolist()

@@ -172,7 +172,7 @@ def ask(
         for name, rows in batches.items():
             message = yield from receive(ports[name], Kind.EVALUATION, -1, number, rows_digest(rows))
             released[name][rows] = checked_embedding(message, len(rows), widths[name], side.limits.embedding_norm)
-    released = {name: held.scattered(name, part, count) for name, part in released.items()}
+    released = {name: held.scattered(name, part) for name, part in released.items()}
     for port in ports.values():
         port.send(Kind.CLOSE, fields={"reason": DONE})
     for port in ports.values():
@@ -186,11 +186,12 @@ def ask(
         with torch.no_grad():
             if embed is not None:
                 embeddings[side.name] = embed(rows)
-            logits.append(top.answer(embeddings, embeddings.keys() - set(absent)) if absent else top(embeddings))
+            whole = not absent and not held.by_party
+            logits.append(top(embeddings) if whole else top.answer(embeddings, embeddings.keys() - set(absent)))
     order = np.argsort(aligned.positions)
     ids = side.table.ids(aligned.positions[order]).combine_chunks()
     present = {name: np.full(count, name not in absent) for name in widths}
-    present |= {name: held.numbers(name, count)[order] >= 0 for name in held.by_party if name in ports}
+    present |= {name: held.by_party[name][order] >= 0 for name in held.by_party if name in ports}
     return PredictedRows(ids, torch.cat(logits)[torch.from_numpy(order)], present)
 
 

@@ -69,6 +69,11 @@ class NewRows:
         """Whether the party has features, and not ids alone."""
         return bool(self._encoder.encoders)
 
+    @property
+    def keeps_repeats(self) -> bool:
+        """Whether several rows may have one id."""
+        return self._id is not None and self._id.duplicates == "keep"
+
     def pieces(self, size: int) -> Iterator[Piece]:
         """Read all rows.
 
@@ -97,7 +102,7 @@ class NewRows:
             return Piece(pa.array(np.arange(first, first + table.num_rows)), None, encoded)
         text = id_texts(table, self._id, where)
         digests = digests_of(text)
-        if has_duplicates(digests):
+        if not self.keeps_repeats and has_duplicates(digests):
             repeated, count = Counter(spaced(text).to_pylist()).most_common(1)[0]
             raise fault(where, "every id once", f"{repeated!r} {count} times", "a prediction has one row per id")
         if self.id_kind == "integer":

@@ -160,18 +160,15 @@ def _test_rows(job: Job, folder: RunFolder, needed: Sequence[str]) -> _OpenRows:
     ids = reported_ids(folder)
     held = Partners.held_of_run(job, folder.path)
     truth, _ = read_truth(folder.transcript(job.active))
-    stores = {name: store for name, store in stores_of(job, folder, held, len(truth)).items() if name in needed}
+    stores = {name: store for name, store in stores_of(job, folder, held).items() if name in needed}
     split = split_of_run(job, folder.path, job.active, len(truth))
     chosen = split.part("test" if len(split.test) else "validation")
-    numbers = {name: held.numbers(name, len(truth)) for name in needed if name in held.by_party}
 
     def windows() -> Iterator[Window]:
         first = 0
         for rows in torch.split(chosen, MAX_WINDOW):
-            present = {
-                name: numbers[name][rows.numpy()] >= 0 if name in numbers else np.ones(len(rows), dtype=bool)
-                for name in needed
-            }
+            present = dict.fromkeys(needed, np.ones(len(rows), dtype=bool))
+            present |= {name: mask.numpy() for name, mask in held.present(rows).items() if name in needed}
             columns = {name: store.take(rows) for name, store in stores.items()}
             yield Window(ids.slice(first, len(rows)).combine_chunks(), columns, present)
             first += len(rows)

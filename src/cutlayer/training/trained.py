@@ -73,7 +73,7 @@ class Run:
         Of a run on all rows those that all parties have.
         """
         rows = self.split.part("test" if len(self.split.test) else "validation")
-        return rows[torch.from_numpy(self.held.by_all(len(self.truth)))[rows]] if self.held.by_party else rows
+        return rows[torch.from_numpy(self.held.by_all())[rows]] if self.held.by_party else rows
 
     @cached_property
     def held(self) -> HeldRows:
@@ -90,7 +90,7 @@ class Run:
     @cached_property
     def stores(self) -> dict[str, Store]:
         """Encoded columns of every party that has any here, in the job's order."""
-        return stores_of(self.job, self.origin, self.held, len(self.truth) if self.held.by_party else 0)
+        return stores_of(self.job, self.origin, self.held)
 
     def inputs(self, party: str) -> Inputs:
         """Shape of one party's encoded columns."""
@@ -126,19 +126,18 @@ class Run:
         return read_truth(self.folder.transcript(self.job.active))
 
 
-def stores_of(job: Job, folder: RunFolder, held: HeldRows, rows: int) -> dict[str, Store]:
+def stores_of(job: Job, folder: RunFolder, held: HeldRows) -> dict[str, Store]:
     """Encoded columns of every party that has any in a folder, in the job's order, numbered as at the active party.
 
     Args:
         job: Job of the run.
         folder: Folder of the encoded columns.
         held: Which of the active party's rows each passive party has; all other rows read as zeros.
-        rows: Number of the active party's rows, where a party lacks some.
     """
     names = [name for name in job.parties if (folder.data(name) / "store.json").exists()]
     stores = {name: Store.open(folder.data(name)) for name in names}
     return {
-        name: store.numbered(torch.from_numpy(held.numbers(name, rows))) if name in held.by_party else store
+        name: store.numbered(torch.from_numpy(held.by_party[name])) if name in held.by_party else store
         for name, store in stores.items()
     }
 

@@ -23,7 +23,6 @@ from cutlayer.parties.held_rows import HeldRows
 from cutlayer.parties.partners import Partners
 from cutlayer.results.features import FeatureResult
 from cutlayer.training.folder import RunFolder
-from cutlayer.training.recorder import read_truth
 from cutlayer.training.trained import stores_of
 
 
@@ -55,10 +54,7 @@ class OtherColumns:
     @cached_property
     def _stores(self) -> list[Store]:
         """Encoded columns of the other parties that are here; none where one of them has images."""
-        rows = 0
-        if self._held.by_party:
-            rows = len(read_truth(self._folder.transcript(self._job.active))[0])
-        stores = stores_of(self._job, self._folder, self._held, rows)
+        stores = stores_of(self._job, self._folder, self._held)
         del stores[self._party]
         return [] if any(store.images is not None for store in stores.values()) else [*stores.values()]
 
@@ -72,7 +68,7 @@ class OtherColumns:
 
     def _matrix(self, rows: Tensor) -> Tensor:
         if self._party in self._held.by_party:
-            rows = torch.from_numpy(self._held.by_party[self._party])[rows]
+            rows = torch.from_numpy(self._held.places(self._party))[rows]
         parts = [encoded_matrix(store.columns, *store.gather(rows)) for store in self._stores]
         return torch.cat(parts, dim=1).float()
 

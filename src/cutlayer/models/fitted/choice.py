@@ -68,6 +68,7 @@ def choose(
     folds: int | Literal["auto"],
     seed: int,
     scored: npt.NDArray[np.bool_],
+    groups: Integers | None = None,
 ) -> Choice:
     """Try candidates on held-out rows, and weigh them.
 
@@ -83,13 +84,14 @@ def choose(
         folds: Number of folds, or `auto` by the number of rows.
         seed: Seed of folds and fits.
         scored: Which rows scores are taken of, (n,): at least one; candidates are fitted to others as well.
+        groups: Group of each row, (n,), which no fold divides; `None` where each row is one.
     """
     count = folds_of(len(rows)) if folds == "auto" else folds
     if len(rows) > MAX_ROWS:
         some = np.sort(np.random.default_rng(seed).choice(len(rows), MAX_ROWS, replace=False))
         rows, labels = rows.take(some), labels[torch.from_numpy(some)]
-        scored = scored[some]
-    parts = _parts(rows, max(count, _GROUPS) if count == 1 else min(count, len(rows)), seed)
+        scored, groups = scored[some], None if groups is None else groups[some]
+    parts = _parts(rows, groups, max(count, _GROUPS) if count == 1 else min(count, len(rows)), seed)
     left_out = parts[:1] if count == 1 else parts
     held = [part[scored[part]] for part in left_out]
     if not sum(map(len, held)):
@@ -229,8 +231,15 @@ def _least_squares(errors: Floats, weights: Floats) -> Floats:
     return shares
 
 
-def _parts(rows: Rows, count: int, seed: int) -> list[Integers]:
-    """Disjoint parts of the row numbers; every part has its share of each class, and of each range of a target."""
+def _parts(rows: Rows, groups: Integers | None, count: int, seed: int) -> list[Integers]:
+    """Disjoint parts of the row numbers; every part has its share of each class, and of each range of a target.
+
+    Of groups every part has its share of these instead.
+    """
+    if groups is not None:
+        names, of_rows = np.unique(groups, return_inverse=True)
+        part = np.random.default_rng(seed).permutation(len(names))[of_rows] % min(count, len(names))
+        return [np.flatnonzero(part == number) for number in range(min(count, len(names)))]
     order = np.random.default_rng(seed).permutation(len(rows))
     if rows.classes:
         order = order[np.argsort(rows.targets[order], kind="stable")]

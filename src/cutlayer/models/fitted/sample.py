@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from cutlayer.models.fitted.layout import Layout
-from cutlayer.models.fitted.rows import Floats, Rows
+from cutlayer.models.fitted.rows import Floats, Integers, Rows
 from cutlayer.tasks import Task
 
 MAX_CELLS = 2**25
@@ -29,6 +29,7 @@ class Sample:
         task: Task.
         cardinalities: Number of codes of each categorical column of the label owner.
         weights: Weights of the rows, float64 (n,), of mean about 1; `None` where all weigh the same.
+        groups: Group of each row, int64 (n,), which no fold divides; `None` where each row is one.
     """
 
     layout: Layout
@@ -37,6 +38,7 @@ class Sample:
     task: Task
     cardinalities: tuple[int, ...]
     weights: Floats | None
+    groups: Integers | None = None
 
     @classmethod
     def of(
@@ -47,6 +49,7 @@ class Sample:
         task: Task,
         cardinalities: tuple[int, ...],
         weights: Tensor | None,
+        groups: Tensor | None,
         seed: int,
     ) -> Sample:
         """Draw rows, without replacement, where there are too many; see `FittedTop.fit`."""
@@ -61,7 +64,9 @@ class Sample:
         if task.class_weights is not None and task.transition is None:
             of_class = task.class_weights.double()[labels[chosen]].numpy()
             given = of_class if given is None else given * of_class
-        return cls(layout, taken, labels[chosen], task, cardinalities, None if given is None else given / given.mean())
+        given = None if given is None else given / given.mean()
+        grouped = None if groups is None else groups[chosen].numpy()
+        return cls(layout, taken, labels[chosen], task, cardinalities, given, grouped)
 
     def complete(self, present: Collection[str]) -> npt.NDArray[np.bool_]:
         """Whether a row has a release of each of the present partners, bool (n,)."""

@@ -74,6 +74,7 @@ class FittedTop(TopModel):
         inputs: Inputs,
         seed: int,
         weights: Tensor | None = None,
+        groups: Tensor | None = None,
     ) -> FitResult:
         """Fit to the training rows; the same seed and rows give the same model.
 
@@ -87,6 +88,7 @@ class FittedTop(TopModel):
             inputs: Shape of these columns.
             seed: Seed of the whole fit.
             weights: Weight of each row, (n,), 0 or more.
+            groups: Group of each row, int64 (n,), which no fold of the cross-validation divides.
 
         Raises:
             ConfigError: There is no row, or a user's estimator fails.
@@ -94,7 +96,7 @@ class FittedTop(TopModel):
         if not len(labels):
             raise ConfigError.expected("a training row", "none", "check train.split")
         layout = Layout(self.widths, own, len(inputs.cardinalities) if own else 0)
-        sample = Sample.of(layout, columns, labels, task, inputs.cardinalities if own else (), weights, seed)
+        sample = Sample.of(layout, columns, labels, task, inputs.cardinalities if own else (), weights, groups, seed)
         with undisturbed():
             return self._fitted(sample, seed % 2**32)
 
@@ -108,7 +110,9 @@ class FittedTop(TopModel):
             rows, complete = sample.rows(present), sample.complete(present)
             # Own columns alone have a choice of their own: they are the reference for what partners add.
             if present in (sets[0], frozenset()):
-                choices[present] = choose(rows, sample.labels, task, fits, self.config.folds, seed, complete)
+                choices[present] = choose(
+                    rows, sample.labels, task, fits, self.config.folds, seed, complete, sample.groups
+                )
             weights = choices[present].weights if present in choices else _main(choices[sets[0]].weights)
             parts = [fit_part(fits[name], rows, seed) for name in weights]
             heads.append(Head.of(parts, weights.values(), task.transition))
@@ -169,34 +173,26 @@ class FittedTop(TopModel):
         return self._answer(0, embeddings)
 
     def answer(self, embeddings: Mapping[str, Tensor], present: Collection[str]) -> Tensor:
-        """Logits of the model of the largest fitted set of parties that are all present; see `TopModel.answer`."""
-        return self._answer(self._head_of(present), embeddings)
+        """Logits of the model of the largest fitted set of parties that are all present; see `TopModel.answer`.
 
-    def _head_of(self, present: Collection[str]) -> int:
-        there = frozenset(present)
-        return next((at for at, names in enumerate(self._sets) if names <= there), 0)
-
-    def _answer(self, index: int, embeddings: Mapping[str, Tensor]) -> Tensor:
-        if not self.is_fitted:
-            raise ConfigError.expected("a fitted top model", "one before its fit", "call fit, or load a fitted state")
-        if torch.compiler.is_compiling():  # a program has no branch on a value
-            return self._answer_alike(index, embeddings)
+        Of a row that a party sent nothing for, which is NaN, that party is not present.
+        """
+        sent = {name: embeddings[name] for name in self._layout.partners if name in present}
         logits: Tensor | None = None
-        partners = {name: embeddings[name] for name in self._layout.partners if name in self._sets[index]}
-        for present, rows in by_presence(partners):
+        for names, rows in by_presence(sent):
+            index = next((at for at, fitted in enumerate(self._sets) if fitted <= names), 0)
             if rows is None:
-                return self._answer_alike(index if present == partners.keys() else self._head_of(present), embeddings)
-            part = {name: columns[rows] for name, columns in embeddings.items()}
-            answered = self._answer_alike(self._head_of(present), part)
-            if logits is None:
-                logits = answered.new_empty(len(next(iter(embeddings.values()))), answered.shape[1])
-            logits[rows] = answered
+                return self._answer(index, embeddings)
+            part = self._answer(index, {name: columns[rows] for name, columns in embeddings.items()})
+            logits = part.new_empty(len(next(iter(sent.values()))), part.shape[1]) if logits is None else logits
+            logits[rows] = part
         if logits is None:
             raise ConfigError.expected("a row to predict", "none")
         return logits
 
-    def _answer_alike(self, index: int, embeddings: Mapping[str, Tensor]) -> Tensor:
-        """Logits of rows that the same parties have."""
+    def _answer(self, index: int, embeddings: Mapping[str, Tensor]) -> Tensor:
+        if not self.is_fitted:
+            raise ConfigError.expected("a fitted top model", "one before its fit", "call fit, or load a fitted state")
         codes, numbers = self._layout.read(embeddings, self._sets[index])
         head = self.heads[index]
         if torch.compiler.is_compiling():  # a program has no loop over an unknown number of rows

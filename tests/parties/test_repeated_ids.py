@@ -1,0 +1,220 @@
+"""Several rows of the active party with one id: loans of one customer, about whom a partner has one row."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from cutlayer.config import IdConfig, Job, validated
+from cutlayer.data.distinct_ids import DistinctIds
+from cutlayer.data.party_data import PartyTable
+from cutlayer.errors import ConfigError, DataError
+from cutlayer.jobs.execute import Options, Progress, execute
+from cutlayer.models.fitted.choice import choose
+from cutlayer.models.fitted.linear import fit_linear
+from cutlayer.models.fitted.rows import Rows
+from cutlayer.parties.alignment import Alignment
+from cutlayer.parties.held_rows import HeldRows
+from cutlayer.serving.predict import Request, predict
+from cutlayer.tasks import Task
+from cutlayer.training.folder import RunFolder
+from cutlayer.training.keys import Keys
+from tests.parties.psi_runs import TELCO, aligned, table
+from tests.parties.runs import ACTIVE, KEY, UNAUDITED, raw_job, run
+
+CUSTOMERS, LOANS = 400, 3
+
+
+def loans(seed: int = 0, customers: int = CUSTOMERS) -> dict[str, pa.Table]:
+    """Each customer has one to three loans, and one property that only the telco knows, on which its labels depend."""
+    draw = np.random.default_rng(seed)
+    ids = np.repeat(np.arange(customers) + 500, draw.integers(1, LOANS + 1, size=customers))
+    known = draw.normal(size=customers)
+    own = draw.normal(size=len(ids))
+    odds = own + 1.5 * known[ids - 500]
+    label = np.where(odds + draw.logistic(size=len(ids)) > 0, "bad", "good")
+    shuffled = draw.permutation(len(ids))
+    bank = {"id": ids[shuffled], "amount": own[shuffled], "label": label[shuffled]}
+    telco = draw.permutation(customers)[: customers * 3 // 4]
+    return {
+        ACTIVE: pa.table({name: pa.array(values) for name, values in bank.items()}),
+        TELCO: pa.table({"id": pa.array(telco + 500), "calls": pa.array(known[telco])}),
+    }
+
+
+def raw(**options: Any) -> dict[str, Any]:
+    settings: dict[str, Any] = {
+        "bottom": {ACTIVE: {"kind": "auto"}, TELCO: {"kind": "linear", "width": 2}},
+        "top": {"kind": "linear"},
+        "privacy": {"label_free": {}},
+        "audit": UNAUDITED,
+        "release": "once",
+        "split": {"test": 0.3, "validation": 0.1},
+    }
+    made = raw_job(passives=1, **(settings | options)) | {"rows": "all"}
+    made["parties"][ACTIVE]["id"] = {"column": "id", "duplicates": "keep"}
+    made["parties"][TELCO]["fit"] = {"kind": "sketch"}
+    return made
+
+
+JOB = validated(Job, raw(), "")
+
+
+def test_a_partners_row_serves_every_row_of_its_id_and_is_released_once(tmp_path: Path) -> None:
+    given = loans()
+    outcome = run(JOB, given, tmp_path).active
+    assert sum(map(len, (outcome.split.train, outcome.split.validation, outcome.split.test))) == len(given[ACTIVE])
+    known = set(given[TELCO]["id"].to_pylist())
+    with_telco = [row in known for row in given[ACTIVE]["id"].to_pylist()]
+    assert outcome.held == {TELCO: sum(with_telco)} != {TELCO: len(known)}
+    report = RunFolder(tmp_path)
+    assert report.path.exists()
+
+
+def test_no_id_is_in_two_parts_of_the_split(tmp_path: Path) -> None:
+    given = loans()
+    outcome = run(JOB, given, tmp_path).active
+    ids = [row.as_py() for row in outcome.ids]
+    codes = {"test": set(ids)}
+    tested = pa.compute.is_in(given[ACTIVE]["id"], value_set=pa.array(codes["test"]))
+    # All rows of a tested id are tested.
+    assert pa.compute.sum(tested).as_py() == len(ids)
+
+
+def test_a_split_by_row_would_have_measured_what_it_had_learned(tmp_path: Path) -> None:
+    """Labels of one customer are alike for a reason that no column has: a model that knows the ids looks better."""
+    draw = np.random.default_rng(3)
+    ids = np.repeat(np.arange(300), 6)
+    label = np.where(draw.normal(size=300)[ids] + 0.3 * draw.normal(size=len(ids)) > 0, "bad", "good")
+    # The bank's columns tell customers apart and nothing else.
+    columns = {f"c{i}": draw.normal(size=300)[ids] for i in range(6)}
+    bank = pa.table({"id": ids, **columns, "label": label})
+    numbered = bank.set_column(0, "id", pa.array(np.arange(len(ids))))
+    metrics = {}
+    for name, owner in (("by id", bank), ("by row", numbered)):
+        telco = {"id": np.unique(owner["id"].to_numpy())}
+        given = {ACTIVE: owner, TELCO: pa.table({**telco, "noise": draw.normal(size=len(telco["id"]))})}
+        job = validated(Job, raw(top={"kind": "boosting"}), "")
+        metrics[name] = run(job, given, tmp_path / name).active.metrics["auc"]
+    assert metrics["by row"] > 0.9
+    assert metrics["by id"] < 0.65
+
+
+def test_the_model_is_that_of_the_joined_table(tmp_path: Path) -> None:
+    """Within the spread over draws of what one table with all columns gives, on the same rows."""
+    gaps = []
+    for seed in range(3):
+        given = loans(seed, 900)
+        apart = run(JOB, given, tmp_path / f"apart{seed}").active
+        joined = given[ACTIVE].join(given[TELCO], "id", join_type="left outer")
+        noise = np.random.default_rng(seed).normal(size=len(given[TELCO]))
+        wide = {ACTIVE: joined, TELCO: pa.table({"id": given[TELCO]["id"], "none": pa.array(noise)})}
+        together = run(JOB, wide, tmp_path / f"together{seed}").active
+        assert sorted(map(str, apart.ids.to_pylist())) == sorted(map(str, together.ids.to_pylist()))
+        gaps.append(apart.metrics["auc"] - together.metrics["auc"])
+        # Without the partner's column the model is far worse: the join of repeated ids is what gives the rest.
+        assert apart.metrics["auc"] > apart.task.evaluate(apart.without[TELCO,], apart.labels)["auc"] + 0.05
+    assert np.abs(gaps).max() < 0.01
+
+
+def test_how_often_an_id_repeats_is_stated_to_nobody() -> None:
+    bank = table([7, 8, 7, 9, 7, 8], duplicates="keep")
+    identified = bank.identified
+    assert isinstance(identified, DistinctIds)
+    assert (identified.rows, identified.stated_rows) == (3, 3)
+    found = aligned(identified, {TELCO: table([8, 7, 1], TELCO)}, Alignment("psi", processes=1), all_rows=True)
+    rows, ids = identified.rows_in_order(found["bank"].positions)
+    held = found["bank"].held.repeated(ids)
+    digests = bank.digests[rows]
+    numbers = held.by_party[TELCO]
+    theirs = table([8, 7, 1], TELCO).digests[found[TELCO].positions]
+    for row, number in enumerate(numbers):
+        assert number < 0 or (digests[row] == theirs[number]).all()
+    assert sorted((numbers >= 0).tolist()) == [False] + [True] * 5
+    assert (held.digests(TELCO, digests) == theirs).all()
+    assert table([1, 2], duplicates="keep").identified.rows == 2
+
+
+def test_folds_divide_no_group() -> None:
+    draw = np.random.default_rng(0)
+    groups = np.repeat(np.arange(60), 5)
+    numbers = draw.normal(size=(60, 8))[groups].astype(np.float32)
+    y = (draw.random(60) < 0.5)[groups].astype(np.int64)
+    rows = Rows(np.empty((300, 0), np.int64), numbers, (), y, 2)
+    import torch
+
+    seen: list[set[int]] = []
+
+    def fit(part: Rows, seed: int) -> Any:
+        seen.append({hash(row.tobytes()) for row in part.numbers})
+        return fit_linear(part, seed)
+
+    task = Task("binary", ("a", "b"))
+    choose(rows, torch.from_numpy(y), task, {"linear": fit}, 3, 0, np.ones(300, dtype=bool), groups)
+    assert [len(part) for part in seen] == [40, 40, 40]
+
+
+def test_predictions_of_repeated_ids_have_a_row_each(tmp_path: Path) -> None:
+    given = loans()
+    execute(JOB, tmp_path / "run", Options(Keys(tmp_path / "keys", KEY), tables=given), Progress())
+    done = predict(JOB, RunFolder(tmp_path / "run"), tmp_path / "scores.parquet", Request(tables=given, key=KEY))
+    scores = parquet.read_table(tmp_path / "scores.parquet")
+    assert scores["id"].to_pylist() == given[ACTIVE]["id"].to_pylist()
+    assert done.rows == len(given[ACTIVE])
+    known = set(given[TELCO]["id"].to_pylist())
+    assert scores["contributed"].to_pylist() == [
+        [ACTIVE, TELCO] if row in known else [ACTIVE] for row in given[ACTIVE]["id"].to_pylist()
+    ]
+
+
+def test_the_latest_row_of_an_id_is_taken_by_a_column() -> None:
+    days: list[str | None] = ["2024-01-02", "2024-05-01", "2024-03-01", "2023-01-01", "2024-05-01"]
+    rows = pa.table({"id": [1, 2, 1, 1, 2], "day": days})
+    config = IdConfig(column="id", duplicates="latest", by="day")
+    taken = PartyTable(TELCO, rows, config)
+    assert taken.rows == 2
+    assert taken.ids(np.arange(2)).to_pylist() == [1, 2]
+    assert taken.values("day").to_pylist() == ["2024-03-01", "2024-05-01"]
+    for days[1], message in ((None, "a value of 'day' in every row"), ("soon", "dates such as .* in column 'day'")):
+        with pytest.raises(DataError, match=f"{message}, to find the latest of an id"):
+            PartyTable(TELCO, rows.set_column(1, "day", pa.array(days)), config)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"rows": "common"}, "id.duplicates: keep at the active party of a job with rows: all, got it at bank"),
+        ({"split": {"stratify": True}, "privacy": {}}, "a split by_id and no label_dp with id.duplicates: keep"),
+        ({"privacy": {"label_dp": {"eps": 1.0}}}, "no label_dp with id.duplicates: keep, got label_dp"),
+    ],
+)
+def test_jobs_that_repeats_do_not_fit_are_refused(changes: dict[str, Any], message: str) -> None:
+    made = raw(**{key: value for key, value in changes.items() if key != "rows"}) | {
+        key: value for key, value in changes.items() if key == "rows"
+    }
+    with pytest.raises(ConfigError, match=message):
+        validated(Job, made, "")
+
+
+def test_a_partner_may_not_keep_repeats() -> None:
+    made = raw()
+    made["parties"][TELCO]["id"] = {"column": "id", "duplicates": "keep"}
+    with pytest.raises(ConfigError, match="got it at telco; take first, latest or drop"):
+        validated(Job, made, "")
+    with pytest.raises(ConfigError, match="duplicates: latest with by: COLUMN"):
+        validated(IdConfig, {"column": "id", "duplicates": "latest"}, "id")
+
+
+def test_numbers_by_id_become_numbers_by_row() -> None:
+    held = HeldRows.of_places({TELCO: np.array([0, 2])}, 3)
+    assert held.by_party[TELCO].tolist() == [0, -1, 1]
+    rows = held.repeated(np.array([0, 0, 1, 2, 2]))
+    assert rows.by_party[TELCO].tolist() == [0, 0, -1, 1, 1]
+    assert rows.places(TELCO).tolist() == [0, 3]
+    assert rows.count(TELCO, 5) == 2
+    assert rows.by_all().tolist() == [True, True, False, True, True]
