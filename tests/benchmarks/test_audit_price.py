@@ -7,11 +7,13 @@ from pathlib import Path
 import pytest
 from pyarrow import parquet
 
+from benchmarks import audit_price
 from benchmarks.audit_price import CLASSES, EPOCHS, audit_prices, price, write_jobs
 from cutlayer.config.load import load_job
 
 
-def test_a_job_is_run_with_its_audit_and_without() -> None:
+def test_a_job_is_run_with_its_audit_and_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(audit_price, "EPOCHS", 3)
     found = price("binary", 2, 200, 1)
     assert (found.task, found.parties, found.rows) == ("binary", 2, 200)
     assert found.bare_seconds > 0

@@ -1,12 +1,18 @@
 """The benchmark of the embeddings of all epochs reads those of the first, which a penalty has hardly changed."""
 
+from collections.abc import Callable
+from types import ModuleType
+
 import pytest
 
 from benchmarks import embedding_history, other_defences
 
 
-def test_the_first_epoch_reveals_more_than_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(other_defences, "EPOCHS", 3)
+def test_the_first_epoch_reveals_more_than_the_last(
+    monkeypatch: pytest.MonkeyPatch, few_rows: Callable[[ModuleType, int], None]
+) -> None:
+    few_rows(embedding_history, 9000)
+    monkeypatch.setattr(other_defences, "EPOCHS", 5)
     monkeypatch.setattr(embedding_history, "NAMES", ("nopeek 1",))
     monkeypatch.setattr("cutlayer.audit.features.AUXILIARY_ROWS", 300)
     parties = {part.party: part for part in embedding_history.embedding_history(1).parties}

@@ -235,12 +235,13 @@ def test_demo_makes_a_new_run_each_time(place, monkeypatch):
     folder = place.folder / "part"
     demo.copy_files(folder)
     table = pq.read_table(folder / "adult.parquet")
-    pq.write_table(table.slice(0, 900), folder / "adult.parquet")
+    pq.write_table(table.slice(0, 1100), folder / "adult.parquet")
     short = load_job(folder / "job.yaml")
     train = short.train.model_copy(update={"epochs": 1})
     bank = short.parties["bank"]
     bank = bank.model_copy(update={"audit": bank.audit.model_copy(update={"attacks": ("spectral",)})})
-    changes = {"train": train, "compare": ("alone",), "parties": {**short.parties, "bank": bank}}
+    changes = {"train": train, "compare": ("alone",), "parties": {**short.parties, "bank": bank}, "alternatives": {}}
+    changes["model"] = short.model.model_copy(update={"top": {"kind": "linear"}})
     monkeypatch.setattr(demo, "demo_job", lambda: short.model_copy(update=changes))
     for name in ("demo-1", "demo-2"):
         result = place.call("demo")

@@ -42,7 +42,7 @@ def fitted() -> dict[str, Any]:
     """A model with all candidates, and its result, by kind of task."""
     made = {}
     for kind, task in TASKS.items():
-        model = top_of(task)
+        model = top_of(task, folds=2)
         made[kind] = model, fit(model, task, TRAINING)
     return made
 
@@ -152,7 +152,7 @@ def test_rows_without_a_release_are_fitted_and_predicted(kind: str) -> None:
     task = TASKS[kind]
     given = {name: part.clone() for name, part in TRAINING.items()}
     given["shop"][::3] = torch.nan
-    model = top_of(task)
+    model = top_of(task, folds=1) if kind == "binary" else top_of(task, folds=1, **FAST)
     result = fit(model, task, given)
     assert np.isfinite(result.loss)
     test = {name: part.clone() for name, part in TEST.items()}
@@ -175,13 +175,17 @@ def test_a_fit_depends_on_its_seed_alone_and_leaves_the_random_state(kind: str) 
         torch.manual_seed(disturbance)
         np.random.seed(disturbance)
         before = torch.random.get_rng_state(), np.random.get_state()[1].tolist()
-        model = top_of(task)
+        model = top_of(task, folds=1, candidates=["network"])
         fit(model, task, given, seed, labels=labels_of(task, TRAINING)[:250])
         assert torch.equal(before[0], torch.random.get_rng_state())
         assert before[1] == np.random.get_state()[1].tolist()
         states.append(model(TEST))
     assert torch.equal(states[0], states[1])
-    assert kind == "regression" or not torch.equal(states[0], states[2])  # that linear model draws nothing
+    assert not torch.equal(states[0], states[2])
+    # Boosting draws nothing from so few rows, but what it leaves behind counts.
+    before = torch.random.get_rng_state()
+    fit(top_of(task, folds=1, candidates=["boosting"]), task, given, labels=labels_of(task, TRAINING)[:250])
+    assert torch.equal(before, torch.random.get_rng_state())
 
 
 def test_no_warning_of_a_library_reaches_the_user() -> None:
@@ -242,17 +246,18 @@ def test_labels_of_eps_0_say_nothing() -> None:
 
 
 def test_class_weights_and_row_weights_count() -> None:
-    labels = ((scores(TRAINING) > 2).long() + (torch.arange(900) % 7 == 0).long()).clamp_max(1)
+    given = {name: part[:400] for name, part in TRAINING.items()}
+    labels = ((scores(given) > 2).long() + (torch.arange(400) % 7 == 0).long()).clamp_max(1)
     for candidate in ("linear", "boosting", "network"):
         shares = []
         for task in (BINARY, BINARY.balanced(labels)):
-            model = top_of(task, candidates=[candidate])
-            fit(model, task, TRAINING, labels=labels)
+            model = top_of(task, candidates=[candidate], folds=1)
+            fit(model, task, given, labels=labels)
             shares.append(float(model(TEST).sigmoid().mean()))
         assert shares[1] > shares[0] + 0.02, candidate
-        weighted = top_of(BINARY, candidates=[candidate])
+        weighted = top_of(BINARY, candidates=[candidate], folds=1)
         weights = torch.where(labels == 1, 4.0, 1.0)
-        fit(weighted, BINARY, TRAINING, labels=labels, weights=weights)
+        fit(weighted, BINARY, given, labels=labels, weights=weights)
         assert float(weighted(TEST).sigmoid().mean()) > shares[0] + 0.02, candidate
 
 

@@ -65,7 +65,7 @@ def summary_of(
             rows=(ModelUtility.of(run, active.metrics, bounds),),
             choice=active.fit,
             contributions=contributions(active, partners, job.train.seed) if answers_all else (),
-            columns=active.columns,
+            columns=active.columns() if run.kind is RunKind.THIS_RUN else (),
             patterns=by_pattern(active, partners, job.train.seed),
         ),
         quality=quality(task, active.logits, active.labels, active.positive_share),

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import cache
 
 from cutlayer.errors import ConfigError
 
@@ -96,6 +97,11 @@ def mu_of(epsilon: float, delta: float) -> float:
     """
     _check_epsilon(epsilon)
     _check_delta(delta)
+    return _mu_of(epsilon, delta)
+
+
+@cache
+def _mu_of(epsilon: float, delta: float) -> float:
     target = math.log(delta)
     return _root(lambda candidate: log_delta(candidate, epsilon) - target, falling=False)
 

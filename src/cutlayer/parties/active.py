@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -419,7 +420,7 @@ class ActiveParty:
             without={names: part for names, part in logits.items() if names},
             weights=self.setup.weights,
             fit=self.setup.top.fitted if isinstance(self.setup.top, FittedTop) else None,
-            columns=columns_of(self.setup, self.passives, self.split.part(part), self.job.train.seed),
+            columns=partial(columns_of, self.setup, self.passives, self.split.part(part), self.job.train.seed),
             held={name: int((numbers >= 0).sum()) for name, numbers in self.held.by_party.items()},
             present=self.held.present(self.split.part(part)),
             extra_heads=tuple(sum(p.numel() for p in head.parameters()) for head in self.setup.top.extra_heads),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -44,7 +44,7 @@ class ActiveOutcome:
         without: Logits of the same rows and embeddings by the names of the absent parties; see `absent_sets`.
         weights: Weights of all common rows in the loss, float32; `None` where all weigh the same.
         fit: How a top model that is fitted at once was chosen; `None` of one that is trained by steps.
-        columns: What a top model that is fitted at once loses without each column, on these rows.
+        columns: Returns what a top model that is fitted at once loses without each column, on these rows.
         held: Number of rows that each passive party has, in a run on all rows of the active party; else empty.
         present: Which of the reported rows each passive party has, bool (n,), by party; empty where all have all.
         extra_heads: Number of parameters of each head that the top model has for absent parties.
@@ -73,7 +73,7 @@ class ActiveOutcome:
     extra_heads: tuple[int, ...] = ()
     weights: Tensor | None = None
     fit: FitResult | None = None
-    columns: tuple[ColumnImportance, ...] = ()
+    columns: Callable[[], tuple[ColumnImportance, ...]] = tuple
     held: Mapping[str, int] = field(default_factory=dict)
     present: Mapping[str, Tensor] = field(default_factory=dict)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -105,16 +106,22 @@ def _resampled(generator: np.random.Generator, *terms: Floats) -> list[Floats]:
             counts += np.bincount(block, minlength=MAX_UNITS)
             for total, values in zip(terms, given, strict=True):
                 total += np.bincount(block, values[start:end], MAX_UNITS)
-    sums = [np.zeros(REPEATS) for _ in terms]
-    size = max(1, _NUMBERS_AT_A_TIME // len(counts))
-    for first in range(0, REPEATS, size):
-        repeats = slice(first, min(first + size, REPEATS))
-        even = np.full(len(counts), 1 / len(counts))
-        times = generator.multinomial(len(counts), even, size=repeats.stop - first).astype(np.float64)
-        drawn = times @ counts
-        for total, values in zip(sums, terms, strict=True):
-            total[repeats] = times @ values * (rows / drawn)
-    return sums
+    values, sums = np.stack([counts, *terms], axis=1), []
+    for times in _draws(generator.integers(2**63), len(counts)):
+        drawn = times.astype(np.float64) @ values
+        sums.append(drawn[:, 1:] * (rows / drawn[:, :1]))
+    return [*np.concatenate(sums).T]
+
+
+@lru_cache(maxsize=1)
+def _draws(seed: int, units: int) -> tuple[npt.NDArray[np.int32], ...]:
+    """How often each unit is in each resample, (REPEATS, units) in parts; the same for all models on the same rows."""
+    generator, even = np.random.default_rng(seed), np.full(units, 1 / units)
+    size = max(1, _NUMBERS_AT_A_TIME // units)
+    return tuple(
+        generator.multinomial(units, even, size=min(size, REPEATS - first)).astype(np.int32)
+        for first in range(0, REPEATS, size)
+    )
 
 
 def chance(task: Task, training: Tensor, held_out: Tensor) -> Mapping[str, float]:

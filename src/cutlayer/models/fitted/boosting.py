@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from cutlayer.models.fitted.rows import Rows, frequency_ranks
 from cutlayer.models.fitted.trees import TreeEnsemble
 
 MAX_CATEGORIES = 254
 """Most categories of a column that the library takes; of more, the rarer ones count as missing."""
+
+MANY_ROWS = 8_000
+"""Number of rows from which on a fit takes a core for each thread, unless the environment bounds them."""
+
+
+def _threads(rows: int) -> int:
+    """Threads of a fit, whose result does not depend on their number; more than one costs more on few rows."""
+    return int(os.environ.get("OMP_NUM_THREADS") or os.cpu_count() or 1) if rows >= MANY_ROWS else 1
 
 
 def fit_boosting(rows: Rows, seed: int, settings: Mapping[str, float | int | None] | None = None) -> TreeEnsemble:
@@ -37,5 +47,6 @@ def fit_boosting(rows: Rows, seed: int, settings: Mapping[str, float | int | Non
     kind = HistGradientBoostingClassifier if rows.classes else HistGradientBoostingRegressor
     categorical = np.arange(columns.shape[1]) < count
     model = kind(categorical_features=categorical if count else None, random_state=seed, **(settings or {}))
-    model.fit(columns, rows.targets, sample_weight=rows.weights)
+    with threadpool_limits(_threads(len(rows)), user_api="openmp"):
+        model.fit(columns, rows.targets, sample_weight=rows.weights)
     return TreeEnsemble.of(model, ranks, rows.numbers.shape[1], rows.classes)
