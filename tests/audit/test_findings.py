@@ -138,6 +138,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     ),
     "CL113": ({"leaks": [leak_result(0.67)]}, {"leaks": [leak_result(0.69)]}),
     "CL115": ({"idle_epochs": (1, 2)}, {"idle_epochs": ()}),
+    "CL116": ({"utility": (None, None, 0.5)}, {"utility": (0.9, 0.8, 0.5)}),
     "CL107": ({"skipped": [skipped("p", "gradient", "direction")]}, {"skipped": []}),
 }
 

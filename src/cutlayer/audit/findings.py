@@ -94,6 +94,12 @@ def _no_better_than_chance(context: FindingContext) -> Iterator[Occurrence]:
         )
 
 
+def _one_class(context: FindingContext) -> Iterator[Occurrence]:
+    own, metric = context.utility.row(RunKind.THIS_RUN), context.utility.metric
+    if own is not None and metric != "r2" and own.metrics.get(metric) is None:
+        yield Occurrence("", f"{name_of(metric)} is not defined on them, and the accuracy of a constant answer is 1")
+
+
 def _untrained(context: FindingContext) -> Iterator[Occurrence]:
     if context.idle_epochs:
         numbers = ", ".join(map(str, context.idle_epochs[:_SHOWN]))
@@ -315,6 +321,13 @@ CHECKS = (
         "nothing was trained",
         NO_GRADIENT_REMEDY,
         _untrained,
+    ),
+    Check(
+        "CL116",
+        "warning",
+        "the held-out rows are of one class",
+        "provide more rows, raise train.split.test, or let train.split stratify",
+        _one_class,
     ),
 )
 """All findings there are, in the order of their codes."""

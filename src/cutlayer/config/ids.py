@@ -9,7 +9,7 @@ from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, mod
 
 from cutlayer.config.base import FrozenModel
 
-Rule = Literal["strip", "lower", "e164", "none"]
+Rule = Literal["strip", "lower", "e164", "integer", "none"]
 MAX_ID_COLUMNS = 8
 ROW_NUMBER = "@row"
 
@@ -22,7 +22,8 @@ class IdConfig(FrozenModel):
             written here. `@row` takes the row numbers.
         normalise: Normal form of the values, for all columns or for each. `strip` removes whitespace around a text and
             composes its characters (Unicode NFC); `lower` also turns letters into small ones; `e164` is for telephone
-            numbers in international form, whose punctuation it removes; `none` compares texts as they are.
+            numbers in international form, whose punctuation it removes; `integer` is for whole numbers that a program
+            wrote as `7.0` or `007`; `none` compares texts as they are.
         duplicates: Rule for an id that several rows have: `refuse` the table, take the `first` of these rows, or that
             with the `latest` value of `by`, or `drop` all of them; or `keep` all, at the active party of a job with
             `rows: all`, where a passive party's row then serves each of them.

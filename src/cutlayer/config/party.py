@@ -151,6 +151,7 @@ class PrivatePart(FrozenModel):
         table: File of the party's rows.
         id: Name of the id column, or `@row` for row numbers; or columns with the normal form of their values.
         label: Name of the label column, at the active party.
+        unlabelled: Rule for rows without a label, at the active party: `refuse` the table, or `drop` them.
         positive: The label that a binary task calls positive, at the active party; `None` for the greater one.
         weight: Name of the column of the rows' weights in the loss, at the active party.
         features: Columns that are features, and their encoding.
@@ -172,6 +173,7 @@ class PrivatePart(FrozenModel):
     table: TableConfig | None = None
     id: IdConfig | None = None
     label: str | None = None
+    unlabelled: Literal["refuse", "drop"] = "refuse"
     positive: CellText | None = None
     weight: str | None = None
     features: FeaturesConfig = FeaturesConfig()

@@ -54,6 +54,8 @@ class TableConfig(FrozenModel):
         delimiter: Delimiter of a CSV file; without it, a tab for `.tsv` and a comma for all other files.
         columns: Names for a file without a header; `"I1..I13"` stands for I1, I2, ... I13.
         missing: Texts that mean "no value" in a CSV file.
+        decimal: Character before the decimals of a number in a CSV file.
+        thousands: Character between groups of three digits of a number in a CSV file; none by default.
         arrays: Arrays of an npz file, by the name that the column then has: the name of an array in the file, or a list
             of names to be joined one after the other. No other array is read.
         part: Part of the images in an npz file that the party holds.
@@ -65,6 +67,8 @@ class TableConfig(FrozenModel):
     delimiter: str | None = Field(default=None, min_length=1, max_length=1)
     columns: Names | None = None
     missing: tuple[str, ...] = ("", "NA", "NaN", "nan", "null", "?")
+    decimal: Literal[".", ","] = "."
+    thousands: Literal[".", ",", " ", "'", "\u00a0", "\u202f"] | None = None
     arrays: Mapping[str, str | Annotated[tuple[str, ...], Field(min_length=1)]] = Field(default_factory=dict)
     part: Part = "all"
     url: str | None = Field(default=None, pattern=r"^[a-z0-9_+]+://")
@@ -91,6 +95,12 @@ class TableConfig(FrozenModel):
                 "a URL without a password, got one with it; the driver reads it elsewhere, as from PGPASSWORD"
             )
         return url
+
+    @model_validator(mode="after")
+    def _separators_differ(self) -> TableConfig:
+        if self.decimal == self.thousands:
+            raise ValueError(f"different characters for decimal and thousands, got {self.decimal!r} for both")
+        return self
 
     @model_validator(mode="after")
     def _url_of_sql(self) -> TableConfig:
@@ -131,6 +141,7 @@ class NumbersConfig(FrozenModel):
             0, interquartile range 1, and smoothly clipped to -3 to 3) or `none`.
         missing: Value of a missing number: the training rows' mean or median (of the transformed numbers) or zero,
             put in before scaling is fitted and applied; `error` refuses the table.
+        infinite: `missing` takes an infinite number for a missing one; `error` refuses the table.
         quantiles: Number of intervals of equal share of the training rows, or of equal width of a stated range. Each
             numeric column then is a categorical column too: its interval, or missing. 1 only flags missing numbers; 0
             adds no column.
@@ -139,6 +150,7 @@ class NumbersConfig(FrozenModel):
     transform: Literal["none", "log1p"] = "none"
     scale: Literal["standard", "minmax", "robust", "none"] = "standard"
     missing: Literal["mean", "median", "zero", "error"] = "mean"
+    infinite: Literal["error", "missing"] = "error"
     quantiles: int = Field(default=0, ge=0, le=1000)
 
     @property

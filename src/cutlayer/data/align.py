@@ -101,6 +101,7 @@ def check_id_kinds(
         shown = {} if numbered else {party: f" (such as {text!r})" for party, text in (examples or {}).items()}
         got = ", ".join(f"{party} {kind}{shown.get(party, '')}" for party, kind in kinds.items())
         remedy = "write them the same way everywhere, leading zeros included: 7, 07 and 7.0 are three ids"
+        remedy += "; or set id.normalise: integer at all parties"
         if numbered:
             remedy = "name an id column at every party, or at none"
         raise AlignmentError.expected("ids of one kind at all parties", got, remedy)

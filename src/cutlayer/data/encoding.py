@@ -199,17 +199,19 @@ def stated(name: str, kind: ColumnKind, features: FeaturesConfig, where: str) ->
     number = NumberEncoder.stated(name, features.ranges[name], features.numbers)
     if not features.numbers.quantiles:
         return (number,)
-    return number, QuantileEncoder.stated(name, features.ranges[name], features.numbers.quantiles)
+    numbers = features.numbers
+    return number, QuantileEncoder.stated(name, features.ranges[name], numbers.quantiles, numbers.infinite)
 
 
 def _fitted_number(
     table: pa.Table, name: str, features: FeaturesConfig, where: str, rows: Rows | None
 ) -> Iterator[NumberEncoder | QuantileEncoder]:
     numbers = features.numbers
-    values = finite(number_values(_taken(table, name, rows), name, where), name, where, rows)
+    column = _taken(table, name, rows)
+    values = finite(number_values(column, name, where), name, where, rows, numbers.infinite)
     yield NumberEncoder.fit(name, values, numbers, where)
     if numbers.quantiles:
-        yield QuantileEncoder.fit(name, values, numbers.quantiles)
+        yield QuantileEncoder.fit(name, values, numbers.quantiles, numbers.infinite)
 
 
 def _taken(table: pa.Table, name: str, rows: Rows | None) -> pa.ChunkedArray:
@@ -221,7 +223,8 @@ def _coded(
     category: CategoryEncoder | QuantileEncoder, column: pa.ChunkedArray, where: str, rows: Rows | None
 ) -> npt.NDArray[np.int32]:
     if isinstance(category, QuantileEncoder):
-        return category.apply(finite(number_values(column, category.name, where), category.name, where, rows))
+        values = number_values(column, category.name, where)
+        return category.apply(finite(values, category.name, where, rows, category.infinite))
     if is_coded_text(column.type):
         codes = category.apply_coded(column)
     else:
@@ -232,7 +235,7 @@ def _coded(
 
 
 def _scaled(number: NumberEncoder, column: pa.ChunkedArray, where: str, rows: Rows | None) -> npt.NDArray[np.float32]:
-    values = finite(number_values(column, number.name, where), number.name, where, rows)
+    values = finite(number_values(column, number.name, where), number.name, where, rows, number.infinite)
     absent = np.isnan(values)
     if number.missing == "error" and absent.any():
         raise _missing(number.name, absent, where, rows, "numbers.missing: mean")
@@ -242,15 +245,23 @@ def _scaled(number: NumberEncoder, column: pa.ChunkedArray, where: str, rows: Ro
     return scaled
 
 
-def finite(values: npt.NDArray[np.float64], name: str, where: str, rows: Rows | None) -> npt.NDArray[np.float64]:
-    """The numbers of a column.
+def finite(
+    values: npt.NDArray[np.float64],
+    name: str,
+    where: str,
+    rows: Rows | None,
+    infinite_are: Literal["error", "missing"] = "error",
+) -> npt.NDArray[np.float64]:
+    """The numbers of a column, infinite ones as missing where that is asked for.
 
     Raises:
-        DataError: One is infinite.
+        DataError: One is infinite, and may not be.
     """
     infinite = np.isinf(values)
+    if infinite_are == "missing":
+        return np.where(infinite, np.nan, values)
     if infinite.any():
-        remedy = "replace it, or name the column in features.categorical if it holds codes"
+        remedy = "replace it, set numbers.infinite: missing, or name the column in features.categorical if it has codes"
         raise fault(where, f"finite numbers in column {name!r}", f"infinity in {_first(infinite, rows)}", remedy)
     return values
 

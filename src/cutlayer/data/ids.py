@@ -116,7 +116,7 @@ def canonical_ids(column: pa.ChunkedArray | pa.Array, where: str, rule: Rule = "
         rule: Normal form of the texts; see `IdConfig.normalise`.
 
     Raises:
-        DataError: An id is missing, of another type, or no telephone number where the rule wants one.
+        DataError: An id is missing, of another type, or no telephone or whole number where the rule wants one.
 
     >>> canonical_ids(pa.array(["+49 (89) 123-456", "004989123456"]), "ids", "e164").to_pylist()
     ['+4989123456', '+4989123456']
@@ -133,6 +133,8 @@ def canonical_ids(column: pa.ChunkedArray | pa.Array, where: str, rule: Rule = "
         row = pc.index(absent, True).as_py()
         got = f"none in {pc.sum(absent).as_py()} rows, the first is row {row} (counted from 0)"
         raise fault(where, "an id in every row", got, "drop these rows or fill their ids")
+    if rule == "integer":
+        return _integers(text, where)
     return _telephone(text, where) if rule == "e164" else text
 
 
@@ -203,6 +205,18 @@ def _telephone(text: pa.ChunkedArray, where: str) -> pa.ChunkedArray:
         wanted = "telephone numbers with the code of their country, such as +49 89 123456"
         raise fault(where, wanted, got, "put + and the code of the country before them, without the leading 0")
     return bare
+
+
+def _integers(text: pa.ChunkedArray, where: str) -> pa.ChunkedArray:
+    """Whole numbers in digits, without leading zeros and zeros after the point."""
+    plain = pc.replace_substring_regex(text, r"^\+?(-?)0*([0-9]+)(?:\.0*)?$", r"\1\2")
+    valid = pc.match_substring_regex(plain, WHOLE_NUMBER)
+    if not pc.all(valid).as_py():
+        row = pc.index(valid, False).as_py()
+        count = len(text) - pc.sum(valid).as_py()
+        got = f"others in {count} rows, the first is row {row} (counted from 0)"
+        raise fault(where, "whole numbers, such as 7, 7.0 or 007", got, "fix them, or set id.normalise to strip")
+    return plain
 
 
 def _whole(column: pa.ChunkedArray, where: str) -> pa.ChunkedArray:

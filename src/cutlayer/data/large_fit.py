@@ -201,7 +201,8 @@ class NumberColumn:
         Raises:
             DataError: A number is infinite.
         """
-        values = finite(number_values(column, self._name, self._where), self._name, self._where, None)
+        numbers = number_values(column, self._name, self._where)
+        values = finite(numbers, self._name, self._where, None, self._config.infinite)
         with self._path.open("ab") as file:
             file.write(transformed(values, self._early).data)
         self._rows += len(values)
@@ -225,7 +226,7 @@ class NumberColumn:
         ordered = None if whole is None else transformed(whole, self._late)
         yield _fitted_numbers(self._name, self._parts, self._rows, config, self._where, ordered)
         if config.quantiles and whole is not None:
-            yield QuantileEncoder.fit(self._name, whole, config.quantiles)
+            yield QuantileEncoder.fit(self._name, whole, config.quantiles, config.infinite)
         self._path.unlink()
 
     def _parts(self) -> Iterator[Floats]:

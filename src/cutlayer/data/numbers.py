@@ -31,6 +31,7 @@ class NumberEncoder(FrozenModel):
         clipped: Values outside of the training range are cut to 0 and 1 (`minmax`).
         smooth: Whether the result is smoothly clipped (`robust`).
         missing: `fill`, or `error` to refuse missing values.
+        infinite: `error` to refuse infinite values, or `missing`.
         low: Lowest value of the stated range that values are clipped to before the transform; `None` without a range.
         high: Highest value of that range.
 
@@ -48,6 +49,7 @@ class NumberEncoder(FrozenModel):
     clipped: bool = False
     smooth: bool = False
     missing: Literal["fill", "error"] = "fill"
+    infinite: Literal["error", "missing"] = "error"
     low: float | None = None
     high: float | None = None
 
@@ -82,6 +84,7 @@ class NumberEncoder(FrozenModel):
             clipped=config.scale == "minmax",
             smooth=config.scale == "robust",
             missing="error" if config.missing == "error" else "fill",
+            infinite=config.infinite,
             low=span[0],
             high=span[1],
         )
@@ -131,6 +134,7 @@ class NumberEncoder(FrozenModel):
             clipped=config.scale == "minmax",
             smooth=config.scale == "robust",
             missing="error" if config.missing == "error" else "fill",
+            infinite=config.infinite,
         )
 
     def apply(self, values: Floats) -> npt.NDArray[np.float32]:

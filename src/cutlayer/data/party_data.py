@@ -10,11 +10,12 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from cutlayer.config import FeaturesConfig, IdConfig
 from cutlayer.config.job import TaskKind
 from cutlayer.data.align import Positions, checked_positions, order_digest
-from cutlayer.data.columns import feature_names
+from cutlayer.data.columns import feature_names, without_nan
 from cutlayer.data.common_columns import CommonColumns, feature_kinds
 from cutlayer.data.digest_shares import has_duplicates
 from cutlayer.data.distinct_ids import DistinctIds, Identified
@@ -65,6 +66,8 @@ class PartyTable:
         weight: str | None = None,
         memory: int = MEMORY,
         split_by: str | None = None,
+        *,
+        drop_unlabelled: bool = False,
     ) -> None:
         """Read the table, or its ids alone if the rows would take too much memory: they are then read in batches.
 
@@ -82,6 +85,7 @@ class PartyTable:
             weight: Name of the column of the rows' weights, at the active party.
             memory: Bytes that the rows may take.
             split_by: Name of the column that the split is by, at the active party; it is no feature.
+            drop_unlabelled: Whether rows without a label are no rows of the table.
 
         Raises:
             DataError: The file cannot be read, a column is not there, or ids are missing or repeat.
@@ -97,6 +101,8 @@ class PartyTable:
         self._memory = memory
         self._table = TableRows(self._source, *self._wanted(), memory)
         self._table_ids = TableIds(self._table, self._ids, self._id, self.where, self._wanted()[0][:1])
+        if drop_unlabelled and label is not None:
+            self._table_ids.keep(self._labelled(label))
         self.digests, self.id_kind = self._table_ids.digests, self._table_ids.kind
         self.id_rule = self._id.rule if self._id is not None and self._ids else ""
         self.labels_digest = b"" if self._ids or label is None else self._table.digest(label)
@@ -282,6 +288,18 @@ class PartyTable:
         chunks = encoder.chunks(table, self.where, positions)
         write_store(folder, chunks, encoder.columns, len(positions), fingerprint, texts)
         return Store.open(folder, self._memory // SHARE), encoder
+
+    def _labelled(self, label: str) -> Positions:
+        """The rows with a label.
+
+        Raises:
+            DataError: There is none.
+        """
+        present = pc.is_valid(without_nan(self._table.values(label)))
+        rows = np.flatnonzero(present.to_numpy(zero_copy_only=False)).astype(np.int64)
+        if not len(rows):
+            raise fault(f"{self.where}: label {label!r}", "a label in some row", "none", "name another column")
+        return rows
 
     def _stated(self) -> int:
         pad_to = self._id.pad_to if self._id is not None else None

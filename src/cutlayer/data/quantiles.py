@@ -12,6 +12,8 @@ from cutlayer.data.categories import FIRST, MISSING
 
 Floats = npt.NDArray[np.float64]
 
+Infinite = Literal["error", "missing"]
+
 
 class QuantileEncoder(FrozenModel):
     """The fitted quantiles of a numeric column; plain values, so that they can be saved as JSON.
@@ -20,36 +22,41 @@ class QuantileEncoder(FrozenModel):
         name: Name of the numeric column.
         edges: Lower ends of all intervals but the first, ascending: values below `edges[0]` have code 2, values from
             `edges[0]` to below `edges[1]` have code 3, and so on.
+        infinite: `error` to refuse infinite values, or `missing`.
     """
 
     kind: Literal["quantile"] = "quantile"
     name: str
     edges: tuple[float, ...] = ()
+    infinite: Infinite = "error"
 
     @classmethod
-    def fit(cls, name: str, values: Floats, count: int) -> QuantileEncoder:
+    def fit(cls, name: str, values: Floats, count: int, infinite: Infinite = "error") -> QuantileEncoder:
         """Fit the edges.
 
         Args:
             name: Name of the column.
             values: Training rows only, float64 (n,), NaN where missing.
             count: Number of intervals of equal share; equal edges, as of a column of few values, count once.
+            infinite: As in `NumbersConfig`.
         """
         present = values[~np.isnan(values)]
         shares = np.arange(1, count) / count
         edges = np.unique(np.quantile(present, shares, method="higher")) if len(present) else np.empty(0)
-        return cls(name=name, edges=tuple(edges[edges > present.min()].tolist() if len(edges) else ()))
+        ends = tuple(edges[edges > present.min()].tolist() if len(edges) else ())
+        return cls(name=name, edges=ends, infinite=infinite)
 
     @classmethod
-    def stated(cls, name: str, span: tuple[float, float], count: int) -> QuantileEncoder:
+    def stated(cls, name: str, span: tuple[float, float], count: int, infinite: Infinite = "error") -> QuantileEncoder:
         """Intervals of equal width over a public range, without a look at the rows.
 
         Args:
             name: Name of the column.
             span: Lowest and highest value, finite and ascending.
             count: Number of intervals.
+            infinite: As in `NumbersConfig`.
         """
-        return cls(name=name, edges=tuple(np.linspace(*span, count + 1)[1:-1].tolist()))
+        return cls(name=name, edges=tuple(np.linspace(*span, count + 1)[1:-1].tolist()), infinite=infinite)
 
     @property
     def title(self) -> str:

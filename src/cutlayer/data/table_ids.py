@@ -92,6 +92,11 @@ class TableIds:
             rows = sum(chunk.num_rows for chunk in table.batches(any_columns))
             self.digests = row_digests(pa.array(np.arange(rows)), where)
 
+    def keep(self, rows: Positions) -> None:
+        """Leave out all other rows from now on."""
+        self.digests = self.digests[rows]
+        self._table.keep(rows)
+
     def texts(self) -> pa.ChunkedArray:
         """Canonical texts in the table's own order, `large_string` (n,); an id of several columns as one."""
         if self._rule is None or not self._names:
@@ -140,8 +145,7 @@ class TableIds:
             remaining = first_rows(self.digests, drop=rule.duplicates == "drop")
         if not len(remaining):
             raise fault(where, "an id that no other row has", "none", "set id.duplicates to first")
-        self.digests = self.digests[remaining]
-        self._table.keep(remaining)
+        self.keep(remaining)
 
     def _digested(self, rule: IdConfig, kinds: set[IdKind]) -> Iterator[Digests]:
         """Digests of the ids, batch after batch; their kinds are added to `kinds`."""

@@ -47,8 +47,8 @@ class TableRows:
         return 0 if self._table is None else self._table.nbytes
 
     def keep(self, rows: Positions) -> None:
-        """Leave out all other rows from now on."""
-        self.remaining = rows
+        """Leave out all other rows from now on; rows are numbered as they are now."""
+        self.remaining = rows if self.remaining is None else self.remaining[rows]
         if self._table is not None:
             self._table = self._table.take(rows)
 

@@ -21,7 +21,7 @@ from cutlayer.data.ids import Digests
 from cutlayer.data.party_data import PartyTable
 from cutlayer.data.profile import ColumnProfile, label_profile
 from cutlayer.data.sources import SOURCES, Source, open_source
-from cutlayer.data.sources.csv import unusual_delimiter
+from cutlayer.data.sources.csv import has_decimal_commas, unusual_delimiter
 from cutlayer.data.sources.csv_layout import uncompressed_name
 from cutlayer.errors import ConfigError, DataError
 from cutlayer.models.fitting.sections import SketchFit
@@ -53,6 +53,7 @@ class TableSummary:
         frequent: Number of values of each column of text that have a vector of their own in a sketch.
         has_missing_numbers: Whether a number is missing.
         delimiter: Delimiter of a CSV file, where it is not the one that its ending stands for.
+        decimal: Character before the decimals of its numbers.
     """
 
     path: Path
@@ -63,6 +64,7 @@ class TableSummary:
     frequent: Mapping[str, int] = field(default_factory=dict)
     has_missing_numbers: bool = False
     delimiter: str | None = None
+    decimal: str = "."
 
     @property
     def party(self) -> str:
@@ -137,14 +139,17 @@ def read_table(path: Path) -> TableSummary:
         DataError: It cannot be read.
     """
     delimiter = unusual_delimiter(path)
-    source = _open_source(path, delimiter)
+    decimal = "," if has_decimal_commas(path, delimiter) else "."
+    source = _open_source(path, delimiter, decimal)
     table = source.read(source.names)
     distinct = {name: int(pc.count_distinct(table.column(name)).as_py()) for name in source.names}
     texts = [name for name in source.names if is_text(table.column(name).type)]
     folded = {name: _distinct_folded(table.column(name)) for name in texts}
     frequent = {name: _count_frequent(table.column(name)) for name in texts}
     missing = any(without_nan(table.column(name)).null_count for name in source.names if name not in texts)
-    return TableSummary(path, tuple(source.names), table.num_rows, distinct, folded, frequent, missing, delimiter)
+    return TableSummary(
+        path, tuple(source.names), table.num_rows, distinct, folded, frequent, missing, delimiter, decimal
+    )
 
 
 def _distinct_folded(column: pa.ChunkedArray) -> int:
@@ -200,7 +205,10 @@ def _digests(job: FirstJob, table: TableSummary) -> Digests:
     repeats: Any = "keep" if table is job.owner else "refuse"
     ids = IdConfig(column=job.ids[table.path.name], duplicates=repeats)
     return PartyTable(
-        table.party, _config_of(table.path, table.delimiter), ids, features=FeaturesConfig(include="none")
+        table.party,
+        _config_of(table.path, table.delimiter, table.decimal),
+        ids,
+        features=FeaturesConfig(include="none"),
     ).digests
 
 
@@ -209,12 +217,12 @@ def releases_once(job: FirstJob) -> bool:
     return job.protect in ("labels", "both")
 
 
-def _config_of(path: Path, delimiter: str | None) -> TableConfig:
-    return validated(TableConfig, {"path": path, "delimiter": delimiter}, "table")
+def _config_of(path: Path, delimiter: str | None, decimal: str) -> TableConfig:
+    return validated(TableConfig, {"path": path, "delimiter": delimiter, "decimal": decimal}, "table")
 
 
-def _open_source(path: Path, delimiter: str | None) -> Source:
-    return open_source(_config_of(path, delimiter), path.name, path.name)
+def _open_source(path: Path, delimiter: str | None, decimal: str) -> Source:
+    return open_source(_config_of(path, delimiter, decimal), path.name, path.name)
 
 
 def label_of(job: FirstJob) -> ColumnProfile:
@@ -223,7 +231,9 @@ def label_of(job: FirstJob) -> ColumnProfile:
 
 
 def _labels(job: FirstJob) -> pa.ChunkedArray:
-    return without_nan(_open_source(job.owner.path, job.owner.delimiter).read([job.label]).column(job.label))
+    return without_nan(
+        _open_source(job.owner.path, job.owner.delimiter, job.owner.decimal).read([job.label]).column(job.label)
+    )
 
 
 def id_columns(tables: Sequence[TableSummary], named: Sequence[str] = ()) -> dict[str, str]:
@@ -406,8 +416,10 @@ def _private(job: FirstJob, folder: Path) -> Iterator[dict[str, Any]]:
             if name not in table.columns:
                 raise ConfigError.expected(f"a column {name!r} in {table.path.name}", ", ".join(table.columns))
         file = _relative(table.path, folder)
-        stated = file if table.delimiter is None else {"path": file, "delimiter": table.delimiter}
-        section: dict[str, Any] = {"table": stated, "id": key}
+        stated = {"path": file} | ({} if table.delimiter is None else {"delimiter": table.delimiter})
+        if table.decimal != ".":
+            stated["decimal"] = table.decimal
+        section: dict[str, Any] = {"table": stated if len(stated) > 1 else file, "id": key}
         if table is job.owner and job.repeats:
             section["id"] = {"column": key, "duplicates": "keep"}
         numbers: dict[str, Any] = {"quantiles": 1} if table.has_missing_numbers else {}  # flags them

@@ -40,6 +40,7 @@ def open_table(job: Job, name: str, tables: Mapping[str, Any]) -> PartyTable:
         weight=party.weight,
         memory=in_bytes(party.memory),
         split_by=job.train.split.by if party.role == "active" else None,
+        drop_unlabelled=party.unlabelled == "drop",
     )
     table.check_columns(party.report.subgroups)  # which the run itself does not read: the annex after it would fail
     return table

@@ -64,7 +64,9 @@ class CsvSource(FileSource):
             convert_options=self._conversion(names),
         )
         trimmed = {name: _trimmed(table.column(name), config.missing) for name in names}
-        table = pa.table({name: text if name in as_text else typed(text) for name, text in trimmed.items()})
+        table = pa.table(
+            {name: text if name in as_text else typed(self._plain(text)) for name, text in trimmed.items()}
+        )
         self._check_headless(table, names)
         return table
 
@@ -83,7 +85,8 @@ class CsvSource(FileSource):
         ) as reader:
             for batch in reader:
                 piece = pa.Table.from_batches([batch])
-                trimmed = pa.table({name: _trimmed(piece.column(name), config.missing) for name in names})
+                texts = {name: _trimmed(piece.column(name), config.missing) for name in names}
+                trimmed = pa.table({name: t if name in as_text else self._plain(t) for name, t in texts.items()})
                 if first:
                     self._check_headless(trimmed, names)
                 first = False
@@ -121,6 +124,18 @@ class CsvSource(FileSource):
             strings_can_be_null=True,
         )
 
+    def _plain(self, text: pa.ChunkedArray) -> pa.ChunkedArray:
+        """Numbers as Python writes them, of a column whose values are all numbers as the file writes them."""
+        decimal, thousands = re.escape(self.config.decimal), self.config.thousands
+        if decimal == r"\." and thousands is None:
+            return text
+        groups = f"|[0-9]{{1,3}}(?:{re.escape(thousands)}[0-9]{{3}})+" if thousands else ""
+        number = f"^[+-]?(?:[0-9]+{groups})(?:{decimal}[0-9]*)?(?:[eE][+-]?[0-9]+)?$"
+        if not pc.all(pc.match_substring_regex(text, number), min_count=0).as_py():
+            return text
+        plain = pc.replace_substring(text, thousands, "") if thousands else text
+        return pc.replace_substring(plain, self.config.decimal, ".")
+
     def _check_headless(self, table: pa.Table, names: list[str]) -> None:
         """Raise if the first row holds the names of the columns although these were given."""
         given = self.config.columns is not None
@@ -147,6 +162,23 @@ def typed(text: pa.ChunkedArray) -> pa.ChunkedArray:
     if pc.any(pc.greater_equal(pc.abs(numbers), EXACT)).as_py() and matches(text, r"^[+-]?[0-9]{16,}$"):
         return text
     return numbers
+
+
+def has_decimal_commas(path: Path, delimiter: str | None) -> bool:
+    """Whether a column of the first rows of a CSV file holds numbers with decimal commas.
+
+    Args:
+        path: The file.
+        delimiter: Its delimiter; `None` for that of its ending.
+    """
+    if not uncompressed_name(path).endswith(CsvSource.endings) or (delimiter or default_delimiter(path)) == ",":
+        return False
+    layout = csv.ParseOptions(delimiter=delimiter or default_delimiter(path), newlines_in_values=True)
+    with csv.open_csv(path, parse_options=layout, read_options=csv.ReadOptions(block_size=1 << 20)) as reader:
+        batch = reader.read_next_batch()
+    texts = (column for column in batch.columns if pa.types.is_string(column.type))
+    filled = (text.filter(pc.not_equal(text, "")) for text in texts)
+    return any(pc.all(pc.match_substring_regex(text, r"^[+-]?[0-9]+,[0-9]+$")).as_py() for text in filled if len(text))
 
 
 def unusual_delimiter(path: Path) -> str | None:
