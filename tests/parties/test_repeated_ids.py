@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from cutlayer.config import IdConfig, Job, validated
+from cutlayer.config import IdConfig, Job, TableConfig, validated
 from cutlayer.data.distinct_ids import DistinctIds
 from cutlayer.data.party_data import PartyTable
 from cutlayer.errors import ConfigError, DataError
@@ -20,6 +20,7 @@ from cutlayer.models.fitted.linear import fit_linear
 from cutlayer.models.fitted.rows import Rows
 from cutlayer.parties.alignment import Alignment
 from cutlayer.parties.held_rows import HeldRows
+from cutlayer.serving.online.features import FeatureStore
 from cutlayer.serving.predict import Request, predict
 from cutlayer.tasks import Task
 from cutlayer.training.folder import RunFolder
@@ -199,6 +200,16 @@ def test_jobs_that_repeats_do_not_fit_are_refused(changes: dict[str, Any], messa
     }
     with pytest.raises(ConfigError, match=message):
         validated(Job, made, "")
+
+
+def test_a_served_table_has_one_row_per_id(tmp_path: Path) -> None:
+    given = loans()
+    rows = PartyTable(ACTIVE, given[ACTIVE], IdConfig(column="id", duplicates="keep"), label="label")
+    encoder = rows.prepare(np.arange(rows.rows), np.arange(rows.rows)).encoder
+    assert encoder is not None
+    parquet.write_table(given[ACTIVE], tmp_path / "bank.parquet")
+    with pytest.raises(DataError, match="every id once, to answer for an id, got repeated ones"):
+        FeatureStore.read(JOB, ACTIVE, TableConfig(path=tmp_path / "bank.parquet"), encoder)
 
 
 def test_a_partner_may_not_keep_repeats() -> None:

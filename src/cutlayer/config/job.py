@@ -150,6 +150,8 @@ class Job(FrozenModel):
                     f"id.duplicates: keep at the active party of a job with rows: all, got it at {name}; take first, "
                     "latest or drop"
                 )
+            if party.report.subgroups:
+                raise ValueError("no report.subgroups with id.duplicates: keep, got some; a group is of ids")
             if self.train.split.is_sent or "label_dp" in party.protections:
                 got = "label_dp" if "label_dp" in party.protections else "a split by a column or by the labels"
                 raise ValueError(f"a split by_id and no label_dp with id.duplicates: keep, got {got}")

@@ -161,7 +161,10 @@ def _labels(trained: TrainedParty, sample: Served) -> tuple[npt.NDArray[np.int64
     job, active = trained.job, trained.job.active
     party, task = job.parties[active], trained.model.task
     none = FeaturesConfig(include="none")
-    table = PartyTable(active, party.table, id=party.id, label=party.label, features=none, task=task.kind)
+    dropped = party.unlabelled == "drop"
+    table = PartyTable(
+        active, party.table, id=party.id, label=party.label, features=none, task=task.kind, drop_unlabelled=dropped
+    )
     everything = np.arange(table.rows)
     labels = table.prepare(everything, everything).labels
     if labels is None or labels.classes != task.classes:

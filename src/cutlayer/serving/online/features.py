@@ -15,7 +15,7 @@ from cutlayer.data.encoding import Encoder
 from cutlayer.data.ids import Digests
 from cutlayer.data.party_data import PartyTable
 from cutlayer.data.store import Store
-from cutlayer.errors import ConfigError, ProtocolError
+from cutlayer.errors import ConfigError, DataError, ProtocolError
 
 ABSENT = -1
 """Row number of an id that the party does not have."""
@@ -181,6 +181,9 @@ class FeatureStore:
         if table is None:
             raise ConfigError.expected(f"a table of {party}", "none", "name it as serve.table in the private file")
         rows = PartyTable(party, table, id=job.parties[party].id, encoder=encoder)
+        if rows.identified is not rows:
+            remedy = "serve a table with one row per id"
+            raise DataError.expected(f"{rows.where}: every id once, to answer for an id", "repeated ones", remedy)
         numbers = _numbers(rows) if by_number else None
         return cls(IdIndex(rows.digests), rows.encode_all(), numbers)
 
