@@ -240,7 +240,7 @@ def test_demo_makes_a_new_run_each_time(place, monkeypatch):
     train = short.train.model_copy(update={"epochs": 1})
     bank = short.parties["bank"]
     bank = bank.model_copy(update={"audit": bank.audit.model_copy(update={"attacks": ("spectral",)})})
-    changes = {"train": train, "compare": ("alone",), "parties": {**short.parties, "bank": bank}, "alternatives": {}}
+    changes = {"train": train, "compare": ("alone",), "parties": {**short.parties, "bank": bank}}
     changes["model"] = short.model.model_copy(update={"top": {"kind": "linear"}})
     monkeypatch.setattr(demo, "demo_job", lambda: short.model_copy(update=changes))
     for name in ("demo-1", "demo-2"):

@@ -12,7 +12,7 @@ def sample_of(job: Job, training: int) -> str:
 
     Args:
         job: The job as run.
-        training: Number of training rows.
+        training: Number of training rows that messages were recorded of.
     """
     audit, train = job.parties[job.active].audit, job.train
     if audit.every == "never":
@@ -26,12 +26,13 @@ def sample_of(job: Job, training: int) -> str:
     batches = f"{sampling.steps:,} of {sampling.steps_per_epoch:,} batches"
     return (
         "Attacks read a sample of the messages, whose size does not grow with the table: "
-        f"of each epoch {batches}, spread evenly over it, {_share(rows, training)}; "
-        f"and of all epochs the messages of {followed:,} rows, {_share(followed, training)}, "
+        f"of each epoch {batches}, spread evenly over it, {_share(rows, training, job)}; "
+        f"and of all epochs the messages of {followed:,} rows, {_share(followed, training, job)}, "
         "which a secret key of the run drew at random before the training. "
         f"Epochs are left out, evenly, if the files would exceed {audit.max_megabytes:,} MB."
     )
 
 
-def _share(rows: int, training: int) -> str:
-    return f"{100 * rows / training:.3g}\u00a0% of the {training:,} training rows"
+def _share(rows: int, training: int, job: Job) -> str:
+    which = " that all parties have" if job.rows == "all" else ""
+    return f"{100 * rows / training:.3g}\u00a0% of the {training:,} training rows{which}"

@@ -27,6 +27,7 @@ from cutlayer.results.summary import Summary
 from cutlayer.tasks import Task
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.process import run_threads
+from cutlayer.training.recorder import read_truth
 from cutlayer.training.trained import Run
 
 
@@ -63,7 +64,7 @@ def conclude_audit(
         features=tuple(features.results),
         guarantees=tuple(guarantees),
         left_out=left_out(job.parties[job.active].audit.catalogue, job.task),
-        sample=sample_of(job, summary.data.train),
+        sample=sample_of(job, _audited_rows(job, folder, summary)),
     )
     context = FindingContext(
         job.active,
@@ -76,6 +77,13 @@ def conclude_audit(
     findings = findings_of(context)
     gates = gates_of(job.parties[job.active].audit.fail_above.limits, this_run, audit.left_out)
     return audit.model_copy(update={"findings": findings, "gates": gates})
+
+
+def _audited_rows(job: Job, folder: RunFolder, summary: Summary) -> int:
+    """Number of training rows that messages were recorded of: in a run on all rows those that all parties have."""
+    if job.rows == "common":
+        return summary.data.train
+    return len(read_truth(folder.transcript(job.active))[1])
 
 
 def _with_history(
