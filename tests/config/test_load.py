@@ -9,6 +9,7 @@ from ruamel.yaml import YAML
 
 from cutlayer import demo
 from cutlayer.config import Job, PrivatePart
+from cutlayer.config.lines import MAX_BYTES
 from cutlayer.config.load import dump_job, load_job, load_private_part, read_yaml, with_private_part
 from cutlayer.errors import ConfigError
 
@@ -234,6 +235,7 @@ def test_a_hostile_file_is_refused_at_once(tmp_path, text, message, monkeypatch)
     with pytest.raises(ConfigError, match=message):
         load_job(path)
     assert len(composed) <= 1, "a partner's file of 10 kB would be parsed once for each of its faults"
+    assert not composed or path.stat().st_size <= MAX_BYTES, "finding the lines of a long file takes half a minute"
 
 
 def test_a_private_part_of_nobody():

@@ -82,9 +82,14 @@ def line_of(path: Path, sentence: str) -> int | None:
 
 def _parsed(path: Path) -> Any:
     try:
-        return _composed(path.read_text(encoding="utf-8"))
+        # Lines are found at 5,000 a second: a file of somebody else must not keep its reader waiting.
+        return _composed(path.read_text(encoding="utf-8")) if path.stat().st_size <= MAX_BYTES else None
     except (OSError, ValueError, YAMLError, RecursionError):
         return None
+
+
+MAX_BYTES = 100_000
+"""Size of a file above which errors state no line."""
 
 
 @lru_cache(maxsize=4)
