@@ -58,6 +58,16 @@ def test_two_classes_several_classes_and_a_regression_equal_the_fitted_estimator
         np.testing.assert_allclose(raw.numpy().reshape(wanted.shape), wanted, rtol=0, atol=1e-12)
 
 
+def test_indices_of_many_rows_are_wide_and_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    codes, numbers = table()
+    trees = fit_boosting(Rows(codes, numbers, CARDS, target(codes, numbers), 0), 0, {"max_iter": 10})
+    given = torch.from_numpy(codes), torch.from_numpy(numbers)
+    short = trees.raw(*given)
+    monkeypatch.setattr("cutlayer.models.fitted.trees._MOST_SHORT", 1000)
+    assert trees._leaves(*given).dtype is torch.int64
+    assert trees.raw(*given).equal(short)
+
+
 def test_unseen_codes_and_codes_beyond_the_limit_of_the_library_count_as_missing() -> None:
     draw = np.random.default_rng(0)
     codes = draw.integers(500, size=(3_000, 1))

@@ -14,7 +14,7 @@ from cutlayer.errors import NotApplicable
 from cutlayer.lazy import Tensor, functional, torch
 
 if TYPE_CHECKING:
-    from cutlayer.attacks.feature.decoder import Linear
+    from cutlayer.attacks.feature.decoder import Linear, Loss
 
 
 MAX_CODES = 20
@@ -140,7 +140,7 @@ def _infer(view: FeatureView, known: Auxiliary, question: Question, left_out: Te
         return logistic(x, targets, len(counts))
 
     embeddings = view.embeddings[known.indices]
-    model = fit_decoder(embeddings, classes, start, functional.cross_entropy)
+    model = fit_decoder(embeddings, classes, start, log_loss(len(counts)))
     attacked, judged = known.unknown(len(view.rows)), model.validation
     with torch.no_grad():
         own, other = (model(part).double().softmax(dim=1) for part in (embeddings[judged], view.embeddings[attacked]))
@@ -151,6 +151,16 @@ def _infer(view: FeatureView, known: Auxiliary, question: Question, left_out: Te
     scale = torch.ones(len(attacked), dtype=torch.float64)
     scores = Scores(view.rows[attacked], values, batch, logs.argmax(dim=1), scale=scale).with_ties()
     return Inferred(question, scores, int(counts.argmax()))
+
+
+def log_loss(number: int) -> Loss:
+    """The mean log loss of logits (n, number) against class codes, int64 (n,)."""
+    from cutlayer.attacks.feature.decoder import Loss
+
+    def slope(logits: Tensor, classes: Tensor) -> Tensor:
+        return (logits.softmax(dim=1) - functional.one_hot(classes, number)) / len(classes)
+
+    return Loss(functional.cross_entropy, slope)
 
 
 def probabilities(regressed: Tensor) -> Tensor:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from cutlayer.attacks.completion.training import Standardised
 from cutlayer.kernels.optimizers import AdamW
+from cutlayer.kernels.perceptron import layer_outputs, weight_gradients
 from cutlayer.lazy import Tensor, nn, torch
 
 Linear = tuple[Tensor, Tensor]
@@ -37,44 +37,79 @@ class DecoderTraining:
     validation_share: float = 0.2
 
 
-class Decoder(nn.Module):
+@dataclass(frozen=True)
+class Loss:
+    """A loss of a decoder.
+
+    Attributes:
+        mean: Mean loss of outputs (n, outputs) against targets (n, ...).
+        slope: Its gradient with respect to the outputs, (n, outputs).
+    """
+
+    mean: Callable[[Tensor, Tensor], Tensor]
+    slope: Callable[[Tensor, Tensor], Tensor]
+
+
+class Decoder:
     """A linear map plus a perceptron, on standardised embeddings; it starts as the linear map alone.
+
+    Its weights are views of one vector, so that a step of an optimiser is a few operations for all of them.
 
     Args:
         standard: Scales the embeddings.
         start: Weight (outputs, width) and bias (outputs,) of the linear map.
         hidden: Width of both hidden layers.
         validation: Indices of the known rows that choose the epoch and nothing else, int64.
+
+    Attributes:
+        flat: All weights, float32 (weights,), with their gradient, which `learn` writes.
     """
 
     def __init__(self, standard: Standardised, start: Linear, hidden: int, validation: Tensor) -> None:
-        super().__init__()
-        self.validation = validation
+        self.standard, self.validation = standard, validation
         weight, bias = start
-        outputs, width = weight.shape
-        self.standard = standard
-        self.linear = nn.Linear(width, outputs)
-        self.deep = nn.Sequential(nn.Linear(width, hidden), nn.ReLU(), nn.Linear(hidden, hidden), nn.ReLU())
-        self.last = nn.Linear(hidden, outputs, bias=False)
-        nn.init.zeros_(self.last.weight)
-        self.linear.weight.data.copy_(weight)
-        self.linear.bias.data.copy_(bias)
+        width = weight.shape[1]
+        first, second = nn.Linear(width, hidden), nn.Linear(hidden, hidden)
+        last = torch.zeros(len(weight), hidden)
+        parts = [weight, first.weight, first.bias, second.weight, second.bias, last, bias]
+        self.flat = torch.cat([part.detach().flatten() for part in parts])
+        self.flat.grad = torch.zeros_like(self.flat)
+        shapes = [part.shape for part in parts]
+        self._linear, *deep = _views(self.flat, shapes)
+        self._linear_gradient, *into = _views(self.flat.grad, shapes)
+        self._deep, self._into = ([*zip(part[::2], part[1::2], strict=True)] for part in (deep, into))
 
-    def forward(self, embeddings: Tensor) -> Tensor:
+    def __call__(self, embeddings: Tensor) -> Tensor:
         """Outputs (n, outputs) for embeddings (n, width)."""
         return self.of_standardised(self.standard(embeddings))
 
     def of_standardised(self, x: Tensor) -> Tensor:
         """Outputs (n, outputs) for scaled embeddings (n, width)."""
-        result: Tensor = self.linear(x) + self.last(self.deep(x))
-        return result
+        return self._layers(x)[-1]
+
+    def _layers(self, x: Tensor) -> list[Tensor]:
+        outputs = layer_outputs(self._deep, x)
+        outputs[-1].addmm_(x, self._linear.T)
+        return outputs
+
+    def learn(self, x: Tensor, targets: Tensor, loss: Loss) -> None:
+        """Write the gradient of the mean loss of scaled embeddings (n, width) against their targets (n, ...)."""
+        outputs = self._layers(x)
+        upstream = loss.slope(outputs[-1], targets)
+        torch.matmul(upstream.T, x, out=self._linear_gradient)
+        weight_gradients(self._deep, outputs, upstream, self._into)
+
+
+def _views(flat: Tensor, shapes: Sequence[torch.Size]) -> list[Tensor]:
+    parts = torch.split(flat, [shape.numel() for shape in shapes])
+    return [part.view(shape) for part, shape in zip(parts, shapes, strict=True)]
 
 
 def fit_decoder(
     embeddings: Tensor,
     targets: Tensor,
     start: Callable[[Tensor, Tensor], Linear],
-    loss: Callable[[Tensor, Tensor], Tensor],
+    loss: Loss,
     training: DecoderTraining = DecoderTraining(),
 ) -> Decoder:
     """Fit a linear map, then a decoder from there; validation rows among the given ones choose the epoch, or the start.
@@ -85,7 +120,7 @@ def fit_decoder(
         embeddings: Embeddings, float32 (m, width), m at least 10.
         targets: Targets (m, ...) that `loss` compares the outputs with.
         start: From standardised embeddings (n, width) and their targets to the linear map that is best for them.
-        loss: Mean loss of outputs (n, outputs) against targets (n, ...).
+        loss: The loss.
         training: How the decoder is fitted.
     """
     order = torch.randperm(len(embeddings))
@@ -96,21 +131,20 @@ def fit_decoder(
     x = standard(embeddings)  # once, not in every step
 
     def validation_loss() -> float:
-        with torch.no_grad():
-            return float(loss(model.of_standardised(x[validation]), targets[validation]))
+        return float(loss.mean(model.of_standardised(x[validation]), targets[validation]))
 
-    optimizer = AdamW(model.parameters(), lr=training.lr, weight_decay=training.weight_decay, fused=True)
-    best, stale, best_state = validation_loss(), 0, copy.deepcopy(model.state_dict())
+    optimizer = AdamW([model.flat], lr=training.lr, weight_decay=training.weight_decay, fused=True)
+    best, stale, best_weights = validation_loss(), 0, model.flat.clone()
     for _ in range(training.epochs):
         for rows in torch.split(train[torch.randperm(len(train))], training.batch_size):
-            optimizer.zero_grad()
-            loss(model.of_standardised(x[rows]), targets[rows]).backward()  # type: ignore[no-untyped-call]
+            model.learn(x[rows], targets[rows], loss)
             optimizer.step()
         value = validation_loss()
         stale = 0 if value < best else stale + 1
         if value < best:
-            best, best_state = value, copy.deepcopy(model.state_dict())
+            best = value
+            best_weights.copy_(model.flat)
         if stale == training.patience:
             break
-    model.load_state_dict(best_state)
-    return model.eval()
+    model.flat.copy_(best_weights)
+    return model

@@ -17,7 +17,7 @@ from cutlayer.attacks.knowledge import Knowledge
 from cutlayer.lazy import Tensor, torch
 
 if TYPE_CHECKING:
-    from cutlayer.attacks.feature.decoder import Linear
+    from cutlayer.attacks.feature.decoder import Linear, Loss
 
 
 STRENGTHS = np.logspace(-2, 6, 17)
@@ -52,13 +52,8 @@ class Inversion(FeatureAttack[Reconstruction]):
         known = knowledge.auxiliary
         targets = encoded_matrix(known.columns, known.codes, known.numbers)
         slices = encoded_slices(known.columns)
-        weights = column_weights(targets, slices)
-
-        def loss(rebuilt: Tensor, wanted: Tensor) -> Tensor:
-            return ((rebuilt - wanted).square() * weights).sum(dim=1).mean()
-
         embeddings = view.embeddings[known.indices]
-        decoder = fit_decoder(embeddings, targets, ridge, loss)
+        decoder = fit_decoder(embeddings, targets, ridge, squared_error(column_weights(targets, slices)))
         kernels = fit_kernel_ridge(embeddings, targets, slices)
         attacked = known.unknown(len(view.rows))
         judged = decoder.validation
@@ -99,6 +94,19 @@ def ridge(x: Tensor, targets: Tensor) -> Linear:
     model = RidgeCV(STRENGTHS, alpha_per_target=True).fit(x.double().numpy(), targets.double().numpy())
     weight = torch.from_numpy(model.coef_).float().reshape(targets.shape[1], x.shape[1])
     return weight, torch.from_numpy(model.intercept_).float().reshape(-1)
+
+
+def squared_error(weights: Tensor) -> Loss:
+    """The mean over rows of the weighted sum of squared errors; weights (entries,)."""
+    from cutlayer.attacks.feature.decoder import Loss
+
+    def mean(rebuilt: Tensor, wanted: Tensor) -> Tensor:
+        return ((rebuilt - wanted).square() * weights).sum(dim=1).mean()
+
+    def slope(rebuilt: Tensor, wanted: Tensor) -> Tensor:
+        return (rebuilt - wanted) * (weights * (2 / len(wanted)))
+
+    return Loss(mean, slope)
 
 
 def column_weights(targets: Tensor, slices: dict[str, slice]) -> Tensor:

@@ -13,6 +13,7 @@ from torch import Tensor
 from cutlayer.models.fitted.rows import FLOOR, Part, Permuter, code_offsets, exchanged
 
 _GREATEST = float(np.finfo(np.float64).max)
+_MOST_SHORT = int(np.iinfo(np.int32).max)
 
 
 class TreeEnsemble(Part):
@@ -109,17 +110,20 @@ class TreeEnsemble(Part):
         return self._summed(self._leaves(codes, numbers))
 
     def _leaves(self, codes: Tensor, numbers: Tensor) -> Tensor:
-        """Number of the leaf that each row ends in, int64 (trees, n)."""
+        """Number of the leaf that each row ends in, int32 or int64 (trees, n)."""
         columns = self._columns(codes, numbers.double()).T
-        rows = columns.shape[1]
-        values, starts = columns.reshape(-1), torch.arange(rows, device=columns.device)
-        node = self.roots[:, None].expand(-1, rows)
+        rows, values = columns.shape[1], columns.reshape(-1)
+        # Half as wide where it suffices: the walk takes as long as its indices take to read and write.
+        is_short = not torch.compiler.is_compiling() and len(values) <= _MOST_SHORT
+        size = torch.int32 if is_short else torch.int64
+        starts = torch.arange(rows, device=columns.device, dtype=size)
+        first, left = (self.feature * rows).to(size), self.left.to(size)
+        node = self.roots.to(size)[:, None].expand(-1, rows)
         for trees in self.levels:
             here = node[:trees].reshape(-1)
-            columns_read = self.feature.index_select(0, here).view(trees, rows)
-            value = values.index_select(0, (columns_read * rows + starts).view(-1))
-            right = value > self.threshold.index_select(0, here)
-            child = (self.left.index_select(0, here) + right).view(trees, rows)
+            read = first.index_select(0, here).view(trees, rows) + starts
+            right = values.index_select(0, read.view(-1)) > self.threshold.index_select(0, here)
+            child = (left.index_select(0, here) + right).view(trees, rows)
             node = torch.cat([child, node[trees:]])
         return node
 
@@ -135,23 +139,25 @@ class TreeEnsemble(Part):
 
     def permuter(self, codes: Tensor, numbers: Tensor) -> Permuter:
         """See `Part.permuter`; only trees are walked again in which the path of a row reads one of the columns."""
-        leaf, reads = self._leaves(codes, numbers), self._reads(codes.shape[1], numbers.shape[1])
+        leaf, reads = self._leaves(codes, numbers).long(), self._reads(codes.shape[1], numbers.shape[1])
         raw, sums = self._summed(leaf), self.places.argsort() % self.baseline.shape[0]
 
         def permuted(columns: Sequence[int], orders: Tensor) -> Tensor:
             values = self._columns(*exchanged(codes, numbers.double(), columns, orders))
-            tree, row = reads[:, list(columns)].any(1)[leaf].nonzero(as_tuple=True)
-            before, starts = self.value[leaf[tree, row]], torch.arange(len(orders), device=row.device) * leaf.shape[1]
-            rows, trees = (starts[:, None] + row).reshape(-1), tree.repeat(len(orders))
-            node = self.roots[trees]
-            inner = (self.left[node] != node).nonzero()[:, 0]
-            while len(inner):
-                here = node[inner]
-                child = self.left[here] + (values[rows[inner], self.feature[here]] > self.threshold[here])
-                node[inner] = child
-                inner = inner[self.left[child] != child]
-            change = self.value[node] - before.repeat(len(orders))
-            changed = raw.repeat(len(orders), 1).index_put_((rows, sums[trees]), change, accumulate=True)
+            width, many = values.shape[1], len(orders)
+            tree, row = reads[:, list(columns)].any(1).take(leaf).nonzero(as_tuple=True)
+            before, starts = self.value.take(leaf[tree, row]), torch.arange(many, device=row.device) * leaf.shape[1]
+            rows, trees = (starts[:, None] + row).reshape(-1), tree.repeat(many)
+            node, at = self.roots.take(trees), torch.arange(len(trees), device=row.device)
+            here, cells = node, rows * width
+            while len(here):
+                right = values.take(cells + self.feature.take(here)) > self.threshold.take(here)
+                child = self.left.take(here) + right
+                node[at] = child
+                inner = (self.left.take(child) != child).nonzero()[:, 0]
+                here, cells, at = child.take(inner), cells.take(inner), at.take(inner)
+            change = self.value.take(node) - before.repeat(many)
+            changed = raw.repeat(many, 1).index_put_((rows, sums[trees]), change, accumulate=True)
             return self._predicted(changed)
 
         return permuted
