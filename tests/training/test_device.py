@@ -22,9 +22,9 @@ from tests.parties.interruptions import halves, history
 from tests.parties.processes import PATIENCE, forked
 from tests.parties.runs import DROPOUT, KEY, make_job, tables
 
-JOB = make_job(bottom=DROPOUT, privacy={"max_norm": {}}, audit={"rows": 64, "attacks": ["norm"]}, epochs=12)
+JOB = make_job(bottom=DROPOUT, privacy={"max_norm": {}}, audit={"rows": 64, "attacks": ["norm"]}, epochs=8)
 GIVEN = tables()
-COPIES = 6
+COPIES = 4
 MEGABYTES = 48
 
 
