@@ -6,13 +6,14 @@ A certificate without such a name, as NVFlare's startup kits have, states its co
 from __future__ import annotations
 
 import re
-
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric.types import CertificatePublicKeyTypes
-from cryptography.x509.oid import NameOID
+from typing import TYPE_CHECKING
 
 from cutlayer.errors import TrustError
+
+# A job states names alone: the library of certificates is loaded where there is one to read.
+if TYPE_CHECKING:
+    from cryptography import x509
+    from cryptography.hazmat.primitives.asymmetric.types import CertificatePublicKeyTypes
 
 SCHEME, COMMON_NAME = "spiffe://", "cn:"
 HOST = "party.cutlayer.invalid"
@@ -72,6 +73,9 @@ def identity_of(certificate: x509.Certificate | x509.CertificateSigningRequest) 
     Raises:
         TrustError: It states none, or several.
     """
+    from cryptography import x509
+    from cryptography.x509.oid import NameOID
+
     try:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         uris = [uri for uri in names.get_values_for_type(x509.UniformResourceIdentifier) if uri.startswith(SCHEME)]
@@ -97,6 +101,8 @@ def host_of(certificate: x509.Certificate) -> str:
     Raises:
         TrustError: It states none.
     """
+    from cryptography import x509
+
     try:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except (x509.ExtensionNotFound, ValueError):
@@ -111,11 +117,15 @@ def host_of(certificate: x509.Certificate) -> str:
 
 def fingerprint(certificate: x509.Certificate) -> str:
     """32 hexadecimal digits of a certificate's SHA-256 in groups of 4, to be read out."""
+    from cryptography.hazmat.primitives import hashes
+
     return _grouped(certificate.fingerprint(hashes.SHA256()))
 
 
 def key_fingerprint(key: CertificatePublicKeyTypes) -> str:
     """Fingerprint of a public key: that of a request and of all certificates of the key."""
+    from cryptography.hazmat.primitives import hashes, serialization
+
     hasher = hashes.Hash(hashes.SHA256())
     form = serialization.PublicFormat.SubjectPublicKeyInfo
     hasher.update(key.public_bytes(serialization.Encoding.DER, form))

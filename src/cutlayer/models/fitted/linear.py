@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from scipy import sparse
 from torch import Tensor
 
 from cutlayer.kernels.logistic import LogisticModel, fit_logistic
 from cutlayer.models.fitted.inputs import StandardInputs
 from cutlayer.models.fitted.rows import FLOOR, Floats, Integers, Part, Rows
+
+if TYPE_CHECKING:
+    from scipy import sparse
 
 STRENGTHS = (0.001, 0.01, 0.1, 1.0, 10.0)
 """Inverse strengths of the regularisation that are tried, of a logistic regression; scikit-learn's default is 1."""
@@ -97,6 +100,9 @@ class _Design:
 
     def matrix(self, rows: Integers | slice) -> Floats | sparse.csr_matrix:
         """Rows of the design."""
+        # An import of a fifth of a second, for a fit alone.
+        from scipy import sparse
+
         numbers, codes = self.numbers[rows], self.codes[rows]
         if not self.groups:
             return numbers
