@@ -64,6 +64,25 @@ def test_the_average_is_chosen_where_it_predicts_better_and_only_there() -> None
     assert [each.name for each in single.candidates] == ["linear"]
 
 
+def test_the_first_fold_rules_out_what_is_clearly_behind_and_nothing_else() -> None:
+    draw = np.random.default_rng(0)
+    x = draw.normal(size=(900, 4))
+    fitted: list[str] = []
+    counted = {name: lambda rows, seed, name=name: (fitted.append(name), FITS[name](rows, seed))[1] for name in FITS}
+    choice = chosen(x, ((x[:, 0] > 0) ^ (x[:, 1] > 0)).astype(np.int64), **counted)
+    assert fitted.count("linear") == 1
+    assert fitted.count("boosting") == fitted.count("network") == choice.folds == 3
+    by_name = {each.name: each for each in choice.candidates}
+    assert [name for name, each in by_name.items() if each.ruled_out] == ["linear"]
+    assert by_name["linear"].loss > 0.6 > by_name["boosting"].loss
+    assert by_name["linear"].error is None
+    fitted.clear()
+    choice = chosen(x[:120], ((x[:, 0] > 0) ^ (x[:, 1] > 0)).astype(np.int64)[:120], **counted)
+    assert fitted.count("linear") == choice.folds == 5  # a fold of 24 rows rules nothing out
+    noise = draw.integers(2, size=900)
+    assert not any(each.ruled_out for each in chosen(x, noise, linear=FITS["linear"], again=FITS["linear"]).candidates)
+
+
 def test_folds() -> None:
     assert [folds_of(rows) for rows in (499, 500, 10_000, 10_001)] == [5, 3, 3, 1]
     draw = np.random.default_rng(0)

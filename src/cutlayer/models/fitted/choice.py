@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -28,6 +28,10 @@ MAX_ROWS = 16_000
 """Maximum number of rows that candidates are chosen on."""
 _GROUPS = 5
 _ROUNDS = 200
+_CLEARLY = 3.0
+"""Standard errors of its mean loss that a candidate is behind the best in the first fold to be ruled out by it."""
+_MIN_JUDGING = 50
+"""Minimum number of scored rows of a fold that rules out a candidate."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +80,9 @@ def choose(
     other rows, so that it competes on equal terms; where it predicts no better than the best candidate, that one is
     chosen.
 
+    The first of several folds rules a candidate out, which is then not fitted again, if the average has no use for it
+    there and its mean loss is above that of the best by more than 3 standard errors of the difference.
+
     Args:
         rows: Training rows.
         labels: Their labels, as the task's metrics take them.
@@ -96,29 +103,24 @@ def choose(
     held = [part[scored[part]] for part in left_out]
     if not sum(map(len, held)):
         held = left_out
+    first = _Scored(rows.take(held[0]), labels[torch.from_numpy(held[0])], task, [np.arange(len(held[0]))])
+    predictions: dict[str, list[Floats]] = {name: [] for name in fits}
+    seconds = dict.fromkeys(fits, 0.0)
+    ruled_out: Collection[str] = ()
+    for fold, (out, judged) in enumerate(zip(left_out, held, strict=True)):
+        train = rows.take(np.setdiff1d(np.arange(len(rows)), out))
+        for name in (name for name in fits if name not in ruled_out):
+            began = time.perf_counter()
+            predictions[name].append(fit_part(fits[name], train, seed).predicted(rows.take(judged)))
+            seconds[name] += time.perf_counter() - began
+        if not fold and len(held) > 1:
+            ruled_out = first.hopeless({name: predicted[0] for name, predicted in predictions.items()})
     order = np.concatenate(held)
-    predictions, seconds = {}, {}
-    for name, fit in fits.items():
-        began = time.perf_counter()
-        fitted = (fit_part(fit, rows.take(np.setdiff1d(np.arange(len(rows)), out)), seed) for out in left_out)
-        predictions[name] = np.concatenate(
-            [part.predicted(rows.take(out)) for part, out in zip(fitted, held, strict=True)]
-        )
-        seconds[name] = time.perf_counter() - began
     held_out = _Scored(rows.take(order), labels[torch.from_numpy(order)], task, _groups(held))
-    return _chosen(held_out, predictions, seconds, count)
-
-
-def _chosen(scored: _Scored, predictions: Mapping[str, Floats], seconds: Mapping[str, float], folds: int) -> Choice:
-    results = {name: scored.score(prediction) for name, prediction in predictions.items()}
-    best = min(results, key=lambda name: results[name][2])
-    chosen, weights = best, {best: 1.0}
-    if len(predictions) > 1:
-        every = list(predictions.values())
-        results[AVERAGE] = scored.score(scored.crossed(every))
-        if results[AVERAGE][2] < results[best][2]:
-            found = scored.weights(every, np.arange(len(scored.rows)))
-            chosen, weights = AVERAGE, {n: float(w) for n, w in zip(predictions, found, strict=True) if w > 0}
+    whole = {name: np.concatenate(parts) for name, parts in predictions.items()}
+    results = {name: (first if name in ruled_out else held_out).score(part) for name, part in whole.items()}
+    left = {name: part for name, part in whole.items() if name not in ruled_out}
+    chosen, weights = _chosen(held_out, left, results)
     shown = {**weights, AVERAGE: float(chosen == AVERAGE)}
     candidates = tuple(
         Candidate(
@@ -127,11 +129,26 @@ def _chosen(scored: _Scored, predictions: Mapping[str, Floats], seconds: Mapping
             error=_defined(error),
             loss=loss,
             weight=shown.get(name, 0.0),
+            ruled_out=name in ruled_out,
             seconds=seconds.get(name, 0.0),
         )
         for name, (score, error, loss) in results.items()
     )
-    return Choice(chosen, candidates, weights, folds)
+    return Choice(chosen, candidates, weights, count)
+
+
+def _chosen(
+    scored: _Scored, predictions: Mapping[str, Floats], results: dict[str, tuple[float, float, float]]
+) -> tuple[str, Mapping[str, float]]:
+    """Name of the best candidate, or of the average, whose scores are added to the results; and its weights."""
+    best = min(predictions, key=lambda name: results[name][2])
+    if len(predictions) > 1:
+        every = list(predictions.values())
+        results[AVERAGE] = scored.score(scored.crossed(every))
+        if results[AVERAGE][2] < results[best][2]:
+            found = scored.weights(every, np.arange(len(scored.rows)))
+            return AVERAGE, {name: float(w) for name, w in zip(predictions, found, strict=True) if w > 0}
+    return best, {best: 1.0}
 
 
 def _defined(value: float) -> float | None:
@@ -187,6 +204,24 @@ class _Scored:
             return squares
         losses: Floats = -predicted[np.arange(len(targets)), targets]
         return losses
+
+    def hopeless(self, predictions: Mapping[str, Floats]) -> Collection[str]:
+        """Names of predictions without a weight in the average whose mean loss is clearly above the least."""
+        if len(self.rows) < _MIN_JUDGING:
+            return ()
+        losses = {name: self._losses(predicted) for name, predicted in predictions.items()}
+        best = min(predictions, key=lambda name: self.loss(predictions[name]))
+        weights = self.weights(list(predictions.values()), np.arange(len(self.rows)))
+        return [
+            name
+            for name, weight in zip(predictions, weights, strict=True)
+            if not weight and self._is_clear(losses[name] - losses[best])
+        ]
+
+    def _is_clear(self, differences: Floats) -> bool:
+        """Whether the mean of the rows' differences is above 0 by more than its error explains."""
+        weighted = differences if self.rows.weights is None else differences * self.rows.weights
+        return bool(weighted.mean() > _CLEARLY * weighted.std() / math.sqrt(len(weighted)))
 
     def crossed(self, predictions: Sequence[Floats]) -> Floats:
         """The average, in each group with the weights from the other groups."""

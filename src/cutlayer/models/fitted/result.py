@@ -16,6 +16,7 @@ class Candidate(FrozenModel):
         error: Standard error of that mean over the folds; `None` of a single fold.
         loss: Log loss, or root mean squared error in the unit of the labels, of the held-out rows.
         weight: Its weight in the model that was chosen, 0 to 1.
+        ruled_out: Whether the first fold ruled it out: its scores are of that fold alone.
         seconds: Time of its fits in the cross-validation; 0 of the average.
     """
 
@@ -24,6 +25,7 @@ class Candidate(FrozenModel):
     error: float | None
     loss: float
     weight: float
+    ruled_out: bool = False
     seconds: float = Field(default=0.0, exclude=True)  # of a clock, and so in no file: runs of a seed are equal
 
 

@@ -56,7 +56,7 @@ def _candidates(report: Report, choice: FitResult, title: str) -> Table:
     return table(
         f"Models tried on {title}, {_by(choice)}",
         choice.candidates,
-        ("Model", lambda candidate: candidate.name),
+        ("Model", lambda candidate: candidate.name + " (in one fold, which ruled it out)" * candidate.ruled_out),
         (number(name_of(report.utility.metric)), lambda candidate: metric(candidate.score)),
         (number("Standard error"), lambda candidate: metric(candidate.error)),
         (number(loss), lambda candidate: metric(candidate.loss)),
