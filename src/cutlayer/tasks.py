@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -178,13 +178,13 @@ class Task:
         if not all(bool(logits[start:end].isfinite().all()) for start, end in chunks_of(len(logits))):
             raise Diverged("training diverged: the model's outputs are not finite; lower train.optimizer.lr")
         truth, predicted = labels.numpy(), self.predicted(logits)
-        if len(truth) > row_arrays.CHUNK_ROWS:
-            return self._evaluate_many(truth, predicted)
         if self.kind == "regression":
             r2, mae = r2_and_mae(truth, predicted)
             return {"r2": r2 if len(truth) > 1 else float("nan"), "mae": mae}
-        chosen = predicted[np.arange(len(truth)), truth]
         codes = range(1, 2) if len(self.classes) == 2 else range(len(self.classes))
+        if len(truth) > row_arrays.CHUNK_ROWS:
+            return _evaluate_many(truth, predicted, codes)
+        chosen = predicted[np.arange(len(truth)), truth]
         return {
             # By our own kernel: scikit-learn takes longer to look at a few rows than to compute.
             "auc": float(np.average([roc_auc(predicted[:, code], truth == code) for code in codes])),
@@ -192,18 +192,17 @@ class Task:
             "accuracy": float((truth == predicted.argmax(axis=1)).mean()),
         }
 
-    def _evaluate_many(self, truth: npt.NDArray[Any], predicted: npt.NDArray[np.float64]) -> Mapping[str, float]:
-        """As `evaluate`, of more rows than fit into memory."""
-        if self.kind == "regression":
-            r2, mae = r2_and_mae(truth, predicted)
-            return {"r2": r2, "mae": mae}
-        codes = range(1, 2) if len(self.classes) == 2 else range(len(self.classes))
-        aucs = [_auc_of_many(predicted[:, code], where_equal(torch.from_numpy(truth), code).numpy()) for code in codes]
-        return {
-            "auc": float(np.average(aucs)),
-            "log_loss": log_loss(truth, predicted),
-            "accuracy": accuracy(truth, predicted),
-        }
+
+def _evaluate_many(
+    truth: npt.NDArray[Any], predicted: npt.NDArray[np.float64], codes: Sequence[int]
+) -> Mapping[str, float]:
+    """Metrics of classes as `Task.evaluate` has them, of more rows than fit into memory."""
+    aucs = [_auc_of_many(predicted[:, code], where_equal(torch.from_numpy(truth), code).numpy()) for code in codes]
+    return {
+        "auc": float(np.average(aucs)),
+        "log_loss": log_loss(truth, predicted),
+        "accuracy": accuracy(truth, predicted),
+    }
 
 
 def _auc_of_many(scores: npt.NDArray[np.float64], positive: npt.NDArray[np.bool_]) -> float:

@@ -67,6 +67,17 @@ def test_decimal_commas_are_found_by_init(table: dict[str, Any], tmp_path: Path)
     assert not has_decimal_commas(tmp_path / "rows.parquet", None)
 
 
+@pytest.mark.parametrize(
+    "content", [b"", b"id;price\n", b"id;price\n1;2,5;3\n1\n", "id;pr\xe9s\n1;2,5\n".encode("latin-1"), None]
+)
+def test_a_file_that_is_no_table_has_no_decimal_commas(content: bytes | None, tmp_path: Path) -> None:
+    """What is wrong with the file is said where it is read."""
+    path = tmp_path / "bank.csv"
+    if content is not None:
+        path.write_bytes(content)
+    assert not has_decimal_commas(path, None)
+
+
 def test_one_character_for_both_is_refused() -> None:
     with pytest.raises(ConfigError, match="different characters for decimal and thousands, got ',' for both"):
         validated(TableConfig, {"path": "a.csv", "decimal": ",", "thousands": ","}, "table")

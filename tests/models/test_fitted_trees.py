@@ -7,7 +7,7 @@ import pytest
 import torch
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 
-from cutlayer.models.fitted.boosting import fit_boosting
+from cutlayer.models.fitted.boosting import MANY_ROWS, _threads, fit_boosting
 from cutlayer.models.fitted.rows import FLOOR, Rows
 from cutlayer.models.fitted.trees import TreeEnsemble
 
@@ -63,9 +63,21 @@ def test_indices_of_many_rows_are_wide_and_give_the_same(monkeypatch: pytest.Mon
     trees = fit_boosting(Rows(codes, numbers, CARDS, target(codes, numbers), 0), 0, {"max_iter": 10})
     given = torch.from_numpy(codes), torch.from_numpy(numbers)
     short = trees.raw(*given)
-    monkeypatch.setattr("cutlayer.models.fitted.trees._MOST_SHORT", 1000)
+    monkeypatch.setattr("cutlayer.models.fitted.trees._MAX_INT32", 1000)
     assert trees._leaves(*given).dtype is torch.int64
     assert trees.raw(*given).equal(short)
+
+
+@pytest.mark.parametrize(("bound", "threads"), [("4,2", 4), ("3", 3), ("many", 5), (None, 5)])
+def test_the_threads_of_a_fit_are_bounded_by_the_environment(
+    monkeypatch: pytest.MonkeyPatch, bound: str | None, threads: int
+) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    if bound is not None:
+        monkeypatch.setenv("OMP_NUM_THREADS", bound)
+    monkeypatch.setattr("cutlayer.models.fitted.boosting.usable_cores", lambda: 5)
+    assert _threads(MANY_ROWS) == threads
+    assert _threads(MANY_ROWS - 1) == 1
 
 
 @pytest.mark.parametrize("classes", [0, 2, 3])

@@ -14,6 +14,8 @@ from ruamel.yaml.error import YAMLError
 
 from cutlayer.errors import ConfigError
 
+MAX_BYTES = 100_000
+"""Size of a file above which errors state no line."""
 _BEGINNING = re.compile(r"(\w[\w-]*(?:\.[\w-]+)*(?: \([\w-]+\))?(?:\.[\w-]+)*): ")
 """The path at the beginning of a sentence, such as `train.epochs` or `model.bottom (telco).hidden`."""
 _WITHIN = re.compile(r"(?<![\w./])[A-Za-z_][\w-]*(?:\.[\w-]+)+")
@@ -86,10 +88,6 @@ def _parsed(path: Path) -> Any:
         return _composed(path.read_text(encoding="utf-8")) if path.stat().st_size <= MAX_BYTES else None
     except (OSError, ValueError, YAMLError, RecursionError):
         return None
-
-
-MAX_BYTES = 100_000
-"""Size of a file above which errors state no line."""
 
 
 @lru_cache(maxsize=4)

@@ -17,6 +17,9 @@ from cutlayer.config.base import FrozenModel
 _RANGE = re.compile(r"(?P<left>.*?)(?P<first>\d+)\.\.(?P<right>.*?)(?P<last>\d+)")
 _MAX_RANGE = 100_000
 
+Infinite = Literal["error", "missing"]
+"""What infinite numbers of a column are."""
+
 
 def expand(names: tuple[str, ...]) -> tuple[str, ...]:
     """Write out ranges of column names; a name that is no range stays as it is.
@@ -150,7 +153,7 @@ class NumbersConfig(FrozenModel):
     transform: Literal["none", "log1p"] = "none"
     scale: Literal["standard", "minmax", "robust", "none"] = "standard"
     missing: Literal["mean", "median", "zero", "error"] = "mean"
-    infinite: Literal["error", "missing"] = "error"
+    infinite: Infinite = "error"
     quantiles: int = Field(default=0, ge=0, le=1000)
 
     @property

@@ -14,6 +14,7 @@ from pyarrow import csv
 from cutlayer.data.align import Positions, checked_positions
 from cutlayer.data.party_data import PartyTable
 from cutlayer.errors import AlignmentError, DataError
+from cutlayer.kernels.patterns import begins_run
 
 
 class AgreedRows(NamedTuple):
@@ -56,7 +57,6 @@ def agreed_rows(path: Path | None, table: PartyTable, peers: Sequence[str] = ())
         raise AlignmentError.expected(
             f"{path}: the ids of {table.where}", "others", "align again, or restore the table that was aligned"
         )
-    digests = table.digests[positions]
-    is_new = np.r_[True, (digests[1:] != digests[:-1]).any(axis=1)]
+    is_new = begins_run(table.digests[positions])
     held = {peer: np.where(there, (there & is_new).cumsum() - 1, -1) for peer, there in has.items()}
     return AgreedRows(positions, held)

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from cutlayer.data.digest_shares import DigestShares, share_bits
 from cutlayer.data.ids import DIGEST_BYTES, Digests
 from cutlayer.errors import AlignmentError, NothingInCommon
+from cutlayer.kernels.patterns import begins_run
 from cutlayer.row_arrays import chunks_of, row_array
 
 Positions = npt.NDArray[np.int64]
@@ -166,7 +167,7 @@ def _common(words: Mapping[str, npt.NDArray[np.uint64]], repeated: dict[str, int
     everything = np.concatenate(list(words.values()))
     order = np.lexsort((everything[:, 1], everything[:, 0]))
     ordered = everything[order]
-    starts = np.flatnonzero(np.r_[True, (ordered[1:] != ordered[:-1]).any(axis=1)]) if len(order) else order
+    starts = np.flatnonzero(begins_run(ordered))
     lengths = np.diff(np.r_[starts, len(order)])
     # Sorting is stable, so within a run of equal digests the parties must ascend.
     owner = np.repeat(np.arange(len(words)), counts)[order]

@@ -11,6 +11,7 @@ import pyarrow as pa
 from pydantic import Field, ValidationError
 
 from cutlayer.config import FeaturesConfig, FrozenModel
+from cutlayer.config.table import Infinite
 from cutlayer.data.categories import FIRST, MISSING, CategoryEncoder, are_rare
 from cutlayer.data.columns import ColumnKind, category_text, feature_names, is_coded_text, kind_of, number_values
 from cutlayer.data.encoded import CHUNK_ROWS, ColumnSpec, Encoded, check_codes
@@ -250,7 +251,7 @@ def finite(
     name: str,
     where: str,
     rows: Rows | None,
-    infinite_are: Literal["error", "missing"] = "error",
+    infinite_are: Infinite = "error",
 ) -> npt.NDArray[np.float64]:
     """The numbers of a column, infinite ones as missing where that is asked for.
 

@@ -197,26 +197,26 @@ def _telephone(text: pa.ChunkedArray, where: str) -> pa.ChunkedArray:
     """Telephone numbers as + and up to 15 digits (ITU-T E.164)."""
     bare = pc.replace_substring_regex(text, _PUNCTUATION, "")
     bare = pc.replace_substring_regex(bare, "^00", "+")
-    valid = pc.match_substring_regex(bare, r"^\+[1-9][0-9]{6,14}$")
-    if not pc.all(valid).as_py():
-        row = pc.index(valid, False).as_py()
-        count = len(text) - pc.sum(valid).as_py()
-        got = f"others in {count} rows, the first is row {row} (counted from 0)"
-        wanted = "telephone numbers with the code of their country, such as +49 89 123456"
-        raise fault(where, wanted, got, "put + and the code of the country before them, without the leading 0")
+    wanted = "telephone numbers with the code of their country, such as +49 89 123456"
+    remedy = "put + and the code of the country before them, without the leading 0"
+    _check_all(pc.match_substring_regex(bare, r"^\+[1-9][0-9]{6,14}$"), where, wanted, remedy)
     return bare
 
 
 def _integers(text: pa.ChunkedArray, where: str) -> pa.ChunkedArray:
     """Whole numbers in digits, without leading zeros and zeros after the point."""
     plain = pc.replace_substring_regex(text, r"^\+?(-?)0*([0-9]+)(?:\.0*)?$", r"\1\2")
-    valid = pc.match_substring_regex(plain, WHOLE_NUMBER)
+    wanted, remedy = "whole numbers, such as 7, 7.0 or 007", "fix them, or set id.normalise to strip"
+    _check_all(pc.match_substring_regex(plain, WHOLE_NUMBER), where, wanted, remedy)
+    return plain
+
+
+def _check_all(valid: pa.ChunkedArray, where: str, wanted: str, remedy: str) -> None:
     if not pc.all(valid).as_py():
         row = pc.index(valid, False).as_py()
-        count = len(text) - pc.sum(valid).as_py()
+        count = len(valid) - pc.sum(valid).as_py()
         got = f"others in {count} rows, the first is row {row} (counted from 0)"
-        raise fault(where, "whole numbers, such as 7, 7.0 or 007", got, "fix them, or set id.normalise to strip")
-    return plain
+        raise fault(where, wanted, got, remedy)
 
 
 def _whole(column: pa.ChunkedArray, where: str) -> pa.ChunkedArray:

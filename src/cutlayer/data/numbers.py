@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cutlayer.config import FrozenModel, NumbersConfig
+from cutlayer.config.table import Infinite
 from cutlayer.data.faults import fault
 
 Floats = npt.NDArray[np.float64]
@@ -49,7 +50,7 @@ class NumberEncoder(FrozenModel):
     clipped: bool = False
     smooth: bool = False
     missing: Literal["fill", "error"] = "fill"
-    infinite: Literal["error", "missing"] = "error"
+    infinite: Infinite = "error"
     low: float | None = None
     high: float | None = None
 

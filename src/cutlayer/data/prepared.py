@@ -17,6 +17,7 @@ from cutlayer.data.labels import Labels, Pieces, check_training_labels, encode_l
 from cutlayer.data.large import SHARE
 from cutlayer.data.store import Store
 from cutlayer.errors import DataError
+from cutlayer.kernels.patterns import begins_run
 from cutlayer.lazy import torch
 
 ENCODER = "encoder.json"
@@ -48,8 +49,7 @@ class Prepared:
     @property
     def groups(self) -> torch.Tensor:
         """Number of each row's id, int64 (m,): rows of one id follow each other."""
-        is_new = np.r_[True, (self.digests[1:] != self.digests[:-1]).any(axis=1)]
-        return torch.from_numpy(is_new.cumsum() - 1)
+        return torch.from_numpy(begins_run(self.digests).cumsum() - 1)
 
     @property
     def order_digest(self) -> bytes:

@@ -8,11 +8,10 @@ import numpy as np
 import numpy.typing as npt
 
 from cutlayer.config import FrozenModel
+from cutlayer.config.table import Infinite
 from cutlayer.data.categories import FIRST, MISSING
 
 Floats = npt.NDArray[np.float64]
-
-Infinite = Literal["error", "missing"]
 
 
 class QuantileEncoder(FrozenModel):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -16,14 +17,15 @@ import pyarrow.compute as pc
 from cutlayer.config import FeaturesConfig, IdConfig, TableConfig, near_miss
 from cutlayer.config.base import validated
 from cutlayer.config.job import TaskKind
+from cutlayer.data.align import intersect
 from cutlayer.data.columns import is_text, without_nan
-from cutlayer.data.ids import Digests
+from cutlayer.data.distinct_ids import DistinctIds, Identified
 from cutlayer.data.party_data import PartyTable
 from cutlayer.data.profile import ColumnProfile, label_profile
-from cutlayer.data.sources import SOURCES, Source, open_source
+from cutlayer.data.sources import SOURCES, open_source
 from cutlayer.data.sources.csv import has_decimal_commas, unusual_delimiter
 from cutlayer.data.sources.csv_layout import uncompressed_name
-from cutlayer.errors import ConfigError, DataError
+from cutlayer.errors import ConfigError, DataError, NothingInCommon
 from cutlayer.models.fitting.sections import SketchFit
 
 Protected = Literal["labels", "columns", "both", "nothing"]
@@ -65,6 +67,11 @@ class TableSummary:
     has_missing_numbers: bool = False
     delimiter: str | None = None
     decimal: str = "."
+
+    @property
+    def config(self) -> TableConfig:
+        """The table's section of a job."""
+        return _config_of(self.path, self.delimiter, self.decimal)
 
     @property
     def party(self) -> str:
@@ -140,7 +147,7 @@ def read_table(path: Path) -> TableSummary:
     """
     delimiter = unusual_delimiter(path)
     decimal = "," if has_decimal_commas(path, delimiter) else "."
-    source = _open_source(path, delimiter, decimal)
+    source = open_source(_config_of(path, delimiter, decimal), path.name, path.name)
     table = source.read(source.names)
     distinct = {name: int(pc.count_distinct(table.column(name)).as_py()) for name in source.names}
     texts = [name for name in source.names if is_text(table.column(name).type)]
@@ -193,23 +200,22 @@ class Overlap:
 def overlap_of(job: FirstJob) -> Overlap | None:
     """How the ids of the tables meet; `None` where a partner's are not in order yet, which the check explains."""
     try:
-        digests = [_digests(job, table) for table in (job.owner, *job.partners)]
+        own, *others = [_identified(job, table) for table in (job.owner, *job.partners)]
     except DataError:
         return None
-    own, *others = ([row.tobytes() for row in rows] for rows in digests)
-    common = set[bytes].intersection(*map(set, others))
-    return Overlap(len(own), sum(row in common for row in own), len(set(own)) < len(own))
+    has = np.zeros(own.rows, dtype=bool)
+    with suppress(NothingInCommon):
+        digests = {"own": own.digests} | {str(number): other.digests for number, other in enumerate(others)}
+        has[intersect(digests)["own"]] = True
+    if isinstance(own, DistinctIds):
+        has = has[own.of_rows]
+    return Overlap(len(has), int(has.sum()), repeats=isinstance(own, DistinctIds))
 
 
-def _digests(job: FirstJob, table: TableSummary) -> Digests:
+def _identified(job: FirstJob, table: TableSummary) -> Identified:
     repeats: Any = "keep" if table is job.owner else "refuse"
     ids = IdConfig(column=job.ids[table.path.name], duplicates=repeats)
-    return PartyTable(
-        table.party,
-        _config_of(table.path, table.delimiter, table.decimal),
-        ids,
-        features=FeaturesConfig(include="none"),
-    ).digests
+    return PartyTable(table.party, table.config, ids, features=FeaturesConfig(include="none")).identified
 
 
 def releases_once(job: FirstJob) -> bool:
@@ -221,19 +227,14 @@ def _config_of(path: Path, delimiter: str | None, decimal: str) -> TableConfig:
     return validated(TableConfig, {"path": path, "delimiter": delimiter, "decimal": decimal}, "table")
 
 
-def _open_source(path: Path, delimiter: str | None, decimal: str) -> Source:
-    return open_source(_config_of(path, delimiter, decimal), path.name, path.name)
-
-
 def label_of(job: FirstJob) -> ColumnProfile:
     """What the label column is taken for: its classes, and what is odd about them."""
     return label_profile(job.owner.party, job.label, _labels(job), task_of(job), job.owner.path.name)
 
 
 def _labels(job: FirstJob) -> pa.ChunkedArray:
-    return without_nan(
-        _open_source(job.owner.path, job.owner.delimiter, job.owner.decimal).read([job.label]).column(job.label)
-    )
+    name = job.owner.path.name
+    return without_nan(open_source(job.owner.config, name, name).read([job.label]).column(job.label))
 
 
 def id_columns(tables: Sequence[TableSummary], named: Sequence[str] = ()) -> dict[str, str]:

@@ -15,7 +15,6 @@ from cutlayer.config.device import Precision
 from cutlayer.config.sampled_rows import sampled_rows
 from cutlayer.data.align import Positions, check_id_kinds, check_id_rules, intersect, intersect_each
 from cutlayer.data.batches import Schedule
-from cutlayer.data.distinct_ids import DistinctIds
 from cutlayer.data.id_examples import with_examples
 from cutlayer.data.party_data import PartyTable
 from cutlayer.data.prepared import Prepared
@@ -154,7 +153,7 @@ def forecast(job: Job, secrets: Path | None = None) -> Forecast:
 
 def _forecast(job: Job, tables: Mapping[str, PartyTable], threads: int, secrets: Path | None) -> Forecast:
     from cutlayer.parties.device import described, device_of
-    from cutlayer.parties.held_rows import HeldRows
+    from cutlayer.parties.held_rows import ALL_HAVE_ALL
 
     profiles = tuple(
         profile
@@ -165,7 +164,7 @@ def _forecast(job: Job, tables: Mapping[str, PartyTable], threads: int, secrets:
     )
     read_bytes = sum(table.bytes for table in tables.values())  # before `prepare` lets the rows of files go
     common = _common_positions(tables)
-    positions, held = common, HeldRows()
+    positions, held = common, ALL_HAVE_ALL
     if job.rows == "all":
         positions, held = _all_positions(job, tables)
     all_runs = tuple(
@@ -241,9 +240,7 @@ def _all_positions(job: Job, tables: Mapping[str, PartyTable]) -> tuple[dict[str
     digests = {name: table.digests for name, table in tables.items()} | {job.active: identified.digests}
     positions, places = intersect_each(job.active, digests)
     held = HeldRows.of_places(places, identified.rows)
-    if isinstance(identified, DistinctIds):
-        positions[job.active], ids = identified.rows_in_order(positions[job.active])
-        held = held.repeated(ids)
+    positions[job.active], held = held.in_table(identified, positions[job.active])
     return positions, held
 
 
@@ -253,7 +250,7 @@ def _split(job: Job, table: PartyTable, positions: Positions) -> Split:
 
     if job.train.split.is_sent:
         return draw_split(job, table, positions, bytes(32))
-    split = computed_split(job, table.digests[positions])
+    split = computed_split(job, table, positions)
     check_filled(split, job.train.split)
     return split
 

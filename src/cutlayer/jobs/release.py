@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from cutlayer.channel import Kind, Port
 from cutlayer.config import Job
-from cutlayer.data.ids import Digests
 from cutlayer.errors import ConfigError
 from cutlayer.jobs.check import check_job
 from cutlayer.jobs.courier import check_by_courier
@@ -21,7 +21,6 @@ from cutlayer.parties.passive import PassiveParty
 from cutlayer.parties.random_state import isolated
 from cutlayer.parties.recorded import Asker, greeted, recorded, same_order
 from cutlayer.parties.release import ask_for_release
-from cutlayer.parties.split import computed_split
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.process import repeatable_kernels, run_threads
 from cutlayer.training.tables import open_table
@@ -57,7 +56,6 @@ def release_training(job: Job, name: str, out: Path, folder: Path, options: Opti
     ):
         local = local_side(job, name, run, run.path / "data", options.keys, table, resume=options.resume)
         local = replace(local, alignment=alignment)
-        digests = table.digests if alignment.agreed is None else table.digests[alignment.agreed]
         limit = local.limits.embedding_norm
 
         def party(port: Port) -> Party:
@@ -66,16 +64,16 @@ def release_training(job: Job, name: str, out: Path, folder: Path, options: Opti
 
         trail = None if links.trail is None else open_trail(job, name, links.trail, links.security)
         with repeatable_kernels([local.device]):
-            asker = lambda port: _ask_once(job, port, digests, limit)  # noqa: E731
+            asker = lambda port: _ask_once(port, made, limit)  # noqa: E731
             outcome = recorded(job, name, out, links.security, trail, party, asker)
         finish_passive(job, local, run, made[0], outcome)
     return run
 
 
-def _ask_once(job: Job, port: Port, digests: Digests, limit: float) -> Asker:
+def _ask_once(port: Port, made: Sequence[PassiveParty], limit: float) -> Asker:
     yield from greeted(port)
     width = yield from same_order(port)
-    yield from ask_for_release(port, computed_split(job, digests), width, limit)
+    yield from ask_for_release(port, made[0].split, width, limit)  # the active party computes the same
     port.send(Kind.CLOSE, fields={"reason": DONE})
     yield from receive(port, Kind.EVIDENCE)
     yield from receive(port, Kind.CLOSE)

@@ -212,10 +212,8 @@ class ActiveParty:
         Raises:
             DataError: There is none.
         """
-        if not self.held.by_party:
-            return self.split.train
-        audited: npt.NDArray[np.int64] = self.split.train[self.held.by_all()[self.split.train]]
-        if not len(audited):
+        audited = self.held.with_all(self.split.train)
+        if not len(audited) and self.held.by_party:
             remedy = "provide more rows, or leave a partner out"
             raise DataError.expected("a training row that all parties have, for the audit", "none", remedy)
         return audited

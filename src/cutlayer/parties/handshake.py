@@ -11,7 +11,7 @@ import numpy.typing as npt
 from cutlayer.channel import Kind, Message, Port
 from cutlayer.config import Job, LimitsConfig
 from cutlayer.data.align import check_id_kinds, check_id_rules, order_digest
-from cutlayer.data.distinct_ids import DistinctIds, Identified
+from cutlayer.data.distinct_ids import Identified
 from cutlayer.data.party_data import PartyTable
 from cutlayer.errors import AlignmentError, CheckpointError, ProtocolError
 from cutlayer.models import stated_width
@@ -201,7 +201,7 @@ def agree_active(
     """
     # All hellos are read before the first is answered: where to start depends on all of them.
     rows, latest = dict[str, int](), dict[str, Point]()
-    # An alignment is of different ids: how many rows an id has here is not stated to anybody.
+    # An alignment is of different ids: how many rows an id has here is not stated to any peer.
     identified = table if alignment.method == "agreed" else table.identified
     for peer, port in ports.items():
         theirs = yield from receive(port, Kind.HELLO)
@@ -209,15 +209,15 @@ def agree_active(
         rows[peer] = int(theirs.fields["rows"])
         latest[peer] = int(theirs.fields["resume"]), int(theirs.fields["step"])
     # Before anything is sent, so that no party acts on a start that another party cannot make. A party that takes no
-    # part in the epochs is not told which one comes next, which can depend on labels.
+    # part in the epochs is not told the epoch to start at, which can depend on labels.
     alone = job.trains_alone
     start = max(saved, default=START) if alone else _common_start(saved, latest)
     for port in ports.values():
         port.send(Kind.HELLO, fields=hello(job, identified, START if alone else start, alignment))
     aligned = yield from rows_active(identified, name, ports, rows, limits, alignment, all_rows=job.rows == "all")
-    if isinstance(identified, DistinctIds) and aligned.positions is not None:
-        positions, ids = identified.rows_in_order(aligned.positions)
-        aligned = replace(aligned, positions=positions, held=aligned.held.repeated(ids))
+    if aligned.positions is not None:
+        positions, held = aligned.held.in_table(identified, aligned.positions)
+        aligned = replace(aligned, positions=positions, held=held)
     return Agreement(aligned, start, rows)
 
 

@@ -11,10 +11,11 @@ import torch
 from torch import Tensor
 
 from cutlayer.data.align import Positions
+from cutlayer.data.distinct_ids import DistinctIds, Identified
 from cutlayer.data.ids import Digests
 from cutlayer.data.split import Split
 from cutlayer.kernels.row_tensors import filled_rows
-from cutlayer.row_arrays import gathered
+from cutlayer.row_arrays import gathered, row_array
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,8 @@ class HeldRows:
         """From where among the active party's rows (n) those of each party are, ascending, int64 (m,)."""
         by_party = {}
         for name, held in places.items():
-            by_party[name] = np.full(rows, -1, dtype=np.int64)
+            by_party[name] = row_array(rows, np.int64)
+            by_party[name].fill(-1)
             by_party[name][held] = np.arange(len(held))
         return cls(by_party)
 
@@ -47,6 +49,21 @@ class HeldRows:
             ids: Number of each row's id, int64 (n,).
         """
         return HeldRows({name: gathered(numbers, ids) for name, numbers in self.by_party.items()})
+
+    def in_table(self, identified: Identified, order: Positions) -> tuple[Positions, HeldRows]:
+        """From an order of the active party's ids to its rows, where an id may have several.
+
+        Args:
+            identified: Its ids.
+            order: Their numbers in the order of these held rows, int64 (u,).
+
+        Returns:
+            Row numbers in its table, int64 (n,), and which of these rows each passive party has.
+        """
+        if not isinstance(identified, DistinctIds):
+            return order, self
+        rows, ids = identified.rows_in_order(order)
+        return rows, self.repeated(ids)
 
     def places(self, name: str) -> Positions:
         """The first row of the active party that each of a party's rows belongs to, int64 (m,)."""
@@ -90,6 +107,10 @@ class HeldRows:
         """Which rows all parties have, bool (n,); not to be asked where all have all."""
         mask: npt.NDArray[np.bool_] = np.logical_and.reduce([numbers >= 0 for numbers in self.by_party.values()])
         return mask
+
+    def with_all(self, rows: Positions) -> Positions:
+        """Those of some rows, int64 (m,), that all parties have."""
+        return rows[self.by_all()[rows]] if self.by_party else rows
 
 
 ALL_HAVE_ALL = HeldRows()

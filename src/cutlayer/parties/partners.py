@@ -55,22 +55,25 @@ class Partners:
         if stored is None or checkpoints.load_release() is None:
             return None
         try:
-            held = {name: part.numpy() for name, part in stored[0].items() if name != "positions"}
-            by_party = {name.removeprefix(_HELD): rows for name, rows in held.items()}
-            return cls(stored[0]["positions"].numpy(), **stored[1], held=HeldRows(by_party))
+            positions = stored[0].pop("positions").numpy()
+            held = HeldRows({name.removeprefix(_HELD): rows.numpy() for name, rows in stored[0].items()})
+            return cls(positions, **stored[1], held=held)
         except (KeyError, TypeError) as damage:
             raise CheckpointError(f"{checkpoints.folder}: the record of the partners is damaged ({damage!r})") from None
 
     @classmethod
     def held_of_run(cls, job: Job, folder: Path) -> HeldRows:
-        """Which of the active party's rows each passive party has, in a run whose active party's part is in a folder.
+        """Which of the active party's rows each passive party has, in the run of a folder.
+
+        In the folder of a passive party alone, which has its own rows by their own numbers, that is `ALL_HAVE_ALL`.
 
         Raises:
             CheckpointError: The record of the partners is missing or damaged.
         """
-        if job.rows == "common":
+        place = folder / "checkpoint" / job.active
+        if job.rows == "common" or not place.exists():
             return ALL_HAVE_ALL
-        loaded = cls.load(Checkpoints(folder / "checkpoint" / job.active, job.active, job.digest()))
+        loaded = cls.load(Checkpoints(place, job.active, job.digest()))
         if loaded is None:
             raise CheckpointError(f"{folder}: no record of the rows of each party; run the job again")
         return loaded.held

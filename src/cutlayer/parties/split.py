@@ -19,7 +19,6 @@ import torch
 from cutlayer.channel import Kind, Message, Port
 from cutlayer.config import Job
 from cutlayer.data.align import Positions, order_digest
-from cutlayer.data.ids import Digests
 from cutlayer.data.party_data import PartyTable
 from cutlayer.data.sort_values import sort_values
 from cutlayer.data.split import (
@@ -62,10 +61,9 @@ def split_at_active(
         BudgetExceeded: The party has a budget of all runs, which a split without a guarantee exceeds.
     """
     if not job.train.split.is_sent:
-        split = computed_split(job, gathered(local.table.digests, positions))
+        split = computed_split(job, local.table, positions)
         check_filled(split, job.train.split)
-        if job.train.split.by_id:
-            _store(local, split)
+        _store_if_by_id(job, local, split)
         return split
     stored = _stored(local, len(positions)) if local.resume else None
     split = draw_split(job, local.table, positions, local.secret) if stored is None else stored
@@ -99,9 +97,8 @@ def split_at_passive(job: Job, local: Local, port: Port, positions: Positions) -
     """
     rows = len(positions)
     if not job.train.split.is_sent:
-        split = computed_split(job, gathered(local.table.digests, positions))
-        if job.train.split.by_id:
-            _store(local, split)
+        split = computed_split(job, local.table, positions)
+        _store_if_by_id(job, local, split)
         return split
     codes = yield from receive_chunks(port, Kind.SPLIT, "parts", rows)
     if len(codes) != rows or (codes >= len(PARTS)).any():
@@ -203,16 +200,24 @@ def split_of_run(job: Job, folder: Path, party: str, rows: int) -> Split:
     return _read(_path(folder, party), rows)
 
 
-def computed_split(job: Job, digests: Digests) -> Split:
-    """The split that every party computes by itself, of rows with these digests of their ids, uint8 (n, 16)."""
+def computed_split(job: Job, table: PartyTable, positions: Positions) -> Split:
+    """The split that every party computes by itself, of rows of its table by their numbers, int64 (m,)."""
     config, seed = job.train.split, job.train.seed
-    return rows_by_id(digests, config, seed) if config.by_id else split_rows(len(digests), config, seed)
+    if config.by_id:
+        return rows_by_id(gathered(table.digests, positions), config, seed)
+    return split_rows(len(positions), config, seed)
 
 
 def _stored(local: Local, rows: int) -> Split | None:
     """The split of the run before it was interrupted; `None` if it was interrupted before it had one."""
     path = _path(local.folder, local.name)
     return _read(path, rows) if path.exists() else None
+
+
+def _store_if_by_id(job: Job, local: Local, split: Split) -> None:
+    """Keep a computed split for those who read the run without the ids; one by the number of rows is computed again."""
+    if job.train.split.by_id:
+        _store(local, split)
 
 
 def _store(local: Local, split: Split) -> None:

@@ -16,6 +16,7 @@ from torch import Tensor
 from cutlayer.config import Job, near_miss
 from cutlayer.data.batches import evaluation_batches
 from cutlayer.errors import AlignmentError, ConfigError, DataError
+from cutlayer.kernels.patterns import patterns
 from cutlayer.parties.local import EVALUATION_ROWS
 from cutlayer.parties.partners import Partners
 from cutlayer.parties.split import split_of_run
@@ -23,7 +24,6 @@ from cutlayer.results.scores import ScoreWriter, check_scores_path, score_file, 
 from cutlayer.serving.aligned import MAX_WINDOW, AlignedRows, Window
 from cutlayer.serving.models import Models, embedding_of
 from cutlayer.serving.new_rows import NewRows
-from cutlayer.serving.online.patterns import patterns
 from cutlayer.serving.release import OpenPrediction, servings
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.recorder import read_truth

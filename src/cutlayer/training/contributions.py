@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import combinations
+from itertools import combinations, compress
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from cutlayer.kernels.patterns import patterns
 from cutlayer.models.absence import MAX_PARTIES_OF_ALL_SETS, Names
 from cutlayer.parties.outcome import ActiveOutcome
 from cutlayer.results.utility import Gain, PatternUtility
@@ -43,24 +44,22 @@ def by_pattern(active: ActiveOutcome, parties: Names, seed: int) -> tuple[Patter
         parties: The passive parties that were there at the end.
         seed: Seed of the resampling.
     """
-    present, patterns = {name: mask for name, mask in active.present.items() if name in parties}, []
-    if not present:
+    present = {name: mask for name, mask in active.present.items() if name in parties}
+    if not present or not len(active.labels):
         return ()
-    for size in range(len(present), -1, -1):
-        for names in combinations(present, size):
-            rows = torch.stack([mask == (name in names) for name, mask in present.items()]).all(dim=0)
-            if not rows.any():
-                continue
-            labels, logits = active.labels[rows], active.logits[rows]
-            low, high = interval(active.task, logits, labels, seed)
-            alone = active.without.get(parties)
-            gain = None
-            if names and alone is not None:
-                some = replace(active, labels=labels, logits=logits)
-                gain = gain_over(some, alone[rows], names, seed)
-            value = active.task.evaluate(logits, labels)[active.task.metric]
-            patterns.append(PatternUtility(parties=names, rows=len(labels), value=value, low=low, high=high, gain=gain))
-    return tuple(patterns)
+    alone, measured = active.without.get(parties), []
+    matrix = torch.stack([*present.values()], dim=1).numpy()
+    # Those of most parties first, and of as many in the order of the parties.
+    for pattern, numbers in sorted(patterns(matrix), key=lambda found: (found[0].sum(), *found[0]), reverse=True):
+        names, rows = tuple(compress(present, pattern)), torch.from_numpy(numbers)
+        labels, logits = active.labels[rows], active.logits[rows]
+        low, high = interval(active.task, logits, labels, seed)
+        gain = None
+        if names and alone is not None:
+            gain = gain_over(replace(active, labels=labels, logits=logits), alone[rows], names, seed)
+        value = active.task.evaluate(logits, labels)[active.task.metric]
+        measured.append(PatternUtility(parties=names, rows=len(labels), value=value, low=low, high=high, gain=gain))
+    return tuple(measured)
 
 
 def contributions(active: ActiveOutcome, parties: Names, seed: int) -> tuple[Gain, ...]:

@@ -115,7 +115,8 @@ def fit_reference(
         weights: Weights of the common rows, (n,); `None` where all weigh the same.
     """
     inputs = [store.columns.inputs for store in stores.values()]
-    joined = Inputs(tuple(count for one in inputs for count in one.cardinalities), sum(one.numbers for one in inputs))
+    cardinalities = tuple(count for columns in inputs for count in columns.cardinalities)
+    joined = Inputs(cardinalities, sum(columns.numbers for columns in inputs))
 
     def columns_of(rows: Tensor) -> dict[str, Tensor]:
         parts = [store.gather(rows) for store in stores.values()]

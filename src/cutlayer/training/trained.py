@@ -73,7 +73,7 @@ class Run:
         Of a run on all rows those that all parties have.
         """
         rows = self.split.part("test" if len(self.split.test) else "validation")
-        return rows[torch.from_numpy(self.held.by_all())[rows]] if self.held.by_party else rows
+        return torch.from_numpy(self.held.with_all(rows.numpy()))
 
     @cached_property
     def held(self) -> HeldRows:

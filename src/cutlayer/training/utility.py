@@ -114,12 +114,12 @@ def _resampled(generator: np.random.Generator, *terms: Floats) -> list[Floats]:
 
 
 @lru_cache(maxsize=1)
-def _draws(seed: int, units: int) -> tuple[npt.NDArray[np.int32], ...]:
+def _draws(seed: int, units: int) -> tuple[npt.NDArray[np.int16], ...]:
     """How often each unit is in each resample, (REPEATS, units) in parts; the same for all models on the same rows."""
     generator, even = np.random.default_rng(seed), np.full(units, 1 / units)
     size = max(1, _NUMBERS_AT_A_TIME // units)
     return tuple(
-        generator.multinomial(units, even, size=min(size, REPEATS - first)).astype(np.int32)
+        generator.multinomial(units, even, size=min(size, REPEATS - first)).astype(np.int16)
         for first in range(0, REPEATS, size)
     )
 

@@ -171,11 +171,15 @@ def has_decimal_commas(path: Path, delimiter: str | None) -> bool:
         path: The file.
         delimiter: Its delimiter; `None` for that of its ending.
     """
-    if not uncompressed_name(path).endswith(CsvSource.endings) or (delimiter or default_delimiter(path)) == ",":
+    config = TableConfig(path=path, delimiter=delimiter)
+    if not uncompressed_name(path).endswith(CsvSource.endings) or _delimiter(config) == ",":
         return False
-    layout = csv.ParseOptions(delimiter=delimiter or default_delimiter(path), newlines_in_values=True)
-    with csv.open_csv(path, parse_options=layout, read_options=csv.ReadOptions(block_size=1 << 20)) as reader:
-        batch = reader.read_next_batch()
+    options = csv.ReadOptions(block_size=1 << 20)
+    try:
+        with csv.open_csv(path, parse_options=_layout(config), read_options=options) as reader:
+            batch = reader.read_next_batch()
+    except (OSError, StopIteration, pa.ArrowException):  # reading the table raises it again, with the reason
+        return False
     texts = (column for column in batch.columns if pa.types.is_string(column.type))
     filled = (text.filter(pc.not_equal(text, "")) for text in texts)
     return any(pc.all(pc.match_substring_regex(text, r"^[+-]?[0-9]+,[0-9]+$")).as_py() for text in filled if len(text))

@@ -10,6 +10,7 @@ from threadpoolctl import threadpool_limits
 
 from cutlayer.models.fitted.rows import Rows, frequency_ranks
 from cutlayer.models.fitted.trees import TreeEnsemble
+from cutlayer.workers import usable_cores
 
 MAX_CATEGORIES = 254
 """Most categories of a column that the library takes; of more, the rarer ones count as missing."""
@@ -20,7 +21,8 @@ MANY_ROWS = 8_000
 
 def _threads(rows: int) -> int:
     """Threads of a fit, whose result does not depend on their number; more than one costs more on few rows."""
-    return int(os.environ.get("OMP_NUM_THREADS") or os.cpu_count() or 1) if rows >= MANY_ROWS else 1
+    bound = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()  # "4,2" is one for each nested level
+    return (int(bound) if bound.isdecimal() else usable_cores()) if rows >= MANY_ROWS else 1
 
 
 def fit_boosting(rows: Rows, seed: int, settings: Mapping[str, float | int | None] | None = None) -> TreeEnsemble:

@@ -102,16 +102,17 @@ class FittedTop(TopModel):
 
     def _fitted(self, sample: Sample, seed: int) -> FitResult:
         fits, task = self._fits, sample.task
-        sets = tuple(names for names in present_sets(sample.layout.partners) if sample.complete(names).any())
+        complete = {names: sample.complete(names) for names in present_sets(sample.layout.partners)}
+        sets = tuple(names for names, rows in complete.items() if rows.any())
         choices: dict[frozenset[str], Choice] = {}
         results: dict[frozenset[str], FitResult] = {}
         heads = []
         for present in sets:
-            rows, complete = sample.rows(present), sample.complete(present)
+            rows = sample.rows(present)
             # Own columns alone have a choice of their own: they are the reference for what partners add.
             if present in (sets[0], frozenset()):
                 choices[present] = choose(
-                    rows, sample.labels, task, fits, self.config.folds, seed, complete, sample.groups
+                    rows, sample.labels, task, fits, self.config.folds, seed, complete[present], sample.groups
                 )
             weights = choices[present].weights if present in choices else _main(choices[sets[0]].weights)
             parts = [fit_part(fits[name], rows, seed) for name in weights]

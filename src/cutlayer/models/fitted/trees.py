@@ -12,8 +12,8 @@ from torch import Tensor
 
 from cutlayer.models.fitted.rows import FLOOR, Part, Permuter, code_offsets, exchanged
 
-_GREATEST = float(np.finfo(np.float64).max)
-_MOST_SHORT = int(np.iinfo(np.int32).max)
+_MAX_FLOAT64 = float(np.finfo(np.float64).max)
+_MAX_INT32 = int(np.iinfo(np.int32).max)
 
 
 class TreeEnsemble(Part):
@@ -114,7 +114,7 @@ class TreeEnsemble(Part):
         columns = self._columns(codes, numbers.double()).T
         rows, values = columns.shape[1], columns.reshape(-1)
         # Half as wide where it suffices: the walk takes as long as its indices take to read and write.
-        is_short = not torch.compiler.is_compiling() and len(values) <= _MOST_SHORT
+        is_short = not torch.compiler.is_compiling() and len(values) <= _MAX_INT32
         size = torch.int32 if is_short else torch.int64
         starts = torch.arange(rows, device=columns.device, dtype=size)
         first, left = (self.feature * rows).to(size), self.left.to(size)
@@ -187,7 +187,7 @@ class TreeEnsemble(Part):
     def _columns(self, codes: Tensor, numbers: Tensor) -> Tensor:
         """What nodes compare, float64 (n, 2 m + 1 + splits): low and high numbers, a zero for leaves, directions."""
         missing = numbers.isnan()
-        low, high = (torch.where(missing, extreme, numbers) for extreme in (-_GREATEST, _GREATEST))
+        low, high = (torch.where(missing, extreme, numbers) for extreme in (-_MAX_FLOAT64, _MAX_FLOAT64))
         parts = [low, high, numbers.new_zeros(numbers.shape[0], 1)]
         if self.split_column.shape[0]:
             ranks = self.ranks[codes + self.offsets]
@@ -250,7 +250,7 @@ class _Nodes:
                 column = int(node["feature_idx"]) - len(self.counts)
                 high = 0 if node["missing_go_to_left"] else self.numbers
                 # Infinity, which parts the missing values from all others, is no number of a checkpoint.
-                self._compare(column + high, min(float(node["num_threshold"]), np.nextafter(_GREATEST, 0)))
+                self._compare(column + high, min(float(node["num_threshold"]), np.nextafter(_MAX_FLOAT64, 0)))
 
     def _split(self, column: int, left: npt.NDArray[np.uint32], node: Any) -> None:
         ranks = np.arange(self.counts[column])

@@ -18,12 +18,12 @@ from cutlayer.config.ids import Rule
 from cutlayer.config.serve import AbsentAnswer
 from cutlayer.data.ids import Digests
 from cutlayer.errors import ConfigError, DataError
+from cutlayer.kernels.patterns import patterns
 from cutlayer.models import TopModel
 from cutlayer.models.multi_head import MultiHeadTop
 from cutlayer.results.departure import AbsenceUtility
 from cutlayer.serving.online.drift import served_drift
 from cutlayer.serving.online.features import ABSENT, FeatureStore
-from cutlayer.serving.online.patterns import patterns
 from cutlayer.serving.online.sample import ServedSample, sample_path
 from cutlayer.serving.online.trained_party import TrainedParty
 

@@ -12,12 +12,12 @@ import numpy.typing as npt
 
 from cutlayer.config import ServeConfig
 from cutlayer.errors import DataError
+from cutlayer.kernels.patterns import patterns
 from cutlayer.serving.online.answering import Outcome, Query, log_answers
 from cutlayer.serving.online.body import parsed
 from cutlayer.serving.online.callers import Caller, Refused
 from cutlayer.serving.online.features import ABSENT
 from cutlayer.serving.online.metrics import Metrics
-from cutlayer.serving.online.patterns import patterns
 from cutlayer.serving.online.schema import PredictRequest, checked_columns, digests_of
 from cutlayer.serving.online.served_model import ServedModel
 from cutlayer.serving.online.status import Status

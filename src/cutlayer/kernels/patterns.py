@@ -21,3 +21,14 @@ def patterns(matrix: npt.NDArray[Any]) -> Iterator[tuple[npt.NDArray[Any], npt.N
     rows, which = np.unique(matrix, axis=0, return_inverse=True)
     for number, row in enumerate(rows):
         yield row, np.flatnonzero(which.reshape(-1) == number)
+
+
+def begins_run(matrix: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    """Whether each row of a matrix (n, k) differs from the row before it, bool (n,); the first one does.
+
+    >>> begins_run(np.array([[0, 1], [0, 1], [1, 1]])).tolist()
+    [True, False, True]
+    """
+    begins = np.ones(len(matrix), dtype=bool)
+    begins[1:] = (matrix[1:] != matrix[:-1]).any(axis=1)
+    return begins
