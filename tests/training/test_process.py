@@ -200,6 +200,17 @@ def test_linear_algebra_of_a_run_has_one_thread() -> None:
     assert len(before) >= 2  # that of NumPy and that of SciPy
 
 
+def test_so_has_what_a_run_imports_later() -> None:
+    code = (
+        "from cutlayer.training.process import one_blas_thread\n"
+        "with one_blas_thread():\n"
+        "    import scipy.optimize, threadpoolctl\n"
+        "    libraries = threadpoolctl.ThreadpoolController().select(prefix='libscipy_openblas').info()\n"
+        "    assert [library['num_threads'] for library in libraries] == [1, 1], libraries\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, env={**os.environ, "OPENBLAS_NUM_THREADS": "2"})
+
+
 @pytest.mark.usefixtures("unchanged")
 @pytest.mark.parametrize("threads", ["auto", 1])
 def test_fit_and_predict_leave_the_process_as_it_was(threads: Any) -> None:

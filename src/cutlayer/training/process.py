@@ -63,8 +63,10 @@ def one_blas_thread() -> Iterator[None]:
     Their copy of OpenBLAS waits busily for its other threads, whatever `OMP_WAIT_POLICY` is. Where more processes want
     to run than there are cores, such a thread is often not running: a step of L-BFGS on 200 rows, as attacks with known
     labels take by the thousand, took 6.7 ms instead of 0.02. The matrices here are too small for two threads to help.
-    The tensor library has linear algebra of its own. The limit holds for what is loaded by then.
+    The tensor library has linear algebra of its own.
     """
+    # The limit holds for libraries that are loaded by now, and SciPy is imported where it is first used.
+    import scipy.linalg  # noqa: F401
     from threadpoolctl import ThreadpoolController
 
     with ThreadpoolController().select(prefix="libscipy_openblas").limit(limits=1):

@@ -85,11 +85,8 @@ class TreeEnsemble(Part):
             classes: Number of classes of the task; 0 for a regression.
         """
         made = cls()
-        nodes = _Nodes([count for _, count in ranks], numbers)
-        for iteration in model._predictors:
-            for tree in iteration:
-                nodes.add(tree)
-        made.hold(**nodes.tensors())
+        trees = [tree for iteration in model._predictors for tree in iteration]
+        made.hold(**_flat(trees, [count for _, count in ranks], numbers))
         made.hold(baseline=torch.from_numpy(np.asarray(model._baseline_prediction, dtype=np.float64).reshape(-1)))
         made.hold(ranks=torch.from_numpy(np.concatenate([*(rank for rank, _ in ranks), np.empty(0, np.int64)])))
         made.hold(offsets=code_offsets(tuple(len(rank) for rank, _ in ranks)))
@@ -209,73 +206,55 @@ class TreeEnsemble(Part):
         self.levels = self._levels()
 
 
-class _Nodes:
-    """Nodes of all trees as flat lists.
+def _flat(trees: Sequence[Any], counts: Sequence[int], numbers: int) -> dict[str, Tensor]:
+    """The buffers of `TreeEnsemble` that come from the nodes of the library's trees.
 
     Args:
+        trees: Trees, iteration by iteration.
         counts: Number of ranks of each categorical column, which is the rank of a missing value.
         numbers: Number of numeric columns.
     """
+    sizes = np.array([len(tree.nodes) for tree in trees])
+    roots = sizes.cumsum() - sizes
+    nodes, first = np.concatenate([tree.nodes for tree in trees]), np.repeat(roots, sizes)
+    children = first[:, None] + np.stack([nodes["left"], nodes["right"]], axis=1)
+    levels = [roots]
+    while len(inner := levels[-1][nodes["is_leaf"][levels[-1]] == 0]):
+        levels.append(children[inner].ravel())
+    order = np.concatenate(levels)  # level by level, so that the right child of each node follows the left one
+    number = np.empty_like(order)
+    number[order] = np.arange(len(order))
+    is_leaf, is_split = (nodes[name] == 1 for name in ("is_leaf", "is_categorical"))
+    feature = nodes["feature_idx"] - len(counts) + np.where(nodes["missing_go_to_left"], 0, numbers)
+    # Infinity, which parts the missing values from all others, is no number of a checkpoint.
+    threshold = np.minimum(nodes["num_threshold"], np.nextafter(_MAX_FLOAT64, 0))
+    feature[is_leaf], threshold[is_leaf] = 2 * numbers, 1.0
+    splits = order[(is_split & ~is_leaf)[order]]
+    feature[splits], threshold[splits] = 2 * numbers + 1 + np.arange(len(splits)), 0.5
+    bitsets = [tree.raw_left_cat_bitsets for tree in trees]
+    owners = np.repeat(np.arange(len(trees)), sizes)[splits]
+    directions = [
+        _directions(node, bitsets[tree][node["bitset_idx"]], counts)
+        for node, tree in zip(nodes[splits], owners, strict=True)
+    ]
+    lengths = torch.tensor([len(direction) for direction in directions], dtype=torch.int64)
+    deepest = torch.from_numpy(np.maximum.reduceat(nodes["depth"], roots).astype(np.int64))
+    deepest = deepest.argsort(descending=True, stable=True)
+    return {
+        "feature": torch.from_numpy(feature[order]),
+        "threshold": torch.from_numpy(threshold[order]),
+        "left": torch.from_numpy(number[np.where(is_leaf, np.arange(len(nodes)), children[:, 0])[order]]),
+        "value": torch.from_numpy(nodes["value"][order]),
+        "roots": deepest,
+        "places": deepest.argsort(),
+        "split_column": torch.from_numpy(nodes["feature_idx"][splits]),
+        "split_start": lengths.cumsum(0) - lengths,
+        "directions": torch.from_numpy(np.concatenate([*directions, np.empty(0, np.uint8)])),
+    }
 
-    def __init__(self, counts: list[int], numbers: int) -> None:
-        self.counts, self.numbers = counts, numbers
-        self.feature: list[int] = []
-        self.threshold: list[float] = []
-        self.left: list[int] = []
-        self.value: list[float] = []
-        self.roots: list[int] = []
-        self.depths: list[int] = []
-        self.split_column: list[int] = []
-        self.directions: list[npt.NDArray[np.uint8]] = []
 
-    def add(self, tree: Any) -> None:
-        """Append the nodes of a tree, level by level."""
-        start = len(self.feature)
-        self.roots.append(start)
-        self.depths.append(int(tree.nodes["depth"].max()))
-        order = [0]
-        for source in order:
-            node = tree.nodes[source]
-            own = len(self.feature)
-            self.value.append(float(node["value"]))
-            if node["is_leaf"]:
-                self.left.append(own)
-                self._compare(2 * self.numbers, 1.0)
-                continue
-            self.left.append(start + len(order))
-            order += [int(node["left"]), int(node["right"])]
-            if node["is_categorical"]:
-                self._split(int(node["feature_idx"]), tree.raw_left_cat_bitsets[node["bitset_idx"]], node)
-            else:
-                column = int(node["feature_idx"]) - len(self.counts)
-                high = 0 if node["missing_go_to_left"] else self.numbers
-                # Infinity, which parts the missing values from all others, is no number of a checkpoint.
-                self._compare(column + high, min(float(node["num_threshold"]), np.nextafter(_MAX_FLOAT64, 0)))
-
-    def _split(self, column: int, left: npt.NDArray[np.uint32], node: Any) -> None:
-        ranks = np.arange(self.counts[column])
-        direction = np.append(1 - (left[ranks // 32] >> (ranks % 32) & 1), 1 - node["missing_go_to_left"])
-        self._compare(2 * self.numbers + 1 + len(self.directions), 0.5)
-        self.split_column.append(column)
-        self.directions.append(direction.astype(np.uint8))
-
-    def _compare(self, feature: int, threshold: float) -> None:
-        self.feature.append(feature)
-        self.threshold.append(threshold)
-
-    def tensors(self) -> dict[str, Tensor]:
-        """The buffers of `TreeEnsemble` that come from nodes."""
-        sizes = torch.tensor([len(part) for part in self.directions], dtype=torch.int64)
-        directions = np.concatenate([*self.directions, np.empty(0, np.uint8)])
-        deepest = torch.tensor(self.depths).argsort(descending=True, stable=True)
-        return {
-            "feature": torch.tensor(self.feature, dtype=torch.int64),
-            "threshold": torch.tensor(self.threshold, dtype=torch.float64),
-            "left": torch.tensor(self.left, dtype=torch.int64),
-            "value": torch.tensor(self.value, dtype=torch.float64),
-            "roots": torch.tensor(self.roots, dtype=torch.int64)[deepest],
-            "places": deepest.argsort(),
-            "split_column": torch.tensor(self.split_column, dtype=torch.int64),
-            "split_start": sizes.cumsum(0) - sizes,
-            "directions": torch.from_numpy(directions),
-        }
+def _directions(node: Any, left: npt.NDArray[np.uint32], counts: Sequence[int]) -> npt.NDArray[np.uint8]:
+    """1 for right, by the rank of a category and for a missing one at the end, of a node's set of bits."""
+    ranks = np.arange(counts[node["feature_idx"]])
+    right = 1 - (left[ranks // 32] >> (ranks % 32) & 1)
+    return np.append(right, 1 - node["missing_go_to_left"]).astype(np.uint8)
