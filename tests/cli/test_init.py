@@ -9,6 +9,7 @@ import pytest
 import typer
 
 from cutlayer.config.load import load_job, load_private_part
+from cutlayer.jobs.first_job import MAX_SKETCH
 from tests.cli.jobs import write_tables
 
 
@@ -217,7 +218,19 @@ def test_a_release_has_the_columns_of_the_encoded_table(place, folder):
     assert job.bottom_of("telco") == {"kind": "linear", "width": 4 * numbers + sum(1 + n for n in texts.values())}
     stated = {name: party.features.numbers.model_dump(exclude_defaults=True) for name, party in job.parties.items()}
     assert stated == {"bank": {}, "telco": {"quantiles": 1, "scale": "robust"}}
+    assert job.parties["telco"].fit["map"] == "permutation"
     assert place.call("check", folder / "job.yaml").code == 0
+
+
+def test_more_columns_than_a_release_are_rotated(place, folder):
+    telco = folder / "telco.csv"
+    head, *rows = telco.read_text().splitlines()
+    names, values = (",".join(f"{text}{n}" for n in range(MAX_SKETCH)) for text in ("x", ""))
+    telco.write_text("\n".join([f"{head},{names}", *(f"{row},{values}" for row in rows)]))
+    assert place.call("init", folder, "--yes").code == 0
+    job = load_job(folder / "job.yaml")
+    assert job.bottom_of("telco")["width"] == MAX_SKETCH
+    assert "map" not in job.parties["telco"].fit
 
 
 def test_ids_of_different_names(place, folder):

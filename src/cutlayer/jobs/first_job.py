@@ -182,6 +182,16 @@ def sketch_width(table: TableSummary, key: str) -> int:
     return min(max(sum(inputs), MIN_SKETCH), MAX_SKETCH)
 
 
+def _sketch(table: TableSummary, key: str) -> dict[str, Any]:
+    """The form of a partner's release: columns apart, which trees predict better from, unless there are too many.
+
+    A rotation hides no more of them from a receiver who knows twenty rows: see docs/results/release-forms.md.
+    """
+    number = 2 if table.has_missing_numbers else 1  # the number, and how many rows lack it as this one does
+    least = sum(1 if name in table.frequent else number for name in table.columns if name != key)
+    return {"kind": "sketch", **({"map": "permutation"} if least <= MAX_SKETCH else {})}
+
+
 @dataclass(frozen=True)
 class Overlap:
     """How the ids of the tables meet.
@@ -434,8 +444,8 @@ def _private(job: FirstJob, folder: Path) -> Iterator[dict[str, Any]]:
                 section["privacy"] = {"label_free": None}
         else:
             if job.protect in ("labels", "both"):
-                section["fit"] = {"kind": "sketch"}
-                numbers["scale"] = "robust"  # bounded: in a rotation one extreme number would be in every column
+                section["fit"] = _sketch(table, key)
+                numbers["scale"] = "robust"  # bounded: the release as a whole has a mean square of 1
             if job.protect in ("columns", "both"):
                 section["privacy"] = {"dp_embedding": {"clip": 1.0, "epsilon": 8.0, "delta": 1e-5}}
         if numbers:
