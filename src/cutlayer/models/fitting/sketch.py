@@ -30,15 +30,15 @@ def fit_sketch(settings: SketchFit, bottom: BottomModel, columns: Columns) -> tu
     Without `numbers`, they are left out, and a party whose numbers have quantiles releases these alone.
 
     With `map: permutation` nothing is mixed: each number, each log count and each category has a column of its own, in
-    a random place and with a random sign; of more categories than columns are left, the most frequent have one. Names,
-    units and codes are hidden from a receiver who knows nothing of the columns; one who knows how a column is
-    distributed recognises it.
+    a random place and with a random sign; of more categories than columns are left, the most frequent have one. A
+    receiver who knows how a column is distributed recognises it.
 
     The embedding has mean 0 and mean square 1 over the training rows. Rows that were not seen in the fit are embedded
     likewise; an unknown category has a count of 0, and no vector.
 
     All random numbers are drawn from the party's own random state. The map is affine in numbers and one-hot
-    categories: an attacker with the columns of as many rows as the cut is wide can solve for it. It hides no feature.
+    categories: an attacker with the columns of as many rows as the cut is wide can solve for it, and one without any
+    finds columns as the independent components of a rotation. It hides no feature.
 
     Returns:
         Nothing: there is no loss.
