@@ -50,7 +50,11 @@ def prose(page: Path) -> str:
 
 
 def links(page: Path) -> Iterator[str]:
-    for match in _LINK.finditer(prose(page)):
+    yield from links_in(page.read_text(encoding="utf-8"))
+
+
+def links_in(text: str) -> Iterator[str]:
+    for match in _LINK.finditer(_FENCE.sub("", text)):
         yield match["target"]
 
 
