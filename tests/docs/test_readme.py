@@ -27,11 +27,11 @@ README = ROOT / "README.md"
 NOTEBOOK = DOCS / "how-to" / "notebook.md"
 TEXT = README.read_text(encoding="utf-8")
 VERBS = (DOCS / "reference" / "cli.md").read_text(encoding="utf-8")
-MAX_BYTES = {"README.md": 9_000, "CONTRIBUTING.md": 8_000}
+MAX_BYTES = {"README.md": 9_000, "CONTRIBUTING.md": 8_000, "CHANGELOG.md": 25_000}
 
 
 @pytest.mark.parametrize("name", MAX_BYTES)
-def test_the_front_page_is_short(name: str) -> None:
+def test_the_front_pages_are_short(name: str) -> None:
     assert len((ROOT / name).read_bytes()) <= MAX_BYTES[name]
 
 
