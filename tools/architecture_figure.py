@@ -18,9 +18,9 @@ ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "architecture.md"
 FIGURE = ROOT / "docs" / "figures" / "ways.svg"
 
-WIDTH, ROW, TOP, FIRST, STEP = 720, 30, 44, 370, 125
+WIDTH, ROW, TOP, FIRST, STEP = 600, 30, 44, 344, 98
 """Pixels: width of the figure, height of a layer, of the head, position of the first way, and distance of the next."""
-DESCRIPTION = "One band for each layer, the command line at the top. Points show in which layers each way has files."
+DESCRIPTION = "One band for each layer, the command line at the top. The numbers count the files of a way in a layer."
 
 
 class Way(NamedTuple):
@@ -88,7 +88,7 @@ def _drawn(way: Way, x: int) -> list[str]:
     line = f'<path d="M{x} {heights[0]}V{end}" stroke="#0d6472" stroke-width="1.6" marker-end="url(#a)"/>'
     points = [
         f'<circle cx="{x}" cy="{y}" r="5" fill="#0d6472"/>\n'
-        f'<text x="{x + 12}" y="{y + 5}" fill="#1c1f22">{count} {"file" if count == 1 else "files"}</text>'
+        f'<text x="{x + 12}" y="{y + 5}" fill="#1c1f22">{count}</text>'
         for y, (_, count) in zip(heights, counts, strict=True)
     ]
     return [head, line, *points]
