@@ -92,6 +92,13 @@ def test_sentences_are_short(page: Path) -> None:
     assert len(long) <= TO_DO.get(name, 0), "\n".join(long)
 
 
+def test_pages_use_no_private_words() -> None:
+    """Words that the project's style replaces: a message is sent, a figure is measured."""
+    pages = [*HOW_TO, *(ROOT / name for name in FRONT)]
+    used = {page.name: re.findall(r"\b(?:told|said|lest|whoever|mend)\b", prose(page), re.I) for page in pages}
+    assert {name: words for name, words in used.items() if words} == {}
+
+
 def test_the_list_of_pages_to_do_only_shrinks() -> None:
     """A page without a long sentence leaves the list, and neither README nor a how-to page returns to it."""
     pages = {str(page.relative_to(ROOT)): page for page in CHECKED}
