@@ -31,7 +31,7 @@ def shown(console: Console) -> list[str]:
     return [line.rstrip() for line in re.split(r"[\r\n]+", text) if line.strip()]
 
 
-def train(progress: TerminalProgress, names: list[str], kind: str = "binary") -> None:
+def train(progress: TerminalProgress, names: list[str], kind: str = "binary", speed: float = 123_456.0) -> None:
     """Tell the progress of some trainings of one epoch."""
     task = Task(kind, ("no", "yes"))
     leak = {"employer/gradient/direction": 0.61, "employer/gradient/spectral": 0.93}
@@ -41,7 +41,7 @@ def train(progress: TerminalProgress, names: list[str], kind: str = "binary") ->
         progress.stepped(0, 20_000, 0.5)
         progress.stepped(0, 20_000, 0.5)
         metrics = {task.metric: 0.98765}
-        progress.ended(EpochRecord(0, 0.12345, "validation", metrics, 0.5, 123_456.0, True, leak))
+        progress.ended(EpochRecord(0, 0.12345, "validation", metrics, 0.5, speed, True, leak))
 
 
 def test_every_line_of_every_verb_fits_80_columns(place, finished):
@@ -113,6 +113,14 @@ def test_progress_without_a_terminal_is_one_line_per_epoch():
         f"{name}: epoch 1: 123k rows/s  loss 0.123  auc 0.988  leak 0.930 (spectral)"
         for name in ("this run", "undefended")
     ]
+
+
+@pytest.mark.parametrize(("speed", "shown"), [(84.4, "84"), (999.0, "999"), (1000.0, "1k")])
+def test_a_slow_run_shows_its_speed_in_rows(speed, shown):
+    file = io.StringIO()
+    with TerminalProgress(Console(file=file, width=NARROW)) as progress:
+        train(progress, ["this run"], speed=speed)
+    assert f"epoch 1: {shown} rows/s" in file.getvalue()
 
 
 def test_a_log_has_the_loss_of_every_hundredth_step():

@@ -50,7 +50,11 @@ def prose(page: Path) -> str:
 
 
 def links(page: Path) -> Iterator[str]:
-    for match in _LINK.finditer(prose(page)):
+    yield from links_in(page.read_text(encoding="utf-8"))
+
+
+def links_in(text: str) -> Iterator[str]:
+    for match in _LINK.finditer(_FENCE.sub("", text)):
         yield match["target"]
 
 
@@ -70,3 +74,22 @@ def table_rows(text: str) -> list[list[str]]:
 def _slug(words: str) -> str:
     words = re.sub(r"[^\w\s-]", "", words.replace("`", "")).strip().lower()
     return re.sub(r"[-\s]+", "-", words)
+
+
+_SENTENCE = re.compile(r"(?<=[.!?])[\"')*_]*\s+(?=[\"'(*_`\[]*[A-Z0-9`])|(?<=:)\n")
+_MARKUP = re.compile(r"<!--.*?-->|!?\[([^\]]*)\]\([^)]*\)|[*_]{1,2}(?=\S)|(?<=\S)[*_]{1,2}", re.S)
+
+
+def sentences(page: Path) -> list[str]:
+    """The sentences of paragraphs, list items and table cells; headings, code blocks and targets of links left out."""
+    text = re.sub(r"^#.*$|^\|[\s:|-]+$", "\n", prose(page), flags=re.M)
+    text = re.sub(r"(?<!\\)\|", "\n\n", text)
+    text = re.sub(r"^\s*(?:[-*]|\d+\.|- \[ \]) ", "\n\n", text, flags=re.M)
+    text = _MARKUP.sub(lambda match: match[1] or "", text)
+    parts = [part for paragraph in re.split(r"\n\s*\n", text) for part in _SENTENCE.split(paragraph)]
+    return [" ".join(part.split()) for part in parts if part.strip()]
+
+
+def words(sentence: str) -> int:
+    """Number of words; code of several words is one."""
+    return len(re.sub(r"`[^`]*`", "code", sentence).split())

@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from tests import browser
-from tests.docs.reading import PAGES, ROOT, anchors, links
+from tests.docs.reading import PAGES, ROOT, anchors, links, links_in
+from tools.front_pages import FILES, as_page
 
-INCLUDED = {"contributing.md": ROOT / "CONTRIBUTING.md", "changelog.md": ROOT / "CHANGELOG.md"}
+INCLUDED = {page: ROOT / name for page, name in FILES.items()}
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 
 
@@ -57,6 +58,15 @@ def test_figures_cut_no_text() -> None:
         for figure in sorted((ROOT / "docs" / "figures").glob("*.svg")):
             with browser.page_of(opened, figure, 1280) as page:
                 assert page.evaluate(cut) == [], figure.name
+
+
+def test_pages_of_the_root_lead_to_the_same_pages_from_the_site() -> None:
+    docs = ROOT / "docs"
+    for page, name in FILES.items():
+        assert (docs / page).read_text(encoding="utf-8").startswith(f"<!-- {name}, which ")
+        for target in links_in(as_page((ROOT / name).read_text(encoding="utf-8"))):
+            path = target.partition("#")[0]
+            assert target.startswith("https://") or not path or (docs / path).exists(), f"{target} of {name}"
 
 
 def test_the_site_uses_no_foreign_fonts() -> None:

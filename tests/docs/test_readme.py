@@ -22,8 +22,17 @@ from cutlayer.protections import REGISTRY as PROTECTIONS
 from cutlayer.protections.base import Asset
 from tests.docs.reading import ROOT, block, blocks, prose, table_rows
 
+DOCS = ROOT / "docs"
 README = ROOT / "README.md"
+NOTEBOOK = DOCS / "how-to" / "notebook.md"
 TEXT = README.read_text(encoding="utf-8")
+VERBS = (DOCS / "reference" / "cli.md").read_text(encoding="utf-8")
+MAX_BYTES = {"README.md": 9_000, "CONTRIBUTING.md": 8_000, "CHANGELOG.md": 25_000}
+
+
+@pytest.mark.parametrize("name", MAX_BYTES)
+def test_the_front_pages_are_short(name: str) -> None:
+    assert len((ROOT / name).read_bytes()) <= MAX_BYTES[name]
 
 
 def verbs() -> dict[str, list[str]]:
@@ -37,8 +46,21 @@ def verbs() -> dict[str, list[str]]:
 
 
 def test_every_verb_is_in_the_table() -> None:
-    named = [re.match(r"`cutlayer (party predict|[\w-]+)", row[0]) for row in table_rows(TEXT)]
+    named = [re.match(r"`cutlayer (party predict|[\w-]+)", row[0]) for row in table_rows(VERBS)]
     assert {match[1] for match in named if match} == verbs().keys()
+
+
+def test_the_readme_has_five_verbs_with_a_command_each() -> None:
+    named = [match[1] for row in table_rows(TEXT) if (match := re.fullmatch(r"`([\w-]+)`", row[0]))]
+    assert named == ["init", "check", "run", "predict", "party"]
+    assert named == [words[1] for words in commands(README) if words[0] == "cutlayer"]
+    assert set(named) <= verbs().keys()
+
+
+def commands(page: Path) -> list[list[str]]:
+    """The commands of all console blocks of a page."""
+    lines = [line for item in blocks(page, "console") for line in item.text.splitlines()]
+    return [line.removeprefix("$ ").split() for line in lines if line.startswith("$ ")]
 
 
 def test_every_verb_takes_json() -> None:
@@ -47,7 +69,7 @@ def test_every_verb_takes_json() -> None:
 
 def test_every_option_in_the_text_exists() -> None:
     known = {option for options in verbs().values() for option in options} | {"--install-completion"}
-    for page in (README, *(ROOT / "docs").rglob("*.md")):
+    for page in (README, *DOCS.rglob("*.md")):
         if "results" in page.parts:
             continue
         text = prose(page) + "".join(item.text for item in blocks(page, "console"))
@@ -59,14 +81,14 @@ def test_every_option_in_the_text_exists() -> None:
 
 
 def test_completion_can_be_installed() -> None:
-    assert "cutlayer --install-completion" in TEXT
+    assert "cutlayer --install-completion" in VERBS
     assert "--install-completion" in [option for param in typer.main.get_command(app).params for option in param.opts]
 
 
 def test_every_exit_code_is_in_the_table() -> None:
     codes = {kind.exit_code for kind in vars(errors).values() if hasattr(kind, "exit_code")}
     codes |= {0, INTERNAL, INTERRUPTED}
-    assert {int(row[0]) for row in table_rows(TEXT) if row[0].isdigit()} == codes
+    assert {int(row[0]) for row in table_rows(VERBS) if row[0].isdigit()} == codes
 
 
 def test_the_two_commands_are_in_the_makefile() -> None:
@@ -77,8 +99,13 @@ def test_the_two_commands_are_in_the_makefile() -> None:
 
 
 def test_the_result_of_the_demo_has_its_place() -> None:
-    assert re.search(r"<!-- demo-result -->\n.*<!-- /demo-result -->", TEXT, re.S)
-    assert TEXT.index("make demo") < TEXT.index("<!-- demo-result -->") < TEXT.index("## What it does")
+    page = (DOCS / "results" / "demo.md").read_text(encoding="utf-8")
+    result = re.search(r"<!-- demo-result -->\n(.*)<!-- /demo-result -->", page, re.S)
+    assert result
+    assert page.index("make demo") < result.start()
+    # README states no figure of its own: those of its picture are of the same commit as those of the page.
+    assert TEXT.index("make demo") < TEXT.index("(docs/figures/report.png)") < TEXT.index("## A job")
+    assert re.findall(r"at commit `(\w+)`", TEXT) == re.findall(r"at commit `(\w+)`", page)
 
 
 def test_the_job_checks_runs_and_can_be_audited(tables: Path, cutlayer: Callable) -> None:
@@ -103,7 +130,7 @@ def test_the_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caps
     whole = pd.read_parquet
     monkeypatch.setattr(pd, "read_parquet", lambda path: whole(path).head(1500))
     scope: dict = {"folder": tmp_path}
-    exec(block(README, "notebook").replace('("bank", ', '("bank", run_dir=folder, '), scope)
+    exec(block(NOTEBOOK, "notebook").replace('("bank", ', '("bank", run_dir=folder, '), scope)
     printed = capsys.readouterr().out
     assert {"undefended", "this run"} <= {line[:11].strip() for line in printed.splitlines()}
     model, x = scope["model"], scope["X"]
@@ -113,7 +140,7 @@ def test_the_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caps
 
 
 def test_the_notebook_has_about_ten_lines() -> None:
-    statements = re.sub(r",\n +", ", ", block(README, "notebook")).strip().splitlines()
+    statements = re.sub(r",\n +", ", ", block(NOTEBOOK, "notebook")).strip().splitlines()
     assert len([line for line in statements if line]) <= 12
 
 
@@ -123,8 +150,9 @@ def test_the_job_has_about_twenty_lines() -> None:
 
 
 def test_the_limits_are_still_those_of_today() -> None:
-    """Update "Limits of today" in the README and docs/index.md when this fails."""
-    limits = TEXT.partition("## Limits of today")[2].partition("\n## ")[0]
+    """Update "Limits of today" in docs/sharp-edges.md when this fails."""
+    edges = (DOCS / "sharp-edges.md").read_text(encoding="utf-8")
+    limits = edges.partition("## Limits of today")[2].partition("\n## ")[0]
     assert {kind.protects for kind in PROTECTIONS.values()} == set(Asset)
     assert "**Regression and several classes have fewer attacks.**" in limits
     on_labels = {name: kind for name, kind in ATTACKS.items() if not issubclass(kind, FeatureAttack)}

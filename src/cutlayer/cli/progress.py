@@ -125,7 +125,9 @@ class TerminalProgress(Stages):
     def _metrics(self, record: EpochRecord) -> str:
         """Speed, loss, held-out metric and worst leak of an epoch; on a narrow terminal without the attack's name."""
         metric = self.task.metric
-        parts = [f"{record.rows_per_second / 1000:.0f}k rows/s", f"loss {decimals(record.loss)}"]
+        rows = record.rows_per_second
+        speed = f"{rows / 1000:.0f}k" if rows >= 1000 else f"{rows:.0f}"
+        parts = [f"{speed} rows/s", f"loss {decimals(record.loss)}"]
         parts.append(f"{metric if self.wide else _SHORT.get(metric, metric)} {decimals(record.metrics[metric])}")
         worst = max(record.leak.items(), key=lambda item: item[1], default=None)
         if worst:

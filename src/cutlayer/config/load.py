@@ -105,6 +105,8 @@ def read_yaml(path: Path) -> Any:
         raise ConfigError.expected("text in UTF-8", "other bytes", "is it the right file?") from None
     except OSError as failure:
         near = did_you_mean(path.name, _yaml_files(path.parent)) if isinstance(failure, FileNotFoundError) else ""
+        if isinstance(failure, IsADirectoryError):
+            near = f"; give the job file, such as {path / 'job.yaml'}"
         raise ConfigError(f"cannot be read: {failure.strerror}{near}") from None
     try:
         raw = copy.deepcopy(_parsed(text))

@@ -196,8 +196,8 @@ def _of_text(present: pa.ChunkedArray) -> Iterator[str]:
     amounts = [value for value in words if _AMOUNT.fullmatch(value) is not None]
     if len(distinct) > MANY and 0 < (1 - _ODD) * len(words) <= len(amounts):
         yield (
-            f"numbers written as text, such as {_shown(amounts[0])}: each is a category; write them like 1234.5, or "
-            "name the column in features.categorical"
+            f"numbers written as text, such as {_shown(amounts[0])}: each is a category; write them like 1234.5, "
+            "set thousands or decimal of a CSV table, or name the column in features.categorical"
         )
     elif len(distinct) > MANY and 0 < len(words) <= _ODD * len(distinct):
         others = f" and {len(words) - 1} more" if len(words) > 1 else ""

@@ -1,4 +1,4 @@
-"""The examples of CONTRIBUTING.md work as written there."""
+"""The examples of docs/extending.md work as written there."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from tests.docs.reading import ROOT, block, blocks
 from tests.parties.runs import KEY, raw_job, tables
 from tests.parties.runs import run as train
 
-PAGE = ROOT / "CONTRIBUTING.md"
+PAGE = ROOT / "docs" / "extending.md"
 
 
 @pytest.fixture
@@ -210,6 +210,6 @@ def test_the_picture_of_the_layers_is_that_of_the_contract() -> None:
         "contracts"
     ]
     (contract,) = [contract for contract in contracts if contract["type"] == "layers"]
-    (picture,) = [item.text for item in blocks(PAGE, "text")]
+    (picture,) = [item.text for item in blocks(ROOT / "docs" / "architecture.md", "text")]
     drawn = [re.split(r"  +", line)[0] for line in picture.splitlines()]
     assert drawn == contract["layers"]

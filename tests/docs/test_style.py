@@ -1,0 +1,129 @@
+"""How-to pages begin with a command, commands parse, and sentences are short."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from cutlayer.cli import app
+from tests.docs.reading import PAGES, ROOT, blocks, prose, sentences, words
+
+HOW_TO = sorted((ROOT / "docs" / "how-to").glob("*.md"))
+MAX_WORDS = 25
+FRONT = (
+    "README.md",
+    "CONTRIBUTING.md",
+    "docs/index.md",
+    "docs/architecture.md",
+    "docs/tutorial.md",
+    "docs/extending.md",
+)
+TO_DO = {
+    "docs/concepts.md": 29,
+    "docs/guarantees.md": 45,
+    "docs/reference/findings.md": 8,
+    "docs/reference/job.md": 48,
+    "docs/reference/ledger.md": 20,
+    "docs/reference/protections.md": 17,
+    "docs/threat-model.md": 29,
+    "docs/walks.md": 43,
+}
+"""Pages that still have sentences of more than 25 words, with their number. Split some, and lower the number."""
+
+each_how_to = pytest.mark.parametrize("page", HOW_TO, ids=lambda page: page.stem)
+CHECKED = [page for page in PAGES if page.name != "CHANGELOG.md"]
+each_page = pytest.mark.parametrize("page", CHECKED, ids=lambda page: str(page.relative_to(ROOT)))
+
+
+def commands(page: Path) -> list[list[str]]:
+    """The arguments of each `cutlayer` command in the console blocks of a page."""
+    lines = [line for item in blocks(page, "console") for line in item.text.replace("\\\n", " ").splitlines()]
+    lines = [re.sub(r" 2?>.*", "", line.removeprefix("$ ")) for line in lines if line.startswith("$ ")]
+    typed = [shlex.split(line, comments=True) for line in lines]
+    return [each[each.index("cutlayer") + 1 :] for each in typed if "cutlayer" in each]
+
+
+def parse(arguments: list[str]) -> None:
+    """Parse a command as the program does, without running it."""
+    command: Any = typer.main.get_command(app)
+    while hasattr(command, "commands"):
+        end = 2 if " ".join(arguments[:2]) in command.commands else 1
+        name, arguments = " ".join(arguments[:end]), arguments[end:]
+        command = command.commands[name]
+    command.make_context(name, arguments)
+
+
+@each_how_to
+def test_a_how_to_page_begins_with_a_command(page: Path) -> None:
+    """Within 15 lines, after the title and at most two sentences."""
+    start, fence, _ = page.read_text(encoding="utf-8").partition("```console\n$ ")
+    assert fence
+    assert start.count("\n") < 15
+    assert start.startswith("# ")
+    assert len([each for each in sentences_of(start) if each]) <= 2
+
+
+def sentences_of(text: str) -> list[str]:
+    """Sentences of a text before the first block, without its title."""
+    lines = [line for line in text.splitlines() if not line.startswith("#")]
+    return [part.strip() for part in " ".join(lines).split(". ") if part.strip()]
+
+
+@each_page
+def test_every_command_parses(page: Path) -> None:
+    for arguments in commands(page):
+        parse(arguments)
+
+
+def test_a_command_with_a_wrong_option_does_not_parse() -> None:
+    with pytest.raises(Exception, match="No such option"):
+        parse(["run", "job.yaml", "--outt", "x"])
+
+
+@each_page
+def test_sentences_are_short(page: Path) -> None:
+    name = str(page.relative_to(ROOT))
+    long = [sentence for sentence in sentences(page) if words(sentence) > MAX_WORDS]
+    assert len(long) <= TO_DO.get(name, 0), "\n".join(long)
+
+
+def test_pages_use_no_private_words() -> None:
+    """Words that the project's style replaces: a message is sent, a figure is measured."""
+    pages = [*HOW_TO, *(ROOT / name for name in FRONT)]
+    used = {page.name: re.findall(r"\b(?:told|said|lest|whoever|mend)\b", prose(page), re.I) for page in pages}
+    assert {name: words for name, words in used.items() if words} == {}
+
+
+def test_the_list_of_pages_to_do_only_shrinks() -> None:
+    """A page without a long sentence leaves the list, and neither README nor a how-to page returns to it."""
+    pages = {str(page.relative_to(ROOT)): page for page in CHECKED}
+    assert [name for name in TO_DO if all(words(each) <= MAX_WORDS for each in sentences(pages[name]))] == []
+    assert not [name for name in TO_DO if name in FRONT or name.startswith("docs/how-to/")]
+    assert sum(TO_DO.values()) <= 239
+
+
+def test_sentences_are_read_out_of_markup(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(
+        "# A title of many words\n\nOne **bold** sentence, e.g.\n[a link](page.md#x). Two `code of words` here!\n\n"
+        "- An item. And\n  another.\n\n| a | b |\n|---|---|\n| A cell | Two. Cells |\n\n"
+        "```console\n$ no sentence\n```\n"
+    )
+    assert sentences(page) == [
+        "One bold sentence, e.g. a link.",
+        "Two `code of words` here!",
+        "An item.",
+        "And another.",
+        "a",
+        "b",
+        "A cell",
+        "Two.",
+        "Cells",
+    ]
+    assert [words(sentence) for sentence in sentences(page)][:2] == [6, 3]
+    assert "no sentence" not in prose(page)
