@@ -386,8 +386,9 @@ def files_of(job: FirstJob, folder: Path) -> dict[str, dict[str, Any]]:
     for name, section in private.items():
         shared["parties"][name] |= section
     own_features = set(job.owner.columns) - {job.ids[job.owner.path.name], job.label, job.split_by}
-    # The undefended baseline is trained end to end, on rows that all parties have.
-    compare = [*(["undefended"] if job.rows == "common" else []), *(["alone"] if own_features else [])]
+    # Where nobody else has a row, the undefended baseline, which is trained by steps, reads own columns alone.
+    trains_by_steps = job.rows == "common" or own_features
+    compare = [*(["undefended"] if trains_by_steps else []), *(["alone"] if own_features else [])]
     if compare:
         shared["compare"] = compare
     return {"job.yaml": shared}

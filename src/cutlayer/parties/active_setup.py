@@ -65,6 +65,10 @@ class ActiveSetup:
     ) -> None:
         if prepared.labels is None:
             raise DataError(f"{local.name} is the active party and needs a label column")
+        if job.draws_batches and prepared.store is None:
+            remedy = "provide one, or write rows: common"
+            wanted = f"a feature column of {local.name}, for the rows that nobody else has"
+            raise DataError.expected(wanted, "none", remedy)
         self._job, self._local, self._split = job, local, split
         self._train = split.part("train")
         self.weights, self.store = prepared.weights, prepared.store

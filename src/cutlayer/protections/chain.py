@@ -163,6 +163,8 @@ class Chain:
         Raises:
             BudgetExceeded: A row of it may not be released again.
         """
+        if not len(e):
+            return self._of_no_row("embedding_out", "", e)
         changed = dict[str, bool]()
         for protection in self._with("embedding_out"):
             released = self._placement.back(
@@ -196,6 +198,11 @@ class Chain:
             NotApplied: A protection has a term for a party that is sent no gradient.
         """
         weight, added = 1.0, dict[str, list[Tensor]]()
+        if not len(view.rows):
+            for protection in self._with("cut_gradient"):
+                self._coverage.count(protection.name, "cut_gradient", 1, 0)
+            self._summed = view.task_gradients
+            return self._summed
         for protection in self._with("cut_gradient"):
             share, terms = protection.cut_gradient(self._placement.seen(protection, view))
             terms = self._placement.back(terms)
@@ -226,6 +233,8 @@ class Chain:
         if self._with("cut_gradient") and self._summed.get(party) is not g:
             names = ", ".join(protection.name for protection in self._with("cut_gradient"))
             raise NotApplied(f"{self.party}: the gradient for {party} lacks the terms of {names}; it was not sent")
+        if not len(g):
+            return self._of_no_row("gradient_out", party, g)
         changed = dict[str, bool]()
         for protection in self._with("gradient_out"):
             sent = self._placement.back(
@@ -239,6 +248,13 @@ class Chain:
         if self._makes("gradient_out"):
             self._coverage.returned("gradient_out", party, g, changed, view.parts)
         return g
+
+    def _of_no_row(self, hook: str, peer: str, tensor: Tensor) -> Tensor:
+        """What a hook returns where no row is sent: there is nothing to protect, and nothing to charge."""
+        if self._makes(hook):
+            covered = {protection.name: False for protection in self._with(hook)}
+            self._coverage.returned(hook, peer, tensor, covered)
+        return tensor
 
     def sending(self, kind: Kind, peer: str, tensor: Tensor) -> None:
         """Called with the tensor of every message before it is sent; counts the covered messages.

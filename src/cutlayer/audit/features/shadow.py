@@ -71,7 +71,8 @@ class ShadowRoom:
         chosen = generator.permutation(training.numpy())[:count], generator.permutation(held_out)[:count]
         self.attacked = torch.from_numpy(np.concatenate(chosen))
         self.member = torch.arange(len(self.attacked)) < count
-        rest = np.setdiff1d(np.arange(len(self.labels)), np.concatenate([*chosen, held_out]))
+        every = self.run.held.with_all(np.arange(len(self.labels)))
+        rest = np.setdiff1d(every, np.concatenate([*chosen, held_out]))
         self.shadow_rows = torch.from_numpy(np.sort(generator.permutation(rest)[:SHADOW_ROWS]))
 
     @property
