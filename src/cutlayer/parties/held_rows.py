@@ -190,13 +190,15 @@ def store_held(folder: Path, active: str, held: HeldRows) -> None:
     write_tensors(path, {name: torch.from_numpy(numbers) for name, numbers in held.by_party.items()}, {})
 
 
-def read_held(folder: Path, active: str) -> HeldRows:
-    """What `store_held` wrote.
+def read_held(folder: Path, active: str) -> HeldRows | None:
+    """What `store_held` wrote; `None` where it wrote nothing.
 
     Raises:
-        CheckpointError: It is missing or damaged.
+        CheckpointError: It is damaged.
     """
     path = folder / "checkpoint" / active / HELD_FILE
+    if not path.exists():
+        return None
     try:
         tensors = read_tensors(path)[0]
     except (OSError, ValueError, KeyError) as damage:

@@ -73,8 +73,8 @@ class Partners:
         place = folder / "checkpoint" / job.active
         if job.rows == "common" or not place.exists():
             return ALL_HAVE_ALL
-        if not job.trains_alone:
-            return read_held(folder, job.active)
+        if (held := read_held(folder, job.active)) is not None:
+            return held
         loaded = cls.load(Checkpoints(place, job.active, job.digest()))
         if loaded is None:
             raise CheckpointError(f"{folder}: no record of the rows of each party; run the job again")
