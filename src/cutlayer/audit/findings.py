@@ -119,7 +119,7 @@ def _nothing(context: FindingContext) -> Iterator[Occurrence]:
 def _no_common_row(context: FindingContext) -> Iterator[Occurrence]:
     if context.no_common_row:
         yield Occurrence(
-            context.active, "attacks read the messages of rows that all parties have; what leaked is unknown"
+            context.active, "attacks on labels read messages of rows that all parties have; what they reveal is unknown"
         )
 
 

@@ -395,7 +395,7 @@ def files_of(job: FirstJob, folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def _split(job: FirstJob, *, labels_protected: bool) -> dict[str, Any]:
-    """Settings of the split: by a column if one is named, else stratified unless the labels are protected.
+    """Settings of the split: by a column if one is named, else stratified unless labels are protected or ids repeat.
 
     A stratified split reveals a little of the labels: far less than gradients do, but it would void a guarantee.
 
@@ -407,7 +407,7 @@ def _split(job: FirstJob, *, labels_protected: bool) -> dict[str, Any]:
             near = near_miss(job.split_by, list(job.owner.columns))
             raise ConfigError(f"no column {job.split_by!r} in {job.owner.path.name}{near}")
         return {"by": job.split_by}
-    return {} if labels_protected or task_of(job) == "regression" else {"stratify": True}
+    return {} if labels_protected or job.repeats or task_of(job) == "regression" else {"stratify": True}
 
 
 def _private(job: FirstJob, folder: Path) -> Iterator[dict[str, Any]]:

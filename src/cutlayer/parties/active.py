@@ -38,7 +38,7 @@ from cutlayer.parties.outcome import ActiveOutcome
 from cutlayer.parties.partners import Partners
 from cutlayer.parties.passives import Passives
 from cutlayer.parties.split import split_at_active
-from cutlayer.parties.state import check_same_rows, part_of, with_part
+from cutlayer.parties.state import check_same_rows, order_with_batches, part_of, with_part
 from cutlayer.parties.stopping import EarlyStopping
 from cutlayer.protections.base import Evidence
 from cutlayer.row_arrays import gathered
@@ -177,7 +177,8 @@ class ActiveParty:
             self.passives.begin(widths, len(prepared.digests))
             yield from self._part_from_passives(prepared.order_digest.hex(), widths)
         # After the orders were compared: labels are drawn and parameters initialised for the common rows only.
-        self.setup = ActiveSetup(job, local, self.split, prepared, widths, self.ports)
+        order = order_with_batches(job, prepared.order_digest, self.schedule)
+        self.setup = ActiveSetup(job, local, self.split, prepared, widths, self.ports, order)
         self.state, self.task = self.setup.state, self.setup.task
         if not job.trains_alone:
             self.passives.begin(widths, len(self.setup.truth))

@@ -24,7 +24,7 @@ from cutlayer.parties.passive_releases import Releases
 from cutlayer.parties.passive_setup import PassiveSetup
 from cutlayer.parties.passive_step import PassiveStep
 from cutlayer.parties.split import split_at_passive
-from cutlayer.parties.state import part_of, with_part
+from cutlayer.parties.state import order_with_batches, part_of, with_part
 from cutlayer.parties.stopping import may_stop
 from cutlayer.row_arrays import gathered
 
@@ -119,7 +119,8 @@ class PassiveParty:
         self.split = yield from split_at_passive(job, local, self.port, agreement.positions)
         self.schedule = self._scheduled(agreement)
         prepared = local.table.prepare(agreement.positions, self.split.train, local.data / local.name)
-        self.setup = PassiveSetup(job, local, self.split, prepared, self.port)
+        order = order_with_batches(job, prepared.order_digest, self.schedule)
+        self.setup = PassiveSetup(job, local, self.split, prepared, self.port, order)
         self.state = self.setup.state
         yield from agree_order_passive(self.port, prepared.digests, self.setup.bottom.width)
         self.setup.set_up_chain(prepared.order_digest)
