@@ -122,7 +122,7 @@ def _job(folder: Path, rows: str, seed: int, top: str | None) -> Job:
     raw["train"] |= {"seed": seed, "threads": 1, "split": {"by_id": True, "test": 0.2, "validation": 0.1}}
     if top is not None:
         raw["train"].pop("release")
-        raw["model"] = {"bottom": {"kind": "mlp", "hidden": [32, 16]}, "top": {"kind": top}}
+        raw["model"] = {"top": {"kind": top}}
         for party in raw["parties"].values():
             party.pop("fit", None)
             party.pop("privacy", None)
