@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -60,9 +61,13 @@ class Watcher(Relay):
         least = len(steps) if self.job.rows == "common" else 0  # else each party has a sample of its own
         recorded = {name: known for name, known in recorded.items() if len(known) >= least}
         recorded = {name: known for name, known in recorded.items() if not known or known[0].epoch == epoch}
-        held = Partners.held_of_run(self.job, self.folder.path)
-        recorded = {name: _numbered(known, held, name) for name, known in recorded.items()}
+        recorded = {name: _numbered(known, self._held, name) for name, known in recorded.items()}
         return self.auditor.take(epoch, {self.job.active: steps, **recorded})
+
+    @cached_property
+    def _held(self) -> HeldRows:
+        """Which of the active party's rows each passive party has; not to be asked before the run has begun."""
+        return Partners.held_of_run(self.job, self.folder.path)
 
     def followed(self, epoch: int, rows: Mapping[str, Tensor]) -> None:
         """Record what every passive party's final weights make of the followed rows."""

@@ -293,16 +293,21 @@ class ActiveStep:
         self.has_gradient = self.has_gradient or any(bool(gradient.any()) for gradient in task.values())
         view = replace(view, embeddings=embeddings, task_gradients=task)
         if parts:
-            return {name: self._protected_part(name, view_of_party(view, name, parts[name])) for name in embeddings}
+            return self._protected_parts({name: view_of_party(view, name, parts[name]) for name in embeddings})
         summed = chain.cut_gradients(view)
         self.state.sent["cut_gradient"] += 1
         return {name: chain.gradient_out(summed[name], name, view).detach() for name in self.passives.gradient_ports}
 
-    def _protected_part(self, name: str, view: ActiveView) -> Tensor:
-        """The protected cut gradient of a party, by a view of its rows alone: what is sent to it is of no other."""
-        summed = self.state.chain.cut_gradients(view)
-        self.state.sent["cut_gradient"] += 1
-        return self.state.chain.gradient_out(summed[name], name, view).detach()
+    def _protected_parts(self, views: Mapping[str, ActiveView]) -> dict[str, Tensor]:
+        """The protected cut gradients, each by a view of the party's rows alone: what is sent to it is of no other."""
+        chain, summed = self.state.chain, {name: view.task_gradients[name] for name, view in views.items()}
+        if some := {name: view for name, view in views.items() if len(view.rows)}:
+            embeddings = {name: view.embeddings[name] for name, view in some.items()}
+            task, labels = {name: summed[name] for name in some}, {name: view.labels for name, view in some.items()}
+            whole = replace(next(iter(some.values())), embeddings=embeddings, task_gradients=task, own_labels=labels)
+            summed |= chain.cut_gradients(whole)
+            self.state.sent["cut_gradient"] += 1
+        return {name: chain.gradient_out(summed[name], name, view).detach() for name, view in views.items()}
 
     def _is_recorded(self, step: int) -> bool:
         """Whether anything of a step is recorded."""

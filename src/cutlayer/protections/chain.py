@@ -198,11 +198,6 @@ class Chain:
             NotApplied: A protection has a term for a party that is sent no gradient.
         """
         weight, added = 1.0, dict[str, list[Tensor]]()
-        if not len(view.rows):
-            for protection in self._with("cut_gradient"):
-                self._coverage.count(protection.name, "cut_gradient", 1, 0)
-            self._summed = view.task_gradients
-            return self._summed
         for protection in self._with("cut_gradient"):
             share, terms = protection.cut_gradient(self._placement.seen(protection, view))
             terms = self._placement.back(terms)
@@ -228,13 +223,13 @@ class Chain:
             NotApplied: `g` lacks the terms of this chain's `cut_gradients`.
             BudgetExceeded: A row of it may not be released again.
         """
+        if not len(g):
+            return self._of_no_row("gradient_out", party, g)
         # Coverage compares what leaves with what this method returns: a gradient without the terms of `cut_gradients`
         # would count as covered if it were not refused here.
         if self._with("cut_gradient") and self._summed.get(party) is not g:
             names = ", ".join(protection.name for protection in self._with("cut_gradient"))
             raise NotApplied(f"{self.party}: the gradient for {party} lacks the terms of {names}; it was not sent")
-        if not len(g):
-            return self._of_no_row("gradient_out", party, g)
         changed = dict[str, bool]()
         for protection in self._with("gradient_out"):
             sent = self._placement.back(
