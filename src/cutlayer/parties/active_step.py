@@ -25,7 +25,7 @@ from cutlayer.parties.lanes import ActiveLanes
 from cutlayer.parties.leading import ActiveLead, SharedLabels, needs_of, share_start, step_bytes
 from cutlayer.parties.local import Local
 from cutlayer.parties.numbers import check_loss, check_own
-from cutlayer.parties.passives import NO_PARTS, Passives
+from cutlayer.parties.passives import Passives
 from cutlayer.parties.team import StepOrder
 from cutlayer.protections.views import ActiveView, Mode
 
@@ -275,7 +275,7 @@ class ActiveStep:
     def _return_gradients(self, batch: Batch) -> tuple[Mapping[str, Tensor], Mapping[str, Tensor]]:
         """Protect and send the gradients of a group; its embeddings, and its gradients as they crossed, by party."""
         view, step = batch.view, batch.step
-        gradients = self.protected_gradients(view, batch.parts)
+        gradients = self._protected_parts(view, batch.parts) if batch.parts else self.protected_gradients(view)
         # All are checked before the first is sent: no peer trains on a step that another peer would refuse.
         for name, gradient in gradients.items():
             what = f"cut gradient for {name} in epoch {view.epoch}, step {step}"
@@ -284,30 +284,33 @@ class ActiveStep:
         sent = self.passives.send_gradients(view.epoch, step, rows, gradients, digests, batch.parts)
         return {name: embedding.detach() for name, embedding in view.embeddings.items()}, sent
 
-    def protected_gradients(self, view: ActiveView, parts: Mapping[str, PartOfBatch] = NO_PARTS) -> dict[str, Tensor]:
-        """The protected cut gradient of every passive party that receives one, of the rows that it has."""
-        chain = self.state.chain
-        embeddings = {name: view.embeddings[name] for name in self.passives.gradient_ports}
-        task = {name: e.grad if e.grad is not None else torch.zeros_like(e) for name, e in embeddings.items()}
-        # In warm-up epochs embeddings may be zeros, so that no weight of the top model has a gradient, but they have.
-        self.has_gradient = self.has_gradient or any(bool(gradient.any()) for gradient in task.values())
-        view = replace(view, embeddings=embeddings, task_gradients=task)
-        if parts:
-            return self._protected_parts({name: view_of_party(view, name, parts[name]) for name in embeddings})
+    def protected_gradients(self, view: ActiveView) -> dict[str, Tensor]:
+        """The protected cut gradient of every passive party that receives one."""
+        chain, view = self.state.chain, self._with_task_gradients(view)
         summed = chain.cut_gradients(view)
         self.state.sent["cut_gradient"] += 1
         return {name: chain.gradient_out(summed[name], name, view).detach() for name in self.passives.gradient_ports}
 
-    def _protected_parts(self, views: Mapping[str, ActiveView]) -> dict[str, Tensor]:
-        """The protected cut gradients, each by a view of the party's rows alone: what is sent to it is of no other."""
-        chain, summed = self.state.chain, {name: view.task_gradients[name] for name, view in views.items()}
-        if some := {name: view for name, view in views.items() if len(view.rows)}:
-            embeddings = {name: view.embeddings[name] for name, view in some.items()}
-            task, labels = {name: summed[name] for name in some}, {name: view.labels for name, view in some.items()}
-            whole = replace(next(iter(some.values())), embeddings=embeddings, task_gradients=task, own_labels=labels)
-            summed |= chain.cut_gradients(whole)
+    def _protected_parts(self, view: ActiveView, parts: Mapping[str, PartOfBatch]) -> dict[str, Tensor]:
+        """The same, each by a view of the rows that the party has alone: what is sent to it is of no other."""
+        chain, whole = self.state.chain, self._with_task_gradients(view)
+        views = {name: view_of_party(whole, name, parts[name]) for name in whole.embeddings}
+        summed = {name: own.task_gradients[name] for name, own in views.items()}
+        if some := {name: own for name, own in views.items() if len(own.rows)}:
+            embeddings = {name: own.embeddings[name] for name, own in some.items()}
+            labels = {name: own.labels for name, own in some.items()}
+            task = {name: summed[name] for name in some}
+            summed |= chain.cut_gradients(replace(whole, embeddings=embeddings, task_gradients=task, own_labels=labels))
             self.state.sent["cut_gradient"] += 1
-        return {name: chain.gradient_out(summed[name], name, view).detach() for name, view in views.items()}
+        return {name: chain.gradient_out(summed[name], name, own).detach() for name, own in views.items()}
+
+    def _with_task_gradients(self, view: ActiveView) -> ActiveView:
+        """The view with the gradients of the task loss, of the parties that receive one."""
+        embeddings = {name: view.embeddings[name] for name in self.passives.gradient_ports}
+        task = {name: e.grad if e.grad is not None else torch.zeros_like(e) for name, e in embeddings.items()}
+        # In warm-up epochs embeddings may be zeros, so that no weight of the top model has a gradient, but they have.
+        self.has_gradient = self.has_gradient or any(bool(gradient.any()) for gradient in task.values())
+        return replace(view, embeddings=embeddings, task_gradients=task)
 
     def _is_recorded(self, step: int) -> bool:
         """Whether anything of a step is recorded."""
