@@ -2,7 +2,8 @@
 
 The bank has the labels and one share of the columns; two partners have the others, for a random part of the bank's rows
 each. Measured on all test rows of the bank: a run with `rows: all`; a run with `rows: common`, whose rows that some
-partner lacks are answered by the best model of the bank's own columns; and that model alone.
+partner lacks are answered by the best model of the bank's own columns; and that model alone. With `--top` both
+runs are trained end to end, with a top model of that kind.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
     "census": ("education", "education_num", "marital_status", "relationship", "race", "sex", "native_country"),
     "employer": ("workclass", "occupation"),
 }
+PARTNERS = ("census", "employer")
 SHARE = 0.3
 
 
@@ -65,8 +67,8 @@ class Overlap:
     common_on_common: float
 
 
-def measured(table: pd.DataFrame, seed: int, share: float = SHARE) -> Overlap:
-    """Train both runs of one draw of the partners' rows."""
+def measured(table: pd.DataFrame, seed: int, share: float = SHARE, top: str | None = None) -> Overlap:
+    """Train both runs of one draw of the partners' rows, by a single release or end to end."""
     with tempfile.TemporaryDirectory(prefix="cutlayer-rows-") as scratch:
         folder, generator = Path(scratch), np.random.default_rng(seed)
         for party, columns in COLUMNS.items():
@@ -75,11 +77,11 @@ def measured(table: pd.DataFrame, seed: int, share: float = SHARE) -> Overlap:
             rows[[ID, *columns, *labelled]].to_csv(folder / f"{party}.csv", index=False)
         with redirect_stdout(io.StringIO()):
             init(folder, label=LABEL, id=[ID], yes=True)
-        runs = {rows: _run(folder, rows, seed) for rows in ("all", "common")}
+        runs = {rows: _run(folder, rows, seed, top) for rows in ("all", "common")}
         scores = {rows: _scores(predictions_path(run)) for rows, run in runs.items()}
-        predict(
-            _job(folder, "all", seed), runs["all"], folder / "alone.parquet", Request(absent=("census", "employer"))
-        )
+        # The best model of own columns is that of a run which fits the top model to all of the bank's rows at once.
+        fitted = runs["all"] if top is None else _run(folder, "all", seed, None)
+        predict(_job(folder, "all", seed, None), fitted, folder / "alone.parquet", Request(absent=PARTNERS))
         scores["alone"] = _scores(folder / "alone.parquet")
     truth = table.set_index(ID)[LABEL].loc[scores["all"].index]
     positive = (truth == sorted(truth.unique())[-1]).to_numpy()
@@ -111,29 +113,37 @@ def _scores(path: Path) -> pd.Series[float]:
     return table.astype({"id": str}).set_index("id")["probability"]
 
 
-def _job(folder: Path, rows: str, seed: int) -> Job:
+def _job(folder: Path, rows: str, seed: int, top: str | None) -> Job:
     raw = YAML(typ="safe").load(folder / "job.yaml")
     for party in raw["parties"].values():
         party["table"] = str(folder / party["table"])
         party["audit"] = {"every": "never"}
     # The same rows test in both runs.
     raw["train"] |= {"seed": seed, "threads": 1, "split": {"by_id": True, "test": 0.2, "validation": 0.1}}
-    return validated(Job, raw | {"rows": rows, "compare": ["alone"]}, "job")
+    if top is not None:
+        raw["train"].pop("release")
+        raw["model"] = {"top": {"kind": top}}
+        for party in raw["parties"].values():
+            party.pop("fit", None)
+            party.pop("privacy", None)
+    return validated(Job, raw | {"rows": rows, "compare": []}, "job")
 
 
-def _run(folder: Path, rows: str, seed: int) -> RunFolder:
-    return execute(_job(folder, rows, seed), folder / rows, Options(Keys(folder / "keys")), Progress())
+def _run(folder: Path, rows: str, seed: int, top: str | None) -> RunFolder:
+    out = folder / f"{rows}-{top or 'once'}"
+    return execute(_job(folder, rows, seed, top), out, Options(Keys(folder / "keys")), Progress())
 
 
-def partial_rows(rows: int | None = None, seeds: int = 5) -> Iterator[Overlap]:
+def partial_rows(rows: int | None = None, seeds: int = 5, top: str | None = None) -> Iterator[Overlap]:
     """All seeds, on the first rows of Adult.
 
     Args:
         rows: Number of rows; `None` for all.
         seeds: Number of seeds.
+        top: Kind of the top model of runs that are trained end to end; `None` for runs that release once.
     """
     table = pd.read_parquet(ADULT_TABLE)[:rows].astype({ID: str})
-    return (measured(table, seed) for seed in range(seeds))
+    return (measured(table, seed, top=top) for seed in range(seeds))
 
 
 def main() -> None:
@@ -141,8 +151,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=None)
     parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--top", choices=["mlp", "laser", "multi_head"], default=None)
     arguments = parser.parse_args()
-    for result in partial_rows(arguments.rows, arguments.seeds):
+    for result in partial_rows(arguments.rows, arguments.seeds, arguments.top):
         print(json.dumps(asdict(result)), flush=True)
 
 

@@ -99,6 +99,12 @@ class Task:
         moved = {name: tensor.to(device) for name, tensor in read.items() if tensor is not None}
         return replace(self, **moved) if moved else self
 
+    def of_rows(self, rows: Tensor) -> Task:
+        """The task with what its loss reads of each row for some of them alone, by their numbers, int64 (m,)."""
+        of_each = {name: getattr(self, name) for name in ("row_weights", "likelihood")}
+        chosen = {name: tensor[rows] for name, tensor in of_each.items() if tensor is not None}
+        return replace(self, **chosen) if chosen else self
+
     @property
     def outputs(self) -> int:
         """Width of the logits: 1 for binary and regression, else one per class."""

@@ -100,7 +100,7 @@ def _attacked(job: Job, folder: RunFolder, truth: Tensor) -> Auditor:
     _, training = read_truth(folder.transcript(job.active))
     attacks = resolve(job.parties[job.active].audit.attacks, job.task).labels
     auditor = Auditor(Task(job.task), truth, training, attacks, job.active, job.train.seed)
-    replay(folder, auditor, [job.active])
+    replay(job, folder, auditor, [job.active])
     return auditor
 
 

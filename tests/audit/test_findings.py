@@ -37,6 +37,7 @@ def found(
     protections: tuple[str, ...] = (),
     label_free: Sequence[str] = (),
     idle_epochs: tuple[int, ...] = (),
+    no_common_row: bool = False,
     **more: Any,
 ) -> list[Finding]:
     """Findings of a run without fault but for what is given; `utility` is the value, its lower bound, and chance."""
@@ -54,7 +55,9 @@ def found(
         ModelUtility.of(RunId(RunKind.CHANCE), {"accuracy": chance}),
     )
     metrics = UtilityResult(metric="accuracy", rows=rows)
-    audit, run = Audit(runs=runs, **more), {"label_free": frozenset(label_free), "idle_epochs": idle_epochs}
+    audit = Audit(runs=runs, **more)
+    run: dict[str, Any] = {"label_free": frozenset(label_free), "idle_epochs": idle_epochs}
+    run["no_common_row"] = no_common_row
     return [*findings_of(FindingContext("bank", metrics, tuple(evidence or ()), audit, **run))]
 
 
@@ -139,6 +142,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "CL113": ({"leaks": [leak_result(0.67)]}, {"leaks": [leak_result(0.69)]}),
     "CL115": ({"idle_epochs": (1, 2)}, {"idle_epochs": ()}),
     "CL116": ({"utility": (None, None, 0.5)}, {"utility": (0.9, 0.8, 0.5)}),
+    "CL117": ({"no_common_row": True}, {"no_common_row": False}),
     "CL107": ({"skipped": [skipped("p", "gradient", "direction")]}, {"skipped": []}),
 }
 

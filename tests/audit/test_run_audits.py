@@ -38,7 +38,7 @@ def test_live_at_the_end_and_replayed_figures_are_equal(tmp_path: Path) -> None:
     assert cells(live) == cells(late)
     truth, training = read_truth(tmp_path / "epoch" / "transcript" / ACTIVE)
     again = Auditor(live.active.task, truth, training, resolve("auto", "binary").labels, ACTIVE, job_with().train.seed)
-    replay(RunFolder(tmp_path / "epoch"), again, [ACTIVE, *PASSIVES[:2]])
+    replay(job_with(), RunFolder(tmp_path / "epoch"), again, [ACTIVE, *PASSIVES[:2]])
     assert live.auditor is not None
     assert again.series.keys() == live.auditor.series.keys()
     assert all(again.series[cell].leaks == live.auditor.series[cell].leaks for cell in again.series)

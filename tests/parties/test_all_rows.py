@@ -363,13 +363,15 @@ def test_the_part_of_a_row_depends_on_its_id_and_the_seed_alone() -> None:
 
 def test_jobs_that_need_the_common_rows_are_refused() -> None:
     refused = {
-        "with rows: all": raw(release="every_step", top={"kind": "mlp"}),
-        r"compare: \[alone\] with rows: all, got undefended": raw() | {"compare": ["undefended", "alone"]},
+        "train.warmup_epochs at its default with rows: all, got 1": raw(top={"kind": "mlp"}, warmup_epochs=1),
+        "train.micro_batches at its default with rows: all, got 2": raw(top={"kind": "mlp"}, micro_batches=2),
+        "train.workers at its default with rows: all, got 2": raw(top={"kind": "mlp"}, workers=2),
+        "train.shuffle at its default with rows: all, got blocks": raw(shuffle="blocks"),
+        "compare with alone, undefended, each, uncompressed alone with rows: all, got boosting": raw()
+        | {"compare": ["boosting", "alone"]},
         "by, stratify or by_id, got stratify and by_id": raw(split={"stratify": True, "by_id": True}),
     }
     for message, made in refused.items():
-        for name in (TELCO, SHOP) if made["train"]["release"] != "once" else ():
-            made["parties"][name].pop("fit")
         with pytest.raises(ConfigError, match=message):
             validated(Job, made, "")
     assert JOB.train.split.by_id

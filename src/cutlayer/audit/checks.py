@@ -21,6 +21,7 @@ class FindingContext:
         protections: Result of each protection.
         audit: Attacks and tested guarantees; its own findings are not read.
         label_free: Names of the parties that are sent no message which depends on a label.
+        no_common_row: Whether no training row of a run on all rows is with every party.
         idle_epochs: Numbers, from 1, of the epochs whose gradients were all zero.
     """
 
@@ -29,6 +30,7 @@ class FindingContext:
     protections: tuple[ProtectionResult, ...]
     audit: Audit
     label_free: frozenset[str] = frozenset()
+    no_common_row: bool = False
     idle_epochs: tuple[int, ...] = ()
 
 

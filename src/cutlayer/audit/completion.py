@@ -107,6 +107,8 @@ def audit_completions(
     audit = AttackAudit[CompletionResult]()
     if job.parties[job.active].audit.every == "never":
         return audit
+    if job.rows == "all" and not len(Run(job, folder, classes=task.classes).reported):
+        return audit  # no held-out row is with every party
     for party in job.passives if attacks else ():
         if (folder.data(party) / "store.json").exists():
             _complete_party(DepartedParty(Run(job, folder, classes=task.classes), party), runs, attacks, audit)

@@ -116,6 +116,13 @@ def _nothing(context: FindingContext) -> Iterator[Occurrence]:
         yield Occurrence("", "no attack ran on this run's messages; what leaked is unknown")
 
 
+def _no_common_row(context: FindingContext) -> Iterator[Occurrence]:
+    if context.no_common_row:
+        yield Occurrence(
+            context.active, "attacks on labels read messages of rows that all parties have; what they reveal is unknown"
+        )
+
+
 def _exposed(context: FindingContext) -> Iterator[Occurrence]:
     own = context.audit.runs[RunKind.THIS_RUN]
     for party in dict.fromkeys(leak.party for leak in own.leaks):
@@ -328,6 +335,13 @@ CHECKS = (
         "the held-out rows are of one class",
         "provide more rows, raise train.split.test, or let train.split stratify",
         _one_class,
+    ),
+    Check(
+        "CL117",
+        "warning",
+        "no training row is with every party",
+        "provide rows that all parties have, or run the job with each partner alone",
+        _no_common_row,
     ),
 )
 """All findings there are, in the order of their codes."""

@@ -5,20 +5,25 @@ from __future__ import annotations
 from cutlayer.channel.transcript import Sampling
 from cutlayer.config import Job
 from cutlayer.config.sampled_rows import sampled_rows
+from cutlayer.data.batches import steps_of_ids
 
 
-def sample_of(job: Job, training: int) -> str:
+def sample_of(job: Job, training: int, stated: int = 0) -> str:
     """The sample of a run's messages, in sentences; empty where none are recorded.
 
     Args:
         job: The job as run.
         training: Number of training rows that messages were recorded of.
+        stated: Number of rows of the active party, in a run on all of them.
     """
     audit, train = job.parties[job.active].audit, job.train
-    if audit.every == "never":
+    if audit.every == "never" or not training:
         return ""
     size = train.rows_per_step(training)
     steps = -(-training // size)
+    if job.draws_batches:  # as many as of all rows, of which each has fewer
+        steps = steps_of_ids(train, stated)
+        size = -(-training // steps)
     recorded = sampled_rows(job, job.active, steps, size)
     sampling = Sampling.of(steps, size, recorded, train.max_epochs, audit.max_megabytes)
     rows = min(sampling.steps * size, training)

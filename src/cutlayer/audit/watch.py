@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
 
+import torch
 from torch import Tensor
 
 from cutlayer.attacks import resolve
@@ -11,7 +14,9 @@ from cutlayer.audit.auditor import Auditor
 from cutlayer.channel.followed import write_own_embeddings
 from cutlayer.channel.transcript import Step, read_epochs
 from cutlayer.config import Job
+from cutlayer.parties.held_rows import HeldRows
 from cutlayer.parties.observer import Observer, Relay, WatchedParty
+from cutlayer.parties.partners import Partners
 from cutlayer.tasks import Task
 from cutlayer.training.folder import RunFolder
 
@@ -44,7 +49,7 @@ class Watcher(Relay):
             attacks = resolve(self.job.parties[active].audit.catalogue, task.kind).labels
             self.auditor = Auditor(task, truth, training, attacks, active, self.job.train.seed)
             if start:
-                replay(self.folder, self.auditor, [active, *self.passives], start)
+                replay(self.job, self.folder, self.auditor, [active, *self.passives], start)
         super().started(task, truth, training, epochs, start)
 
     def leaks(self, epoch: int, steps: Sequence[Step]) -> Mapping[str, float]:
@@ -53,9 +58,16 @@ class Watcher(Relay):
             return {}
         recorded = {name: party.steps() for name, party in self.passives.items()}
         # What a party that was lost recorded is of an earlier epoch, or of a part of this one.
-        recorded = {name: known for name, known in recorded.items() if len(known) >= len(steps)}
+        least = len(steps) if self.job.rows == "common" else 0  # else each party has a sample of its own
+        recorded = {name: known for name, known in recorded.items() if len(known) >= least}
         recorded = {name: known for name, known in recorded.items() if not known or known[0].epoch == epoch}
+        recorded = {name: _numbered(known, self._held, name) for name, known in recorded.items()}
         return self.auditor.take(epoch, {self.job.active: steps, **recorded})
+
+    @cached_property
+    def _held(self) -> HeldRows:
+        """Which of the active party's rows each passive party has; not to be asked before the run has begun."""
+        return Partners.held_of_run(self.job, self.folder.path)
 
     def followed(self, epoch: int, rows: Mapping[str, Tensor]) -> None:
         """Record what every passive party's final weights make of the followed rows."""
@@ -66,20 +78,33 @@ class Watcher(Relay):
     def finished(self) -> None:
         """Attack the whole transcript, if nothing was attacked during training."""
         if self.every == "end" and self.auditor is not None:
-            replay(self.folder, self.auditor, [self.job.active, *self.passives])
+            replay(self.job, self.folder, self.auditor, [self.job.active, *self.passives])
         super().finished()
 
 
-def replay(folder: RunFolder, auditor: Auditor, parties: Sequence[str], until: int | None = None) -> None:
+def replay(job: Job, folder: RunFolder, auditor: Auditor, parties: Sequence[str], until: int | None = None) -> None:
     """Attack the recorded steps of a run.
 
     Args:
+        job: The job as run.
         folder: Folder of the run.
         auditor: Auditor of the run.
         parties: Names of the parties whose transcripts are read, the active party first.
         until: The first epoch that is left out; `None` for none.
     """
-    recorded = {party: dict(read_epochs(folder.transcript(party))) for party in parties}
+    held = Partners.held_of_run(job, folder.path)
+    recorded = {
+        party: {epoch: _numbered(steps, held, party) for epoch, steps in read_epochs(folder.transcript(party))}
+        for party in parties
+    }
     for epoch in sorted(recorded[parties[0]]):
         if until is None or epoch < until:
             auditor.take(epoch, {party: epochs[epoch] for party, epochs in recorded.items() if epoch in epochs})
+
+
+def _numbered(steps: Sequence[Step], held: HeldRows, party: str) -> Sequence[Step]:
+    """A party's steps with the active party's row numbers, as the labels have them, in place of its own."""
+    if party not in held.by_party:
+        return steps
+    places = torch.from_numpy(held.places(party))
+    return [replace(step, rows=places[step.rows]) for step in steps]

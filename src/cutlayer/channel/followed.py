@@ -88,6 +88,7 @@ class Follower:
         rows: Tensor,
         embeddings: Mapping[str, Tensor],
         gradients: Mapping[str, Tensor],
+        sent: Mapping[str, Tensor] | None = None,
     ) -> None:
         """Add the messages of one step; the first step of an epoch replaces the previous epoch.
 
@@ -99,6 +100,7 @@ class Follower:
             rows: Row numbers of the batch, int64 (b,).
             embeddings: Embeddings by passive party, float32 (b, ...); feature maps are flattened.
             gradients: Cut gradients by passive party, float32 (b, ...).
+            sent: The same of all rows of the step, where `rows` are not all of them.
         """
         if self.current is None or self.current.epoch != epoch:
             self.current = FollowedEpoch(
@@ -114,7 +116,7 @@ class Follower:
         for stored, sent in ((self.current.embeddings, embeddings), (self.current.gradients, gradients)):
             for name, matrix in sent.items():
                 stored[name][slots] = matrix.detach()[followed.to(matrix.device)].flatten(1).cpu()
-        for name, matrix in gradients.items():
+        for name, matrix in (sent or gradients).items():
             self.current.sizes[name][step] = message_sizes(matrix.flatten(1))
         self._pending_file = self._unsynced_file(epoch) if step + 1 == self.sampling.steps_per_epoch else None
         if self._pending_file is not None:

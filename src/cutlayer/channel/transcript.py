@@ -121,12 +121,14 @@ class Transcript:
         self._pending_file: UnsyncedFile | None = None
 
     def add(self, step: Step) -> None:
-        """Add a sampled step; the first step of an epoch replaces the steps of the previous epoch.
+        """Add a sampled step, unless it has no row; the first step of an epoch replaces those of the previous epoch.
 
         The file of an epoch is begun with its last sampled step, so that it is on disk when the epoch ends.
         """
         if self.steps and self.steps[-1].epoch != step.epoch:
             self.steps = []
+        if not len(step.rows):
+            return
         self.steps.append(step.on_cpu())
         is_last = len(self.steps) == self.sampling.steps < self.sampling.steps_per_epoch
         self._pending_file = self._unsynced_file(step.epoch) if is_last else None

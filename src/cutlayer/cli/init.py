@@ -155,15 +155,13 @@ def _rows(job: FirstJob, overlap: Overlap | None, option: str | None) -> Literal
     """The rows of the run: all of the owner's where a partner lacks some and releases take the place of steps.
 
     Raises:
-        ConfigError: There is no such choice, or not for this job.
+        ConfigError: There is no such choice.
     """
     from cutlayer.jobs.first_job import releases_once
 
     partial = overlap is not None and (overlap.common < overlap.rows or overlap.repeats)
     if option is None:
         return "all" if partial and releases_once(job) else "common"
-    if option == "all" and not releases_once(job):
-        raise ConfigError.expected("--rows common with --protect columns or nothing", "all", "protect the labels")
     if option not in ("common", "all"):
         raise ConfigError.expected("--rows common or all", option)
     return "all" if option == "all" else "common"

@@ -25,6 +25,8 @@ BOTTOM: Mapping[str, Any] = {"kind": "auto", "hidden": [64, 32]}
 TOP: Mapping[str, Any] = {"kind": "mlp", "hidden": [32]}
 FITTED_TOPS = frozenset({"auto", "boosting", "linear", "sklearn"})
 """Kinds of top models that are fitted at once, to all rows, where the active party trains alone."""
+_OF_ALL_ROWS = ("alone", "undefended", "each", "uncompressed")
+"""Baselines that are trained on all rows, by the active party's own columns or by the protocol."""
 COLUMNS = "columns"
 """Kind of the active party's bottom model under them: its columns as they are."""
 
@@ -158,21 +160,31 @@ class Job(FrozenModel):
         return self
 
     @model_validator(mode="after")
-    def _all_rows_are_released_once(self) -> Job:
-        """All rows need a model that takes rows without a release, and parts of the split that no other row moves."""
+    def _all_rows_are_taken(self) -> Job:
+        """All rows need batches and parts of the split that no other row moves, and messages of a party's own rows."""
         if self.rows == "common":
             return self
-        if not self.fits_top:
-            tops = ", ".join(sorted(FITTED_TOPS))
-            wanted = f"train.release: once without warm-up and a model.top of kind {tops} with rows: all"
-            raise ValueError(f"{wanted}, got another job; a model that is trained by steps needs rows: common")
-        if odd := [name for name in self.compare if name != "alone"]:
-            wanted = "compare: [alone] with rows: all"
+        train = self.train
+        for key, got in {
+            "warmup_epochs": train.warmup_epochs,
+            "micro_batches": train.micro_batches - 1 and train.micro_batches,
+            "workers": train.workers - 1 and train.workers,
+            "shuffle": train.shuffle if train.shuffle != "rows" else 0,
+        }.items():
+            if got:
+                raise ValueError(f"train.{key} at its default with rows: all, got {got}; write rows: common")
+        if odd := [name for name in self.compare if name not in _OF_ALL_ROWS]:
+            wanted = f"compare with {', '.join(_OF_ALL_ROWS)} alone with rows: all"
             raise ValueError(f"{wanted}, got {', '.join(odd)}; other baselines need rows that all parties have")
         if not (self.train.split.is_sent or self.train.split.by_id):
             split = self.train.split.model_copy(update={"by_id": True})
             object.__setattr__(self, "train", self.train.model_copy(update={"split": split}))
         return self
+
+    @property
+    def draws_batches(self) -> bool:
+        """Whether each row's batch is drawn by its id, since the parties of a training by steps have different rows."""
+        return self.rows == "all" and not self.fits_top
 
     @property
     def fits_top(self) -> bool:

@@ -8,6 +8,8 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from cutlayer.config import TrainConfig
+from cutlayer.data.ids import Digests
 from cutlayer.data.shuffling import block_windows, permutation
 from cutlayer.data.streams import RandomStream
 from cutlayer.errors import DataError
@@ -84,6 +86,72 @@ class Schedule:
         n, key = len(self._rows), (self._seed, RandomStream.BATCHES, number)
         orders = iter((permutation(n, *key),)) if self._shuffle == "rows" else block_windows(n, *key)
         return (torch.from_numpy(gathered(self._rows.numpy(), order)) for order in orders)
+
+
+class IdSchedule(Schedule):
+    """Batches drawn row by row from ids: a row is in the same batch whichever other rows there are.
+
+    So parties that share some rows only agree on the batch of each that they share, and no party can conclude from the
+    batches of its rows which further rows another party has. All rows of an id are in one batch. Batches have about
+    equal sizes, and may be empty.
+    """
+
+    def __init__(self, train_rows: npt.NDArray[np.int64], digests: Digests, steps: int, seed: int) -> None:
+        """Create the schedule.
+
+        Args:
+            train_rows: int64 (n,), ascending row numbers of the party.
+            digests: Digests of the ids of these rows, uint8 (n, 16).
+            steps: Number of batches of an epoch, the same at every party; see `steps_of_ids`.
+            seed: Seed of the job.
+        """
+        self._rows = torch.from_numpy(np.ascontiguousarray(train_rows, dtype=np.int64))
+        self._words = np.ascontiguousarray(digests[:, :8]).view("<u8").reshape(-1)
+        self._steps, self._seed = steps, seed
+
+    @property
+    def batch_size(self) -> int:
+        """Number of rows of a step, on average."""
+        return max(1, -(-len(self._rows) // self._steps))
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Number of batches in each epoch."""
+        return self._steps
+
+    def epoch(self, number: int, upcoming: Callable[[Tensor], None] | None = None) -> Iterator[Tensor]:
+        """The batches of one epoch: int64, ascending, together every training row once; see `Schedule.epoch`."""
+        key = np.random.default_rng([self._seed, RandomStream.BATCHES, number]).integers(2**64, dtype=np.uint64)
+        # The upper half of the hash, as a fraction of 2^32, times the number of batches.
+        drawn = (_mixed(self._words ^ key) >> np.uint64(32)) * np.uint64(self._steps) >> np.uint64(32)
+        order = np.argsort(drawn, kind="stable")
+        sizes = np.bincount(drawn.astype(np.int64), minlength=self._steps)
+        yield from torch.split(self._rows[torch.from_numpy(order)], sizes.tolist())
+
+
+def _mixed(words: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """Hash of each word: the finalizer of SplitMix64 (Steele, Lea and Flood 2014, Fast splittable generators)."""
+    words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return words ^ (words >> np.uint64(31))
+
+
+def steps_of_ids(train: TrainConfig, stated: int) -> int:
+    """Number of batches of an epoch by ids, from what every party knows.
+
+    Args:
+        train: Schedule of the job.
+        stated: Number of rows that the active party stated.
+
+    Raises:
+        DataError: A batch has more rows than there are training rows, on average.
+    """
+    training = max(1, round(stated * (1 - train.split.test - train.split.validation)))
+    size = train.rows_per_step(training)
+    if size > training:
+        wanted = f"train.batch_size from 1 to the {training:,} training rows"
+        raise DataError.expected(wanted, size, "lower train.batch_size or provide more rows")
+    return -(-training // size)
 
 
 def with_next(batches: Iterator[Tensor]) -> Iterator[tuple[Tensor, Tensor | None]]:

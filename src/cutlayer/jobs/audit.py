@@ -50,8 +50,9 @@ def conclude_audit(
     folders = {label: folder.of_run(label) for label in runs}
     task = Task(job.task, summary.task.classes)
     attacks = resolve(job.parties[job.active].audit.catalogue, job.task)
-    runs = _with_history(job, folder, folders, runs, task, attacks.histories)
-    completed = audit_completions(job, folders, folder, attacks.completions, task)
+    rows = _audited_rows(job, folder, summary)
+    runs = _with_history(job, folder, folders, runs, task, attacks.histories if rows else ())
+    completed = audit_completions(job, folders, folder, attacks.completions if rows else (), task)
     shown = {RunKind.THIS_RUN, RunKind.UNDEFENDED, *job.alternatives}
     compared = {label: run_folder for label, run_folder in folders.items() if label in shown}
     features = audit_features(job, compared, folder, task.classes)
@@ -64,7 +65,7 @@ def conclude_audit(
         features=tuple(features.results),
         guarantees=tuple(guarantees),
         left_out=left_out(job.parties[job.active].audit.catalogue, job.task),
-        sample=sample_of(job, _audited_rows(job, folder, summary)),
+        sample=sample_of(job, rows, summary.data.common),
     )
     context = FindingContext(
         job.active,
@@ -72,6 +73,7 @@ def conclude_audit(
         summary.protections,
         audit,
         label_free=frozenset(name for name in job.passives if job.train.is_label_free(name)),
+        no_common_row=not rows,
         idle_epochs=tuple(line["epoch"] + 1 for line in folder.history() if not line.get("learned", True)),
     )
     findings = findings_of(context)
@@ -139,7 +141,7 @@ def _replayed(job: Job, folder: RunFolder, classes: tuple[str, ...]) -> Auditor:
     run = Run(job, folder, classes=classes)
     attacks = resolve(job.parties[job.active].audit.catalogue, job.task).labels
     auditor = Auditor(run.task, run.truth, run.training, attacks, job.active, job.train.seed)
-    replay(folder, auditor, [job.active, *job.passives])
+    replay(job, folder, auditor, [job.active, *job.passives])
     return auditor
 
 

@@ -56,9 +56,10 @@ def cautions_of(
             yield from _few_followed(job, training, share)
             yield from _few_tested(tested, share)
     if training < FEW_ROWS and not job.fits_top:
+        shows = "compare: [boosting]" if job.rows == "common" else "train.release: once, with model.top: {kind: auto},"
         yield (
-            f"rows: {training:,} training rows are few for a network, and fewer yet choose its epoch; compare: "
-            "[boosting] shows what trees reach, which may be better by more than 0.01"
+            f"rows: {training:,} training rows are few for a network, and fewer yet choose its epoch; {shows} shows "
+            "what trees reach, which may be better by more than 0.01"
         )
     yield from _of_ledger(ledger, training)
 

@@ -49,6 +49,7 @@ def check_job(job: Job, only: str | None = None) -> None:
     check_label_free(job)
     check_stages(job)
     check_alignment(job)
+    check_repeated_ids(job)
     check_workers(job)
     check_devices(job)
     for name, party in job.parties.items():
@@ -246,6 +247,20 @@ def check_alignment(job: Job) -> None:
             raise ConfigError.expected(wanted, party.id.pad_to, "write alignment: psi")
 
 
+def check_repeated_ids(job: Job) -> None:
+    """Validate protections where ids repeat at the active party of a training by steps.
+
+    Raises:
+        ConfigError: One acts on gradients by the labels of rows, of which a partner's row then has several.
+    """
+    config = job.parties[job.active].id
+    if not job.draws_batches or config is None or config.duplicates != "keep":
+        return
+    if acting := _acting_at(chain_of(job, job.active), "cut_gradient", "gradient_out"):
+        wanted = f"no parties.{job.active}.privacy.{acting[0]} with id.duplicates: keep, where one gradient has several"
+        raise ConfigError.expected(f"{wanted} rows' labels", "one", "write train.release: once, or duplicates: first")
+
+
 def check_workers(job: Job) -> None:
     """Validate what several workers of each party cannot do.
 
@@ -339,6 +354,8 @@ def check_stages(job: Job) -> None:
     if train.stops_early is not None:
         got = "train.early_stop" if train.early_stop is not None else "train.epochs: auto, which stops early"
         raise ConfigError.expected(f"a stated train.epochs alone with {where}", got, "labels would remain undrawn")
+    if job.draws_batches:
+        raise ConfigError.expected(f"rows: common with {where}", "rows: all", "leave one of them out")
     if train.workers > 1:
         raise ConfigError.expected(f"train.workers: 1 with {where}", train.workers, "leave one of them out")
     reading = _acting_at(chain, "cut_gradient", "gradient_out")

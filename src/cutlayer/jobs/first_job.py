@@ -396,15 +396,16 @@ def files_of(job: FirstJob, folder: Path) -> dict[str, dict[str, Any]]:
     for name, section in private.items():
         shared["parties"][name] |= section
     own_features = set(job.owner.columns) - {job.ids[job.owner.path.name], job.label, job.split_by}
-    # The undefended baseline is trained end to end, on rows that all parties have.
-    compare = [*(["undefended"] if job.rows == "common" else []), *(["alone"] if own_features else [])]
+    # Where nobody else has a row, the undefended baseline, which is trained by steps, reads own columns alone.
+    trains_by_steps = job.rows == "common" or own_features
+    compare = [*(["undefended"] if trains_by_steps else []), *(["alone"] if own_features else [])]
     if compare:
         shared["compare"] = compare
     return {"job.yaml": shared}
 
 
 def _split(job: FirstJob, *, labels_protected: bool) -> dict[str, Any]:
-    """Settings of the split: by a column if one is named, else stratified unless the labels are protected.
+    """Settings of the split: by a column if one is named, else stratified unless labels are protected or ids repeat.
 
     A stratified split reveals a little of the labels: far less than gradients do, but it would void a guarantee.
 
@@ -416,7 +417,7 @@ def _split(job: FirstJob, *, labels_protected: bool) -> dict[str, Any]:
             near = near_miss(job.split_by, list(job.owner.columns))
             raise ConfigError(f"no column {job.split_by!r} in {job.owner.path.name}{near}")
         return {"by": job.split_by}
-    return {} if labels_protected or task_of(job) == "regression" else {"stratify": True}
+    return {} if labels_protected or job.repeats or task_of(job) == "regression" else {"stratify": True}
 
 
 def _private(job: FirstJob, folder: Path) -> Iterator[dict[str, Any]]:

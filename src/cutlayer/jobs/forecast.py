@@ -14,7 +14,7 @@ from cutlayer.config import FrozenModel, Job
 from cutlayer.config.device import Precision
 from cutlayer.config.sampled_rows import sampled_rows
 from cutlayer.data.align import Positions, check_id_kinds, check_id_rules, intersect, intersect_each
-from cutlayer.data.batches import Schedule
+from cutlayer.data.batches import IdSchedule, Schedule, steps_of_ids
 from cutlayer.data.id_examples import with_examples
 from cutlayer.data.party_data import PartyTable
 from cutlayer.data.prepared import Prepared
@@ -173,18 +173,19 @@ def _forecast(job: Job, tables: Mapping[str, PartyTable], threads: int, secrets:
         for total in forecast_all_runs(job, name, secrets, table, positions[name])  # type: ignore[arg-type]
     )
     split = _split(job, tables[job.active], positions[job.active])
-    schedule = Schedule(split.train, job.train.rows_per_step(len(split.train)), job.train.seed, job.train.shuffle)
+    schedule = _schedule(job, tables[job.active], positions[job.active], split)
     with tempfile.TemporaryDirectory() as scratch:
         prepared = {
             name: table.prepare(positions[name], held.split(name, split).train, Path(scratch) / name)
             for name, table in tables.items()
         }
-        model, seconds = _timed(job, prepared, schedule)
+        model, seconds = _timed(job, prepared, schedule, held)
         outputs, columns = (0, dict.fromkeys(job.parties, 0)) if job.fits_top else _layers(job, model)
     held_out = len(split.validation) or len(split.test)
     counts = (len(split.train), held_out, len(positions[job.active]))
+    parts = {name: held.split(name, split) for name in job.parties}
     parties = tuple(
-        _party_forecast(job, name, tables, prepared, model, (*counts[:2], len(positions[name]))) for name in job.parties
+        _party_forecast(job, name, tables, prepared, model, parts, len(positions[name])) for name in job.parties
     )
     ledger = ledger_of(job)
     rows = {party.name: party.rows for party in parties}
@@ -255,7 +256,16 @@ def _split(job: Job, table: PartyTable, positions: Positions) -> Split:
     return split
 
 
-def _timed(job: Job, prepared: Mapping[str, Prepared], schedule: Schedule) -> tuple[JointModel, float]:
+def _schedule(job: Job, table: PartyTable, positions: Positions, split: Split) -> Schedule:
+    """The batches that the active party trains on."""
+    train = job.train
+    if job.draws_batches:
+        digests = table.digests[positions[split.train]]
+        return IdSchedule(split.train, digests, steps_of_ids(train, table.identified.stated_rows), train.seed)
+    return Schedule(split.train, train.rows_per_step(len(split.train)), train.seed, train.shuffle)
+
+
+def _timed(job: Job, prepared: Mapping[str, Prepared], schedule: Schedule, held: HeldRows) -> tuple[JointModel, float]:
     """The joint model, and seconds per training step."""
     from cutlayer.training.joint import JointModel, fit
 
@@ -268,6 +278,11 @@ def _timed(job: Job, prepared: Mapping[str, Prepared], schedule: Schedule) -> tu
     if empty:
         raise DataError(f"{', '.join(empty)}: a passive party needs at least one feature column")
     stores = {name: data.store for name, data in prepared.items() if data.store is not None}
+    if job.draws_batches:
+        numbers_of = {name: torch.from_numpy(numbers) for name, numbers in held.by_party.items()}
+        stores = {
+            name: store.numbered(numbers_of[name]) if name in numbers_of else store for name, store in stores.items()
+        }
     labels, starts = active.labels.values, list[float]()
     # Nothing is sent under these keys: the model is timed and thrown away.
     model = JointModel(job, stores, task, dict.fromkeys(job.parties, bytes(32)))
@@ -295,16 +310,18 @@ def _party_forecast(
     tables: Mapping[str, PartyTable],
     prepared: Mapping[str, Prepared],
     model: JointModel,
-    rows: tuple[int, int, int],
+    parts: Mapping[str, Split],
+    common: int,
 ) -> PartyForecast:
     role = job.parties[name].role
-    train, held_out, common = rows
+    train, held_out = len(parts[name].train), len(parts[name].validation) or len(parts[name].test)
     widths = model.widths
     once = role == "passive" and job.train.releases_once(name)
     row = {party: row_bytes(job.channel.compress, width) for party, width in widths.items()}
     upwards = 0 if once else (train + held_out) * row.get(name, 0)
-    downwards = train * sum(row[party] for party in job.passives if not job.train.releases_once(party))
-    warmup = train * sum(row[party] for party in job.passives)
+    sent = {party: len(parts[party].train) * row[party] for party in job.passives}
+    downwards = sum(sent[party] for party in job.passives if not job.train.releases_once(party))
+    warmup = sum(sent.values())
     store = prepared[name].store
     bottom = dict(zip(model.widths, model.bottoms, strict=True)).get(name)
     top = model.top.parameters() if role == "active" else ()

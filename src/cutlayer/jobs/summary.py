@@ -66,7 +66,7 @@ def summary_of(
             choice=active.fit,
             contributions=contributions(active, partners, job.train.seed) if answers_all else (),
             columns=active.columns() if run.kind is RunKind.THIS_RUN else (),
-            patterns=by_pattern(active, partners, job.train.seed),
+            patterns=by_pattern(active, partners, job.train.seed, None),
         ),
         quality=quality(task, active.logits, active.labels, active.positive_share),
         departures=departure_result(active, job.train.seed),
@@ -91,11 +91,12 @@ def over_own_columns(summary: Summary, job: Job, active: ActiveOutcome, logits: 
     task, labels, seed = active.task, active.labels, job.train.seed
     metrics = task.evaluate(logits, labels) if len(labels) else {}
     alone = ModelUtility.of(RunId(RunKind.ALONE, (job.active,)), metrics, interval(task, logits, labels, seed))
-    gain = gain_over(active, logits, _partners(job, active), seed)
+    partners = _partners(job, active)
+    gain, patterns = gain_over(active, logits, partners, seed), by_pattern(active, partners, seed, logits)
     rows = (*summary.utility.rows, alone)
     return summary.model_copy(
         update={
-            "utility": summary.utility.model_copy(update={"rows": rows, "gain": gain}),
+            "utility": summary.utility.model_copy(update={"rows": rows, "gain": gain, "patterns": patterns}),
             "quality": summary.quality.model_copy(update={"own_curve": operating_points(task, logits, labels)}),
         }
     )

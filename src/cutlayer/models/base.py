@@ -6,11 +6,15 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import pairwise
+from itertools import compress, pairwise
+from typing import ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
+from cutlayer.errors import ConfigError
+from cutlayer.kernels.patterns import patterns
 from cutlayer.models.precision import PreciseModel
 from cutlayer.models.sections import Cut
 from cutlayer.tasks import Task
@@ -42,7 +46,14 @@ class BottomModel(PreciseModel, ABC):
 
 
 class TopModel(PreciseModel, ABC):
-    """Maps all embeddings to the logits."""
+    """Maps all embeddings to the logits.
+
+    Class attributes:
+        reads_presence: Whether the loss of a row depends on the parties that have it; to any other model, a party that
+            lacks a row has sent zeros.
+    """
+
+    reads_presence: ClassVar[bool] = False
 
     @abstractmethod
     def forward(self, embeddings: Mapping[str, Tensor]) -> Tensor:
@@ -61,6 +72,25 @@ class TopModel(PreciseModel, ABC):
         result: Tensor = self(seen)
         return result
 
+    def answer_rows(
+        self, embeddings: Mapping[str, Tensor], present: Collection[str], rows: Mapping[str, Tensor]
+    ) -> Tensor:
+        """Logits (n, outputs) of rows that some of the parties lack.
+
+        Args:
+            embeddings: Embeddings of all parties, in the job's order.
+            present: Names of the parties whose embeddings count.
+            rows: Which rows each party that lacks some has, bool (n,), by name.
+        """
+        logits: Tensor | None = None
+        for names, chosen in _by_presence(embeddings, rows):
+            part = self.answer({name: e[chosen] for name, e in embeddings.items()}, names & {*present})
+            logits = part.new_empty(len(next(iter(embeddings.values()))), part.shape[1]) if logits is None else logits
+            logits[chosen] = part
+        if logits is None:
+            raise ConfigError.expected("a row to predict", "none")
+        return logits
+
     @property
     def extra_heads(self) -> Sequence[nn.Module]:
         """Heads that answer when some parties are absent, besides the head for all parties."""
@@ -69,6 +99,42 @@ class TopModel(PreciseModel, ABC):
     def objective(self, embeddings: Mapping[str, Tensor], labels: Tensor, task: Task) -> Tensor:
         """The loss to train on; a top model with several heads sums theirs here."""
         return task.loss(self(embeddings), labels)
+
+    def objective_of_sets(
+        self, embeddings: Mapping[str, Tensor], present: Collection[str], labels: Tensor, task: Task
+    ) -> Tensor:
+        """The loss to train on, of rows that just these parties have; for a model that reads who is present."""
+        return self.objective(embeddings, labels, task)
+
+    def objective_of_rows(
+        self, embeddings: Mapping[str, Tensor], labels: Tensor, task: Task, rows: Mapping[str, Tensor]
+    ) -> Tensor:
+        """The loss to train on, of rows that some of the parties lack.
+
+        Args:
+            embeddings: Embeddings of all parties, in the job's order; zeros for the rows that a party lacks.
+            labels: Labels of the rows, (n,).
+            task: Task.
+            rows: Which rows each party that lacks some has, bool (n,), by name.
+        """
+        if not self.reads_presence:
+            return self.objective(embeddings, labels, task)
+        losses = []
+        for names, chosen in _by_presence(embeddings, rows):
+            part = {name: e[chosen] for name, e in embeddings.items()}
+            loss = self.objective_of_sets(part, names, labels[chosen], task.of_rows(chosen))
+            losses.append(loss * (len(chosen) / len(labels)))
+        return torch.stack(losses).sum()
+
+
+def _by_presence(
+    embeddings: Mapping[str, Tensor], rows: Mapping[str, Tensor]
+) -> Iterator[tuple[frozenset[str], Tensor]]:
+    """Each set of parties that have the same rows, with these rows, int64 (m,)."""
+    always, some = {*embeddings} - {*rows}, [name for name in embeddings if name in rows]
+    matrix = np.column_stack([rows[name].numpy() for name in some])
+    for pattern, chosen in patterns(matrix) if len(matrix) else ():
+        yield frozenset(always | {*compress(some, pattern)}), torch.from_numpy(chosen)
 
 
 class Block(nn.Module):

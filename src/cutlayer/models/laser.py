@@ -24,7 +24,7 @@ class LaserTop(TopModel):
     `multi_head` takes all sets, and has a head for each.
 
     Where this differs from the paper: there every party has a fusion model of its own, and the labels; here the active
-    party alone has both. Rows that a party lacks take no part in the training.
+    party alone has both. Of a row that some parties lack, sets are drawn among those that have it.
 
     Reference: Valdeira, Wang and Chi 2024, Vertical federated learning with missing features during training and
     inference (arXiv 2410.22564), LASER-VFL: shared representations, their mean, and task sampling.
@@ -38,6 +38,8 @@ class LaserTop(TopModel):
     Raises:
         ConfigError: The embeddings have several widths.
     """
+
+    reads_presence = True
 
     def __init__(
         self, config: LaserTopConfig, widths: Mapping[str, int], outputs: int, may_leave: Sequence[str] = ()
@@ -63,12 +65,19 @@ class LaserTop(TopModel):
 
     def objective(self, embeddings: Mapping[str, Tensor], labels: Tensor, task: Task) -> Tensor:
         """The estimate of the mean loss over the sets of parties, with a draw from the global random state."""
-        count = len(self.leaving)
+        return self.objective_of_sets(embeddings, embeddings, labels, task)
+
+    def objective_of_sets(
+        self, embeddings: Mapping[str, Tensor], present: Collection[str], labels: Tensor, task: Task
+    ) -> Tensor:
+        """The same over the sets of the present parties."""
+        leaving = [name for name in self.leaving if name in present]
+        count = len(leaving)
         sizes = range(0 if self.staying else 1, count + 1)
         sets = sum(comb(count, size) for size in sizes)
         losses = []
         for size in sizes:
-            drawn = {self.leaving[index] for index in torch.randperm(count)[:size].tolist()}
+            drawn = {leaving[index] for index in torch.randperm(count)[:size].tolist()}
             losses.append(
                 comb(count, size) / sets * task.loss(self.answer(embeddings, {*self.staying, *drawn}), labels)
             )

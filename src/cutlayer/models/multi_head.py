@@ -32,6 +32,8 @@ class MultiHeadTop(TopModel):
         may_leave: Parties that may leave.
     """
 
+    reads_presence = True
+
     def __init__(
         self, config: MultiHeadTopConfig, widths: Mapping[str, int], outputs: int, may_leave: Sequence[str] = ()
     ) -> None:
@@ -64,7 +66,19 @@ class MultiHeadTop(TopModel):
 
     def objective(self, embeddings: Mapping[str, Tensor], labels: Tensor, task: Task) -> Tensor:
         """The sum of all heads' losses."""
-        everyone = embeddings.keys()
-        losses = [task.loss(self(embeddings), labels)]
-        losses += [task.loss(self.answer(embeddings, everyone - absent), labels) for absent in self.absent]
+        return self.objective_of_sets(embeddings, embeddings, labels, task)
+
+    def objective_of_sets(
+        self, embeddings: Mapping[str, Tensor], present: Collection[str], labels: Tensor, task: Task
+    ) -> Tensor:
+        """The sum of the losses of all heads that read no other than the present parties."""
+        lacking = embeddings.keys() - {*present}
+        losses = [] if lacking else [task.loss(self(embeddings), labels)]
+        losses += [
+            task.loss(self.answer(embeddings, embeddings.keys() - absent), labels)
+            for absent in self.absent
+            if lacking <= absent
+        ]
+        if not losses:  # no head is for so few parties: the one for all answers, with zeros
+            losses = [task.loss(self.answer(embeddings, present), labels)]
         return torch.stack(losses).sum()

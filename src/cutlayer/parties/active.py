@@ -18,7 +18,7 @@ from torch import Tensor
 from cutlayer.channel import Kind, Message, Port
 from cutlayer.channel.transcript import Transcript
 from cutlayer.config import Job
-from cutlayer.data.batches import Schedule
+from cutlayer.data.batches import IdSchedule, Schedule, steps_of_ids
 from cutlayer.errors import CheckpointError, DataError
 from cutlayer.models.absence import Names, absent_sets
 from cutlayer.models.fitted import FitResult, FittedTop
@@ -28,7 +28,8 @@ from cutlayer.parties.active_setup import ActiveSetup
 from cutlayer.parties.active_step import ActiveStep
 from cutlayer.parties.checkpoint import START, Point, State
 from cutlayer.parties.evidence import stated, stated_evidence
-from cutlayer.parties.handshake import agree_active, agree_order_active
+from cutlayer.parties.handshake import Agreement, agree_active, agree_order_active
+from cutlayer.parties.held_rows import store_held
 from cutlayer.parties.local import Local, compress_links
 from cutlayer.parties.messages import DONE, receive
 from cutlayer.parties.numbers import SATURATED_LOSS, check_weights, warn_of_zeros
@@ -37,7 +38,7 @@ from cutlayer.parties.outcome import ActiveOutcome
 from cutlayer.parties.partners import Partners
 from cutlayer.parties.passives import Passives
 from cutlayer.parties.split import split_at_active
-from cutlayer.parties.state import check_same_rows, part_of, with_part
+from cutlayer.parties.state import check_same_rows, order_with_batches, part_of, with_part
 from cutlayer.parties.stopping import EarlyStopping
 from cutlayer.protections.base import Evidence
 from cutlayer.row_arrays import gathered
@@ -160,15 +161,10 @@ class ActiveParty:
         self.peer_rows, self.positions = agreement.peer_rows, agreement.positions
         self.held = self.passives.held = agreement.aligned.held
         self.split = split_at_active(job, local, agreement.positions, self.ports.values(), self.held)
-        training = self._audited_rows()
-        size = job.train.rows_per_step(len(training))
-        if job.rows == "all":
-            size = min(size, len(training))  # of what is recorded: no step is taken
-        if len(training) < size:
-            wanted = f"at least one batch of {size} training rows"
-            raise DataError.expected(wanted, len(training), "lower batch_size")
+        # Of a run on all rows those that every party has, since only they have all messages.
+        training = self.held.with_all(self.split.train)
+        self.schedule = self._scheduled(training, agreement)
         self.part = "validation" if len(self.split.validation) else "test"
-        self.schedule = Schedule(training, size, job.train.seed, job.train.shuffle)
         # Before the table is released from memory, which `prepare` does.
         self.reported_ids = local.table.ids(gathered(agreement.positions, self.split.part(self._reported).numpy()))
         prepared = local.table.prepare(agreement.positions, self.split.train, local.data / local.name)
@@ -181,15 +177,18 @@ class ActiveParty:
             self.passives.begin(widths, len(prepared.digests))
             yield from self._part_from_passives(prepared.order_digest.hex(), widths)
         # After the orders were compared: labels are drawn and parameters initialised for the common rows only.
-        self.setup = ActiveSetup(job, local, self.split, prepared, widths, self.ports)
+        order = order_with_batches(job, prepared.order_digest, self.schedule)
+        self.setup = ActiveSetup(job, local, self.split, prepared, widths, self.ports, order)
         self.state, self.task = self.setup.state, self.setup.task
         if not job.trains_alone:
             self.passives.begin(widths, len(self.setup.truth))
             if epoch >= job.train.warmup_epochs:
                 yield from self._collect_releases(self.state.rows)
-        sampling = local.sampling(job, self.schedule)
+        steps = self.schedule.steps_per_epoch
+        recorded = max(1, -(-len(training) // steps)) if job.draws_batches else self.schedule.batch_size
+        sampling = local.sampling(job, steps, recorded)
         self.transcript = Transcript(local.transcript, sampling)
-        self.follower = local.follower(torch.from_numpy(training), sampling)
+        self.follower = local.follower(torch.from_numpy(training), sampling) if len(training) else None
         self.training_step = ActiveStep(job, local, self.setup, self.passives, self.transcript, sampling, self.follower)
         self.stopping = EarlyStopping()
         if local.resume and local.forget_peer_progress:
@@ -206,17 +205,26 @@ class ActiveParty:
         """The number that each passive party has for each of some rows, by name."""
         return {name: self.held.own_numbers(name, rows) for name in self.job.passives}
 
-    def _audited_rows(self) -> npt.NDArray[np.int64]:
-        """The training rows; of a run on all rows those that every party has, since only they have all messages.
+    def _scheduled(self, audited: npt.NDArray[np.int64], agreement: Agreement) -> Schedule:
+        """The batches that are trained on; where no step is taken, those in which the audited rows are recorded.
 
         Raises:
-            DataError: There is none.
+            DataError: There are fewer training rows than a batch has.
         """
-        audited = self.held.with_all(self.split.train)
-        if not len(audited) and self.held.by_party:
-            remedy = "provide more rows, or leave a partner out"
-            raise DataError.expected("a training row that all parties have, for the audit", "none", remedy)
-        return audited
+        train = self.job.train
+        if self.job.draws_batches:
+            store_held(self.local.folder, self.job.active, self.held)
+            digests = gathered(self.local.table.digests, agreement.positions[self.split.train])
+            return IdSchedule(self.split.train, digests, steps_of_ids(train, agreement.stated), train.seed)
+        if not len(audited):  # no row has all messages: nothing is recorded
+            return IdSchedule(audited, np.empty((0, 16), np.uint8), 1, train.seed)
+        size = train.rows_per_step(len(audited))
+        if self.job.rows == "all":
+            size = min(size, len(audited))
+        if len(audited) < size:
+            wanted = f"at least one batch of {size} training rows"
+            raise DataError.expected(wanted, len(audited), "lower batch_size")
+        return Schedule(audited, size, train.seed, train.shuffle)
 
     def _check_nobody_left(self, commits: Mapping[Point, Mapping[str, Any]], epoch: int) -> None:
         """Refuse to repeat an epoch with a party that it was committed without: its best weights replaced the earlier.

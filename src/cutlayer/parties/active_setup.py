@@ -34,6 +34,7 @@ class ActiveSetup:
         prepared: Encoded columns and labels of the common rows.
         widths: Number of columns of each passive party's embedding.
         ports: Ports to the passive parties, by name.
+        order: Digest of the rows and their batches, which a resumed run must have again.
 
     Attributes:
         truth: True labels by row of the common order; past the hook `labels`, only evaluation reads them.
@@ -62,9 +63,14 @@ class ActiveSetup:
         prepared: Prepared,
         widths: Mapping[str, int],
         ports: Mapping[str, Port],
+        order: bytes,
     ) -> None:
         if prepared.labels is None:
             raise DataError(f"{local.name} is the active party and needs a label column")
+        if job.draws_batches and prepared.store is None:
+            remedy = "provide one, or write rows: common"
+            wanted = f"a feature column of {local.name}, for the rows that nobody else has"
+            raise DataError.expected(wanted, "none", remedy)
         self._job, self._local, self._split = job, local, split
         self._train = split.part("train")
         self.weights, self.store = prepared.weights, prepared.store
@@ -77,7 +83,7 @@ class ActiveSetup:
             number_equal(training, self.task.positive) / len(training) if self.task.kind == "binary" else None
         )
         self.inputs = self.store.columns.inputs if self.store else Inputs()
-        self._build(prepared, widths, ports.values())
+        self._build(prepared, widths, ports.values(), order)
         self._protect_labels(prepared, training)
 
     def truth_of(self, rows: Tensor) -> Tensor:
@@ -89,7 +95,7 @@ class ActiveSetup:
         """Whether a step is computed on the whole batch, although its messages may cross in parts."""
         return self._local.chain.acts_at("embeddings_in", "cut_gradient", "gradient_out")
 
-    def _build(self, prepared: Prepared, widths: Mapping[str, int], ports: Iterable[Port]) -> None:
+    def _build(self, prepared: Prepared, widths: Mapping[str, int], ports: Iterable[Port], order: bytes) -> None:
         job, local = self._job, self._local
         divided = not self.whole or local.team is not None
         modules: dict[str, nn.Module] = {}
@@ -106,7 +112,6 @@ class ActiveSetup:
         modules["top"] = self.top
         if divided:
             check_top(self.top, job.train)
-        order = prepared.order_digest
         charge = local.charge_run(prepared.digests, lambda: self.draws)
         self.state = PartyState(
             modules, job.train.optimizer, local.chain, order, ports, before_release=charge, device=local.device

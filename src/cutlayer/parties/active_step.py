@@ -20,6 +20,7 @@ from cutlayer.parties.active_model import ActiveModel, TrainingLabels
 from cutlayer.parties.active_setup import ActiveSetup
 from cutlayer.parties.group_threads import GroupThreads, Learned
 from cutlayer.parties.groups import groups_of, joined, joined_by_name, parts_of
+from cutlayer.parties.held_rows import PartOfBatch
 from cutlayer.parties.lanes import ActiveLanes
 from cutlayer.parties.leading import ActiveLead, SharedLabels, needs_of, share_start, step_bytes
 from cutlayer.parties.local import Local
@@ -41,12 +42,14 @@ class Batch:
         view: Rows, labels and embeddings.
         shown: All embeddings, as the top model sees them, in the job's order of parties.
         digests: Digest of the rows of each message.
+        parts: The part of the rows that each party has which lacks some, by name.
     """
 
     step: int
     view: ActiveView
     shown: Mapping[str, Tensor]
     digests: Sequence[bytes]
+    parts: Mapping[str, PartOfBatch]
 
 
 class ActiveStep:
@@ -137,6 +140,9 @@ class ActiveStep:
         self.passives.presence.now = (epoch, step)
         if self.lanes is not None:
             return (yield from self._team_step(self.lanes, epoch, step, global_step, rows))
+        if not len(rows):
+            yield from self._empty_step(epoch, step, global_step, rows)
+            return 0.0
         self.setup.optimizer.zero_grad()
         # Taps on the layers collect what any thread computes, so that a step with taps is computed in one.
         taps = self.state.modules if self.local.records_layers(self.sampling, step) else None
@@ -150,6 +156,13 @@ class ActiveStep:
             seen, gradients, layers = (joined_by_name(pieces_of) for pieces_of in zip(*pieces, strict=True))
             self._record(epoch, step, rows, seen, gradients, layers)
         return sum(losses)
+
+    def _empty_step(self, epoch: int, step: int, global_step: int, rows: Tensor) -> Generator[Port, Message, None]:
+        """A batch that drew no row: messages of no rows keep all parties at the same step, and nobody learns."""
+        parts, digest = self.passives.held.parts(rows), rows_digest(rows)
+        received = yield from self.passives.receive(Kind.EMBEDDING, epoch, step, rows, digest, parts)
+        view = ActiveView(Mode.TRAIN, epoch, global_step, rows, self.local.placed(self.setup.labels[rows]), received)
+        self._return_gradients(Batch(step, view, {}, [digest], parts))
 
     def _team_step(
         self, lanes: ActiveLanes, epoch: int, step: int, global_step: int, rows: Tensor
@@ -176,7 +189,8 @@ class ActiveStep:
         losses: list[float] = []
         pieces: list[Crossed] = []
         for parts, share in self._groups(rows):
-            with tapped(taps, LAYER_ROWS) as layers:
+            most = len(rows) if self.passives.held.by_party else LAYER_ROWS  # of which those that all have are taken
+            with tapped(taps, most) as layers:
                 batch = yield from self._receive(epoch, step, global_step, parts)
                 loss = self._loss(batch)
             losses.append(self._checked(loss.item(), batch) * share)
@@ -228,9 +242,9 @@ class ActiveStep:
         """
         rows, digests = joined(parts), [rows_digest(part) for part in parts]
         active_embedding = self.setup.own_embedding(rows)  # while the embeddings of the others are on their way
-        received = []
+        received, held = [], self.passives.held.parts(rows)
         for part, digest in zip(parts, digests, strict=True):
-            received.append((yield from self.passives.receive(Kind.EMBEDDING, epoch, step, part, digest)))
+            received.append((yield from self.passives.receive(Kind.EMBEDDING, epoch, step, part, digest, held)))
         # This party's graph begins at the cut: the gradients at these leaves go back to the senders.
         embeddings = {
             name: e.detach().requires_grad_(name in self.passives.gradient_ports)
@@ -238,7 +252,7 @@ class ActiveStep:
         }
         labels = self.local.placed(self.setup.labels[rows])
         view = ActiveView(Mode.TRAIN, epoch, global_step, rows, labels, embeddings, parts=len(parts))
-        return Batch(step, view, self.setup.ordered(active_embedding, view), digests)
+        return Batch(step, view, self.setup.ordered(active_embedding, view), digests, held)
 
     def _loss(self, batch: Batch) -> Tensor:
         """The loss of a group, on which the models train."""
@@ -248,7 +262,11 @@ class ActiveStep:
         if staged is not None:
             staged.predict(batch.view.epoch, rows, self.setup.top, batch.shown)
             task = staged.task_of(rows)
-        return self.setup.top.objective(batch.shown, batch.view.labels, task.on(self.local.device))
+        task = task.on(self.local.device)
+        if batch.parts:
+            present = self.passives.present(batch.parts)
+            return self.setup.top.objective_of_rows(batch.shown, batch.view.labels, task, present)
+        return self.setup.top.objective(batch.shown, batch.view.labels, task)
 
     def _checked(self, loss: float, batch: Batch) -> float:
         check_loss(loss, self.local.name, batch.view.epoch, batch.step)
@@ -257,25 +275,42 @@ class ActiveStep:
     def _return_gradients(self, batch: Batch) -> tuple[Mapping[str, Tensor], Mapping[str, Tensor]]:
         """Protect and send the gradients of a group; its embeddings, and its gradients as they crossed, by party."""
         view, step = batch.view, batch.step
-        gradients = self.protected_gradients(view)
+        gradients = self._protected_parts(view, batch.parts) if batch.parts else self.protected_gradients(view)
         # All are checked before the first is sent: no peer trains on a step that another peer would refuse.
         for name, gradient in gradients.items():
             what = f"cut gradient for {name} in epoch {view.epoch}, step {step}"
             check_own(gradient, self.local.limits.gradient_norm, self.local.name, what)
-        sent = self.passives.send_gradients(view.epoch, step, len(view.rows), gradients, batch.digests)
+        rows, digests = len(view.rows), batch.digests
+        sent = self.passives.send_gradients(view.epoch, step, rows, gradients, digests, batch.parts)
         return {name: embedding.detach() for name, embedding in view.embeddings.items()}, sent
 
     def protected_gradients(self, view: ActiveView) -> dict[str, Tensor]:
         """The protected cut gradient of every passive party that receives one."""
-        chain = self.state.chain
+        chain, view = self.state.chain, self._with_task_gradients(view)
+        summed = chain.cut_gradients(view)
+        self.state.sent["cut_gradient"] += 1
+        return {name: chain.gradient_out(summed[name], name, view).detach() for name in self.passives.gradient_ports}
+
+    def _protected_parts(self, view: ActiveView, parts: Mapping[str, PartOfBatch]) -> dict[str, Tensor]:
+        """The same, each by a view of the rows that the party has alone: what is sent to it is of no other."""
+        chain, whole = self.state.chain, self._with_task_gradients(view)
+        views = {name: view_of_party(whole, name, parts[name]) for name in whole.embeddings}
+        summed = {name: own.task_gradients[name] for name, own in views.items()}
+        if some := {name: own for name, own in views.items() if len(own.rows)}:
+            embeddings = {name: own.embeddings[name] for name, own in some.items()}
+            labels = {name: own.labels for name, own in some.items()}
+            task = {name: summed[name] for name in some}
+            summed |= chain.cut_gradients(replace(whole, embeddings=embeddings, task_gradients=task, own_labels=labels))
+            self.state.sent["cut_gradient"] += 1
+        return {name: chain.gradient_out(summed[name], name, own).detach() for name, own in views.items()}
+
+    def _with_task_gradients(self, view: ActiveView) -> ActiveView:
+        """The view with the gradients of the task loss, of the parties that receive one."""
         embeddings = {name: view.embeddings[name] for name in self.passives.gradient_ports}
         task = {name: e.grad if e.grad is not None else torch.zeros_like(e) for name, e in embeddings.items()}
         # In warm-up epochs embeddings may be zeros, so that no weight of the top model has a gradient, but they have.
         self.has_gradient = self.has_gradient or any(bool(gradient.any()) for gradient in task.values())
-        view = replace(view, embeddings=embeddings, task_gradients=task)
-        summed = chain.cut_gradients(view)
-        self.state.sent["cut_gradient"] += 1
-        return {name: chain.gradient_out(summed[name], name, view).detach() for name in self.passives.gradient_ports}
+        return replace(view, embeddings=embeddings, task_gradients=task)
 
     def _is_recorded(self, step: int) -> bool:
         """Whether anything of a step is recorded."""
@@ -290,12 +325,39 @@ class ActiveStep:
         gradients: Mapping[str, Tensor],
         layers: Mapping[str, Tensor],
     ) -> None:
-        """Add the messages of a step to the transcript, as far as it has them."""
+        """Add the messages of a step to the transcript, as far as it has them: of rows that all parties have."""
+        sent = gradients
+        if parts := self.passives.held.parts(rows):
+            common = torch.stack([part.mask for part in parts.values()]).all(dim=0).nonzero().flatten()
+            # A model that reads who is present computes several groups of rows; the outputs of the last one are left.
+            whole = {name: output for name, output in layers.items() if not self._is_of_groups(name)}
+            rows, layers = rows[common], {name: output[common] for name, output in whole.items()}
+            seen = {name: rows_of_all[common] for name, rows_of_all in seen.items()}
+            gradients = {name: rows_of_all[common] for name, rows_of_all in gradients.items()}
         if self.follower is not None:
-            self.follower.add(epoch, step, rows, seen, gradients)
+            self.follower.add(epoch, step, rows, seen, gradients, sent)
         if self.local.records(self.sampling, step):
             first = {name: output[:LAYER_ROWS] for name, output in layers.items()}
             self.transcript.add(Step(epoch, step, rows, seen, gradients, first))
+
+    def _is_of_groups(self, layer: str) -> bool:
+        """Whether a layer's recorded output is of some of a batch's rows alone."""
+        return self.setup.top.reads_presence and layer.startswith("top.")
+
+
+def view_of_party(view: ActiveView, name: str, part: PartOfBatch) -> ActiveView:
+    """What is left of the view of a batch for a party: its rows, embedding and gradient.
+
+    Of a row of the party that belongs to several, the label is that of the first, and the gradient the sum.
+    """
+    first = part.first
+    return replace(
+        view,
+        rows=view.rows[first],
+        labels=view.labels[first],
+        embeddings={name: view.embeddings[name][first]},
+        task_gradients={name: part.summed(view.task_gradients[name])},
+    )
 
 
 def reaches_a_weight(top: nn.Module) -> bool:

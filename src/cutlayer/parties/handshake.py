@@ -35,11 +35,13 @@ class Agreement:
         aligned: The common rows.
         start: Epoch to start at, and the number of its steps that are done.
         peer_rows: Number of rows that the passive parties stated, by name; empty at a passive party.
+        stated: Number of rows that the active party stated.
     """
 
     aligned: CommonRows
     start: Point
     peer_rows: Mapping[str, int] = field(default_factory=dict)
+    stated: int = 0
 
     @property
     def positions(self) -> npt.NDArray[np.int64]:
@@ -141,7 +143,7 @@ def agree_passive(
             f"epoch {start[0]}, step {start[1]}: it has lost its progress",
             "have it resume its own run folder, or resume with --forget-peer-progress and count what is released again",
         )
-    return Agreement(aligned, start)
+    return Agreement(aligned, start, stated=rows)
 
 
 @dataclass(frozen=True)
@@ -212,13 +214,14 @@ def agree_active(
     # part in the epochs is not told the epoch to start at, which can depend on labels.
     alone = job.trains_alone
     start = max(saved, default=START) if alone else _common_start(saved, latest)
+    mine = hello(job, identified, START if alone else start, alignment)
     for port in ports.values():
-        port.send(Kind.HELLO, fields=hello(job, identified, START if alone else start, alignment))
+        port.send(Kind.HELLO, fields=mine)
     aligned = yield from rows_active(identified, name, ports, rows, limits, alignment, all_rows=job.rows == "all")
     if aligned.positions is not None:
         positions, held = aligned.held.in_table(identified, aligned.positions)
         aligned = replace(aligned, positions=positions, held=held)
-    return Agreement(aligned, start, rows)
+    return Agreement(aligned, start, rows, int(mine["rows"]))
 
 
 def _common_start(saved: Sequence[Point], latest: Mapping[str, Point]) -> Point:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -14,8 +16,66 @@ from cutlayer.data.align import Positions
 from cutlayer.data.distinct_ids import DistinctIds, Identified
 from cutlayer.data.ids import Digests
 from cutlayer.data.split import Split
+from cutlayer.durable import make_folder
+from cutlayer.errors import CheckpointError
 from cutlayer.kernels.row_tensors import filled_rows
 from cutlayer.row_arrays import gathered, row_array
+from cutlayer.tensor_file import read_tensors, write_tensors
+
+HELD_FILE = "held.safetensors"
+
+
+@dataclass(frozen=True)
+class PartOfBatch:
+    """The rows of a passive party among some rows (n) of the active party.
+
+    Attributes:
+        rows: Their own numbers, int64 (m,), ascending and different.
+        places: Where among the n rows those are that the party has, int64 (k,), ascending.
+        owner: Which of `rows` each of these is, int64 (k,); `None` where each is the next one.
+        size: Number of the active party's rows n.
+    """
+
+    rows: Tensor
+    places: Tensor
+    owner: Tensor | None
+    size: int
+
+    @classmethod
+    def of(cls, numbers: Tensor) -> PartOfBatch:
+        """From the party's own number of each of the n rows, int64 (n,); -1 of a row that it lacks."""
+        places = (numbers >= 0).nonzero().flatten()
+        own = numbers[places]
+        if bool((own.diff() > 0).all()):
+            return cls(own, places, None, len(numbers))
+        rows, owner = np.unique(own.numpy(), return_inverse=True)
+        return cls(torch.from_numpy(rows), places, torch.from_numpy(owner.reshape(-1)), len(numbers))
+
+    @property
+    def first(self) -> Tensor:
+        """Where the first row of the active party is that each of the party's rows belongs to, int64 (m,)."""
+        if self.owner is None:
+            return self.places
+        return self.places[torch.from_numpy(np.unique(self.owner.numpy(), return_index=True)[1])]
+
+    @property
+    def mask(self) -> Tensor:
+        """Which of the n rows the party has, bool (n,)."""
+        return torch.zeros(self.size, dtype=torch.bool).index_fill_(0, self.places, True)
+
+    def spread(self, own: Tensor) -> Tensor:
+        """What there is of each of the party's rows (m, width), by the active party's rows (n, width), else zeros."""
+        whole = own.new_zeros(self.size, own.shape[1])
+        whole[self.places] = own if self.owner is None else own[self.owner]
+        return whole
+
+    def summed(self, whole: Tensor) -> Tensor:
+        """The sum of what there is of the active party's rows (n, width), by the party's rows (m, width)."""
+        if self.owner is None:
+            return whole[self.places]
+        return whole.new_zeros(len(self.rows), whole.shape[1]).index_add_(
+            0, self.owner.to(whole.device), whole[self.places]
+        )
 
 
 @dataclass(frozen=True)
@@ -81,12 +141,12 @@ class HeldRows:
             return split
         return Split.from_codes(torch.from_numpy(gathered(split.codes.numpy(), self.places(name))))
 
-    def scattered(self, name: str, released: Tensor) -> Tensor:
-        """A party's releases (m, width) by the active party's rows, (n, width); NaN where the party has no row."""
+    def scattered(self, name: str, released: Tensor, missing: float = math.nan) -> Tensor:
+        """A party's releases (m, width) by the active party's rows, (n, width); `missing` of a row that it lacks."""
         if name not in self.by_party:
             return released
         numbers = torch.from_numpy(self.by_party[name])
-        placed = filled_rows(len(numbers), released.shape[1], float("nan"), released.dtype)
+        placed = filled_rows(len(numbers), released.shape[1], missing, released.dtype)
         there = numbers >= 0
         placed[there] = released[numbers[there]]
         return placed
@@ -103,6 +163,10 @@ class HeldRows:
         """Which of some rows, int64 (m,), each party has that lacks a row, bool (m,), by name."""
         return {name: self.own_numbers(name, rows) >= 0 for name in self.by_party}
 
+    def parts(self, rows: Tensor) -> dict[str, PartOfBatch]:
+        """Each party's part of some rows, int64 (n,), by name; nothing where all have all."""
+        return {name: PartOfBatch.of(torch.from_numpy(numbers)[rows]) for name, numbers in self.by_party.items()}
+
     def by_all(self) -> npt.NDArray[np.bool_]:
         """Which rows all parties have, bool (n,); not to be asked where all have all."""
         mask: npt.NDArray[np.bool_] = np.logical_and.reduce([numbers >= 0 for numbers in self.by_party.values()])
@@ -111,6 +175,36 @@ class HeldRows:
     def with_all(self, rows: Positions) -> Positions:
         """Those of some rows, int64 (m,), that all parties have."""
         return rows[self.by_all()[rows]] if self.by_party else rows
+
+
+def store_held(folder: Path, active: str, held: HeldRows) -> None:
+    """Write which rows each passive party has, for those who read a run that was trained by steps.
+
+    Args:
+        folder: Folder of the run.
+        active: Name of the active party.
+        held: Which of its rows each passive party has.
+    """
+    path = folder / "checkpoint" / active / HELD_FILE
+    make_folder(path.parent)
+    write_tensors(path, {name: torch.from_numpy(numbers) for name, numbers in held.by_party.items()}, {})
+
+
+def read_held(folder: Path, active: str) -> HeldRows | None:
+    """What `store_held` wrote; `None` where it wrote nothing.
+
+    Raises:
+        CheckpointError: It is damaged.
+    """
+    path = folder / "checkpoint" / active / HELD_FILE
+    if not path.exists():
+        return None
+    try:
+        tensors = read_tensors(path)[0]
+    except (OSError, ValueError, KeyError) as damage:
+        wrong = f"{path}: the record of the rows of each party cannot be read ({damage}); run the job again"
+        raise CheckpointError(wrong) from None
+    return HeldRows({name: numbers.numpy() for name, numbers in tensors.items()})
 
 
 ALL_HAVE_ALL = HeldRows()

@@ -18,7 +18,6 @@ from cutlayer.channel.followed import Follower, draw_followed
 from cutlayer.channel.transcript import Sampling
 from cutlayer.config import AuditConfig, Job, LimitsConfig
 from cutlayer.config.sampled_rows import sampled_rows
-from cutlayer.data.batches import Schedule
 from cutlayer.data.ids import Digests
 from cutlayer.data.party_data import PartyTable
 from cutlayer.kernels.noise import Part, derive
@@ -173,12 +172,18 @@ class Local:
         """This party's checkpoints of the run."""
         return Checkpoints(self.folder / "checkpoint" / self.name, self.name, job.digest())
 
-    def sampling(self, job: Job, schedule: Schedule) -> Sampling:
-        """The choice of the steps that this party records."""
+    def sampling(self, job: Job, steps: int, batch_size: int) -> Sampling:
+        """The choice of the steps that this party records.
+
+        Args:
+            job: The shared job.
+            steps: Number of steps of an epoch.
+            batch_size: Number of rows of a step that are recorded.
+        """
         limit = self.audit.max_megabytes * 2**20 // 2  # the other half is for the followed rows
         train = job.train
-        rows = sampled_rows(job, self.name, schedule.steps_per_epoch, schedule.batch_size)
-        return Sampling.of(schedule.steps_per_epoch, schedule.batch_size, rows, train.max_epochs, limit)
+        rows = sampled_rows(job, self.name, steps, batch_size)
+        return Sampling.of(steps, batch_size, rows, train.max_epochs, limit)
 
     def follower(self, training: Tensor, sampling: Sampling) -> Follower | None:
         """The record of the followed rows, drawn by this run's key; `None` where nothing is recorded.

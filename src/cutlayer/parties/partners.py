@@ -17,7 +17,7 @@ from cutlayer.errors import AlignmentError, CheckpointError
 from cutlayer.parties.checkpoint import START, Checkpoints, Point, State
 from cutlayer.parties.common_rows import CommonRows
 from cutlayer.parties.handshake import Agreement
-from cutlayer.parties.held_rows import ALL_HAVE_ALL, HeldRows
+from cutlayer.parties.held_rows import ALL_HAVE_ALL, HeldRows, read_held
 
 _HELD = "held/"
 
@@ -73,6 +73,8 @@ class Partners:
         place = folder / "checkpoint" / job.active
         if job.rows == "common" or not place.exists():
             return ALL_HAVE_ALL
+        if (held := read_held(folder, job.active)) is not None:
+            return held
         loaded = cls.load(Checkpoints(place, job.active, job.digest()))
         if loaded is None:
             raise CheckpointError(f"{folder}: no record of the rows of each party; run the job again")

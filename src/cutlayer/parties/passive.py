@@ -11,11 +11,11 @@ from torch import Tensor
 from cutlayer.channel import Kind, Message, Port
 from cutlayer.channel.transcript import Step, Transcript
 from cutlayer.config import Job
-from cutlayer.data.batches import Schedule, with_next
+from cutlayer.data.batches import IdSchedule, Schedule, steps_of_ids, with_next
 from cutlayer.errors import ProtocolError
 from cutlayer.parties.checkpoint import START, Point, State
 from cutlayer.parties.evidence import evidence_text
-from cutlayer.parties.handshake import Saved, agree_order_passive, agree_passive
+from cutlayer.parties.handshake import Agreement, Saved, agree_order_passive, agree_passive
 from cutlayer.parties.local import EVALUATION_ROWS, Local, compress_links
 from cutlayer.parties.messages import DONE, check_present
 from cutlayer.parties.numbers import check_weights
@@ -24,8 +24,9 @@ from cutlayer.parties.passive_releases import Releases
 from cutlayer.parties.passive_setup import PassiveSetup
 from cutlayer.parties.passive_step import PassiveStep
 from cutlayer.parties.split import split_at_passive
-from cutlayer.parties.state import part_of, with_part
+from cutlayer.parties.state import order_with_batches, part_of, with_part
 from cutlayer.parties.stopping import may_stop
+from cutlayer.row_arrays import gathered
 
 
 class PassiveParty:
@@ -116,16 +117,14 @@ class PassiveParty:
             job, local.table, self.port, saved, local.limits, local.alignment, forget=forget
         )
         self.split = yield from split_at_passive(job, local, self.port, agreement.positions)
-        size = job.train.rows_per_step(len(self.split.train))
-        if job.rows == "all":
-            size = min(size, max(len(self.split.train), 1))  # no step is taken
-        self.schedule = Schedule(self.split.train, size, job.train.seed, job.train.shuffle)
+        self.schedule = self._scheduled(agreement)
         prepared = local.table.prepare(agreement.positions, self.split.train, local.data / local.name)
-        self.setup = PassiveSetup(job, local, self.split, prepared, self.port)
+        order = order_with_batches(job, prepared.order_digest, self.schedule)
+        self.setup = PassiveSetup(job, local, self.split, prepared, self.port, order)
         self.state = self.setup.state
         yield from agree_order_passive(self.port, prepared.digests, self.setup.bottom.width)
         self.setup.set_up_chain(prepared.order_digest)
-        sampling = local.sampling(job, self.schedule)
+        sampling = local.sampling(job, self.schedule.steps_per_epoch, self.schedule.batch_size)
         self.transcript = Transcript(local.transcript, sampling)
         self.training_step = PassiveStep(job, local, self.setup, self.port, self.transcript, sampling)
         self.releases = Releases(job, local, self.setup, self.port, self.checkpoints)
@@ -143,6 +142,17 @@ class PassiveParty:
         if self.releases_once and agreement.start[0] >= self.warmup_epochs:
             self.releases.release_once(self.training_step.warmup_gradients)
         return agreement.start
+
+    def _scheduled(self, agreement: Agreement) -> Schedule:
+        """The batches of this party's training rows."""
+        train, rows = self.job.train, self.split.train
+        if self.job.draws_batches:
+            digests = gathered(self.local.table.digests, agreement.positions[rows])
+            return IdSchedule(rows, digests, steps_of_ids(train, agreement.stated), train.seed)
+        size = train.rows_per_step(len(rows))
+        if self.job.rows == "all":
+            size = min(size, max(len(rows), 1))  # no step is taken
+        return Schedule(rows, size, train.seed, train.shuffle)
 
     def _saved(self) -> Saved:
         """The points at which this party can go on; its start, where it takes no part in the epochs."""

@@ -28,6 +28,7 @@ class PassiveSetup:
         split: Rows for training, validation and testing.
         prepared: Encoded columns of the common rows.
         port: Port to the active party.
+        order: Digest of the rows and their batches, which a resumed run must have again.
 
     Attributes:
         store: Encoded columns.
@@ -36,7 +37,7 @@ class PassiveSetup:
         state: The bottom model with its optimiser, and the protections.
     """
 
-    def __init__(self, job: Job, local: Local, split: Split, prepared: Prepared, port: Port) -> None:
+    def __init__(self, job: Job, local: Local, split: Split, prepared: Prepared, port: Port, order: bytes) -> None:
         if prepared.store is None:
             raise DataError(f"{local.name} has no feature columns; a passive party needs at least one")
         self._job, self._local = job, local
@@ -53,7 +54,7 @@ class PassiveSetup:
             {"bottom": bottom},
             job.train.optimizer,
             local.chain,
-            prepared.order_digest,
+            order,
             [port],
             local.wrap,
             local.charge_run(prepared.digests),

@@ -72,6 +72,8 @@ class PassiveStep:
         """
         if self.releases_once:
             yield from self._warmup_step(epoch, step, rows)
+        elif not len(rows):
+            yield from self._empty_step(epoch, step, global_step, rows)
         elif self.lanes is not None:
             record = self.local.records(self.sampling, step)
             yield from self._team_step(self.lanes, StepOrder(epoch, step, global_step, rows, record))
@@ -115,6 +117,14 @@ class PassiveStep:
         if self.local.records(self.sampling, step):
             mine = self.local.name
             self.transcript.add(Step(epoch, step, rows, {mine: zeros}, {mine: self.warmup_gradients[rows]}, {}))
+
+    def _empty_step(self, epoch: int, step: int, global_step: int, rows: Tensor) -> Generator[Port, Message, None]:
+        """A batch in which this party has no row: messages of no rows keep both parties at the same step."""
+        view = PassiveView(Mode.TRAIN, epoch, global_step, rows, self.setup.embed, part="train")
+        nothing = self.state.chain.embedding_out(torch.zeros(0, self.setup.bottom.width), view)
+        digest = rows_digest(rows)
+        self.port.send(Kind.EMBEDDING, epoch=epoch, step=step, rows=digest, tensors={"embedding": nothing})
+        yield from self._gradient(epoch, step, [rows], self.setup.bottom.width)
 
     def _team_step(self, lanes: PassiveLanes, order: StepOrder) -> Generator[Port, Message, None]:
         """A step that all workers of this party take together."""

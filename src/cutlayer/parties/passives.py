@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Generator, Mapping, Sequence
 
 import torch
 from torch import Tensor
 
-from cutlayer.channel import Kind, Message, Port
+from cutlayer.channel import Kind, Message, Port, rows_digest
 from cutlayer.config import Job
 from cutlayer.data.batches import micro_batches
 from cutlayer.data.split import Split
@@ -15,12 +16,15 @@ from cutlayer.errors import PeerLost
 from cutlayer.kernels.packed_rows import row_bytes
 from cutlayer.kernels.row_tensors import filled_rows
 from cutlayer.parties.groups import joined
-from cutlayer.parties.held_rows import ALL_HAVE_ALL
+from cutlayer.parties.held_rows import ALL_HAVE_ALL, PartOfBatch
 from cutlayer.parties.local import Local
 from cutlayer.parties.messages import checked_embedding, receive
 from cutlayer.parties.presence import Presence
 from cutlayer.parties.release import ask_for_release
 from cutlayer.parties.usage import Usage
+
+NO_PARTS: Mapping[str, PartOfBatch] = {}
+"""Every party has every row of a batch."""
 
 
 class Passives:
@@ -72,7 +76,11 @@ class Passives:
         self.gradient_ports = self.streaming_ports
 
     def collect_releases(self, split: Split) -> Generator[Port, Message, None]:
-        """Receive all rows of the parties that release once; the releases of rows that a party lacks are NaN."""
+        """Receive all rows of the parties that release once.
+
+        The releases of rows that a party lacks are NaN to a top model that is fitted at once, else zeros.
+        """
+        missing = math.nan if self._job.fits_top else 0.0
         for name in [name for name in self.released if name not in self.presence.left]:
             port, limit = self.ports[name], self.local.limits.embedding_norm
             try:
@@ -80,30 +88,68 @@ class Passives:
             except PeerLost as lost:
                 self.presence.leave(name, lost)
             else:
-                self.released[name] = self.held.scattered(name, released)
+                self.released[name] = self.held.scattered(name, released, missing)
 
     def receive(
-        self, kind: Kind, epoch: int, step: int, rows: Tensor, digest: bytes
+        self,
+        kind: Kind,
+        epoch: int,
+        step: int,
+        rows: Tensor,
+        digest: bytes,
+        parts: Mapping[str, PartOfBatch] = NO_PARTS,
     ) -> Generator[Port, Message, dict[str, Tensor]]:
-        """The embeddings of some rows, by party; zeros of those that are lost."""
+        """The embeddings of some rows, by party; zeros of those that are lost, and of rows that a party lacks.
+
+        Args:
+            kind: Kind of the messages.
+            epoch: Number of the epoch.
+            step: Number of the step within it, or of the batch of held-out rows.
+            rows: Row numbers, int64 (n,).
+            digest: Digest of these.
+            parts: The part of these rows that each party has which lacks some, by name.
+        """
         received = {}
         for name, width in self.widths.items():
-            message = None
+            part, embedding = parts.get(name), None
             if name in self.released:
                 received[name] = self.local.placed(self.released[name][rows])
                 continue
             if name not in self.presence.left:
-                message = yield from self.presence.receive(receive(self.ports[name], kind, epoch, step, digest), name)
-            limit = self.local.limits.embedding_norm
-            if message is None:
+                own, asked = (rows, digest) if part is None else (part.rows, None)
+                embedding = yield from self.receive_of(name, kind, epoch, step, own, asked)
+            if embedding is None:
                 received[name] = torch.zeros(len(rows), width, device=self.local.device)
-                continue
-            received[name] = self.local.placed(checked_embedding(message, len(rows), width, limit))
-            self._count(kind, received[name])
+            else:
+                received[name] = embedding if part is None else part.spread(embedding)
         return received
 
+    def receive_of(
+        self, name: str, kind: Kind, epoch: int, step: int, rows: Tensor, digest: bytes | None = None
+    ) -> Generator[Port, Message, Tensor | None]:
+        """The embeddings of a party's rows, by its own numbers, int64 (m,); `None` if it is lost."""
+        asked = rows_digest(rows) if digest is None else digest
+        message = yield from self.presence.receive(receive(self.ports[name], kind, epoch, step, asked), name)
+        if message is None:
+            return None
+        limit = self.local.limits.embedding_norm
+        embedding = self.local.placed(checked_embedding(message, len(rows), self.widths[name], limit))
+        self._count(kind, embedding)
+        return embedding
+
+    def present(self, parts: Mapping[str, PartOfBatch]) -> dict[str, Tensor]:
+        """Which of some rows (n) each party has that lacks some, bool (n,), by name; none of a party that is lost."""
+        left = self.presence.left
+        return {name: torch.zeros_like(part.mask) if name in left else part.mask for name, part in parts.items()}
+
     def send_gradients(
-        self, epoch: int, step: int, rows: int, gradients: Mapping[str, Tensor], digests: Sequence[bytes]
+        self,
+        epoch: int,
+        step: int,
+        rows: int,
+        gradients: Mapping[str, Tensor],
+        digests: Sequence[bytes],
+        parts: Mapping[str, PartOfBatch] = NO_PARTS,
     ) -> dict[str, Tensor]:
         """Send the cut gradients of some rows, in a message for each part of them.
 
@@ -113,21 +159,25 @@ class Passives:
             rows: Number of rows.
             gradients: Protected cut gradient of each party that receives one, (n, width).
             digests: Digest of the rows of each part.
+            parts: The part of these rows that each party has which lacks some, by name; its gradient is of that part,
+                which crosses in a single message.
 
         Returns:
-            The gradients as they crossed, by party; zeros for each that is lost, as for a party that `party_dropout`
-            drops.
+            The gradients as they crossed, by party, (n, width); zeros for each that is lost, as for a party that
+            `party_dropout` drops, and for rows that a party lacks.
         """
         sent = {}
         for name, port in self.gradient_ports.items():
-            crossed = []
-            for digest, part in zip(digests, micro_batches(gradients[name], len(digests)), strict=True):
-                tensors = {"gradient": part}
+            crossed, held = [], parts.get(name)
+            of_each = digests if held is None else [rows_digest(held.rows)]
+            for digest, rows_sent in zip(of_each, micro_batches(gradients[name], len(of_each)), strict=True):
+                tensors = {"gradient": rows_sent}
                 message = self.presence.send(port, Kind.GRADIENT, epoch=epoch, step=step, rows=digest, tensors=tensors)
                 crossed += [] if message is None else [message.tensors["gradient"]]
             if name not in self.presence.left:
-                sent[name] = joined(crossed)
-                self._count(Kind.GRADIENT, sent[name])
+                whole = joined(crossed)
+                self._count(Kind.GRADIENT, whole)
+                sent[name] = whole if held is None else held.spread(whole)
         for name in self.presence.left:
             if not self._job.train.releases_once(name) or epoch < self._job.train.warmup_epochs:
                 sent[name] = torch.zeros(rows, self.widths[name], device=self.local.device)

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from cutlayer.channel import Kind, Message, Port
-from cutlayer.config import OptimizerConfig
+from cutlayer.config import Job, OptimizerConfig
+from cutlayer.data.batches import Schedule
 from cutlayer.errors import CheckpointError
 from cutlayer.kernels.optimizers import SGD, Adam, AdamW
 from cutlayer.parties.checkpoint import State
@@ -212,6 +213,19 @@ def _split_keys(tensors: Mapping[str, Tensor], prefix: str) -> Iterator[tuple[st
         if key.startswith(prefix):
             index, name = key.removeprefix(prefix).split("/", 1)
             yield index, name, tensor
+
+
+def order_with_batches(job: Job, order: bytes, schedule: Schedule) -> bytes:
+    """Digest of the common rows and their batches: the number of batches by ids is derived from what a peer states.
+
+    By another number, rows would come in other batches after a resume than before, and be released again uncounted.
+
+    Args:
+        job: The shared job.
+        order: Digest of the ids of the common rows, in their order.
+        schedule: The batches.
+    """
+    return order + schedule.steps_per_epoch.to_bytes(8, "little") if job.draws_batches else order
 
 
 def check_same_rows(stored: str, rows: str) -> None:

@@ -163,6 +163,8 @@ class Chain:
         Raises:
             BudgetExceeded: A row of it may not be released again.
         """
+        if not len(e):
+            return self._of_no_row("embedding_out", "", e)
         changed = dict[str, bool]()
         for protection in self._with("embedding_out"):
             released = self._placement.back(
@@ -221,6 +223,8 @@ class Chain:
             NotApplied: `g` lacks the terms of this chain's `cut_gradients`.
             BudgetExceeded: A row of it may not be released again.
         """
+        if not len(g):
+            return self._of_no_row("gradient_out", party, g)
         # Coverage compares what leaves with what this method returns: a gradient without the terms of `cut_gradients`
         # would count as covered if it were not refused here.
         if self._with("cut_gradient") and self._summed.get(party) is not g:
@@ -239,6 +243,13 @@ class Chain:
         if self._makes("gradient_out"):
             self._coverage.returned("gradient_out", party, g, changed, view.parts)
         return g
+
+    def _of_no_row(self, hook: str, peer: str, tensor: Tensor) -> Tensor:
+        """What a hook returns where no row is sent: there is nothing to protect, and nothing to charge."""
+        if self._makes(hook):
+            covered = {protection.name: False for protection in self._with(hook)}
+            self._coverage.returned(hook, peer, tensor, covered)
+        return tensor
 
     def sending(self, kind: Kind, peer: str, tensor: Tensor) -> None:
         """Called with the tensor of every message before it is sent; counts the covered messages.

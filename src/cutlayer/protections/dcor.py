@@ -95,7 +95,7 @@ class DCor(Protection[DCorConfig]):
         if not weight:
             self.count(steps_before_start=1)
             return 1.0, {}
-        return 1.0, {party: self._term(e, view.labels, weight) for party, e in view.embeddings.items()}
+        return 1.0, {party: self._term(e, view.labels_of(party), weight) for party, e in view.embeddings.items()}
 
     def _weight(self, step: int) -> float:
         """Alpha at this step of the run."""

@@ -135,7 +135,7 @@ class DIMIP(Protection[DIMIPConfig]):
     rank = 30
     tasks = frozenset({"binary", "multiclass"})
     no_guarantee = "a penalty on the information that one predictor finds in an embedding bounds nothing"
-    counters = ("steps", "steps_of_epoch")
+    counters = ("steps",)
 
     def __init__(self, settings: DIMIPConfig) -> None:
         super().__init__(settings)
@@ -162,19 +162,19 @@ class DIMIP(Protection[DIMIPConfig]):
 
     def cut_gradient(self, view: ActiveView) -> tuple[float, Mapping[str, Tensor]]:
         """The weight of the task, and lam times the gradient (n, width) of L_A + L_R for each passive party."""
-        self.count(steps=1, steps_of_epoch=1)
+        self.count(steps=1)
         with torch.no_grad():
             terms = {party: self._term(e, party, view) for party, e in view.embeddings.items()}
         return 1.0 - self.settings.lam, terms
 
     def _term(self, h: Tensor, party: str, view: ActiveView) -> Tensor:
-        settings, predictor = self.settings, self._predictors[party]
+        settings, predictor, labels = self.settings, self._predictors[party], view.labels_of(party)
         if not settings.single_pass:
             for _ in range(settings.predictor_steps):
                 outputs, log_probs = predictor.read(h)
-                predictor.ascend(outputs, label_log_likelihood_gradient(log_probs, view.labels))
+                predictor.ascend(outputs, label_log_likelihood_gradient(log_probs, labels))
         outputs, log_probs = predictor.read(h)
-        likelihood = label_log_likelihood_gradient(log_probs, view.labels)
+        likelihood = label_log_likelihood_gradient(log_probs, labels)
         upstream = likelihood
         if settings.random_labels:
             drawn = self._drawn(len(h), party, view.step)
@@ -182,7 +182,7 @@ class DIMIP(Protection[DIMIPConfig]):
         gradient = predictor.input_gradient(outputs, settings.lam * upstream)
         if settings.single_pass:
             predictor.ascend(outputs, likelihood)
-        self._add_estimates(party, log_probs, view.labels)
+        self._add_estimates(party, log_probs, labels)
         return gradient
 
     def _drawn(self, n: int, party: str, step: int) -> Tensor:
@@ -198,6 +198,7 @@ class DIMIP(Protection[DIMIPConfig]):
         estimates = {
             f"vclub.{party}": float(vclub(log_probs, labels, self._shares)),
             f"predictor_accuracy.{party}": float((log_probs.argmax(1) == labels).double().mean()),
+            f"steps.{party}": 1.0,
         }
         for name, value in estimates.items():
             self._sums[name] = self._sums.get(name, 0.0) + value
@@ -205,11 +206,13 @@ class DIMIP(Protection[DIMIPConfig]):
     def epoch_metrics(self) -> Mapping[str, float]:
         """The epoch's mean vCLUB in nats and the predictor's accuracy, by party: estimates, never a guarantee."""
         self._last = self._means()
-        self._sums, self.counts["steps_of_epoch"] = {}, 0
+        self._sums = {}
         return self._last
 
     def _means(self) -> dict[str, float]:
-        return {name: value / self.counts["steps_of_epoch"] for name, value in self._sums.items()}
+        sums = self._sums
+        named = [name.partition(".") for name in sums if not name.startswith("steps.")]
+        return {f"{name}.{party}": sums[f"{name}.{party}"] / sums[f"steps.{party}"] for name, _, party in named}
 
     def metrics(self) -> Mapping[str, float]:
         """Training steps, and the estimates of the last epoch."""

@@ -58,7 +58,8 @@ def on_cpu(view: View) -> View:
     """A view whose tensors are on the CPU, those that its functions return included."""
     given: Any = view
     if isinstance(given, ActiveView):
-        changed = {name: moved(getattr(given, name), CPU) for name in ("labels", "embeddings", "task_gradients")}
+        read = ("labels", "embeddings", "task_gradients", "own_labels")
+        changed = {name: moved(getattr(given, name), CPU) for name in read}
     else:
         changed = {name: moved(getattr(given, name), CPU) for name in ("embedding", "gradient")}
         changed |= {name: _returning(getattr(given, name)) for name in ("embed", "inputs")}

@@ -32,6 +32,8 @@ class ActiveView:
             parties that are sent a gradient, which parties that release once are not.
         task_gradients: Gradients of the task loss, by passive party; empty before the backward pass.
         parts: Number of messages that the gradients for a party leave in.
+        own_labels: Protected labels of the rows of each passive party that has some of the batch alone, by name; its
+            embedding and gradient, as `cut_gradient` sees them, are of these rows.
     """
 
     mode: Mode
@@ -42,6 +44,11 @@ class ActiveView:
     embeddings: Mapping[str, Tensor]
     task_gradients: Mapping[str, Tensor] = field(default_factory=dict)
     parts: int = 1
+    own_labels: Mapping[str, Tensor] = field(default_factory=dict)
+
+    def labels_of(self, party: str) -> Tensor:
+        """Protected labels of the rows of a passive party's embedding."""
+        return self.own_labels.get(party, self.labels)
 
 
 @dataclass(frozen=True)

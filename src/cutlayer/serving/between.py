@@ -6,6 +6,7 @@ every row once, through its protections, in the order that it computes itself.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -172,7 +173,8 @@ def ask(
         for name, rows in batches.items():
             message = yield from receive(ports[name], Kind.EVALUATION, -1, number, rows_digest(rows))
             released[name][rows] = checked_embedding(message, len(rows), widths[name], side.limits.embedding_norm)
-    released = {name: held.scattered(name, part) for name, part in released.items()}
+    missing = math.nan if side.job.fits_top else 0.0
+    released = {name: held.scattered(name, part, missing) for name, part in released.items()}
     for port in ports.values():
         port.send(Kind.CLOSE, fields={"reason": DONE})
     for port in ports.values():
@@ -186,8 +188,11 @@ def ask(
         with torch.no_grad():
             if embed is not None:
                 embeddings[side.name] = embed(rows)
-            whole = not absent and not held.by_party
-            logits.append(top(embeddings) if whole else top.answer(embeddings, embeddings.keys() - set(absent)))
+            answering = embeddings.keys() - set(absent)
+            if held.by_party:
+                logits.append(top.answer_rows(embeddings, answering, held.present(rows)))
+            else:
+                logits.append(top.answer(embeddings, answering) if absent else top(embeddings))
     order = np.argsort(aligned.positions)
     ids = side.table.ids(aligned.positions[order]).combine_chunks()
     present = {name: np.full(count, name not in absent) for name in widths}

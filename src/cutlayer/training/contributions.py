@@ -36,18 +36,19 @@ def gain_over(active: ActiveOutcome, alone: Tensor, parties: Names, seed: int) -
     return Gain(parties=parties, value=value - base, low=low, high=high)
 
 
-def by_pattern(active: ActiveOutcome, parties: Names, seed: int) -> tuple[PatternUtility, ...]:
+def by_pattern(active: ActiveOutcome, parties: Names, seed: int, alone: Tensor | None) -> tuple[PatternUtility, ...]:
     """This run's model on the held-out rows of each set of passive parties that have them; none where all have all.
 
     Args:
         active: Results of the run.
         parties: The passive parties that were there at the end.
         seed: Seed of the resampling.
+        alone: Logits of the model of own columns for the same rows, (n, outputs), if there is one.
     """
     present = {name: mask for name, mask in active.present.items() if name in parties}
     if not present or not len(active.labels):
         return ()
-    alone, measured = active.without.get(parties), []
+    measured = []
     matrix = torch.stack([*present.values()], dim=1).numpy()
     # Those of most parties first, and of as many in the order of the parties.
     for pattern, numbers in sorted(patterns(matrix), key=lambda found: (found[0].sum(), *found[0]), reverse=True):

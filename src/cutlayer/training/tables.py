@@ -30,6 +30,10 @@ def open_table(job: Job, name: str, tables: Mapping[str, Any]) -> PartyTable:
         raise ConfigError.expected(f"no parties.{name}.positive", party.positive, "only the active party holds labels")
     if party.role == "passive" and party.weight is not None:
         raise ConfigError.expected(f"no parties.{name}.weight", party.weight, "only the active party weighs rows")
+    if party.role == "passive" and party.unlabelled != "refuse":
+        raise ConfigError.expected(
+            f"no parties.{name}.unlabelled", party.unlabelled, "only the active party holds labels"
+        )
     table = PartyTable(
         party=name,
         table=source,

@@ -16,6 +16,7 @@ from cutlayer.config import Job
 from cutlayer.data.streams import RandomStream
 from cutlayer.errors import NotApplicable
 from cutlayer.parties.checkpoint import Checkpoints
+from cutlayer.parties.partners import Partners
 from cutlayer.training.folder import RunFolder
 
 SIDE_BY_SIDE, MAX_WIDTH = 8, 4096
@@ -70,12 +71,14 @@ def released(job: Job, folder: RunFolder, party: str) -> list[Release]:
 def _over_epochs(job: Job, folder: RunFolder, party: str) -> list[Release]:
     """The mean of all epochs, and several side by side, of the rows that the active party followed."""
     epochs = [epoch for epoch in read_followed(folder.transcript(job.active)) if party in epoch.embeddings]
+    held = Partners.held_of_run(job, folder.path)
     if len(epochs) < 2:
         return []
     sent = torch.stack([epoch.steps != NO_STEP for epoch in epochs]).all(dim=0)
     if int(sent.sum()) < MIN_ROWS:
         return []
-    rows, embeddings = epochs[0].rows[sent], [epoch.embeddings[party].flatten(1)[sent] for epoch in epochs]
+    rows = held.own_numbers(party, epochs[0].rows[sent])
+    embeddings = [epoch.embeddings[party].flatten(1)[sent] for epoch in epochs]
     mean = torch.stack(embeddings).mean(dim=0, dtype=torch.float64).float()
     releases = [Release(f"mean of {len(epochs)} releases", rows, mean)]
     number = min(len(epochs), SIDE_BY_SIDE, max(2, MAX_WIDTH // mean.shape[1]))

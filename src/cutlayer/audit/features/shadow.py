@@ -19,6 +19,7 @@ from cutlayer.attacks.knowledge import SHADOW_ROWS, Shadows, Simulation
 from cutlayer.data.batches import Schedule, evaluation_batches
 from cutlayer.data.store import Store
 from cutlayer.data.streams import RandomStream
+from cutlayer.errors import NotApplicable
 from cutlayer.kernels.one_hot import one_hot_columns
 from cutlayer.models import build_bottom
 from cutlayer.parties.local import EVALUATION_ROWS, context_of
@@ -68,10 +69,14 @@ class ShadowRoom:
         generator = np.random.default_rng([self.job.train.seed, RandomStream.SHADOW_ROWS])
         held_out = self.run.reported.numpy()
         count = min(len(held_out), len(training) // 2, MAX_ATTACKED)
+        if not count:
+            wanted = "two training rows and a held-out one that all parties have"
+            raise NotApplicable.expected(wanted, f"{len(training)} and {len(held_out)}")
         chosen = generator.permutation(training.numpy())[:count], generator.permutation(held_out)[:count]
         self.attacked = torch.from_numpy(np.concatenate(chosen))
         self.member = torch.arange(len(self.attacked)) < count
-        rest = np.setdiff1d(np.arange(len(self.labels)), np.concatenate([*chosen, held_out]))
+        every = self.run.held.with_all(np.arange(len(self.labels)))
+        rest = np.setdiff1d(every, np.concatenate([*chosen, held_out]))
         self.shadow_rows = torch.from_numpy(np.sort(generator.permutation(rest)[:SHADOW_ROWS]))
 
     @property

@@ -191,6 +191,12 @@ class FittedTop(TopModel):
             raise ConfigError.expected("a row to predict", "none")
         return logits
 
+    def answer_rows(
+        self, embeddings: Mapping[str, Tensor], present: Collection[str], rows: Mapping[str, Tensor]
+    ) -> Tensor:
+        """Logits of rows that some of the parties lack, whose releases of these are NaN; see `TopModel.answer_rows`."""
+        return self.answer(embeddings, present)
+
     def _answer(self, index: int, embeddings: Mapping[str, Tensor]) -> Tensor:
         if not self.is_fitted:
             raise ConfigError.expected("a fitted top model", "one before its fit", "call fit, or load a fitted state")
