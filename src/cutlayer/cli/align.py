@@ -13,7 +13,7 @@ from rich.console import Console
 
 from cutlayer.cli.app import Json, app, emit
 from cutlayer.cli.organisation import Deadline, LocalFile, Name, Plaintext, Reconnect, Timeout, organisation
-from cutlayer.cli.run import JobFile
+from cutlayer.cli.run import JobFile, keys_for
 from cutlayer.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -69,9 +69,10 @@ def align(
 
     file = out or local.parent / "runs" / f"{job.stem}-{name}-aligned.csv"
     purpose = purpose_of(dry_run, reveal)
+    secret = setup.private.secret or keys_for(local.parent, None).folder / f"{name}.key"
     with progress_for(quiet=json) as progress:
         try:
-            result = align_party(setup.job, name, file, purpose, progress, setup.links, exchange, wait)
+            result = align_party(setup.job, name, file, purpose, progress, setup.links, exchange, wait, secret)
         except Waiting as waiting:
             _say_waiting(waiting, as_json=json)
             return

@@ -26,6 +26,7 @@ from cutlayer.jobs.check import check_job, imports_of, notes_of
 from cutlayer.kernels.packed_rows import row_bytes
 from cutlayer.lazy import Tensor, nn, torch
 from cutlayer.models import resolved_section, suits_rare_categories
+from cutlayer.row_arrays import gathered
 from cutlayer.tasks import Task
 from cutlayer.training.all_runs import forecast_all_runs
 from cutlayer.training.process import run_threads
@@ -250,7 +251,7 @@ def _split(job: Job, table: PartyTable, positions: Positions) -> Split:
 
     if job.train.split.is_sent:
         return draw_split(job, table, positions, bytes(32))
-    split = computed_split(job, table, positions)
+    split = computed_split(job, gathered(table.digests, positions))
     check_filled(split, job.train.split)
     return split
 

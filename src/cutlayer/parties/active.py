@@ -26,6 +26,7 @@ from cutlayer.parties.active_evaluation import Evaluated, evaluate
 from cutlayer.parties.active_fit import columns_of, fit_top
 from cutlayer.parties.active_setup import ActiveSetup
 from cutlayer.parties.active_step import ActiveStep
+from cutlayer.parties.alignment import row_key
 from cutlayer.parties.checkpoint import START, Point, State
 from cutlayer.parties.evidence import stated, stated_evidence
 from cutlayer.parties.handshake import agree_active, agree_order_active
@@ -150,8 +151,9 @@ class ActiveParty:
         if self.partners is not None:
             agreement = self.partners.agreement(max(commits, default=START))
         else:
+            alignment = replace(local.alignment, row_key=row_key(job, local.secret))
             agreement = yield from agree_active(
-                job, local.table, local.name, self.ports, [*commits], local.limits, local.alignment
+                job, local.table, local.name, self.ports, [*commits], local.limits, alignment
             )
         start = agreement.start
         epoch = start[0]
@@ -159,7 +161,9 @@ class ActiveParty:
         self.loss = 0.0  # sum over the rows of the current epoch so far
         self.peer_rows, self.positions = agreement.peer_rows, agreement.positions
         self.held = self.passives.held = agreement.aligned.held
-        self.split = split_at_active(job, local, agreement.positions, self.ports.values(), self.held)
+        ids = agreement.row_ids(local.table)
+        self.ids = agreement.aligned.ids
+        self.split = split_at_active(job, local, self.positions, ids, self.ports.values(), self.held)
         training = self._audited_rows()
         size = job.train.rows_per_step(len(training))
         if job.rows == "all":
@@ -176,7 +180,7 @@ class ActiveParty:
             widths = self.partners.widths
             self.partners.check_order(prepared.digests)
         else:
-            widths = yield from agree_order_active(job, self.ports, prepared.digests, self.held)
+            widths = yield from agree_order_active(job, self.ports, ids, self.held)
         if job.trains_alone:
             self.passives.begin(widths, len(prepared.digests))
             yield from self._part_from_passives(prepared.order_digest.hex(), widths)
@@ -256,6 +260,7 @@ class ActiveParty:
                 evidence=self.statements,
                 runs=self.runs,
                 held=self.held,
+                ids=self.ids,
             )
             self.partners.save(self.checkpoints)
         self._when_alone()

@@ -115,7 +115,8 @@ class PassiveParty:
         agreement = yield from agree_passive(
             job, local.table, self.port, saved, local.limits, local.alignment, forget=forget
         )
-        self.split = yield from split_at_passive(job, local, self.port, agreement.positions)
+        ids = agreement.row_ids(local.table)
+        self.split = yield from split_at_passive(job, local, self.port, ids)
         size = job.train.rows_per_step(len(self.split.train))
         if job.rows == "all":
             size = min(size, max(len(self.split.train), 1))  # no step is taken
@@ -123,7 +124,7 @@ class PassiveParty:
         prepared = local.table.prepare(agreement.positions, self.split.train, local.data / local.name)
         self.setup = PassiveSetup(job, local, self.split, prepared, self.port)
         self.state = self.setup.state
-        yield from agree_order_passive(self.port, prepared.digests, self.setup.bottom.width)
+        yield from agree_order_passive(self.port, ids, self.setup.bottom.width)
         self.setup.set_up_chain(prepared.order_digest)
         sampling = local.sampling(job, self.schedule)
         self.transcript = Transcript(local.transcript, sampling)
