@@ -135,7 +135,10 @@ def check_id_rules(rules: Mapping[str, str]) -> None:
 
 def _differ(kinds: Iterable[str]) -> bool:
     """Whether a key is of different kinds; one that no row of a party has is of any kind."""
-    by_key = zip(*(kind.split(BETWEEN_KEYS) for kind in kinds), strict=False)
+    kinds = [*kinds]
+    if len({kind.count(BETWEEN_KEYS) for kind in kinds}) > 1:
+        return "row" in kinds  # other numbers of keys: an error of their rules
+    by_key = zip(*(kind.split(BETWEEN_KEYS) for kind in kinds), strict=True)
     return any(len({*kinds} - {""}) > 1 for kinds in by_key)
 
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cutlayer.config import IdConfig
-from cutlayer.config.ids import BETWEEN_KEYS
+from cutlayer.config.ids import BETWEEN_KEYS, MAX_KEYS
 from cutlayer.data.align import Positions, intersect
 from cutlayer.data.ids import DIGEST_BYTES, SEPARATOR, Digests, digests_of, first_rows, id_texts, kind_of
 from cutlayer.row_arrays import GrowingRows, computed
@@ -166,6 +166,31 @@ def match_keys(mine: Sequence[Digests], theirs: Sequence[Digests]) -> KeyMatches
             matched[side][rows] = True
         by_key.append(both)
     return KeyMatches(tuple(by_key), (int(odd[0].sum()), int(odd[1].sum())))
+
+
+def numbered_ids(rows: int) -> Digests:
+    """Ids of the rows of a table by their numbers, uint8 (n, 16); they are those of no key."""
+    return _numbered(rows, MAX_KEYS + 1)
+
+
+def joined_ids(first: Digests, pairs: Pairs, rows: int) -> Digests:
+    """Ids of the rows of a second table: those of the rows of the first that belong to them, and others elsewhere.
+
+    Args:
+        first: Ids of the rows of the first table, uint8 (n, 16), each once.
+        pairs: Rows that belong together.
+        rows: Number of rows of the second table.
+
+    Returns:
+        uint8 (rows, 16).
+    """
+    ids = _numbered(rows, MAX_KEYS)
+    ids[pairs.theirs] = first[pairs.mine]
+    return ids
+
+
+def _numbered(rows: int, number: int) -> Digests:
+    return _key_digests(pa.chunked_array([pa.array(np.arange(rows)).cast(pa.large_string())]), number)
 
 
 def _shared(mine: Digests, theirs: Digests) -> Pairs:

@@ -12,8 +12,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cutlayer.data.align import check_id_kinds
+from cutlayer.data.align import check_id_kinds, check_id_rules
 from cutlayer.data.faults import fault
+from cutlayer.data.ids import Digests
+from cutlayer.data.row_keys import joined_ids, match_keys, numbered_ids
 from cutlayer.data.store import Store
 from cutlayer.errors import AlignmentError
 from cutlayer.parties.local import EVALUATION_ROWS
@@ -95,7 +97,8 @@ class AlignedRows:
             AlignmentError: The ids are not of one kind, the tables differ in length where row numbers are the ids, or
                 a table has no row of the first.
         """
-        counts = {name: self._write(name) for name in self._tables}
+        ids = self._ids_by_keys()
+        counts = {name: self._write(name, ids.get(name)) for name in self._tables}
         check_id_kinds({name: table.id_kind for name, table in self._tables.items()}, counts)
         if self._by_number:
             return
@@ -124,8 +127,26 @@ class AlignedRows:
                 if len(window):
                     yield window
 
-    def _write(self, name: str) -> int:
-        """Write the encoded rows of a party; returns their number."""
+    def _ids_by_keys(self) -> dict[str, Digests]:
+        """Where several keys identify rows: an id of every row of each party, equal for rows that belong together."""
+        if not any(table.has_keys for table in self._tables.values()):
+            return {}
+        keys = {name: table.keys(self.window) for name, table in self._tables.items()}
+        check_id_rules({name: table.id_rule for name, table in self._tables.items()})
+        mine = keys[self._first]
+        ids = {self._first: numbered_ids(len(mine[0]))}
+        for name in self._others:
+            pairs = match_keys(mine, keys[name]).pairs
+            ids[name] = joined_ids(ids[self._first], pairs, len(keys[name][0]))
+        return ids
+
+    def _write(self, name: str, row_ids: Digests | None) -> int:
+        """Write the encoded rows of a party; returns their number.
+
+        Args:
+            name: Name of the party.
+            row_ids: Ids of its rows, uint8 (n, 16); `None` for those that it reads.
+        """
         table, kind, rows = self._tables[name], self._types[name], 0
         first, by_number = name == self._first, table.id_kind == "row"
         if not by_number:
@@ -134,7 +155,8 @@ class AlignedRows:
         with ExitStack() as opened:
             ids: pa.ipc.RecordBatchStreamWriter | None = None
             for piece in table.pieces(self.window):
-                records = records_of(piece.encoded, kind, piece.digests, rows)
+                digests = piece.digests if row_ids is None else row_ids[rows : rows + len(piece.ids)]
+                records = records_of(piece.encoded, kind, digests, rows)
                 if first and ids is None:
                     self.ids = piece.ids.type
                     schema = pa.schema([("id", self.ids)])
@@ -143,9 +165,9 @@ class AlignedRows:
                     ids.write_batch(pa.record_batch([piece.ids], ["id"]))
                 if first or by_number:
                     self._in_order(name).add(records)
-                if piece.digests is not None:
+                if digests is not None:
                     divided = records[["digest", "position"]].astype(_KEY) if first else records
-                    self._by_id[name].add(divided, piece.digests[:, 0])
+                    self._by_id[name].add(divided, digests[:, 0])
                 rows += len(records)
         return rows
 
