@@ -109,8 +109,17 @@ def purpose_of(dry_run: bool, reveal: Reveal | None) -> Purpose:
 
 
 def _lines(result: Aligned) -> Iterator[str]:
+    for reason, count in result.left_out.items():
+        yield f"{count:,} rows of the file of {result.party} are left out, {reason}"
+    for number, count in enumerate(result.repeated, 1):
+        if count:
+            yield f"{count:,} rows of {result.party} share key {number} with other rows: it identifies none of them"
     for peer, count in result.shared.items():
         yield f"{count:,} of {result.rows:,} rows of {result.party} are common with {peer}"
+        if counts := result.by_key.get(peer):
+            yield "  " + ", ".join(f"{matched:,} by key {number}" for number, matched in enumerate(counts, 1))
+        if conflicts := result.conflicts.get(peer):
+            yield f"  two keys would match {conflicts:,} rows with different rows of {peer}; the first that matches decides"
     if result.common is not None and len(result.shared) > 1:
         yield f"{result.common:,} with all"
     if result.common is None and not result.shared:

@@ -80,4 +80,4 @@ def _ids(column: pa.ChunkedArray) -> Digests:
         ValueError: One is of another form.
     """
     ids = np.frombuffer(bytes.fromhex("".join(column.to_pylist())), np.uint8)
-    return ids.reshape(len(column), DIGEST_BYTES)
+    return ids.reshape(len(column), DIGEST_BYTES).copy()
