@@ -117,9 +117,9 @@ def _lines(result: Aligned) -> Iterator[str]:
     for peer, count in result.shared.items():
         yield f"{count:,} of {result.rows:,} rows of {result.party} are common with {peer}"
         if counts := result.by_key.get(peer):
-            yield "  " + ", ".join(f"{matched:,} by key {number}" for number, matched in enumerate(counts, 1))
+            yield "  matched " + ", ".join(f"{matched:,} by key {number}" for number, matched in enumerate(counts, 1))
         if conflicts := result.conflicts.get(peer):
-            yield f"  two keys would match {conflicts:,} rows with different rows of {peer}; the first that matches decides"
+            yield f"  two keys would match {conflicts:,} with different rows of {peer}; the first that matches decides"
     if result.common is not None and len(result.shared) > 1:
         yield f"{result.common:,} with all"
     if result.common is None and not result.shared:

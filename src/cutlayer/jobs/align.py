@@ -8,6 +8,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 from pyarrow import csv
 
@@ -174,7 +175,8 @@ def _exchange(
     job: Job, name: str, table: PartyTable, alignment: Alignment, folder: Path, options: LinkOptions, wait: float
 ) -> Exchange:
     """This party's end of an exchange of files, with its private record where a large alignment has its progress."""
-    inputs = (job.digest(), alignment.purpose.value, str(table.stated_rows), order_digest(table.digests).hex())
+    ids = np.concatenate([table.digests, *table.keys], axis=1)
+    inputs = (job.digest(), alignment.purpose.value, str(table.stated_rows), order_digest(ids).hex())
     trail = None if options.trail is None else open_trail(job, name, options.trail, options.security)
     if alignment.folder is None:
         raise ConfigError.expected("a folder of the progress", "none")
