@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,11 +14,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyarrow import parquet
 
 import cutlayer.data.buckets as buckets
 from cutlayer.channel import Kind, Message
 from cutlayer.channel.codec import encode
-from cutlayer.config import IdConfig
+from cutlayer.config import IdConfig, TableConfig
 from cutlayer.data.align import check_id_kinds, check_id_rules
 from cutlayer.data.party_data import PartyTable
 from cutlayer.data.row_keys import match_keys
@@ -348,3 +351,48 @@ def test_an_active_party_that_withholds_matches_learns_by_which_keys_its_rows_ma
     bank = keyed([(None, f"{100000 + n}") for n in range(5)])
     telco = keyed([(str(n), f"{100000 + n}") for n in range(3)], TELCO)
     assert aligned(bank, {TELCO: telco}, PSI)[BANK].by_key == {TELCO: (0, 3)}
+
+
+def test_a_table_that_is_read_in_batches_has_the_same_keys(tmp_path: Path) -> None:
+    rows: list[Row] = [*BANK_ROWS, (None, None), ("8", "900000")]
+    columns = {name: keyed(rows).values(name) for name in ("national", "phone", "born", "x")}
+    parquet.write_table(pa.table(columns), tmp_path / "rows.parquet", row_group_size=2)
+    config = TableConfig(path=tmp_path / "rows.parquet")
+    whole, large = PartyTable(BANK, config, KEYS), PartyTable(BANK, config, KEYS, memory=1)
+    assert large.bytes < whole.bytes
+    assert (whole.digests == large.digests).all()
+    assert all((one == other).all() for one, other in zip(whole.keys, large.keys, strict=True))
+    assert (whole.left_out, whole.repeated_keys) == (large.left_out, large.repeated_keys)
+    positions = np.arange(whole.rows)[::-1].copy()
+    assert whole.ids(positions).to_pylist() == large.ids(positions).to_pylist()
+
+
+@pytest.mark.parametrize(
+    ("duplicates", "rows"),
+    [
+        ({"duplicates": "first"}, [0, 2, 3]),
+        ({"duplicates": "drop"}, [2, 3]),
+        ({"duplicates": "latest", "by": "x"}, [1, 2, 3]),
+    ],
+)
+def test_repeated_values_of_the_first_key(duplicates: dict[str, str], rows: list[int]) -> None:
+    given: list[Row] = [("1", "100001"), ("1", "100002"), (None, "100003"), ("2", None)]
+    with pytest.raises(DataError, match="id 'national': expected every id once, got '1' 2 times"):
+        keyed(given)
+    table = keyed(given, **duplicates)
+    assert source(table, np.arange(table.rows)) == rows
+
+
+def test_dates_and_numbers_are_keys_as_their_text() -> None:
+    ids = IdConfig.model_validate([["number"], ["day"]])
+    dates = [datetime.date(1990, 1, 31), datetime.date(1991, 2, 1), None]
+    typed = PartyTable(BANK, pa.table({"number": [None, None, 7], "day": dates, "x": [1, 2, 3]}), ids)
+    text = {"number": [None, None, "7"], "day": ["1990-01-31", "1991-02-01", None], "x": [1, 2, 3]}
+    assert (typed.digests == PartyTable(TELCO, pa.table(text), ids).digests).all()
+    floats = pa.table({"number": pa.array([float("nan"), None, 7.0]), "day": dates, "x": [1, 2, 3]})
+    assert (typed.digests == PartyTable(BANK, floats, ids).digests).all()
+
+
+def test_a_wrong_telephone_number_of_a_key_is_named() -> None:
+    with pytest.raises(DataError, match=r"id 'phone': expected telephone numbers.*got others in 1 rows"):
+        keyed([("1", "100001"), ("2", "12x"), ("3", None)])
