@@ -22,8 +22,9 @@ from cutlayer.jobs.forecast import forecast
 from cutlayer.jobs.links import LinkOptions
 from cutlayer.jobs.party import run_party
 from cutlayer.jobs.release import release_training
-from cutlayer.parties.alignment import Alignment, Purpose
+from cutlayer.parties.alignment import Purpose
 from cutlayer.parties.drive import drive_together
+from cutlayer.parties.local import Local
 from cutlayer.serving.between import PredictionSide, answer, ask
 from cutlayer.serving.predict import Request, predict
 from cutlayer.serving.release import Serving
@@ -255,7 +256,21 @@ def test_a_file_of_other_ids(tmp_path: Path, ids: list[str] | None, message: str
         agreed_rows(tmp_path / "rows.csv", table)
 
 
-def test_the_alignment_of_a_run_is_under_the_secret_of_its_owner(tmp_path: Path) -> None:
-    assert Alignment().row_key is None
+def test_the_order_is_under_the_secret_of_its_owner_and_no_account_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is counted by row is by the ids of the party's own table: no peer can have it counted as another row."""
+    counted: list[tuple[str, frozenset[bytes]]] = []
+    real = Local.charge_run
+
+    def charged(local: Local, digests: Any, *more: Any) -> Any:
+        counted.append((local.name, frozenset(row.tobytes() for row in digests)))
+        return real(local, digests, *more)
+
+    monkeypatch.setattr(Local, "charge_run", charged)
     runs = [run(COMMON, GIVEN, tmp_path / str(n), key=bytes([n]) * 32).active.ids.to_pylist() for n in range(2)]
     assert runs[0] != runs[1]
+    assert len(set(counted)) == len(NAMES)
+    for name, rows in set(counted):
+        own = PartyTable(name, GIVEN[name], IdConfig.model_validate(IDS), "label" if name == ACTIVE else None)
+        assert rows < {row.tobytes() for row in own.digests}
