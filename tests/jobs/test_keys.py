@@ -11,6 +11,7 @@ import pytest
 from pyarrow import csv, parquet
 
 from cutlayer.channel.port import link
+from cutlayer.cli.passive_outcome import show_outcome
 from cutlayer.config import IdConfig, Job, TableConfig, validated
 from cutlayer.data.agreed_rows import agreed_rows
 from cutlayer.data.party_data import PartyTable
@@ -140,6 +141,16 @@ def test_a_run_by_files_is_that_of_one_process(
         assert done[ACTIVE].shared[name] == sum(done[ACTIVE].by_key[name]) == len(matched(name)) == done[name].common
         assert done[name].by_key == {ACTIVE: done[ACTIVE].by_key[name]}
     assert done[ACTIVE].left_out["without a key that identifies them"] == 12  # ids from 1000 on, by 21
+
+
+def test_a_partner_is_shown_its_rows_that_took_no_part(
+    by_file: tuple[Path, dict[str, aligning.Aligned]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    show_outcome(RunFolder(by_file[0] / TELCO))
+    said, own = capsys.readouterr().out, PartyTable(TELCO, GIVEN[TELCO], IdConfig.model_validate(IDS))
+    left_out = own.left_out["without a key that identifies them"]
+    assert f"{left_out} rows of the file of telco were left out, without a key that identifies them" in said
+    assert f"{own.rows - len(matched(TELCO))} of the {own.rows} rows of telco are no common rows: left out" in said
 
 
 def test_the_rows_with_each_partner_are_those_that_a_key_matches(whole: tuple[Path, Trained]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -96,7 +95,7 @@ class TableIds:
         self.kind: str = "row"
         self.keys: tuple[Digests, ...] = ()
         self.repeated: tuple[int, ...] = ()
-        self.left_out = Counter[str]()
+        self.left_out: dict[str, int] = {}
         if rule is not None and len(rule.keys) > 1:
             self._identify_by_keys(rule)
         elif rule is not None and names:
@@ -107,7 +106,8 @@ class TableIds:
 
     def keep(self, rows: Positions, reason: str) -> None:
         """Leave out all other rows from now on."""
-        self.left_out[reason] += len(self.digests) - len(rows)
+        if len(rows) < len(self.digests):
+            self.left_out[reason] = len(self.digests) - len(rows)
         self.digests = self.digests[rows]
         self.keys = tuple(digests[rows] for digests in self.keys)
         self._table.keep(rows)

@@ -141,7 +141,7 @@ def align_party(
         result.by_key,
         result.conflicts,
         table.repeated_keys,
-        {reason: count for reason, count in table.left_out.items() if count},
+        table.left_out,
     )
 
 

@@ -305,7 +305,7 @@ def _party_forecast(
         bytes_warmup=upwards if role == "passive" else warmup,
         bytes_once=common * row[name] if once else 0,
         store_bytes=store.bytes if store else 0,
-        left_out={reason: count for reason, count in tables[name].left_out.items() if count},
+        left_out=tables[name].left_out,
         repeated_keys=tables[name].repeated_keys,
     )
 

@@ -162,7 +162,9 @@ class ActiveParty:
         self.peer_rows, self.positions = agreement.peer_rows, agreement.positions
         self.held = self.passives.held = agreement.aligned.held
         ids = agreement.row_ids(local.table)
-        self.ids = agreement.aligned.ids
+        self.ids, self.lacking = agreement.aligned.ids, dict[str, int]()
+        if job.rows == "common":
+            self.lacking = {peer: local.table.rows - size for peer, size in agreement.aligned.sizes.items()}
         self.split = split_at_active(job, local, self.positions, ids, self.ports.values(), self.held)
         training = self._audited_rows()
         size = job.train.rows_per_step(len(training))
@@ -425,6 +427,7 @@ class ActiveParty:
             fit=self.setup.top.fitted if isinstance(self.setup.top, FittedTop) else None,
             columns=partial(columns_of, self.setup, self.passives, self.split.part(part), self.job.train.seed),
             held={name: int((numbers >= 0).sum()) for name, numbers in self.held.by_party.items()},
+            lacking=self.lacking,
             present=self.held.present(self.split.part(part)),
             extra_heads=tuple(sum(p.numel() for p in head.parameters()) for head in self.setup.top.extra_heads),
         )

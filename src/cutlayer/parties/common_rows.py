@@ -155,6 +155,9 @@ def rows_active(
     for peer, port in ports.items():
         send_in_chunks(port, Kind.ORDER, "positions", torch.from_numpy(positions[peer]))
     sizes = {peer: len(positions[peer]) for peer in ports}
+    if len(ports) > 1 and not all_rows:
+        pairs = {peer: intersect({name: table.digests, peer: digests[peer]}) for peer in ports}
+        sizes = {peer: len(common[name]) for peer, common in pairs.items()}
     return CommonRows(positions[name], sizes, HeldRows.of_places(held, len(positions[name])))
 
 
