@@ -28,9 +28,9 @@ class IdConfig(FrozenModel):
             small ones; `e164` is for telephone numbers in international form, whose punctuation it removes; `integer`
             is for whole numbers that a program wrote as `7.0` or `007`; `none` compares texts as they are.
         duplicates: Rule for an id that several rows have: `refuse` the table, take the `first` of these rows, or that
-            with the `latest` value of `by`, or `drop` all of them; or `keep` all, at the active party of a job with
-            `rows: all`, where a passive party's row then serves each of them. With several keys it is the rule for the
-            first of them.
+            with the `latest` value of `by`, or `drop` all of them. Or the `mean` of their numbers and the most frequent
+            of their categories, at a passive party. Or `keep` all, at the active party of a job with `rows: all`, where
+            a passive party's row then serves each of them. With several keys it is the rule for the first of them.
         by: Column of dates or numbers that says which row of an id is the `latest`.
         pad_to: Number of rows to state in alignment by `psi`, at least that of the table: peers then see this number
             and not the true one.
@@ -38,7 +38,7 @@ class IdConfig(FrozenModel):
 
     column: str | Columns | Annotated[tuple[Columns, ...], Field(min_length=1, max_length=MAX_KEYS)]
     normalise: Rule | tuple[Rule, ...] | tuple[tuple[Rule, ...], ...] = "strip"
-    duplicates: Literal["refuse", "first", "latest", "drop", "keep"] = "refuse"
+    duplicates: Literal["refuse", "first", "latest", "mean", "drop", "keep"] = "refuse"
     by: str | None = Field(default=None, min_length=1)
     pad_to: int | None = Field(default=None, ge=1, lt=2**31)
 
@@ -111,8 +111,8 @@ class IdConfig(FrozenModel):
         named = [key.columns for key in self.keys]
         if len({frozenset(columns) for columns in named}) != len(named):
             raise ValueError("every key once, got one with the columns of another")
-        if self.duplicates == "keep":
-            raise ValueError("duplicates: refuse, first, latest or drop with several keys, got keep")
+        if self.duplicates in ("keep", "mean"):
+            raise ValueError(f"duplicates: refuse, first, latest or drop with several keys, got {self.duplicates}")
         return self
 
     def _single_fits(self) -> IdConfig:

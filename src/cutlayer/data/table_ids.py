@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from cutlayer.config import IdConfig
 from cutlayer.config.ids import ROW_NUMBER
 from cutlayer.data.align import Positions
+from cutlayer.data.averaged import AveragedRows
 from cutlayer.data.digest_shares import has_duplicates
 from cutlayer.data.faults import fault
 from cutlayer.data.ids import (
@@ -75,7 +76,8 @@ class TableIds:
         names: Names of the id columns; none where row numbers are the ids.
         rule: Rules of the ids.
         where: Party and file, for messages.
-        counted: Columns to count the rows by where row numbers are the ids.
+        any_columns: Columns to count the rows by where row numbers are the ids.
+        categorical: Columns that are categories whatever their type.
 
     Attributes:
         digests: Digests of the ids in the table's own order, uint8 (n, 16); of several keys, of a row's first one.
@@ -89,8 +91,15 @@ class TableIds:
     """
 
     def __init__(
-        self, table: TableRows, names: Sequence[str], rule: IdConfig | None, where: str, any_columns: Sequence[str]
+        self,
+        table: TableRows,
+        names: Sequence[str],
+        rule: IdConfig | None,
+        where: str,
+        any_columns: Sequence[str],
+        categorical: Sequence[str] = (),
     ) -> None:
+        self._categorical = categorical
         self._table, self._names, self._rule, self._where = table, names, rule, where
         self.kind: str = "row"
         self.keys: tuple[Digests, ...] = ()
@@ -147,7 +156,11 @@ class TableIds:
         kinds = set[IdKind]()
         self.digests = joined_rows(self._digested(rule, kinds))
         self.kind = "integer" if kinds == {"integer"} and len(self._names) == 1 else "text"
-        if rule.duplicates != "keep" and has_duplicates(self.digests):
+        if rule.duplicates == "mean" and has_duplicates(self.digests):
+            averaged = AveragedRows.of(self.digests, self._names, self._categorical, self._where)
+            self._table.merge(averaged)
+            self.digests = self.digests[averaged.first]
+        elif rule.duplicates != "keep" and has_duplicates(self.digests):
             self.keep(self._of_repeated(rule, self.digests, np.arange(len(self.digests))), REPEATED)
 
     def _identify_by_keys(self, rule: IdConfig) -> None:
