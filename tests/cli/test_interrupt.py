@@ -138,7 +138,7 @@ def test_other_verbs_are_just_interrupted(place, finished, monkeypatch, verb):
     def pressed(*_arguments, **_named):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("cutlayer.jobs.forecast.intersect", pressed)
+    monkeypatch.setattr("cutlayer.jobs.matching.intersect", pressed)
     monkeypatch.setattr("cutlayer.training.folder.RunFolder.open", pressed)
     result = place.call(verb, place.file if verb == "check" else finished)
     assert (result.code, result.err.strip()) == (130, "error interrupted")

@@ -313,7 +313,7 @@ def test_misuse_is_told_with_the_way_to_help(place):
 
 
 def test_a_fault_of_the_program_is_told_as_one(place, monkeypatch):
-    monkeypatch.setattr("cutlayer.jobs.forecast.intersect", lambda _digests: 1 / 0)
+    monkeypatch.setattr("cutlayer.jobs.matching.intersect", lambda _digests: 1 / 0)
     result = place.call("check", place.file)
     assert result.code == 70
     assert result.error.startswith(
@@ -339,7 +339,7 @@ def test_what_the_machine_refuses_is_bad_input(place, monkeypatch, failure, mess
     def fails(_digests):
         raise failure
 
-    monkeypatch.setattr("cutlayer.jobs.forecast.intersect", fails)
+    monkeypatch.setattr("cutlayer.jobs.matching.intersect", fails)
     result = place.call("check", place.file)
     assert result.code == 2
     assert message in result.error

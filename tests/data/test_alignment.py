@@ -42,7 +42,7 @@ def test_kinds_of_ids() -> None:
         (pa.array([1.5]), "whole numbers or text, got double"),
         (pa.array([2.0**60]), "whole numbers or text, got double"),
         (pa.array([True]), "got bool"),
-        (pa.array([datetime.date(2020, 1, 1)]), "got date32"),
+        (pa.array([datetime.datetime(2020, 1, 1)]), "got timestamp"),
     ],
 )
 def test_bad_ids(ids: pa.Array, message: str) -> None:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 import cutlayer.data.buckets as buckets
-import cutlayer.parties.common_rows as common_rows
+import cutlayer.parties.psi_points as psi_points
 from cutlayer.channel import Kind, Port
 from cutlayer.config import LimitsConfig
 from cutlayer.data.buckets import sorted_points
@@ -207,7 +207,7 @@ def one_id_in_each_bucket(bits: int, party: str) -> PartyTable:
 
 def test_more_buckets_than_the_tables_need_are_no_more_guesses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each bucket is filled up to a row at least: with 128 of them one stated row would test 128 ids."""
-    monkeypatch.setattr(common_rows, "bucket_bits", lambda rows: 7)
+    monkeypatch.setattr(psi_points, "bucket_bits", lambda rows: 7)
     guesses, telco = one_id_in_each_bucket(7, BANK), table(range(200), TELCO)
     with pytest.raises(ProtocolError, match=r"expected 2\^0 buckets of ids, got 2\^7"):
         aligned(guesses, {TELCO: telco})

@@ -16,6 +16,7 @@ from cutlayer.errors import PeerLost
 from cutlayer.parties.common_rows import CommonRows, rows_active, rows_passive
 from cutlayer.parties.drive import drive_together
 from tests.parties.psi_runs import BANK, PSI, TELCO, table
+from tests.parties.test_keys import keyed
 
 BANK_IDS, TELCO_IDS = list(range(300)), list(range(150, 420))
 
@@ -118,3 +119,31 @@ def test_a_single_bucket_and_the_ids_leave_no_file(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(buckets, "BUCKET_ROWS", 1024)
     Run(tmp_path / "other").go("one")
     assert not (tmp_path / "other").exists()
+
+
+@pytest.mark.parametrize(
+    "stop", [(Kind.MASKED, TELCO, 11), (Kind.ORDER, BANK, 1), (Kind.ORDER, BANK, 2), (Kind.IDS, BANK, 1)]
+)
+def test_an_alignment_by_several_keys_continues(tmp_path: Path, stop: tuple[Kind, str, int]) -> None:
+    def keyed_run() -> Run:
+        run = Run(tmp_path)
+        numbers = {BANK: BANK_IDS, TELCO: TELCO_IDS}
+        run.tables = {
+            name: keyed([(str(n) if n % 3 else None, f"{100000 + n}") for n in ids], name)
+            for name, ids in numbers.items()
+        }
+        return run
+
+    whole = keyed_run()
+    whole.base = tmp_path / "whole"
+    expected = whole.go("other")
+    run = keyed_run()
+    with pytest.raises(PeerLost):
+        run.go("one", stop)
+    again = keyed_run()
+    result = again.go("two")
+    assert result[BANK].by_key == expected[BANK].by_key == {TELCO: (100, 50)}
+    for name in (BANK, TELCO):
+        assert sorted(result[name].positions) == sorted(expected[name].positions)  # type: ignore[arg-type]
+    assert again.buckets < whole.buckets
+    assert not {*run.masked} & {*again.masked}, "new masks"

@@ -86,6 +86,12 @@ def test_rows_that_another_party_lacks_are_counted(report: Report) -> None:
     more = active.model_copy(update={"rows_own": report.data.common + 300})
     said = " ".join(printed(report.model_copy(update={"parties": (more, *others)})).split())
     assert f"300 of the {report.data.common + 300:,} rows of {active.name} are not with every party: left out." in said
+    lacking = report.data.model_copy(update={"lacking": {"telco": 200, "shop": 120}})
+    said = " ".join(printed(report.model_copy(update={"parties": (more, *others), "data": lacking})).split())
+    assert "are not with every party: left out (200 not at telco, 120 not at shop)." in said
+    dropped = active.model_copy(update={"left_out": {"without a label": 7}, "rows_own": report.data.common})
+    said = " ".join(printed(report.model_copy(update={"parties": (dropped, *others)})).split())
+    assert f"7 rows of the file of {active.name} are left out, without a label." in said
     same = active.model_copy(update={"rows_own": report.data.common})
     assert "left out" not in printed(report.model_copy(update={"parties": (same, *others)}))
 

@@ -14,7 +14,7 @@ class Kind(StrEnum):
     REMASKED = "remasked"  # (n, 32) masked ids of the receiver, masked again by the sender
     COMMON = "common"  # number of common rows, active -> passive, where no more is revealed
     PROOF = "proof"  # 32 bytes of the proof that both parties hold the same common rows
-    IDS = "ids"  # (n, 16) digests of row ids, passive -> active
+    IDS = "ids"  # (n, 16) digests of row ids, passive -> active; drawn ids of rows with several keys, active -> passive
     ORDER = "order"  # (m,) positions of the common rows in the receiver's table
     SPLIT = "split"  # (m,) the part of each common row: 0 train, 1 validation, 2 test; active -> passive
     READY = "ready"  # digest of the ordered ids, width of the embedding

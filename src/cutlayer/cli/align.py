@@ -13,7 +13,7 @@ from rich.console import Console
 
 from cutlayer.cli.app import Json, app, emit
 from cutlayer.cli.organisation import Deadline, LocalFile, Name, Plaintext, Reconnect, Timeout, organisation
-from cutlayer.cli.run import JobFile
+from cutlayer.cli.run import JobFile, keys_for
 from cutlayer.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -69,9 +69,10 @@ def align(
 
     file = out or local.parent / "runs" / f"{job.stem}-{name}-aligned.csv"
     purpose = purpose_of(dry_run, reveal)
+    secret = setup.private.secret or keys_for(local.parent, None).folder / f"{name}.key"
     with progress_for(quiet=json) as progress:
         try:
-            result = align_party(setup.job, name, file, purpose, progress, setup.links, exchange, wait)
+            result = align_party(setup.job, name, file, purpose, progress, setup.links, exchange, wait, secret)
         except Waiting as waiting:
             _say_waiting(waiting, as_json=json)
             return
@@ -108,8 +109,17 @@ def purpose_of(dry_run: bool, reveal: Reveal | None) -> Purpose:
 
 
 def _lines(result: Aligned) -> Iterator[str]:
+    for reason, count in result.left_out.items():
+        yield f"{count:,} rows of the file of {result.party} are left out, {reason}"
+    for number, count in enumerate(result.repeated, 1):
+        if count:
+            yield f"{count:,} rows of {result.party} share key {number} with other rows: it identifies none of them"
     for peer, count in result.shared.items():
         yield f"{count:,} of {result.rows:,} rows of {result.party} are common with {peer}"
+        if counts := result.by_key.get(peer):
+            yield "  matched " + ", ".join(f"{matched:,} by key {number}" for number, matched in enumerate(counts, 1))
+        if conflicts := result.conflicts.get(peer):
+            yield f"  two keys would match {conflicts:,} with different rows of {peer}; the first that matches decides"
     if result.common is not None and len(result.shared) > 1:
         yield f"{result.common:,} with all"
     if result.common is None and not result.shared:

@@ -95,6 +95,10 @@ def _lines(result: Forecast) -> Iterator[tuple[str, str]]:
     if result.rows < active.rows:
         left_out = f"{active.rows - result.rows:,} of the {active.rows:,} rows of {active.name} are left out"
         yield "rows", f"{left_out}; rows: all would take them" if result.fits_top else left_out
+    for party, count in result.lacking.items():
+        if count and (count > active.rows - result.rows or len(result.lacking) > 1):
+            yield "", f"{count:,} of these {active.rows:,} rows are not at {party}"
+    yield from _identified(result)
     if not result.fits_top:
         yield "", f"{result.steps_per_epoch:,} steps an epoch, {result.epochs:,} epochs at most"
     if result.warmup_epochs:
@@ -128,6 +132,28 @@ def _lines(result: Forecast) -> Iterator[tuple[str, str]]:
         yield "in total", total.statement
     for total in result.all_runs:
         yield "all runs", total.statement
+
+
+def _identified(result: Forecast) -> Iterator[tuple[str, str]]:
+    """Rows that are left out of each table, and what several keys match."""
+    for party in result.parties:
+        for reason, count in party.left_out.items():
+            yield "left out", f"{count:,} rows of the file of {party.name}, {reason}"
+    for found in result.keys:
+        names = [" and ".join(key) for key in found.keys]
+        counts = ", ".join(f"{count:,} by {name}" for name, count in zip(names, found.matched, strict=True))
+        yield "keys", f"{sum(found.matched):,} rows matched with {found.party}: {counts}"
+        for name, count in found.conflicts.items():
+            if count:
+                other = f"{count:,} rows of {name} with two different rows of the other party"
+                yield "", f"two keys would match {other}; the first key that matches decides"
+    for party in result.parties:
+        for number, count in enumerate(party.repeated_keys, 1):
+            if count:
+                yield (
+                    "",
+                    f"{count:,} rows of {party.name} share key {number} with other rows: it identifies none of them",
+                )
 
 
 def _parties(result: Forecast) -> Table:

@@ -35,6 +35,7 @@ def show_outcome(ran: RunFolder, *, as_json: bool = False, trail: Path | None = 
         emit({**outcome, **audit.model_dump(mode="json")})
         return
     lines = [f"{outcome['party']}: {outcome['epochs']} epochs, run folder {ran.path}"]
+    lines += (f"  {line}" for line in _rows(outcome.get("rows"), outcome["party"]))
     lines += (f"  {line}" for line in _measured(outcome, audit))
     lines.append(f"  {UNMEASURED_BY_PASSIVE}")
     lines += (f"  {line}" for line in _cost(ran, outcome["party"]))
@@ -42,6 +43,16 @@ def show_outcome(ran: RunFolder, *, as_json: bool = False, trail: Path | None = 
         lines.append(f"  every message that left: cutlayer trail show {trail}")
     for line in lines:
         Console().print(plain(line), highlight=False, markup=False, soft_wrap=True)
+
+
+def _rows(rows: Mapping[str, Any] | None, party: str) -> Iterator[str]:
+    """Rows that took no part, by the reason; nothing of a run that has no record of them."""
+    if rows is None:
+        return
+    for reason, count in rows["left_out"].items():
+        yield f"{count:,} rows of the file of {party} were left out, {reason}"
+    if missing := rows["table"] - rows["run"]:
+        yield f"{missing:,} of the {rows['table']:,} rows of {party} are no common rows: left out"
 
 
 def _measured(outcome: Mapping[str, Any], audit: PassiveAudit) -> Iterator[str]:

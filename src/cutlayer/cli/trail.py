@@ -31,7 +31,7 @@ MEANINGS: Mapping[str, str] = {
     "remasked": "the other party's masked ids, masked once more",
     "common": "how many rows are common",
     "proof": "a proof that both sides have the same common rows",
-    "ids": "digests of row ids: an id that can be guessed can be recognised",
+    "ids": "digests of row ids: an id that can be guessed can be recognised; from the active party, ids that it drew",
     "order": "which rows of the other party are common, and their order",
     "split": "which common rows train, validate and test, where a column or the labels decide",
     "ready": "a digest of the order of the rows, and the width of the embedding",

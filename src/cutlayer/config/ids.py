@@ -10,7 +10,9 @@ from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, mod
 from cutlayer.config.base import FrozenModel
 
 Rule = Literal["strip", "lower", "e164", "integer", "none"]
-MAX_ID_COLUMNS = 8
+Columns = Annotated[tuple[str, ...], Field(min_length=1, max_length=8)]
+MAX_KEYS = 4
+BETWEEN_KEYS = "|"
 ROW_NUMBER = "@row"
 
 
@@ -19,48 +21,73 @@ class IdConfig(FrozenModel):
 
     Attributes:
         column: Name of the id column, or of several that identify a row together: all of them must match, in the order
-            written here. `@row` takes the row numbers.
-        normalise: Normal form of the values, for all columns or for each. `strip` removes whitespace around a text and
-            composes its characters (Unicode NFC); `lower` also turns letters into small ones; `e164` is for telephone
-            numbers in international form, whose punctuation it removes; `integer` is for whole numbers that a program
-            wrote as `7.0` or `007`; `none` compares texts as they are.
+            written here. Or a list of such lists, the keys: rows are matched by the first, what is left by the next,
+            and so on. `@row` takes the row numbers.
+        normalise: Normal form of the values, for all columns or for each, in lists like those of `column`. `strip`
+            removes whitespace around a text and composes its characters (Unicode NFC); `lower` also turns letters into
+            small ones; `e164` is for telephone numbers in international form, whose punctuation it removes; `integer`
+            is for whole numbers that a program wrote as `7.0` or `007`; `none` compares texts as they are.
         duplicates: Rule for an id that several rows have: `refuse` the table, take the `first` of these rows, or that
-            with the `latest` value of `by`, or `drop` all of them; or `keep` all, at the active party of a job with
-            `rows: all`, where a passive party's row then serves each of them.
+            with the `latest` value of `by`, or `drop` all of them. Or the `mean` of their numbers and the most frequent
+            of their categories, at a passive party. Or `keep` all, at the active party of a job with `rows: all`, where
+            a passive party's row then serves each of them. With several keys it is the rule for the first of them.
         by: Column of dates or numbers that says which row of an id is the `latest`.
         pad_to: Number of rows to state in alignment by `psi`, at least that of the table: peers then see this number
             and not the true one.
     """
 
-    column: str | Annotated[tuple[str, ...], Field(min_length=1, max_length=MAX_ID_COLUMNS)]
-    normalise: Rule | tuple[Rule, ...] = "strip"
-    duplicates: Literal["refuse", "first", "latest", "drop", "keep"] = "refuse"
+    column: str | Columns | Annotated[tuple[Columns, ...], Field(min_length=1, max_length=MAX_KEYS)]
+    normalise: Rule | tuple[Rule, ...] | tuple[tuple[Rule, ...], ...] = "strip"
+    duplicates: Literal["refuse", "first", "latest", "mean", "drop", "keep"] = "refuse"
     by: str | None = Field(default=None, min_length=1)
     pad_to: int | None = Field(default=None, ge=1, lt=2**31)
 
     @property
+    def keys(self) -> tuple[IdConfig, ...]:
+        """Columns and normal forms of each key; this alone, unless there are several."""
+        if isinstance(self.column, str) or isinstance(self.column[0], str):
+            return (self,)
+        rules = [self.normalise] * len(self.column) if isinstance(self.normalise, str) else self.normalise
+        return tuple(IdConfig(column=named, normalise=rule) for named, rule in zip(self.column, rules, strict=True))
+
+    @property
     def columns(self) -> tuple[str, ...]:
-        """Names of the columns; `@row` among them stands for row numbers."""
-        return (self.column,) if isinstance(self.column, str) else self.column
+        """Names of the columns of all keys, each once; `@row` among them stands for row numbers."""
+        if isinstance(self.column, str):
+            return (self.column,)
+        named = (part for part in self.column for part in ((part,) if isinstance(part, str) else part))
+        return tuple(dict.fromkeys(named))
 
     @property
     def rules(self) -> tuple[Rule, ...]:
-        """The normal form of each column."""
-        return (self.normalise,) * len(self.columns) if isinstance(self.normalise, str) else self.normalise
+        """The normal form of each column of a single key."""
+        if isinstance(self.normalise, str):
+            return (self.normalise,) * len(self.columns)
+        return tuple(rule for rule in self.normalise if isinstance(rule, str))
 
     @property
     def rule(self) -> str:
-        """The rules of all columns as one text, which the parties compare.
+        """The rules of all columns of all keys as one text, which the parties compare.
 
         >>> IdConfig(column=("name", "born"), normalise=("lower", "strip")).rule
         'lower+strip'
+        >>> IdConfig(column=(("name", "born"), ("phone",)), normalise=(("lower", "strip"), ("e164",))).rule
+        'lower+strip|e164'
         """
-        return "+".join(self.rules)
+        return BETWEEN_KEYS.join("+".join(key.rules) for key in self.keys)
 
     @model_validator(mode="before")
     @classmethod
     def _column_alone(cls, raw: Any) -> Any:
-        return raw if isinstance(raw, Mapping | IdConfig) else {"column": raw}
+        """A list of a single key is that key."""
+        if isinstance(raw, IdConfig):
+            return raw
+        named = dict(raw) if isinstance(raw, Mapping) else {"column": raw}
+        for name in ("column", "normalise"):
+            value = named.get(name)
+            if isinstance(value, list | tuple) and len(value) == 1 and isinstance(value[0], list | tuple):
+                named[name] = value[0]
+        return named
 
     @model_validator(mode="after")
     def _latest_by_a_column(self) -> IdConfig:
@@ -71,12 +98,28 @@ class IdConfig(FrozenModel):
 
     @model_validator(mode="after")
     def _fits(self) -> IdConfig:
-        if len(self.rules) != len(self.columns):
-            raise ValueError(f"one rule, or one for each of {len(self.columns)} columns, got {len(self.rules)}")
-        if len(set(self.columns)) != len(self.columns):
-            raise ValueError(f"every id column once, got {', '.join(self.columns)}")
         if ROW_NUMBER in self.columns and (len(self.columns) > 1 or self.model_fields_set - {"column"}):
             raise ValueError(f"{ROW_NUMBER} alone, got more; row numbers need no rule and cannot hide their number")
+        several = not (isinstance(self.column, str) or isinstance(self.column[0], str))
+        nested = any(not isinstance(rule, str) for rule in self.normalise)
+        if not isinstance(self.normalise, str) and several is not nested:
+            raise ValueError("lists of rules like those of the columns, got others")
+        if not several:
+            return self._single_fits()
+        if not isinstance(self.normalise, str) and len(self.normalise) != len(self.column):
+            raise ValueError(f"one rule, or a list for each of {len(self.column)} keys, got {len(self.normalise)}")
+        named = [key.columns for key in self.keys]
+        if len({frozenset(columns) for columns in named}) != len(named):
+            raise ValueError("every key once, got one with the columns of another")
+        if self.duplicates in ("keep", "mean"):
+            raise ValueError(f"duplicates: refuse, first, latest or drop with several keys, got {self.duplicates}")
+        return self
+
+    def _single_fits(self) -> IdConfig:
+        if len(self.rules) != len(self.columns):
+            raise ValueError(f"one rule, or one for each of {len(self.columns)} columns, got {len(self.rules)}")
+        if not isinstance(self.column, str) and len(set(self.column)) != len(self.column):
+            raise ValueError(f"every id column once, got {', '.join(self.columns)}")
         return self
 
     @model_serializer(mode="wrap")

@@ -145,6 +145,8 @@ class Job(FrozenModel):
     @model_validator(mode="after")
     def _ids_repeat_at_the_active_party(self) -> Job:
         for name, party in self.parties.items():
+            if party.id is not None and party.id.duplicates == "mean" and party.role == "active":
+                raise ValueError(f"id.duplicates: mean at passive parties alone, got it at {name}; labels have no mean")
             if party.id is None or party.id.duplicates != "keep":
                 continue
             if party.role == "passive" or self.rows != "all":

@@ -19,8 +19,8 @@ class LimitsConfig(FrozenModel):
 
     Attributes:
         peer_rows: Maximum number of rows of another party's table, 1 to 2**31 - 1. The active party holds 16 bytes for
-            each. In alignment by `psi` also of its points, which are more than its rows where tables are divided into
-            buckets.
+            each, or for each of its keys. In alignment by `psi` also of its points, which are more than its rows where
+            tables are divided into buckets.
         embedding_norm: Largest Euclidean norm of a row of an embedding, above 0. The active party refuses what it
             receives beyond it; a passive party stops before it sends, by the norm before its protections.
         gradient_norm: Largest Euclidean norm of a row of a cut gradient, above 0. A passive party refuses what it

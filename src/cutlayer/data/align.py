@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from hashlib import blake2b
 
 import numpy as np
 import numpy.typing as npt
 
+from cutlayer.config.ids import BETWEEN_KEYS
 from cutlayer.data.digest_shares import DigestShares, share_bits
 from cutlayer.data.ids import DIGEST_BYTES, Digests
 from cutlayer.errors import AlignmentError, NothingInCommon
@@ -17,11 +18,12 @@ from cutlayer.row_arrays import chunks_of, row_array
 Positions = npt.NDArray[np.int64]
 
 
-def intersect(digests: Mapping[str, Digests]) -> dict[str, Positions]:
+def intersect(digests: Mapping[str, Digests], *, may_be_none: bool = False) -> dict[str, Positions]:
     """Find the rows that all parties have.
 
     Args:
         digests: Digests by party, uint8 (n_k, 16), each row once. They are checked: a peer may have sent them.
+        may_be_none: Whether it is no error that there is none.
 
     Returns:
         By party, row numbers in that party's table of the common rows, int64 (m,). The i-th entries of all parties are
@@ -31,6 +33,8 @@ def intersect(digests: Mapping[str, Digests]) -> dict[str, Positions]:
         AlignmentError: There is no common row, or a party's digests are malformed or repeat.
     """
     counts = {party: len(_checked(party, rows)) for party, rows in digests.items()}
+    if may_be_none and not min(counts.values()):
+        return {party: np.zeros(0, dtype=np.int64) for party in counts}
     bits = share_bits(sum(counts.values()))
     shares = {party: DigestShares(rows, bits) for party, rows in digests.items()}
     repeated, rows = dict.fromkeys(digests, 0), 0
@@ -45,7 +49,7 @@ def intersect(digests: Mapping[str, Digests]) -> dict[str, Positions]:
     for party, count in repeated.items():
         if count:
             raise AlignmentError.expected(f"party {party}: every id once", f"{count} repeated")
-    if not rows:
+    if not rows and not may_be_none:
         raise nothing_in_common(counts)
     return {party: positions[:rows] for party, positions in common.items()}
 
@@ -97,7 +101,7 @@ def check_id_kinds(
     Raises:
         AlignmentError: Kinds differ, or row numbers are used on tables of different lengths.
     """
-    if len(set(kinds.values())) > 1:
+    if _differ(kinds.values()):
         numbered = "row" in kinds.values()
         shown = {} if numbered else {party: f" (such as {text!r})" for party, text in (examples or {}).items()}
         got = ", ".join(f"{party} {kind}{shown.get(party, '')}" for party, kind in kinds.items())
@@ -120,9 +124,22 @@ def check_id_rules(rules: Mapping[str, str]) -> None:
     Raises:
         AlignmentError: Rules differ.
     """
+    keys = {party: rule.count(BETWEEN_KEYS) + 1 for party, rule in rules.items()}
+    if len(set(keys.values())) > 1:
+        got = ", ".join(f"{count} at {party}" for party, count in keys.items())
+        raise AlignmentError.expected("one number of keys at all parties", got, "agree on the keys of id")
     if len(set(rules.values())) > 1:
         got = ", ".join(f"{rule} at {party}" for party, rule in rules.items())
         raise AlignmentError.expected("ids of one normal form at all parties", got, "agree on id.normalise")
+
+
+def _differ(kinds: Iterable[str]) -> bool:
+    """Whether a key is of different kinds; one that no row of a party has is of any kind."""
+    kinds = [*kinds]
+    if len({kind.count(BETWEEN_KEYS) for kind in kinds}) > 1:
+        return "row" in kinds  # other numbers of keys: an error of their rules
+    by_key = zip(*(kind.split(BETWEEN_KEYS) for kind in kinds), strict=True)
+    return any(len({*kinds} - {""}) > 1 for kinds in by_key)
 
 
 def checked_positions(positions: Positions, rows: int, where: str) -> Positions:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from cutlayer.data.ids import DIGEST_BYTES, Digests, IdKind
+from cutlayer.data.ids import DIGEST_BYTES, Digests
 
 if TYPE_CHECKING:
     from cutlayer.data.party_data import PartyTable
@@ -21,7 +21,8 @@ class Identified(Protocol):
 
     where: str
     digests: Digests
-    id_kind: IdKind
+    keys: tuple[Digests, ...]
+    id_kind: str
     id_rule: str
     stated_rows: int
 
@@ -41,14 +42,16 @@ class DistinctIds:
         id_rule: As in `PartyTable`.
         stated_rows: Number of ids that is stated to other parties: how often they repeat is not in it.
         of_rows: Number of the id of each row of the table, int64 (n,).
+        keys: Always empty: with several keys no id repeats.
     """
 
     where: str
     digests: Digests
-    id_kind: IdKind
+    id_kind: str
     id_rule: str
     stated_rows: int
     of_rows: Positions
+    keys: tuple[Digests, ...] = ()
 
     @classmethod
     def of(cls, table: PartyTable) -> DistinctIds:

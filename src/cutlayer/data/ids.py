@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cutlayer.config.ids import IdConfig, Rule
-from cutlayer.data.columns import decoded, is_text
+from cutlayer.data.columns import decoded, is_text, without_nan
 from cutlayer.data.digest_shares import has_duplicates
 from cutlayer.data.faults import fault
 from cutlayer.errors import DataError
@@ -26,7 +26,7 @@ Digests = npt.NDArray[np.uint8]
 
 DIGEST_BYTES = 16
 WHOLE_NUMBER = r"^(0|-?[1-9][0-9]*)$"
-_SEPARATOR = "\x1f"
+SEPARATOR = "\x1f"
 """Between the columns of an id of several: the unit separator of ASCII, which no text may hold then."""
 _PUNCTUATION = r"[\s().\-/\x{2010}-\x{2015}\x{00a0}]"
 _PLAIN_NAME = re.compile(r"\w[\w .-]*")
@@ -107,13 +107,16 @@ def kind_of(text: pa.ChunkedArray) -> IdKind:
     return "integer" if whole else "text"
 
 
-def canonical_ids(column: pa.ChunkedArray | pa.Array, where: str, rule: Rule = "strip") -> pa.ChunkedArray:
+def canonical_ids(
+    column: pa.ChunkedArray | pa.Array, where: str, rule: Rule = "strip", *, may_miss: bool = False
+) -> pa.ChunkedArray:
     """The canonical text of every id, `large_string` (n,).
 
     Args:
-        column: (n,) integers or text; floats only if all are whole.
+        column: (n,) integers, text or dates; floats only if all are whole.
         where: Name of the data, for error messages.
         rule: Normal form of the texts; see `IdConfig.normalise`.
+        may_miss: Whether a row may have no id, whose text is then missing.
 
     Raises:
         DataError: An id is missing, of another type, or no telephone or whole number where the rule wants one.
@@ -123,13 +126,15 @@ def canonical_ids(column: pa.ChunkedArray | pa.Array, where: str, rule: Rule = "
     """
     if isinstance(column, pa.Array):
         column = pa.chunked_array([column])
-    column = decoded(column)
+    column = without_nan(decoded(column))
     text = column.cast(pa.large_string()) if is_text(column.type) else _whole(column, where).cast(pa.large_string())
     if rule != "none":
         text = pc.utf8_trim_whitespace(text)
         text = pc.utf8_normalize(pc.utf8_lower(text) if rule == "lower" else text, form="NFC")
     absent = pc.fill_null(pc.equal(text, ""), True)
-    if pc.any(absent).as_py():
+    if may_miss:
+        text = pc.if_else(absent, pa.scalar(None, text.type), text)
+    elif pc.any(absent).as_py():
         row = pc.index(absent, True).as_py()
         got = f"none in {pc.sum(absent).as_py()} rows, the first is row {row} (counted from 0)"
         raise fault(where, "an id in every row", got, "drop these rows or fill their ids")
@@ -138,33 +143,36 @@ def canonical_ids(column: pa.ChunkedArray | pa.Array, where: str, rule: Rule = "
     return _telephone(text, where) if rule == "e164" else text
 
 
-def id_texts(table: pa.Table, ids: IdConfig, where: str) -> pa.ChunkedArray:
+def id_texts(table: pa.Table, ids: IdConfig, where: str, *, may_miss: bool = False) -> pa.ChunkedArray:
     """The canonical text of every row's id, `large_string` (n,); an id of several columns as one text.
 
     Args:
         table: Holds the id columns.
-        ids: Names and normal forms of the id columns.
+        ids: Names and normal forms of the id columns, of a single key.
         where: Name of the data, for error messages.
+        may_miss: Whether a row may lack a column, so that its text is missing.
 
     Raises:
         DataError: An error of `canonical_ids`, or a text of several columns holds the character that separates them.
     """
     named = zip(ids.columns, ids.rules, strict=True)
-    texts = [canonical_ids(table.column(name), f"{where}: id {name!r}", rule) for name, rule in named]
+    texts = [
+        canonical_ids(table.column(name), f"{where}: id {name!r}", rule, may_miss=may_miss) for name, rule in named
+    ]
     if len(texts) == 1:
         return texts[0]
     for text in texts:
-        if pc.any(pc.match_substring(text, _SEPARATOR)).as_py():
+        if pc.any(pc.match_substring(text, SEPARATOR)).as_py():
             raise fault(
                 f"{where}: id", "ids without control characters", "the unit separator in one", "clean the column"
             )
-    between = pa.scalar(_SEPARATOR, pa.large_string())
+    between = pa.scalar(SEPARATOR, pa.large_string())
     return pc.binary_join_element_wise(*texts, between)
 
 
 def spaced(text: pa.ChunkedArray) -> pa.ChunkedArray:
     """Texts of ids of several columns (n,), for people: with spaces between the columns."""
-    return pc.replace_substring(text, _SEPARATOR, " ")
+    return pc.replace_substring(text, SEPARATOR, " ")
 
 
 def latest_rows(digests: Digests, values: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
@@ -212,16 +220,16 @@ def _integers(text: pa.ChunkedArray, where: str) -> pa.ChunkedArray:
 
 
 def _check_all(valid: pa.ChunkedArray, where: str, wanted: str, remedy: str) -> None:
-    if not pc.all(valid).as_py():
+    if not pc.all(valid, min_count=0).as_py():
         row = pc.index(valid, False).as_py()
-        count = len(valid) - pc.sum(valid).as_py()
+        count = pc.sum(pc.invert(valid)).as_py()
         got = f"others in {count} rows, the first is row {row} (counted from 0)"
         raise fault(where, wanted, got, remedy)
 
 
 def _whole(column: pa.ChunkedArray, where: str) -> pa.ChunkedArray:
     kind = column.type
-    if pa.types.is_integer(kind):
+    if pa.types.is_integer(kind) or pa.types.is_date(kind):
         return column
     if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
         with suppress(pa.ArrowInvalid):

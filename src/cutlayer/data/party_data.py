@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
@@ -44,8 +44,10 @@ class PartyTable:
 
     Attributes:
         where: Party and file, for messages.
-        digests: Digests of the ids in the table's own order, uint8 (n, 16).
-        id_kind: `integer`, `text`, or `row` where row numbers are the ids; parties must agree.
+        digests: Digests of the ids in the table's own order, uint8 (n, 16); of several keys, of a row's first one.
+        keys: Of several keys the digest of every row, uint8 (n, 16), zeros where a row does not have it; else empty.
+        id_kind: `integer`, `text`, or `row` where row numbers are the ids; of several keys that of each. Parties must
+            agree.
         id_rule: Normal form of the ids, as `IdConfig.rule`; parties must agree.
         stated_rows: Number of rows to state in alignment by `psi`: that of the table, or more.
         label: Name of the label column; None at a passive party.
@@ -100,10 +102,11 @@ class PartyTable:
         self._features = self._resolved(features or FeaturesConfig())
         self._memory = memory
         self._table = TableRows(self._source, *self._wanted(), memory)
-        self._table_ids = TableIds(self._table, self._ids, self._id, self.where, self._wanted()[0][:1])
+        any_columns, categorical = self._wanted()[0][:1], self._features.categorical
+        self._table_ids = TableIds(self._table, self._ids, self._id, self.where, any_columns, categorical)
         if drop_unlabelled and label is not None:
-            self._table_ids.keep(self._labelled(label))
-        self.digests, self.id_kind = self._table_ids.digests, self._table_ids.kind
+            self._table_ids.keep(self._labelled(label), "without a label")
+        self.digests, self.id_kind, self.keys = self._table_ids.digests, self._table_ids.kind, self._table_ids.keys
         self.id_rule = self._id.rule if self._id is not None and self._ids else ""
         self.labels_digest = b"" if self._ids or label is None else self._table.digest(label)
         self._rows = len(self.digests)
@@ -123,6 +126,16 @@ class PartyTable:
     def id_example(self) -> str:
         """The first id as it is compared, of text the first that is no whole number; empty where rows are numbered."""
         return self._table_ids.example()
+
+    @property
+    def left_out(self) -> Mapping[str, int]:
+        """Number of rows that were left out of the table, by the reason."""
+        return self._table_ids.left_out
+
+    @property
+    def repeated_keys(self) -> tuple[int, ...]:
+        """Number of rows of each of several keys that other rows have as well, so that it identifies none of them."""
+        return self._table_ids.repeated
 
     @property
     def rows(self) -> int:

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from cutlayer.config import IdConfig
 from cutlayer.config.ids import ROW_NUMBER
 from cutlayer.data.align import Positions
+from cutlayer.data.averaged import AveragedRows
 from cutlayer.data.digest_shares import has_duplicates
 from cutlayer.data.faults import fault
 from cutlayer.data.ids import (
@@ -27,11 +28,15 @@ from cutlayer.data.ids import (
     spaced,
 )
 from cutlayer.data.large import joined
+from cutlayer.data.row_keys import RowKeys, has_key, shown_texts
 from cutlayer.data.sort_values import sort_values
 from cutlayer.data.sources.base import Source
 from cutlayer.data.table_rows import TableRows
 from cutlayer.data.take_rows import take_rows
 from cutlayer.row_arrays import joined_rows
+
+REPEATED = "with a repeated id"
+WITHOUT_KEY = "without a key that identifies them"
 
 
 def id_columns(source: Source, rule: IdConfig | None, label: str | None, weight: str | None) -> tuple[str, ...]:
@@ -71,30 +76,49 @@ class TableIds:
         names: Names of the id columns; none where row numbers are the ids.
         rule: Rules of the ids.
         where: Party and file, for messages.
-        counted: Columns to count the rows by where row numbers are the ids.
+        any_columns: Columns to count the rows by where row numbers are the ids.
+        categorical: Columns that are categories whatever their type.
 
     Attributes:
-        digests: Digests of the ids in the table's own order, uint8 (n, 16).
-        kind: `integer`, `text`, or `row` where row numbers are the ids.
+        digests: Digests of the ids in the table's own order, uint8 (n, 16); of several keys, of a row's first one.
+        kind: `integer`, `text`, or `row` where row numbers are the ids; of several keys that of each, as one text.
+        keys: Of several keys the digest of every row, uint8 (n, 16), zeros where a row does not have it; else empty.
+        repeated: Number of rows of each key that have it in common with other rows, so that it identifies none of them.
+        left_out: Number of rows that were left out, by the reason.
 
     Raises:
         DataError: Ids are missing, or repeat where that is refused.
     """
 
     def __init__(
-        self, table: TableRows, names: Sequence[str], rule: IdConfig | None, where: str, any_columns: Sequence[str]
+        self,
+        table: TableRows,
+        names: Sequence[str],
+        rule: IdConfig | None,
+        where: str,
+        any_columns: Sequence[str],
+        categorical: Sequence[str] = (),
     ) -> None:
+        self._categorical = categorical
         self._table, self._names, self._rule, self._where = table, names, rule, where
-        self.kind: IdKind = "row"
-        if rule is not None and names:
+        self.kind: str = "row"
+        self.keys: tuple[Digests, ...] = ()
+        self.repeated: tuple[int, ...] = ()
+        self.left_out: dict[str, int] = {}
+        if rule is not None and len(rule.keys) > 1:
+            self._identify_by_keys(rule)
+        elif rule is not None and names:
             self._identify(rule)
         else:
             rows = sum(chunk.num_rows for chunk in table.batches(any_columns))
             self.digests = row_digests(pa.array(np.arange(rows)), where)
 
-    def keep(self, rows: Positions) -> None:
+    def keep(self, rows: Positions, reason: str) -> None:
         """Leave out all other rows from now on."""
+        if len(rows) < len(self.digests):
+            self.left_out[reason] = len(self.digests) - len(rows)
         self.digests = self.digests[rows]
+        self.keys = tuple(digests[rows] for digests in self.keys)
         self._table.keep(rows)
 
     def texts(self) -> pa.ChunkedArray:
@@ -107,7 +131,7 @@ class TableIds:
         """The first id as it is compared, of text the first that is no whole number; empty where rows are numbered."""
         if self.kind == "row":
             return ""
-        texts = self.texts()
+        texts = self.texts().drop_null()
         plain = pc.match_substring_regex(texts, WHOLE_NUMBER)
         first = pc.index(plain, self.kind == "integer").as_py()
         return str(spaced(texts.slice(max(first, 0), 1))[0])
@@ -125,27 +149,59 @@ class TableIds:
         return self._table.take(self._names[0], positions)
 
     def _texts(self, rule: IdConfig) -> Iterator[pa.ChunkedArray]:
-        return (id_texts(chunk, rule, self._where) for chunk in self._table.batches(self._names))
+        return (shown_texts(chunk, rule, self._where) for chunk in self._table.batches(self._names))
 
     def _identify(self, rule: IdConfig) -> None:
         """Digest the ids, and leave out rows by the rule for repeated ids."""
-        where = f"{self._where}: id {', '.join(map(repr, self._names))}"
         kinds = set[IdKind]()
         self.digests = joined_rows(self._digested(rule, kinds))
         self.kind = "integer" if kinds == {"integer"} and len(self._names) == 1 else "text"
-        if rule.duplicates == "keep" or not has_duplicates(self.digests):
-            return
+        if rule.duplicates == "mean" and has_duplicates(self.digests):
+            averaged = AveragedRows.of(self.digests, self._names, self._categorical, self._where)
+            self._table.merge(averaged)
+            self.digests = self.digests[averaged.first]
+        elif rule.duplicates != "keep" and has_duplicates(self.digests):
+            self.keep(self._of_repeated(rule, self.digests, np.arange(len(self.digests))), REPEATED)
+
+    def _identify_by_keys(self, rule: IdConfig) -> None:
+        """Digest the keys, and leave out rows by the rule for repeated ids of the first, and rows without any."""
+        found = RowKeys(self._table.batches(self._names), rule, self._where)
+        self.keys, self.kind, self.digests = found.digests, found.kind, found.digests[0]
+        there = has_key(self.digests)
+        first = np.flatnonzero(there)
+        if len(first) and has_duplicates(self.digests[first]):
+            remaining = self._of_repeated(rule, self.digests[first], first)
+            self.keep(np.sort(np.concatenate([remaining, np.flatnonzero(~there)])), REPEATED)
+            found.digests = self.keys
+        self.repeated = found.drop_repeats()
+        self.digests = found.identity()
+        identified = np.flatnonzero(has_key(self.digests))
+        if not len(identified):
+            raise fault(f"{self._where}: id", "a row with a key that no other row has", "none", "name another key")
+        if len(identified) < len(self.digests):
+            self.keep(identified, WITHOUT_KEY)
+
+    def _of_repeated(self, rule: IdConfig, digests: Digests, rows: Positions) -> Positions:
+        """The rows that remain where ids repeat.
+
+        Args:
+            rule: Rules of the ids.
+            digests: Digests of the ids of some rows, uint8 (m, 16).
+            rows: Numbers of these rows, ascending, int64 (m,).
+        """
+        names = rule.keys[0].columns
+        where = f"{self._where}: id {', '.join(map(repr, names))}"
         if rule.duplicates == "refuse":
-            repeated = np.setdiff1d(np.arange(len(self.digests)), first_rows(self.digests, drop=True))
-            raise duplicates(take_rows(self._texts(rule), repeated), where, self._names)
+            repeated = np.setdiff1d(np.arange(len(rows)), first_rows(digests, drop=True))
+            raise duplicates(take_rows(self._texts(rule), rows[repeated]), where, names)
         if rule.duplicates == "latest" and rule.by is not None:
             by = sort_values(self._table.values(rule.by), rule.by, self._where, "to find the latest of an id")
-            remaining = latest_rows(self.digests, by)
+            remaining = latest_rows(digests, by[rows])
         else:
-            remaining = first_rows(self.digests, drop=rule.duplicates == "drop")
+            remaining = first_rows(digests, drop=rule.duplicates == "drop")
         if not len(remaining):
             raise fault(where, "an id that no other row has", "none", "set id.duplicates to first")
-        self.keep(remaining)
+        return rows[remaining]
 
     def _digested(self, rule: IdConfig, kinds: set[IdKind]) -> Iterator[Digests]:
         """Digests of the ids, batch after batch; their kinds are added to `kinds`."""

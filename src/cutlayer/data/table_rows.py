@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from hashlib import blake2b
 
 import numpy as np
@@ -11,6 +11,7 @@ import pyarrow as pa
 from cutlayer.data.align import Positions
 from cutlayer.data.columns import decoded
 from cutlayer.data.encoded import CHUNK_ROWS
+from cutlayer.data.faults import fault
 from cutlayer.data.large import LargeTable, read_or_open
 from cutlayer.data.sources.base import Source
 from cutlayer.data.take_rows import take_rows
@@ -37,6 +38,7 @@ class TableRows:
     def __init__(self, source: Source, names: Sequence[str], as_text: Collection[str], memory: int) -> None:
         self.source, self._names, self._as_text = source, names, as_text
         self.remaining: Positions | None = None
+        self._merged: Callable[[pa.Table], pa.Table] | None = None
         opened = read_or_open(source, names, as_text, memory)
         self.large = opened if isinstance(opened, LargeTable) else None
         self._table: pa.Table | None = None if self.large else opened
@@ -52,6 +54,21 @@ class TableRows:
         if self._table is not None:
             self._table = self._table.take(rows)
 
+    def merge(self, merged: Callable[[pa.Table], pa.Table]) -> None:
+        """Replace rows by fewer ones from now on, as the function makes them of all columns that are read.
+
+        Raises:
+            DataError: The table is read in batches.
+        """
+        if self._table is None:
+            wanted, remedy = (
+                "a table in memory with id.duplicates: mean",
+                "raise memory of the party, or average before",
+            )
+            raise fault(self.source.where, wanted, "one that is too large", remedy)
+        self._merged = merged
+        self._table = merged(self._table)
+
     def release(self) -> None:
         """Free the memory of rows that can be read again in the same order."""
         if self.source.is_file and self.source.ordered:
@@ -64,13 +81,15 @@ class TableRows:
             DataError: There is no such column.
         """
         column = decoded(self.source.read([name]).column(name))
-        return column if self.remaining is None else column.take(pa.array(self.remaining))
+        column = column if self.remaining is None else column.take(pa.array(self.remaining))
+        return column if self._merged is None else self._merged(pa.table({name: column})).column(0)
 
     def table(self) -> pa.Table:
         """All rows at once, read again if they were released."""
         if self._table is None:
             table = self.source.read(self._names, self._as_text)
-            self._table = table if self.remaining is None else table.take(self.remaining)
+            table = table if self.remaining is None else table.take(self.remaining)
+            self._table = table if self._merged is None else self._merged(table)
         return self._table
 
     def batches(self, names: Sequence[str] | None = None) -> Iterator[pa.Table]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import shutil
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 from pyarrow import csv
 
@@ -15,7 +16,9 @@ from cutlayer.channel import Kind, Message, Port
 from cutlayer.channel.address import check_loopback
 from cutlayer.channel.grpc_link import Links
 from cutlayer.config import FeaturesConfig, Job
+from cutlayer.data.agreed_rows import COMMON_ID
 from cutlayer.data.align import Positions, nothing_in_common, order_digest
+from cutlayer.data.ids import Digests
 from cutlayer.data.party_data import PartyTable
 from cutlayer.durable import make_folder, replace_whole
 from cutlayer.errors import ConfigError, RunFolderError
@@ -24,11 +27,12 @@ from cutlayer.jobs.exchange import Exchange
 from cutlayer.jobs.execute import Progress
 from cutlayer.jobs.links import LinkOptions, address_of, make_client, open_server, open_trail
 from cutlayer.jobs.party import GRACE
-from cutlayer.parties.alignment import Alignment, Purpose
+from cutlayer.parties.alignment import Alignment, Purpose, row_key
 from cutlayer.parties.handshake import Agreement, Saved, agree_active, agree_passive
 from cutlayer.parties.held_rows import HeldRows
 from cutlayer.parties.linked import driven
 from cutlayer.parties.messages import DONE, receive
+from cutlayer.training.keys import load_or_make
 
 
 @dataclass(frozen=True)
@@ -40,6 +44,11 @@ class Aligned:
         rows: Number of rows of its table.
         common: Number of rows that it learned; `None` where it learned none.
         shared: Number of rows in common with each peer, as far as it knows.
+        by_key: With several keys, how many rows each of them matched with each peer, as far as it knows.
+        conflicts: With several keys, how many own rows two keys would match with different rows of a peer, as far as it
+            knows.
+        repeated: With several keys, how many own rows have a value of each that other rows have as well.
+        left_out: Number of rows of the file that are no rows of the table, by the reason.
         out: File of the aligned ids; `None` where none was written.
     """
 
@@ -48,6 +57,10 @@ class Aligned:
     common: int | None
     shared: Mapping[str, int]
     out: Path | None
+    by_key: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    conflicts: Mapping[str, int] = field(default_factory=dict)
+    repeated: tuple[int, ...] = ()
+    left_out: Mapping[str, int] = field(default_factory=dict)
 
 
 def align_party(
@@ -59,6 +72,7 @@ def align_party(
     link_options: LinkOptions,
     exchange: Path | None = None,
     wait: float = 0.0,
+    secret: Path | None = None,
 ) -> Aligned:
     """Align one organisation's rows with those of the other parties of a job.
 
@@ -73,6 +87,8 @@ def align_party(
         link_options: How to connect to the other parties.
         exchange: Folder of files that the parties exchange in place of connections; `None` to connect.
         wait: Seconds to wait for each file.
+        secret: File of the active party's long-lived secret, under which it draws the ids of rows that several keys
+            identify: a training under it has the same order. It is made if it is not there.
 
     Raises:
         Waiting: The next file of another party is not in the folder yet.
@@ -89,8 +105,13 @@ def align_party(
     if party.table is None:
         raise ConfigError.expected(f"parties.{name}.table", "none", "name the party's file")
     table = PartyTable(name, party.table, party.id, features=FeaturesConfig(include="none"))
+    if table.keys and not purpose.reveals_to_passive:
+        remedy = "leave the option out, or ask for one key at a time"
+        wanted = "an alignment that both sides learn, with several keys: rows of one key leave the round of the next"
+        raise ConfigError.expected(wanted, purpose.value, remedy)
     unfinished = out.with_name(f"{out.name}.progress")
-    alignment = Alignment(job.alignment, purpose, folder=unfinished, progress=progress.aligned)
+    key = row_key(job, load_or_make(secret)) if secret and table.keys and name == job.active else None
+    alignment = Alignment(job.alignment, purpose, folder=unfinished, progress=progress.aligned, row_key=key)
     if exchange is not None:
         with _exchange(job, name, table, alignment, exchange, link_options, wait) as files:
             alignment = replace(alignment, folder=None, random=files.random)
@@ -103,7 +124,7 @@ def align_party(
     written = None
     if result.positions is not None and len(result.positions):
         written = out
-        _write(out, table, result.positions, result.held)
+        _write(out, table, result.positions, result.held, result.ids)
     if exchange is None:
         with suppress(FileNotFoundError):
             shutil.rmtree(unfinished)
@@ -111,7 +132,17 @@ def align_party(
         # After the end of the links: with --reveal active the other parties do not learn it.
         raise nothing_in_common({name: table.rows, **agreement.peer_rows})
     common = None if result.positions is None else _with_all(result.positions, result.held)
-    return Aligned(name, table.rows, common, result.sizes, written)
+    return Aligned(
+        name,
+        table.rows,
+        common,
+        result.sizes,
+        written,
+        result.by_key,
+        result.conflicts,
+        table.repeated_keys,
+        table.left_out,
+    )
 
 
 def check_purpose(job: Job, purpose: Purpose) -> None:
@@ -144,7 +175,8 @@ def _exchange(
     job: Job, name: str, table: PartyTable, alignment: Alignment, folder: Path, options: LinkOptions, wait: float
 ) -> Exchange:
     """This party's end of an exchange of files, with its private record where a large alignment has its progress."""
-    inputs = (job.digest(), alignment.purpose.value, str(table.stated_rows), order_digest(table.digests).hex())
+    ids = np.concatenate([table.digests, *table.keys], axis=1)
+    inputs = (job.digest(), alignment.purpose.value, str(table.stated_rows), order_digest(ids).hex())
     trail = None if options.trail is None else open_trail(job, name, options.trail, options.security)
     if alignment.folder is None:
         raise ConfigError.expected("a folder of the progress", "none")
@@ -180,9 +212,11 @@ def _with_all(positions: Positions, held: HeldRows) -> int:
     return int(held.by_all().sum()) if held.by_party else len(positions)
 
 
-def _write(out: Path, table: PartyTable, positions: Positions, held: HeldRows) -> None:
+def _write(out: Path, table: PartyTable, positions: Positions, held: HeldRows, ids: Digests | None) -> None:
     """Write the rows and ids, and which peer has them where some lack some; readable by their owner alone."""
     columns = {"row": pa.array(positions), "id": table.ids(positions)}
+    if ids is not None:
+        columns[COMMON_ID] = pa.array([row.tobytes().hex() for row in ids])
     for name, numbers in held.by_party.items():
         columns[name] = pa.array(numbers >= 0)
     rows = pa.table(columns)

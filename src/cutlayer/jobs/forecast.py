@@ -13,19 +13,20 @@ from cutlayer.accounting import Total
 from cutlayer.config import FrozenModel, Job
 from cutlayer.config.device import Precision
 from cutlayer.config.sampled_rows import sampled_rows
-from cutlayer.data.align import Positions, check_id_kinds, check_id_rules, intersect, intersect_each
+from cutlayer.data.align import Positions
 from cutlayer.data.batches import IdSchedule, Schedule, steps_of_ids
-from cutlayer.data.id_examples import with_examples
 from cutlayer.data.party_data import PartyTable
 from cutlayer.data.prepared import Prepared
 from cutlayer.data.profile import ColumnProfile
 from cutlayer.data.split import Split, check_filled
-from cutlayer.errors import DataError, NothingInCommon
+from cutlayer.errors import DataError
 from cutlayer.jobs.cautions import cautions_of
 from cutlayer.jobs.check import check_job, imports_of, notes_of
+from cutlayer.jobs.matching import KeyForecast, all_positions, check_ids, common_positions, ids_of, lacking
 from cutlayer.kernels.packed_rows import row_bytes
 from cutlayer.lazy import Tensor, nn, torch
 from cutlayer.models import resolved_section, suits_rare_categories
+from cutlayer.row_arrays import gathered
 from cutlayer.tasks import Task
 from cutlayer.training.all_runs import forecast_all_runs
 from cutlayer.training.process import run_threads
@@ -64,6 +65,8 @@ class PartyForecast(FrozenModel):
         bytes_warmup: Bytes that it sends in each warm-up epoch.
         bytes_once: Bytes that it sends if it releases each row once.
         store_bytes: Size of its encoded columns on disk.
+        left_out: Number of rows of its file that are no rows of the table, by the reason.
+        repeated_keys: With several keys, number of rows of each that other rows have as well.
     """
 
     name: str
@@ -78,6 +81,8 @@ class PartyForecast(FrozenModel):
     bytes_warmup: int
     bytes_once: int
     store_bytes: int
+    left_out: Mapping[str, int] = {}
+    repeated_keys: tuple[int, ...] = ()
 
 
 class Forecast(FrozenModel):
@@ -107,6 +112,8 @@ class Forecast(FrozenModel):
         totals: Total cost of each party in privacy, if its protections have one.
         all_runs: Total cost in privacy with all earlier runs on the same rows, of each party that has earlier runs.
         imports: Classes of users that building the models imports, as `package.module:Class`, by path in the job.
+        keys: What several keys match with each passive party; empty where a single one identifies rows.
+        lacking: Number of rows of the active party that each passive party lacks, by name.
     """
 
     rows: int
@@ -132,6 +139,8 @@ class Forecast(FrozenModel):
     totals: tuple[Total, ...]
     all_runs: tuple[Total, ...]
     imports: Mapping[str, str]
+    keys: tuple[KeyForecast, ...] = ()
+    lacking: Mapping[str, int] = {}
 
 
 def forecast(job: Job, secrets: Path | None = None) -> Forecast:
@@ -146,7 +155,7 @@ def forecast(job: Job, secrets: Path | None = None) -> Forecast:
     """
     check_job(job)
     tables = {name: open_table(job, name, {}) for name in job.parties}
-    _check_ids(tables)
+    check_ids(tables)
     with run_threads(job.train.threads, job.train.batch_size) as threads:  # with PyTorch, once nothing is wrong so far
         return _forecast(job, tables, threads, secrets)
 
@@ -163,10 +172,11 @@ def _forecast(job: Job, tables: Mapping[str, PartyTable], threads: int, secrets:
         )
     )
     read_bytes = sum(table.bytes for table in tables.values())  # before `prepare` lets the rows of files go
-    common = _common_positions(tables)
+    ids, by_key = ids_of(job, tables)
+    common = common_positions(ids, tables)
     positions, held = common, ALL_HAVE_ALL
     if job.rows == "all":
-        positions, held = _all_positions(job, tables)
+        positions, held = all_positions(job, ids, tables)
     all_runs = tuple(
         total
         for name, table in (tables.items() if secrets is not None else ())
@@ -215,34 +225,9 @@ def _forecast(job: Job, tables: Mapping[str, PartyTable], threads: int, secrets:
         totals=ledger.totals,
         all_runs=all_runs,
         imports=imports_of(job),
+        keys=by_key,
+        lacking=lacking(job, ids, len(common[job.active]), held),
     )
-
-
-def _check_ids(tables: Mapping[str, PartyTable]) -> None:
-    kinds = {name: table.id_kind for name, table in tables.items()}
-    examples = {name: table.id_example for name, table in tables.items()} if len(set(kinds.values())) > 1 else {}
-    check_id_kinds(kinds, {name: table.rows for name, table in tables.items()}, examples)
-    check_id_rules({name: table.id_rule for name, table in tables.items()})
-
-
-def _common_positions(tables: Mapping[str, PartyTable]) -> dict[str, Positions]:
-    """Row numbers of the common rows in each table; an error shows ids, since all tables are here."""
-    try:
-        return intersect({name: table.identified.digests for name, table in tables.items()})
-    except NothingInCommon as failure:
-        raise with_examples(failure, tables) from None
-
-
-def _all_positions(job: Job, tables: Mapping[str, PartyTable]) -> tuple[dict[str, Positions], HeldRows]:
-    """Row numbers of the run's rows in each table, and which of the active party's each passive party has."""
-    from cutlayer.parties.held_rows import HeldRows
-
-    identified = tables[job.active].identified
-    digests = {name: table.digests for name, table in tables.items()} | {job.active: identified.digests}
-    positions, places = intersect_each(job.active, digests)
-    held = HeldRows.of_places(places, identified.rows)
-    positions[job.active], held = held.in_table(identified, positions[job.active])
-    return positions, held
 
 
 def _split(job: Job, table: PartyTable, positions: Positions) -> Split:
@@ -251,7 +236,7 @@ def _split(job: Job, table: PartyTable, positions: Positions) -> Split:
 
     if job.train.split.is_sent:
         return draw_split(job, table, positions, bytes(32))
-    split = computed_split(job, table, positions)
+    split = computed_split(job, gathered(table.digests, positions))
     check_filled(split, job.train.split)
     return split
 
@@ -338,6 +323,8 @@ def _party_forecast(
         bytes_warmup=upwards if role == "passive" else warmup,
         bytes_once=common * row[name] if once else 0,
         store_bytes=store.bytes if store else 0,
+        left_out=tables[name].left_out,
+        repeated_keys=tables[name].repeated_keys,
     )
 
 

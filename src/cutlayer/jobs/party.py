@@ -179,6 +179,7 @@ def _lead(
         rows_own={local.name: local.table.rows, **party.peer_rows},
         seconds=party.usage.seconds,
         devices={local.name: described(local.device)},
+        left_out={local.name: local.table.left_out},
     )
     summary = describe(job, this_run, folder, trained, watcher.auditor, threads, options)
     truth, _ = read_truth(folder.transcript(local.name))
@@ -224,7 +225,9 @@ def _follow(job: Job, local: Local, folder: RunFolder, link_options: LinkOptions
 def finish_passive(job: Job, local: Local, folder: RunFolder, party: PassiveParty, outcome: PassiveOutcome) -> None:
     """Write what a passive party has of a training: its part of the model, its account, and its own audit."""
     record_passive(folder, party)
-    folder.write_json("outcome.json", {"party": local.name, "device": described(local.device), **asdict(outcome)})
+    stated = {"party": local.name, "device": described(local.device), **asdict(outcome)}
+    rows = {"table": local.table.rows, "run": len(party.split.codes), "left_out": local.table.left_out}
+    folder.write_json("outcome.json", {**stated, "rows": rows})
     folder.write_json("ledger.json", passive_ledger(job, local.name, outcome.evidence).to_json())
     audit = audit_features(job, {RunKind.THIS_RUN: folder}, folder, None)
     PassiveAudit(features=tuple(audit.results), skipped=tuple(audit.skipped.values())).write(folder.path / "audit.json")

@@ -12,7 +12,9 @@ from cutlayer.channel.address import check_loopback
 from cutlayer.channel.security import Security
 from cutlayer.config import Job
 from cutlayer.data.classes import listed_classes
+from cutlayer.data.party_data import PartyTable
 from cutlayer.data.profile import ColumnProfile
+from cutlayer.data.row_keys import has_key
 from cutlayer.errors import CutlayerError
 from cutlayer.jobs.check import check_job
 from cutlayer.jobs.execute import Options
@@ -97,6 +99,10 @@ def _exposed(job: Job, name: str) -> str:
 def _columns(job: Job, name: str, columns: list[PreflightCheck], cautions: list[PreflightCheck]) -> str:
     """Rows of a party's table; adds what each column is taken for to the columns, and what is odd to the cautions."""
     table = open_table(job, name, {})
+    for reason, count in table.left_out.items():
+        left_out = f"{count:,} rows of the file are left out, {reason}"
+        cautions.append(PreflightCheck("rows", left_out, caution=True))
+    cautions += _keys(table)
     for column in table.profiles(
         name, rare_are_odd=not suits_rare_categories(job.bottom_of(name)), positive=job.parties[name].positive
     ):
@@ -112,6 +118,13 @@ def _columns(job: Job, name: str, columns: list[PreflightCheck], cautions: list[
         return f"{table.rows:,} rows, no features"
     categorical, numeric = len(store.columns.cardinalities), store.columns.inputs.numbers
     return f"{table.rows:,} rows; {categorical} categorical and {numeric} numeric columns after encoding"
+
+
+def _keys(table: PartyTable) -> Iterator[PreflightCheck]:
+    """How many rows each of several keys identifies."""
+    for number, (digests, repeated) in enumerate(zip(table.keys, table.repeated_keys, strict=True), 1):
+        shared = f"; {repeated:,} more share it with other rows" if repeated else ""
+        yield PreflightCheck(f"key {number}", f"identifies {np.count_nonzero(has_key(digests)):,} rows{shared}")
 
 
 def _taken_for(column: ColumnProfile) -> str:

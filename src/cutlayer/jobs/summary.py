@@ -58,7 +58,7 @@ def summary_of(
         task=TaskInfo(
             kind=task.kind, classes=task.classes, positive_share=active.positive_share, positive=task.positive
         ),
-        data=DataInfo(common=sum(sizes.values()), **sizes, held=active.held),
+        data=DataInfo(common=sum(sizes.values()), **sizes, held=active.held, lacking=active.lacking),
         parties=tuple(_party(job, name, trained) for name in job.parties),
         utility=UtilityResult(
             metric=task.metric,
@@ -153,6 +153,7 @@ def _party(job: Job, name: str, trained: Trained) -> PartyInfo:
         bytes_sent=sent,
         bytes_received=received,
         traffic=trained.kinds.get(name, {}),
+        left_out=trained.left_out.get(name, {}),
     )
 
 

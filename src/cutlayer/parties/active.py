@@ -19,6 +19,7 @@ from cutlayer.channel import Kind, Message, Port
 from cutlayer.channel.transcript import Transcript
 from cutlayer.config import Job
 from cutlayer.data.batches import IdSchedule, Schedule, steps_of_ids
+from cutlayer.data.ids import Digests
 from cutlayer.errors import CheckpointError, DataError
 from cutlayer.models.absence import Names, absent_sets
 from cutlayer.models.fitted import FitResult, FittedTop
@@ -26,9 +27,10 @@ from cutlayer.parties.active_evaluation import Evaluated, evaluate
 from cutlayer.parties.active_fit import columns_of, fit_top
 from cutlayer.parties.active_setup import ActiveSetup
 from cutlayer.parties.active_step import ActiveStep
+from cutlayer.parties.alignment import row_key
 from cutlayer.parties.checkpoint import START, Point, State
 from cutlayer.parties.evidence import stated, stated_evidence
-from cutlayer.parties.handshake import Agreement, agree_active, agree_order_active
+from cutlayer.parties.handshake import agree_active, agree_order_active
 from cutlayer.parties.held_rows import store_held
 from cutlayer.parties.local import Local, compress_links
 from cutlayer.parties.messages import DONE, receive
@@ -151,8 +153,9 @@ class ActiveParty:
         if self.partners is not None:
             agreement = self.partners.agreement(max(commits, default=START))
         else:
+            alignment = replace(local.alignment, row_key=row_key(job, local.secret))
             agreement = yield from agree_active(
-                job, local.table, local.name, self.ports, [*commits], local.limits, local.alignment
+                job, local.table, local.name, self.ports, [*commits], local.limits, alignment
             )
         start = agreement.start
         epoch = start[0]
@@ -160,10 +163,14 @@ class ActiveParty:
         self.loss = 0.0  # sum over the rows of the current epoch so far
         self.peer_rows, self.positions = agreement.peer_rows, agreement.positions
         self.held = self.passives.held = agreement.aligned.held
-        self.split = split_at_active(job, local, agreement.positions, self.ports.values(), self.held)
+        ids = agreement.row_ids(local.table)
+        self.ids, self.lacking = agreement.aligned.ids, dict[str, int]()
+        if job.rows == "common":
+            self.lacking = {peer: local.table.rows - size for peer, size in agreement.aligned.sizes.items()}
+        self.split = split_at_active(job, local, self.positions, ids, self.ports.values(), self.held)
         # Of a run on all rows those that every party has, since only they have all messages.
         training = self.held.with_all(self.split.train)
-        self.schedule = self._scheduled(training, agreement)
+        self.schedule = self._scheduled(training, ids, agreement.stated)
         self.part = "validation" if len(self.split.validation) else "test"
         # Before the table is released from memory, which `prepare` does.
         self.reported_ids = local.table.ids(gathered(agreement.positions, self.split.part(self._reported).numpy()))
@@ -172,7 +179,7 @@ class ActiveParty:
             widths = self.partners.widths
             self.partners.check_order(prepared.digests)
         else:
-            widths = yield from agree_order_active(job, self.ports, prepared.digests, self.held)
+            widths = yield from agree_order_active(job, self.ports, ids, self.held)
         if job.trains_alone:
             self.passives.begin(widths, len(prepared.digests))
             yield from self._part_from_passives(prepared.order_digest.hex(), widths)
@@ -205,7 +212,7 @@ class ActiveParty:
         """The number that each passive party has for each of some rows, by name."""
         return {name: self.held.own_numbers(name, rows) for name in self.job.passives}
 
-    def _scheduled(self, audited: npt.NDArray[np.int64], agreement: Agreement) -> Schedule:
+    def _scheduled(self, audited: npt.NDArray[np.int64], ids: Digests, stated: int) -> Schedule:
         """The batches that are trained on; where no step is taken, those in which the audited rows are recorded.
 
         Raises:
@@ -214,8 +221,8 @@ class ActiveParty:
         train = self.job.train
         if self.job.draws_batches:
             store_held(self.local.folder, self.job.active, self.held)
-            digests = gathered(self.local.table.digests, agreement.positions[self.split.train])
-            return IdSchedule(self.split.train, digests, steps_of_ids(train, agreement.stated), train.seed)
+            digests = gathered(ids, self.split.train)
+            return IdSchedule(self.split.train, digests, steps_of_ids(train, stated), train.seed)
         if not len(audited):  # no row has all messages: nothing is recorded
             return IdSchedule(audited, np.empty((0, 16), np.uint8), 1, train.seed)
         size = train.rows_per_step(len(audited))
@@ -264,6 +271,7 @@ class ActiveParty:
                 evidence=self.statements,
                 runs=self.runs,
                 held=self.held,
+                ids=self.ids,
             )
             self.partners.save(self.checkpoints)
         self._when_alone()
@@ -428,6 +436,7 @@ class ActiveParty:
             fit=self.setup.top.fitted if isinstance(self.setup.top, FittedTop) else None,
             columns=partial(columns_of, self.setup, self.passives, self.split.part(part), self.job.train.seed),
             held={name: int((numbers >= 0).sum()) for name, numbers in self.held.by_party.items()},
+            lacking=self.lacking,
             present=self.held.present(self.split.part(part)),
             extra_heads=tuple(sum(p.numel() for p in head.parameters()) for head in self.setup.top.extra_heads),
         )

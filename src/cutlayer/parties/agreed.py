@@ -26,11 +26,15 @@ def agreed_alignment(
 
     Raises:
         ConfigError: The active party of a job with `rows: all` has no file, which says who has which row.
+            Or several keys identify rows, and there is none.
         DataError, AlignmentError: It is no such file, or of another table.
     """
     names_rows = job.rows == "all" and name == job.active
     if names_rows and rows is None:
         remedy = "run cutlayer align first, and name its file with --rows"
         raise ConfigError.expected("the file that says which rows each partner has, with rows: all", "none", remedy)
+    if table.keys and rows is None:
+        remedy = "run cutlayer align first, and name its file with --rows"
+        raise ConfigError.expected("the file that says which row is which, with several keys", "none", remedy)
     agreed = agreed_rows(rows, table, job.passives if names_rows else ())
-    return Alignment("agreed", purpose, agreed=agreed.positions, held=HeldRows(agreed.held))
+    return Alignment("agreed", purpose, agreed=agreed.positions, held=HeldRows(agreed.held), agreed_ids=agreed.ids)

@@ -24,6 +24,7 @@ import numpy.typing as npt
 import torch
 
 from cutlayer.channel import Kind, Message, Port
+from cutlayer.config import Job
 from cutlayer.data.align import Positions
 from cutlayer.data.buckets import (
     Buckets,
@@ -34,7 +35,9 @@ from cutlayer.data.buckets import (
     matches,
     sorted_points,
 )
+from cutlayer.data.ids import Digests
 from cutlayer.errors import AlignmentError, ProtocolError
+from cutlayer.kernels.noise import derive
 from cutlayer.kernels.ristretto255 import POINT_BYTES, Points, hash_to_group, multiply, random_points, random_scalar
 from cutlayer.parties.held_rows import ALL_HAVE_ALL, HeldRows
 from cutlayer.parties.messages import receive, receive_chunks, send_in_chunks
@@ -79,6 +82,9 @@ class Alignment:
         agreed: Row numbers in the own table of the common rows, in the common order, int64 (m,), for `agreed`; `None`
             for all rows.
         held: Which of these rows each passive party has, for `agreed` at the active party of a run on all of its rows.
+        agreed_ids: With several keys the ids of these rows that all parties know, uint8 (m, 16).
+        row_key: Secret of the active party under which it draws the ids of rows that several keys identify, 32 bytes;
+            a random one by default.
         random: Returns that many uniform secret bytes: the source of all masks.
     """
 
@@ -89,12 +95,24 @@ class Alignment:
     progress: Callable[[int, int], None] | None = field(default=None, repr=False)
     agreed: Positions | None = field(default=None, repr=False)
     held: HeldRows = field(default=ALL_HAVE_ALL, repr=False)
+    agreed_ids: Digests | None = field(default=None, repr=False)
+    row_key: bytes | None = field(default=None, repr=False)
     random: Callable[[int], bytes] = field(default=token_bytes, repr=False)
 
     def finished(self, buckets: int, total: int) -> None:
         """Report the number of finished buckets."""
         if self.progress is not None:
             self.progress(buckets, total)
+
+
+def row_key(job: Job, secret: bytes) -> bytes:
+    """The secret under which the active party draws the ids of a job's rows, 32 bytes: the same in every run.
+
+    Args:
+        job: The shared job.
+        secret: Long-lived secret of the active party.
+    """
+    return derive(secret, b"row ids", job.digest().encode(), size=32)
 
 
 @dataclass(frozen=True)
@@ -318,12 +336,13 @@ def common_ranks(matches: Mapping[str, CommonPositions]) -> tuple[Positions, dic
     return ranks, indices
 
 
-def receive_indices(port: Port, ranks: Positions) -> Generator[Port, Message, Positions]:
+def receive_indices(port: Port, ranks: Positions, *, may_be_none: bool = False) -> Generator[Port, Message, Positions]:
     """Receive the indices of the common rows.
 
     Args:
         port: Port to the active party.
         ranks: Ranks of this party's indices in all buckets, `DUMMY` where no row is.
+        may_be_none: Whether it is no error that there is none.
 
     Returns:
         Ranks of the common rows, ascending, int64 (m,).
@@ -337,6 +356,8 @@ def receive_indices(port: Port, ranks: Positions) -> Generator[Port, Message, Po
         raise ProtocolError.expected(f"indices 0 to {len(ranks) - 1} from {port.peer}", f"{indices.min()} and others")
     common = np.sort(ranks[indices])
     if not len(common):
+        if may_be_none:
+            return common
         raise AlignmentError.expected(f"rows that {port.peer} and this party have", "none")
     if common[0] == DUMMY or not (common[1:] > common[:-1]).all():
         raise ProtocolError(f"expected indices of distinct rows from {port.peer}, got others")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
+from functools import reduce
 
 import numpy as np
 import torch
@@ -19,29 +19,27 @@ from cutlayer.data.align import (
     nothing_in_common,
     order_digest,
 )
-from cutlayer.data.buckets import Buckets, bucket_bits, bucket_capacity
 from cutlayer.data.distinct_ids import Identified
-from cutlayer.data.ids import DIGEST_BYTES
-from cutlayer.errors import ProtocolError
+from cutlayer.data.ids import DIGEST_BYTES, Digests
+from cutlayer.data.row_keys import drawn_ids, has_key
+from cutlayer.errors import AlignmentError, ProtocolError
 from cutlayer.parties.alignment import (
     Alignment,
     CommonPositions,
-    Masker,
     Purpose,
-    check_points,
-    checked_bits,
     common_ranks,
-    intersect_active,
-    intersect_passive,
     receive_indices,
     send_indices,
 )
-from cutlayer.parties.alignment_progress import AlignmentProgress
 from cutlayer.parties.held_rows import ALL_HAVE_ALL, HeldRows
+from cutlayer.parties.key_rounds import Matched, Rounds, received_keys, rounds_active, rounds_passive, sent_keys
 from cutlayer.parties.messages import receive, receive_chunks, send_in_chunks
+from cutlayer.parties.psi_points import Own, points_active, points_passive
 from cutlayer.parties.row_proof import prove_rows
-from cutlayer.row_arrays import gathered, joined_rows
+from cutlayer.row_arrays import gathered
 from cutlayer.workers import Workers
+
+KEY_BYTES = 32
 
 
 @dataclass(frozen=True)
@@ -54,11 +52,19 @@ class CommonRows:
         sizes: Number of rows in common with each peer. The active party computed it; a passive party has the number
             that the active party stated, or nothing.
         held: At the active party, where the rows of a run are all of its own: which of them each passive party has.
+        ids: Where several keys identify rows: an id of each row that all parties know, uint8 (m, 16). Elsewhere it is
+            the digest of the row's id.
+        by_key: With several keys, how many rows each of them matched with each peer, as far as this party knows.
+        conflicts: With several keys, how many own rows two keys would match with different rows of each peer, where
+            this party sees it: with the plain method, at the active party.
     """
 
     positions: Positions | None
     sizes: Mapping[str, int] = field(default_factory=dict)
     held: HeldRows = ALL_HAVE_ALL
+    ids: Digests | None = None
+    by_key: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    conflicts: Mapping[str, int] = field(default_factory=dict)
 
 
 def rows_passive(
@@ -80,6 +86,12 @@ def rows_passive(
     """
     if alignment.method == "agreed":
         return _agreed(table, [port.peer], alignment)
+    if table.keys:
+        if alignment.method == "psi":
+            rounds = yield from rounds_passive(table, port, rows, limits, alignment)
+        else:
+            rounds = sent_keys(table, port)
+        return (yield from _ids_passive(port, rounds))
     if alignment.method == "psi":
         if table.id_kind == "row":
             return _row_numbers(table, [port.peer])
@@ -123,6 +135,12 @@ def rows_active(
     """
     if alignment.method == "agreed":
         return _agreed(table, ports, alignment)
+    if table.keys:
+        if alignment.method == "psi":
+            each = yield from rounds_active(table, ports, rows, limits, alignment)
+        else:
+            each = yield from received_keys(table, ports, rows)
+        return _ids_active(table, name, ports, rows, each, alignment, all_rows=all_rows)
     if alignment.method == "psi":
         if table.id_kind == "row":
             return _row_numbers(table, ports)
@@ -137,6 +155,9 @@ def rows_active(
     for peer, port in ports.items():
         send_in_chunks(port, Kind.ORDER, "positions", torch.from_numpy(positions[peer]))
     sizes = {peer: len(positions[peer]) for peer in ports}
+    if len(ports) > 1 and not all_rows:
+        pairs = {peer: intersect({name: table.digests, peer: digests[peer]}) for peer in ports}
+        sizes = {peer: len(common[name]) for peer, common in pairs.items()}
     return CommonRows(positions[name], sizes, HeldRows.of_places(held, len(positions[name])))
 
 
@@ -145,7 +166,59 @@ def _agreed(table: Identified, peers: Iterable[str], alignment: Alignment) -> Co
     if alignment.agreed is None:
         return _row_numbers(table, peers)
     sizes = {peer: alignment.held.count(peer, len(alignment.agreed)) for peer in peers}
-    return CommonRows(alignment.agreed, sizes, alignment.held)
+    return CommonRows(alignment.agreed, sizes, alignment.held, alignment.agreed_ids)
+
+
+def _ids_passive(port: Port, rounds: Rounds) -> Generator[Port, Message, CommonRows]:
+    """Receive an id of each row of the run from the active party; rows that are not of the run have none."""
+    received = yield from receive_chunks(port, Kind.IDS, "digests", len(rounds.rows), DIGEST_BYTES)
+    ids = received.numpy()
+    if len(ids) != len(rounds.rows):
+        raise ProtocolError.expected(f"an id of each of {len(rounds.rows):,} rows from {port.peer}", f"{len(ids):,}")
+    named = np.flatnonzero(has_key(ids))
+    if not len(named):
+        raise AlignmentError.expected(f"rows that {port.peer} and this party have", "none")
+    order = named[intersect({port.peer: ids[named]})[port.peer]]
+    by_key = {port.peer: rounds.by_key} if rounds.by_key else {}
+    return CommonRows(rounds.rows[order], {port.peer: len(order)}, ids=ids[order], by_key=by_key)
+
+
+def _ids_active(
+    table: Identified,
+    name: str,
+    ports: Mapping[str, Port],
+    rows: Mapping[str, int],
+    each: Mapping[str, Matched],
+    alignment: Alignment,
+    *,
+    all_rows: bool,
+) -> CommonRows:
+    """Draw an id of each row of the run, and send each passive party those of its own rows."""
+    own = np.arange(table.rows) if all_rows else reduce(np.intersect1d, [matched.mine for matched in each.values()])
+    empty = [peer for peer, matched in each.items() if not len(matched.mine)] if all_rows else [*each] * (not len(own))
+    if empty:
+        raise nothing_in_common({name: table.rows, **{peer: rows[peer] for peer in empty}})
+    ids = drawn_ids(alignment.row_key or alignment.random(KEY_BYTES), gathered(table.digests, own))
+    order = intersect({name: ids})[name]
+    own, ids = own[order], ids[order]
+    number = np.full(table.rows, -1, dtype=np.int64)
+    number[own] = np.arange(len(own))
+    held = {}
+    for peer, matched in each.items():
+        numbers = number[matched.mine]
+        there = numbers >= 0
+        sent = np.zeros((matched.theirs, DIGEST_BYTES), dtype=np.uint8)
+        sent[matched.slots[there]] = ids[numbers[there]]
+        send_in_chunks(ports[peer], Kind.IDS, "digests", torch.from_numpy(sent))
+        held[peer] = np.sort(numbers[there])
+    return CommonRows(
+        own,
+        {peer: len(matched.mine) for peer, matched in each.items()},
+        HeldRows.of_places(held, len(own)) if all_rows else ALL_HAVE_ALL,
+        ids,
+        {peer: matched.by_key for peer, matched in each.items()},
+        {peer: matched.conflicts for peer, matched in each.items() if matched.conflicts is not None},
+    )
 
 
 def _row_numbers(table: Identified, peers: Iterable[str]) -> CommonRows:
@@ -158,25 +231,9 @@ def _psi_passive(
     table: Identified, port: Port, rows: int, limits: LimitsConfig, alignment: Alignment, *, only: bool
 ) -> Generator[Port, Message, CommonRows]:
     purpose = alignment.purpose
-    progress = AlignmentProgress(_folder(alignment), *_inputs(table, {port.peer: rows}, purpose))
-    port.send(Kind.ALIGN, fields={"session": progress.session, "bits": progress.bits, "first": progress.done})
-    opened = yield from receive(port, Kind.ALIGN)
-    bits, first = int(opened.fields["bits"]), int(opened.fields["first"])
-    checked_bits(bits, table.stated_rows, rows, limits.peer_rows, only=only)
-    check_points(rows, bits, limits.peer_rows, port.peer)
-    same = opened.fields["session"] == progress.session and bits == progress.bits
-    if not 0 <= first <= (progress.done if same else 0):
-        raise ProtocolError.expected(f"a start of the alignment that this party has, from {port.peer}", first)
-    progress.begin(str(opened.fields["session"]), bits, first)
-
-    def seen(bucket: int, ranks: Positions) -> None:
-        progress.add({"ranks": ranks})
-        alignment.finished(bucket + 1, 2**bits)
-
     with Workers(alignment.processes) as workers:
-        buckets = Buckets(table.digests, bits, table.stated_rows, table.where)
-        masker = Masker(buckets, workers, port.run, alignment.random)
-        yield from intersect_passive(port, masker, rows, purpose, first, seen)
+        own = Own(table.where, table.digests, table.stated_rows)
+        in_order, ranks = yield from points_passive(own, port, rows, limits, alignment, workers, only=only)
     if purpose is Purpose.SIZE:
         stated = yield from receive(port, Kind.COMMON)
         size, most = int(stated.fields["rows"]), min(rows, table.rows)
@@ -185,8 +242,7 @@ def _psi_passive(
         return CommonRows(None, {port.peer: size})
     if not purpose.reveals_to_passive:
         return CommonRows(None)
-    common = yield from receive_indices(port, _joined(progress, "ranks"))
-    positions = gathered(masker.buckets.order, common)
+    positions = gathered(in_order, (yield from receive_indices(port, ranks)))
     order = order_digest(gathered(table.digests, positions))
     yield from prove_rows(port, order, active=False, random=alignment.random)
     return CommonRows(positions, {port.peer: len(positions)})
@@ -203,37 +259,22 @@ def _psi_active(
     all_rows: bool,
 ) -> Generator[Port, Message, CommonRows]:
     purpose = alignment.purpose
-    bits = bucket_bits(max(table.stated_rows, *rows.values()))
-    for peer, count in rows.items():
-        check_points(count, bits, limits.peer_rows, peer)
-    progress = AlignmentProgress(_folder(alignment), *_inputs(table, rows, purpose))
-    first = yield from _open(ports, progress, bits, alignment.random)
-
-    def seen(bucket: int, matches: Mapping[str, CommonPositions]) -> None:
-        offsets = {peer: bucket * bucket_capacity(rows[peer], bits) for peer in matches}
-        ranks = {f"{peer} ranks": matched for peer, (matched, _) in matches.items()}
-        progress.add(ranks | {f"{peer} indices": slots + offsets[peer] for peer, (_, slots) in matches.items()})
-        alignment.finished(bucket + 1, 2**bits)
-
     with Workers(alignment.processes) as workers:
-        run = next(iter(ports.values())).run  # of all links: the same for all peers
-        buckets = Buckets(table.digests, bits, table.stated_rows, table.where)
-        masker = Masker(buckets, workers, run, alignment.random)
-        yield from intersect_active(ports, masker, rows, first, seen)
-    matches = {peer: (_joined(progress, f"{peer} ranks"), _joined(progress, f"{peer} indices")) for peer in ports}
+        own = Own(table.where, table.digests, table.stated_rows)
+        in_order, matches = yield from points_active(own, ports, rows, limits, alignment, workers)
     sizes = {peer: len(matched) for peer, (matched, _) in matches.items()}
     if purpose is Purpose.SIZE:
         for peer, port in ports.items():
             port.send(Kind.COMMON, fields={"rows": sizes[peer]})
         return CommonRows(None, sizes)
     if all_rows:
-        return (yield from _all_matched(table, name, ports, rows, matches, masker.buckets.order, alignment))
+        return (yield from _all_matched(table, name, ports, rows, matches, in_order, alignment))
     ranks, indices = common_ranks(matches)
     if not len(ranks):
         if purpose.reveals_to_passive:
             raise nothing_in_common({name: table.rows, **rows})
         return CommonRows(ranks, sizes)  # a failure would tell the passive parties, which are to learn nothing
-    positions = gathered(masker.buckets.order, ranks)
+    positions = gathered(in_order, ranks)
     if purpose.reveals_to_passive:
         order = order_digest(gathered(table.digests, positions))
         for peer, port in ports.items():
@@ -269,34 +310,3 @@ def _all_matched(
             proven = order_digest(gathered(digests, held[peer]))
             yield from prove_rows(port, proven, active=True, random=alignment.random)
     return CommonRows(order, sizes, HeldRows.of_places(held, len(order)))
-
-
-def _open(
-    ports: Mapping[str, Port], progress: AlignmentProgress, bits: int, random: Callable[[int], bytes]
-) -> Generator[Port, Message, int]:
-    """Agree on the first bucket: after those that all parties have of one session, or the very first."""
-    done, same = progress.done, bool(progress.session) and progress.bits == bits
-    for port in ports.values():
-        theirs = (yield from receive(port, Kind.ALIGN)).fields
-        done = min(done, max(int(theirs["first"]), 0))
-        same = same and (theirs["session"], theirs["bits"]) == (progress.session, bits)
-    first = done if same else 0
-    progress.begin(progress.session if same else random(8).hex(), bits, first)
-    for port in ports.values():
-        port.send(Kind.ALIGN, fields={"session": progress.session, "bits": bits, "first": first})
-    return first
-
-
-def _joined(progress: AlignmentProgress, name: str) -> Positions:
-    return joined_rows(progress.all(name))
-
-
-def _folder(alignment: Alignment) -> Path | None:
-    """Folder of the progress; sizes leave no record."""
-    return None if alignment.purpose is Purpose.SIZE else alignment.folder
-
-
-def _inputs(table: Identified, rows: Mapping[str, int], purpose: Purpose) -> tuple[bytes | memoryview, ...]:
-    """Everything that the buckets of a party depend on."""
-    stated = repr((purpose.value, table.stated_rows, sorted(rows.items())))
-    return stated.encode(), np.ascontiguousarray(table.digests).data

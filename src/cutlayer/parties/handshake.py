@@ -12,6 +12,7 @@ from cutlayer.channel import Kind, Message, Port
 from cutlayer.config import Job, LimitsConfig
 from cutlayer.data.align import check_id_kinds, check_id_rules, order_digest
 from cutlayer.data.distinct_ids import Identified
+from cutlayer.data.ids import Digests
 from cutlayer.data.party_data import PartyTable
 from cutlayer.errors import AlignmentError, CheckpointError, ProtocolError
 from cutlayer.models import stated_width
@@ -21,6 +22,7 @@ from cutlayer.parties.checkpoint import START, Point, described
 from cutlayer.parties.common_rows import CommonRows, rows_active, rows_passive
 from cutlayer.parties.held_rows import ALL_HAVE_ALL, HeldRows
 from cutlayer.parties.messages import Wait, receive
+from cutlayer.row_arrays import gathered
 
 PROTOCOL = "4"
 ANY_STEP = 2**62
@@ -53,6 +55,18 @@ class Agreement:
         if self.aligned.positions is None:
             raise ProtocolError("expected an alignment that reveals the common rows, got another")
         return self.aligned.positions
+
+    def row_ids(self, table: PartyTable) -> Digests:
+        """Ids of the common rows in their order that all parties know, uint8 (m, 16).
+
+        They are for what parties compare or compute together. What a party counts by row is by its own `digests`: with
+        several keys these ids are the active party's to choose.
+
+        Args:
+            table: This party's rows.
+        """
+        ids = self.aligned.ids
+        return gathered(table.digests, self.positions) if ids is None else ids
 
 
 def hello(job: Job, table: Identified, resume: Point, alignment: Alignment) -> Mapping[str, int | str]:

@@ -46,6 +46,8 @@ class ActiveOutcome:
         fit: How a top model that is fitted at once was chosen; `None` of one that is trained by steps.
         columns: Returns what a top model that is fitted at once loses without each column, on these rows.
         held: Number of rows that each passive party has, in a run on all rows of the active party; else empty.
+        lacking: Number of rows of the active party's table that each passive party lacks; empty in a run on all of its
+            rows, and where the alignment is of an earlier start.
         present: Which of the reported rows each passive party has, bool (n,), by party; empty where all have all.
         extra_heads: Number of parameters of each head that the top model has for absent parties.
     """
@@ -75,6 +77,7 @@ class ActiveOutcome:
     fit: FitResult | None = None
     columns: Callable[[], tuple[ColumnImportance, ...]] = tuple
     held: Mapping[str, int] = field(default_factory=dict)
+    lacking: Mapping[str, int] = field(default_factory=dict)
     present: Mapping[str, Tensor] = field(default_factory=dict)
 
 

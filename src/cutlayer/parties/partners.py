@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -34,6 +35,7 @@ class Partners:
         evidence: What each stated about its protections, as JSON, by name.
         runs: Id of the training at each, by name.
         held: Which of these rows each passive party has.
+        ids: Ids of these rows that all parties know, uint8 (n, 16), where several keys identify rows.
     """
 
     positions: npt.NDArray[np.int64]
@@ -43,6 +45,7 @@ class Partners:
     evidence: Mapping[str, str]
     runs: Mapping[str, str]
     held: HeldRows = ALL_HAVE_ALL
+    ids: Digests | None = None
 
     @classmethod
     def load(cls, checkpoints: Checkpoints) -> Partners | None:
@@ -56,8 +59,9 @@ class Partners:
             return None
         try:
             positions = stored[0].pop("positions").numpy()
+            ids = stored[0].pop("ids").numpy() if "ids" in stored[0] else None
             held = HeldRows({name.removeprefix(_HELD): rows.numpy() for name, rows in stored[0].items()})
-            return cls(positions, **stored[1], held=held)
+            return cls(positions, **stored[1], held=held, ids=ids)
         except (KeyError, TypeError) as damage:
             raise CheckpointError(f"{checkpoints.folder}: the record of the partners is damaged ({damage!r})") from None
 
@@ -82,14 +86,19 @@ class Partners:
 
     def save(self, checkpoints: Checkpoints) -> None:
         """Write the record; it counts once the releases are stored too."""
-        plain = {name: value for name, value in vars(self).items() if name not in ("positions", "held")}
-        arrays = {"positions": self.positions, **{_HELD + name: rows for name, rows in self.held.by_party.items()}}
+        plain = {name: value for name, value in vars(self).items() if name not in ("positions", "held", "ids")}
+        arrays: dict[str, npt.NDArray[Any]] = {
+            "positions": self.positions,
+            **{_HELD + name: rows for name, rows in self.held.by_party.items()},
+        }
+        if self.ids is not None:
+            arrays["ids"] = self.ids
         state: State = ({name: torch.from_numpy(rows) for name, rows in arrays.items()}, plain)
         checkpoints.save_partners(state)
 
     def agreement(self, start: Point = START) -> Agreement:
         """The result of the handshake, for a run that goes on at a point."""
-        return Agreement(CommonRows(positions=self.positions, held=self.held), start, self.rows)
+        return Agreement(CommonRows(positions=self.positions, held=self.held, ids=self.ids), start, self.rows)
 
     def check_order(self, digests: Digests) -> None:
         """Raise unless the ids of the common rows, uint8 (n, 16), are those that the releases are of.

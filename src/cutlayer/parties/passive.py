@@ -12,10 +12,11 @@ from cutlayer.channel import Kind, Message, Port
 from cutlayer.channel.transcript import Step, Transcript
 from cutlayer.config import Job
 from cutlayer.data.batches import IdSchedule, Schedule, steps_of_ids, with_next
+from cutlayer.data.ids import Digests
 from cutlayer.errors import ProtocolError
 from cutlayer.parties.checkpoint import START, Point, State
 from cutlayer.parties.evidence import evidence_text
-from cutlayer.parties.handshake import Agreement, Saved, agree_order_passive, agree_passive
+from cutlayer.parties.handshake import Saved, agree_order_passive, agree_passive
 from cutlayer.parties.local import EVALUATION_ROWS, Local, compress_links
 from cutlayer.parties.messages import DONE, check_present
 from cutlayer.parties.numbers import check_weights
@@ -116,13 +117,14 @@ class PassiveParty:
         agreement = yield from agree_passive(
             job, local.table, self.port, saved, local.limits, local.alignment, forget=forget
         )
-        self.split = yield from split_at_passive(job, local, self.port, agreement.positions)
-        self.schedule = self._scheduled(agreement)
+        ids = agreement.row_ids(local.table)
+        self.split = yield from split_at_passive(job, local, self.port, ids)
+        self.schedule = self._scheduled(ids, agreement.stated)
         prepared = local.table.prepare(agreement.positions, self.split.train, local.data / local.name)
         order = order_with_batches(job, prepared.order_digest, self.schedule)
         self.setup = PassiveSetup(job, local, self.split, prepared, self.port, order)
         self.state = self.setup.state
-        yield from agree_order_passive(self.port, prepared.digests, self.setup.bottom.width)
+        yield from agree_order_passive(self.port, ids, self.setup.bottom.width)
         self.setup.set_up_chain(prepared.order_digest)
         sampling = local.sampling(job, self.schedule.steps_per_epoch, self.schedule.batch_size)
         self.transcript = Transcript(local.transcript, sampling)
@@ -143,12 +145,11 @@ class PassiveParty:
             self.releases.release_once(self.training_step.warmup_gradients)
         return agreement.start
 
-    def _scheduled(self, agreement: Agreement) -> Schedule:
+    def _scheduled(self, ids: Digests, stated: int) -> Schedule:
         """The batches of this party's training rows."""
         train, rows = self.job.train, self.split.train
         if self.job.draws_batches:
-            digests = gathered(self.local.table.digests, agreement.positions[rows])
-            return IdSchedule(rows, digests, steps_of_ids(train, agreement.stated), train.seed)
+            return IdSchedule(rows, gathered(ids, rows), steps_of_ids(train, stated), train.seed)
         size = train.rows_per_step(len(rows))
         if self.job.rows == "all":
             size = min(size, max(len(rows), 1))  # no step is taken

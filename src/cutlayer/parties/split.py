@@ -19,6 +19,7 @@ import torch
 from cutlayer.channel import Kind, Message, Port
 from cutlayer.config import Job
 from cutlayer.data.align import Positions, order_digest
+from cutlayer.data.ids import Digests
 from cutlayer.data.party_data import PartyTable
 from cutlayer.data.sort_values import sort_values
 from cutlayer.data.split import (
@@ -44,7 +45,7 @@ SPLIT_FILE = "split.safetensors"
 
 
 def split_at_active(
-    job: Job, local: Local, positions: Positions, ports: Iterable[Port], held: HeldRows = ALL_HAVE_ALL
+    job: Job, local: Local, positions: Positions, ids: Digests, ports: Iterable[Port], held: HeldRows = ALL_HAVE_ALL
 ) -> Split:
     """The split at the active party, which sends it where the other parties cannot compute it.
 
@@ -52,6 +53,7 @@ def split_at_active(
         job: The shared job.
         local: This party's private side.
         positions: Row numbers in its table of the common rows, in the common order, int64 (m,).
+        ids: Ids of these rows that all parties know, uint8 (m, 16).
         ports: Ports to the passive parties.
         held: Which of the rows each passive party has.
 
@@ -61,7 +63,7 @@ def split_at_active(
         BudgetExceeded: The party has a budget of all runs, which a split without a guarantee exceeds.
     """
     if not job.train.split.is_sent:
-        split = computed_split(job, local.table, positions)
+        split = computed_split(job, ids)
         check_filled(split, job.train.split)
         _store_if_by_id(job, local, split)
         return split
@@ -83,21 +85,21 @@ def split_at_active(
     return split
 
 
-def split_at_passive(job: Job, local: Local, port: Port, positions: Positions) -> Generator[Port, Message, Split]:
+def split_at_passive(job: Job, local: Local, port: Port, ids: Digests) -> Generator[Port, Message, Split]:
     """The split at a passive party.
 
     Args:
         job: The shared job.
         local: This party's private side.
         port: Port to the active party.
-        positions: Row numbers in its table of the common rows, in the common order, int64 (m,).
+        ids: Ids of the common rows in their order that all parties know, uint8 (m, 16).
 
     Raises:
         ProtocolError: The active party sent a split that the job does not allow, or another one than before a resume.
     """
-    rows = len(positions)
+    rows = len(ids)
     if not job.train.split.is_sent:
-        split = computed_split(job, local.table, positions)
+        split = computed_split(job, ids)
         _store_if_by_id(job, local, split)
         return split
     codes = yield from receive_chunks(port, Kind.SPLIT, "parts", rows)
@@ -200,12 +202,12 @@ def split_of_run(job: Job, folder: Path, party: str, rows: int) -> Split:
     return _read(_path(folder, party), rows)
 
 
-def computed_split(job: Job, table: PartyTable, positions: Positions) -> Split:
-    """The split that every party computes by itself, of rows of its table by their numbers, int64 (m,)."""
+def computed_split(job: Job, ids: Digests) -> Split:
+    """The split that every party computes by itself, of rows with these ids, uint8 (m, 16)."""
     config, seed = job.train.split, job.train.seed
     if config.by_id:
-        return rows_by_id(gathered(table.digests, positions), config, seed)
-    return split_rows(len(positions), config, seed)
+        return rows_by_id(ids, config, seed)
+    return split_rows(len(ids), config, seed)
 
 
 def _stored(local: Local, rows: int) -> Split | None:

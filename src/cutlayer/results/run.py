@@ -171,6 +171,7 @@ class DataInfo(FrozenModel):
         validation: Number of rows to validate on.
         test: Number of rows to test on.
         held: Number of these rows that each passive party has, in a run on all rows; else empty.
+        lacking: Number of rows of the active party's table that each passive party lacks, in a run on common rows.
     """
 
     common: int
@@ -178,6 +179,7 @@ class DataInfo(FrozenModel):
     validation: int
     test: int
     held: Mapping[str, int] = Field(default_factory=dict)
+    lacking: Mapping[str, int] = Field(default_factory=dict)
 
     @property
     def reported(self) -> tuple[int, str]:
@@ -201,6 +203,7 @@ class PartyInfo(FrozenModel):
         bytes_sent: bytes sent over all starts of the run.
         bytes_received: bytes received over all starts of the run.
         traffic: bytes of tensors sent and received by kind of message, over all starts of the run.
+        left_out: Number of rows of its file that are no rows of its table, by the reason; empty where it ran elsewhere.
     """
 
     name: str
@@ -214,6 +217,7 @@ class PartyInfo(FrozenModel):
     bytes_sent: int
     bytes_received: int
     traffic: Mapping[str, tuple[int, int]] = Field(default_factory=dict)
+    left_out: Mapping[str, int] = Field(default_factory=dict)
 
 
 class EpochResult(FrozenModel):

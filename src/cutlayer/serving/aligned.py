@@ -11,9 +11,12 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from cutlayer.data.align import check_id_kinds
+from cutlayer.data.align import check_id_kinds, check_id_rules
 from cutlayer.data.faults import fault
+from cutlayer.data.ids import Digests
+from cutlayer.data.row_keys import has_key, joined_ids, match_keys, numbered_ids
 from cutlayer.data.store import Store
 from cutlayer.errors import AlignmentError
 from cutlayer.parties.local import EVALUATION_ROWS
@@ -79,6 +82,7 @@ class AlignedRows:
         self._tables, self._folder, self._partial = tables, folder, partial
         self._first, *self._others = tables
         self._types = {name: record_type(table.columns) for name, table in tables.items()}
+        self._named: Mask | None = None  # rows of the first table that a key identifies, where there are several
         self._by_number = all(table.id_kind == "row" for table in tables.values())
         self._by_id = dict[str, Divided]()
         self._by_window = dict[str, Divided]()
@@ -95,7 +99,8 @@ class AlignedRows:
             AlignmentError: The ids are not of one kind, the tables differ in length where row numbers are the ids, or
                 a table has no row of the first.
         """
-        counts = {name: self._write(name) for name in self._tables}
+        ids = self._ids_by_keys()
+        counts = {name: self._write(name, ids.get(name)) for name in self._tables}
         check_id_kinds({name: table.id_kind for name, table in self._tables.items()}, counts)
         if self._by_number:
             return
@@ -104,6 +109,10 @@ class AlignedRows:
         for bucket in range(BUCKETS):
             self._match(bucket)
         rows = counts[self._first]
+        if self._named is not None:
+            nameless = rows - int(np.count_nonzero(self._named))
+            rows -= nameless
+            self.lacking = Counter({name: count - nameless for name, count in self.lacking.items()})
         strangers = [name for name in self._others if self.lacking[name] == rows]
         if strangers:
             got = f"none of {rows:,} at {self._first} and {counts[strangers[0]]:,} at {strangers[0]}"
@@ -124,8 +133,27 @@ class AlignedRows:
                 if len(window):
                     yield window
 
-    def _write(self, name: str) -> int:
-        """Write the encoded rows of a party; returns their number."""
+    def _ids_by_keys(self) -> dict[str, Digests]:
+        """Where several keys identify rows: an id of every row of each party, equal for rows that belong together."""
+        if not any(table.has_keys for table in self._tables.values()):
+            return {}
+        keys = {name: table.keys(self.window) for name, table in self._tables.items()}
+        check_id_rules({name: table.id_rule for name, table in self._tables.items()})
+        mine = keys[self._first]
+        self._named = np.logical_or.reduce([has_key(digests) for digests in mine])
+        ids = {self._first: numbered_ids(len(mine[0]))}
+        for name in self._others:
+            pairs = match_keys(mine, keys[name]).pairs
+            ids[name] = joined_ids(ids[self._first], pairs, len(keys[name][0]))
+        return ids
+
+    def _write(self, name: str, row_ids: Digests | None) -> int:
+        """Write the encoded rows of a party; returns their number.
+
+        Args:
+            name: Name of the party.
+            row_ids: Ids of its rows, uint8 (n, 16); `None` for those that it reads.
+        """
         table, kind, rows = self._tables[name], self._types[name], 0
         first, by_number = name == self._first, table.id_kind == "row"
         if not by_number:
@@ -134,20 +162,27 @@ class AlignedRows:
         with ExitStack() as opened:
             ids: pa.ipc.RecordBatchStreamWriter | None = None
             for piece in table.pieces(self.window):
-                records = records_of(piece.encoded, kind, piece.digests, rows)
+                digests = piece.digests if row_ids is None else row_ids[rows : rows + len(piece.ids)]
+                records = records_of(piece.encoded, kind, digests, rows)
                 if first and ids is None:
                     self.ids = piece.ids.type
                     schema = pa.schema([("id", self.ids)])
                     ids = opened.enter_context(pa.ipc.new_stream(str(self._folder / "ids"), schema))
                 if ids is not None:
-                    ids.write_batch(pa.record_batch([piece.ids], ["id"]))
+                    named = piece.ids if self._named is None else self._without_nameless(piece.ids, rows)
+                    ids.write_batch(pa.record_batch([named], ["id"]))
                 if first or by_number:
                     self._in_order(name).add(records)
-                if piece.digests is not None:
+                if digests is not None:
                     divided = records[["digest", "position"]].astype(_KEY) if first else records
-                    self._by_id[name].add(divided, piece.digests[:, 0])
+                    self._by_id[name].add(divided, digests[:, 0])
                 rows += len(records)
         return rows
+
+    def _without_nameless(self, ids: pa.Array, first: int) -> pa.Array:
+        """Ids of some rows, missing where no key identifies the row: such a row is not predicted."""
+        assert self._named is not None  # noqa: S101 - called where there are several keys
+        return pc.if_else(pa.array(self._named[first : first + len(ids)]), ids, None)
 
     def _in_order(self, name: str) -> InOrder:
         return InOrder(self._folder / f"{name}.rows", self._types[name])
@@ -189,6 +224,8 @@ class AlignedRows:
             selected = np.logical_or.reduce([present[name] for name in self.features])
         else:
             selected = np.logical_and.reduce([*present.values()])
+        if ids.null_count:
+            selected = selected & ids.is_valid().to_numpy(zero_copy_only=False)
         if not selected.all():
             ids = ids.filter(pa.array(selected))
             records = {name: rows[selected] for name, rows in records.items()}

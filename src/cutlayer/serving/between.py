@@ -126,7 +126,7 @@ def answer(side: PredictionSide, serving: Serving, port: Port) -> Generator[Port
     serving.check()
     aligned = yield from agree_passive(side.job, side.table, port, Saved(), side.limits, side.alignment)
     bottom = _bottom(side)
-    yield from agree_order_passive(port, side.table.digests[aligned.positions], bottom.width)
+    yield from agree_order_passive(port, aligned.row_ids(side.table), bottom.width)
     yield from _compare_trainings(side, [port], bottom.width)
     store = side.store(aligned.positions)
     embed = embedding_of(bottom, store)
@@ -161,7 +161,7 @@ def ask(
     top, widths = _top(side), side.model.record.widths
     aligned = yield from agree_active(side.job, side.table, side.name, ports, [], side.limits, side.alignment)
     held, count = aligned.aligned.held, len(aligned.positions)
-    yield from agree_order_active(side.job, ports, side.table.digests[aligned.positions], held)
+    yield from agree_order_active(side.job, ports, aligned.row_ids(side.table), held)
     yield from _compare_trainings(side, [*ports.values()], 0, widths)
     asked = {name: evaluation_batches(torch.arange(held.count(name, count)), EVALUATION_ROWS) for name in ports}
     released = {name: empty_rows(held.count(name, count), torch.empty(0, widths[name])) for name in ports}

@@ -15,7 +15,8 @@ from cutlayer.data.digest_shares import has_duplicates
 from cutlayer.data.encoded import ColumnSpec, Encoded
 from cutlayer.data.encoding import Encoder
 from cutlayer.data.faults import fault
-from cutlayer.data.ids import Digests, IdKind, digests_of, id_texts, kind_of, spaced
+from cutlayer.data.ids import Digests, digests_of, kind_of, spaced
+from cutlayer.data.row_keys import RowKeys, has_key, shown_texts
 from cutlayer.data.sources import open_source
 
 
@@ -26,7 +27,7 @@ class Piece:
     Attributes:
         ids: Ids as the table has them, (n,); of several columns their canonical texts with spaces between them; row
             numbers where it has no id column.
-        digests: Digests of the ids, uint8 (n, 16); `None` where row numbers are the ids.
+        digests: Digests of the ids, uint8 (n, 16); `None` where row numbers are the ids, or several keys.
         encoded: Encoded columns.
     """
 
@@ -54,7 +55,8 @@ class NewRows:
         self._id = None if ids is None or ids.column == ROW_NUMBER else ids
         self._ids = () if self._id is None else self._id.columns
         self._encoder = encoder if encoder is not None else Encoder(encoders=())
-        self.id_kind: IdKind = "row" if self._id is None else "integer"
+        self.id_kind: str = "row" if self._id is None else "integer"
+        self.id_rule = "" if self._id is None else self._id.rule
         self._names = list(dict.fromkeys(name for name in (*self._ids, *self._encoder.names)))
         for name in self._names:
             self._source.require(name)
@@ -73,6 +75,31 @@ class NewRows:
     def keeps_repeats(self) -> bool:
         """Whether several rows may have one id."""
         return self._id is not None and self._id.duplicates == "keep"
+
+    @property
+    def has_keys(self) -> bool:
+        """Whether several keys identify rows."""
+        return self._id is not None and len(self._id.keys) > 1
+
+    def keys(self, size: int) -> tuple[Digests, ...]:
+        """Of several keys the digest of every row, uint8 (n, 16); zeros where a row does not have it.
+
+        Args:
+            size: Maximum number of rows that are read at a time.
+
+        Raises:
+            DataError: A value of the first key repeats, or a value is not of the form that its rule wants.
+        """
+        if self._id is None:
+            return ()
+        found = RowKeys(self._source.chunks(list(self._ids), size, self._ids), self._id, self.where)
+        self.id_kind = found.kind
+        first, *_ = found.digests
+        if has_duplicates(first[has_key(first)]):
+            remedy = "a prediction has one row per id"
+            raise fault(f"{self.where}: id {', '.join(self._id.keys[0].columns)}", "every id once", "more", remedy)
+        found.drop_repeats()
+        return found.digests
 
     def pieces(self, size: int) -> Iterator[Piece]:
         """Read all rows.
@@ -100,7 +127,9 @@ class NewRows:
         encoded = self._encoder.transform(table, where)
         if self._id is None:
             return Piece(pa.array(np.arange(first, first + table.num_rows)), None, encoded)
-        text = id_texts(table, self._id, where)
+        text = shown_texts(table, self._id, where)
+        if self.has_keys:
+            return Piece(spaced(text).combine_chunks(), None, encoded)
         digests = digests_of(text)
         if not self.keeps_repeats and has_duplicates(digests):
             repeated, count = Counter(spaced(text).to_pylist()).most_common(1)[0]

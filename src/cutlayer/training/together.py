@@ -51,6 +51,8 @@ class Trained:
         rows_own: Number of rows of each party's own table, by name.
         seconds: Wall time of all starts of the run.
         devices: What each party in this process trained on, by name.
+        left_out: Number of rows of the files of the parties in this process that are no rows of their tables, by name
+            and reason.
     """
 
     active: ActiveOutcome
@@ -60,6 +62,7 @@ class Trained:
     rows_own: Mapping[str, int]
     seconds: float
     devices: Mapping[str, str]
+    left_out: Mapping[str, Mapping[str, int]]
 
 
 def local_side(
@@ -198,4 +201,5 @@ def train_together(
         rows_own={name: tables[name].rows for name in job.parties},
         seconds=leader.usage.seconds,
         devices={name: described(side.device) for name, side in sides.items()},
+        left_out={name: table.left_out for name, table in tables.items()},
     )

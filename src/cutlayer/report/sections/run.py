@@ -50,7 +50,17 @@ def parties(report: Report) -> Section:
 
 
 def rows_left_out(report: Report) -> str:
-    """A sentence on the active party's rows that another party lacks, and a space; empty where there are none."""
+    """Sentences on rows that took no part, each with a space after it; empty where there are none."""
+    reasons = "".join(
+        f"{count(rows)} rows of the file of {party.name} are left out, {reason}. "
+        for party in report.parties
+        for reason, rows in party.left_out.items()
+    )
+    return reasons + _not_common(report)
+
+
+def _not_common(report: Report) -> str:
+    """A sentence on the active party's rows that another party lacks."""
     active = next((party for party in report.parties if party.role == "active"), None)
     if active is not None and report.data.held:
         has = [f"{name} has {count(rows)}" for name, rows in report.data.held.items()]
@@ -58,7 +68,9 @@ def rows_left_out(report: Report) -> str:
     if active is None or active.rows_own <= report.data.common:
         return ""
     missing, whole = count(active.rows_own - report.data.common), count(active.rows_own)
-    return f"{missing} of the {whole} rows of {active.name} are not with every party: left out. "
+    at = ", ".join(f"{count(rows)} not at {name}" for name, rows in report.data.lacking.items() if rows)
+    by_party = f" ({at})" if len(report.data.lacking) > 1 else ""
+    return f"{missing} of the {whole} rows of {active.name} are not with every party: left out{by_party}. "
 
 
 def _traffic(traffic: Mapping[str, tuple[int, int]]) -> Block:

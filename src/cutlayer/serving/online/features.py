@@ -181,9 +181,10 @@ class FeatureStore:
         if table is None:
             raise ConfigError.expected(f"a table of {party}", "none", "name it as serve.table in the private file")
         rows = PartyTable(party, table, id=job.parties[party].id, encoder=encoder)
-        if rows.identified is not rows:
+        if rows.identified is not rows or rows.keys:
             remedy = "serve a table with one row per id"
-            raise DataError.expected(f"{rows.where}: every id once, to answer for an id", "repeated ones", remedy)
+            got = "several keys" if rows.keys else "repeated ones"
+            raise DataError.expected(f"{rows.where}: every id once, to answer for an id", got, remedy)
         numbers = _numbers(rows) if by_number else None
         return cls(IdIndex(rows.digests), rows.encode_all(), numbers)
 

@@ -1,0 +1,155 @@
+"""The points of a private set intersection: all buckets of a party's rows, with progress on disk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from cutlayer.channel import Kind, Message, Port
+from cutlayer.config import LimitsConfig
+from cutlayer.data.align import Positions
+from cutlayer.data.buckets import Buckets, bucket_bits, bucket_capacity
+from cutlayer.data.ids import Digests
+from cutlayer.errors import ProtocolError
+from cutlayer.parties.alignment import (
+    Alignment,
+    CommonPositions,
+    Masker,
+    Purpose,
+    check_points,
+    checked_bits,
+    intersect_active,
+    intersect_passive,
+)
+from cutlayer.parties.alignment_progress import AlignmentProgress
+from cutlayer.parties.messages import receive
+from cutlayer.row_arrays import joined_rows
+from cutlayer.workers import Workers
+
+
+@dataclass
+class Own:
+    """What a party intersects.
+
+    Attributes:
+        where: Name of the data, for messages.
+        digests: Distinct digests of its rows, uint8 (n, 16).
+        stated_rows: Number of rows that it states to its peers, n or more.
+    """
+
+    where: str
+    digests: Digests
+    stated_rows: int
+
+
+def points_passive(
+    own: Own, port: Port, rows: int, limits: LimitsConfig, alignment: Alignment, workers: Workers, *, only: bool
+) -> Generator[Port, Message, tuple[Positions, Positions]]:
+    """The passive side: exchange the points of all buckets.
+
+    Args:
+        own: This party's rows.
+        port: Port to the active party.
+        rows: Number of rows that the active party stated.
+        limits: Bounds on what a peer may make this party hold.
+        alignment: How to align.
+        workers: Processes for the work.
+        only: Whether this is the only passive party of the exchange.
+
+    Returns:
+        Row numbers in the order of their digests, int64 (n,); and the ranks in that order of the points of all buckets.
+    """
+    purpose = alignment.purpose
+    progress = AlignmentProgress(_folder(alignment), *_inputs(own, {port.peer: rows}, purpose))
+    port.send(Kind.ALIGN, fields={"session": progress.session, "bits": progress.bits, "first": progress.done})
+    opened = yield from receive(port, Kind.ALIGN)
+    bits, first = int(opened.fields["bits"]), int(opened.fields["first"])
+    checked_bits(bits, own.stated_rows, rows, limits.peer_rows, only=only)
+    check_points(rows, bits, limits.peer_rows, port.peer)
+    same = opened.fields["session"] == progress.session and bits == progress.bits
+    if not 0 <= first <= (progress.done if same else 0):
+        raise ProtocolError.expected(f"a start of the alignment that this party has, from {port.peer}", first)
+    progress.begin(str(opened.fields["session"]), bits, first)
+
+    def seen(bucket: int, ranks: Positions) -> None:
+        progress.add({"ranks": ranks})
+        alignment.finished(bucket + 1, 2**bits)
+
+    buckets = Buckets(own.digests, bits, own.stated_rows, own.where)
+    masker = Masker(buckets, workers, port.run, alignment.random)
+    yield from intersect_passive(port, masker, rows, purpose, first, seen)
+    return buckets.order, joined_rows(progress.all("ranks"))
+
+
+def points_active(
+    own: Own,
+    ports: Mapping[str, Port],
+    rows: Mapping[str, int],
+    limits: LimitsConfig,
+    alignment: Alignment,
+    workers: Workers,
+) -> Generator[Port, Message, tuple[Positions, dict[str, CommonPositions]]]:
+    """The active side: exchange the points of all buckets with all passive parties.
+
+    Args:
+        own: This party's rows.
+        ports: Ports to the passive parties, by name.
+        rows: Number of rows that each passive party stated.
+        limits: Bounds on what a peer may make this party hold.
+        alignment: How to align.
+        workers: Processes for the work.
+
+    Returns:
+        Row numbers in the order of their digests, int64 (n,); and by passive party the ranks in that order of the
+        common rows, with their indices among the points of all buckets.
+    """
+    bits = bucket_bits(max(own.stated_rows, *rows.values()))
+    for peer, count in rows.items():
+        check_points(count, bits, limits.peer_rows, peer)
+    progress = AlignmentProgress(_folder(alignment), *_inputs(own, rows, alignment.purpose))
+    first = yield from _open(ports, progress, bits, alignment.random)
+
+    def seen(bucket: int, matches: Mapping[str, CommonPositions]) -> None:
+        offsets = {peer: bucket * bucket_capacity(rows[peer], bits) for peer in matches}
+        ranks = {f"{peer} ranks": matched for peer, (matched, _) in matches.items()}
+        progress.add(ranks | {f"{peer} indices": slots + offsets[peer] for peer, (_, slots) in matches.items()})
+        alignment.finished(bucket + 1, 2**bits)
+
+    run = next(iter(ports.values())).run  # of all links: the same for all peers
+    buckets = Buckets(own.digests, bits, own.stated_rows, own.where)
+    masker = Masker(buckets, workers, run, alignment.random)
+    yield from intersect_active(ports, masker, rows, first, seen)
+    return buckets.order, {
+        peer: (joined_rows(progress.all(f"{peer} ranks")), joined_rows(progress.all(f"{peer} indices")))
+        for peer in ports
+    }
+
+
+def _open(
+    ports: Mapping[str, Port], progress: AlignmentProgress, bits: int, random: Callable[[int], bytes]
+) -> Generator[Port, Message, int]:
+    """Agree on the first bucket: after those that all parties have of one session, or the very first."""
+    done, same = progress.done, bool(progress.session) and progress.bits == bits
+    for port in ports.values():
+        theirs = (yield from receive(port, Kind.ALIGN)).fields
+        done = min(done, max(int(theirs["first"]), 0))
+        same = same and (theirs["session"], theirs["bits"]) == (progress.session, bits)
+    first = done if same else 0
+    progress.begin(progress.session if same else random(8).hex(), bits, first)
+    for port in ports.values():
+        port.send(Kind.ALIGN, fields={"session": progress.session, "bits": bits, "first": first})
+    return first
+
+
+def _folder(alignment: Alignment) -> Path | None:
+    """Folder of the progress; sizes leave no record."""
+    return None if alignment.purpose is Purpose.SIZE else alignment.folder
+
+
+def _inputs(own: Own, rows: Mapping[str, int], purpose: Purpose) -> tuple[bytes | memoryview, ...]:
+    """Everything that the buckets of a party depend on."""
+    stated = repr((purpose.value, own.stated_rows, sorted(rows.items())))
+    return stated.encode(), np.ascontiguousarray(own.digests).data
