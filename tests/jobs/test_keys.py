@@ -27,6 +27,7 @@ from cutlayer.parties.alignment import Purpose
 from cutlayer.parties.drive import drive_together
 from cutlayer.parties.local import Local
 from cutlayer.serving.between import PredictionSide, answer, ask
+from cutlayer.serving.online.features import FeatureStore
 from cutlayer.serving.predict import Request, predict
 from cutlayer.serving.release import Serving
 from cutlayer.training.folder import RunFolder
@@ -210,6 +211,14 @@ def test_parties_predict_over_private_set_intersection(
     logits = dict(zip(done.ids.to_pylist(), done.logits.sigmoid().flatten().tolist(), strict=True))
     for row, score in zip(tested.column(0).to_pylist(), tested.column(1).to_pylist(), strict=True):
         assert logits[row] == pytest.approx(score, abs=1e-6)
+
+
+def test_serving_needs_an_id_of_one_column(by_file: tuple[Path, dict[str, aligning.Aligned]]) -> None:
+    folder = RunFolder(by_file[0] / TELCO)
+    encoder = PredictionSide.open(JOB, folder, TELCO, GIVEN[TELCO], JOB.parties[TELCO].limits).model.encoder
+    assert encoder is not None
+    with pytest.raises(DataError, match="every id once, to answer for an id, got several keys"):
+        FeatureStore.read(JOB, TELCO, TableConfig(path=by_file[0] / f"{TELCO}.parquet"), encoder)
 
 
 def test_a_check_counts_the_rows_by_key(tmp_path: Path) -> None:
