@@ -19,14 +19,15 @@ from pyarrow import parquet
 import cutlayer.data.buckets as buckets
 from cutlayer.channel import Kind, Message
 from cutlayer.channel.codec import encode
-from cutlayer.config import IdConfig, TableConfig
+from cutlayer.config import IdConfig, Job, TableConfig, validated
 from cutlayer.data.align import check_id_kinds, check_id_rules
 from cutlayer.data.party_data import PartyTable
 from cutlayer.data.row_keys import match_keys
 from cutlayer.errors import AlignmentError, DataError, ProtocolError
-from cutlayer.parties.alignment import Alignment
+from cutlayer.parties.alignment import Alignment, row_key
 from cutlayer.parties.common_rows import CommonRows
 from tests.parties.psi_runs import BANK, TELCO, aligned
+from tests.parties.runs import raw_job
 from tests.parties.test_psi_hostile import tamper
 
 SHOP = "shop"
@@ -272,6 +273,17 @@ def test_ids_of_the_rows_are_those_of_no_key() -> None:
     ids = {row.tobytes() for way in ways for row in aligned(tables[BANK], {TELCO: tables[TELCO]}, way)[TELCO].ids}
     assert len(ids) == len(ways) * len(MATCHED)
     assert not ids & {row.tobytes() for table in tables.values() for row in (*table.digests, *table.keys[1])}
+
+
+def test_the_ids_are_the_same_in_all_jobs_of_the_same_parties() -> None:
+    """Else a baseline or a trial of a sweep would be measured on other rows; with other parties they are others."""
+    plain, two = validated(Job, raw_job(), ""), validated(Job, raw_job(passives=2), "")
+    other = validated(Job, raw_job(release="once", epochs=5) | {"channel": {"compress": "int8"}}, "")
+    assert plain.digest() != other.digest()
+    assert row_key(plain, bytes(32)) == row_key(other, bytes(32))
+    keys = {row_key(plain, bytes(32)), row_key(two, bytes(32)), row_key(plain, bytes([1] * 32))}
+    assert len(keys) == 3
+    assert {len(key) for key in keys} == {32}
 
 
 def test_a_peer_with_another_number_of_keys_or_rules() -> None:

@@ -106,13 +106,16 @@ class Alignment:
 
 
 def row_key(job: Job, secret: bytes) -> bytes:
-    """The secret under which the active party draws the ids of a job's rows, 32 bytes: the same in every run.
+    """The secret under which the active party draws the ids of a job's rows, 32 bytes.
+
+    It is the same in all jobs of the same parties: a baseline, or a trial of a sweep, has the rows in the same order,
+    and the same split of them.
 
     Args:
         job: The shared job.
         secret: Long-lived secret of the active party.
     """
-    return derive(secret, b"row ids", job.digest().encode(), size=32)
+    return derive(secret, b"row ids", *(name.encode() for name in sorted(job.identities.values())), size=32)
 
 
 @dataclass(frozen=True)
