@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from cutlayer.results.alarm import AlarmRecord
 from cutlayer.results.audit import Audit
 from cutlayer.results.finding import Severity
 from cutlayer.results.protection import ProtectionResult
@@ -22,6 +23,7 @@ class FindingContext:
         audit: Attacks and tested guarantees; its own findings are not read.
         label_free: Names of the parties that are sent no message which depends on a label.
         idle_epochs: Numbers, from 1, of the epochs whose gradients were all zero.
+        alarms: What the parties' guards saw.
     """
 
     active: str
@@ -30,6 +32,7 @@ class FindingContext:
     audit: Audit
     label_free: frozenset[str] = frozenset()
     idle_epochs: tuple[int, ...] = ()
+    alarms: tuple[AlarmRecord, ...] = ()
 
 
 @dataclass(frozen=True)

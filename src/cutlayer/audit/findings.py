@@ -109,6 +109,11 @@ def _untrained(context: FindingContext) -> Iterator[Occurrence]:
         )
 
 
+def _alarmed(context: FindingContext) -> Iterator[Occurrence]:
+    for alarm in context.alarms:
+        yield Occurrence(alarm.party, f"{alarm.party} about {alarm.peer} in {alarm.when}: {alarm.detail}")
+
+
 def _nothing(context: FindingContext) -> Iterator[Occurrence]:
     own = context.audit.runs[RunKind.THIS_RUN]
     results = (own.leaks, own.undefined, _completions(context), _features(context))
@@ -328,6 +333,13 @@ CHECKS = (
         "the held-out rows are of one class",
         "provide more rows, raise train.split.test, or let train.split stratify",
         _one_class,
+    ),
+    Check(
+        "CL117",
+        "warning",
+        "a guard raised the alarm",
+        "ask the partner what it sends; docs/how-to/guard.md says what an alarm shows and what it does not",
+        _alarmed,
     ),
 )
 """All findings there are, in the order of their codes."""
