@@ -29,7 +29,9 @@ LABEL_FREE_ORDERED = (
 )
 MALICIOUS = "also against a malicious partner"
 """Stands where the proof assumes nothing of what the receiver sends; docs/guarantees.md has the argument for each."""
-STEERED = "a malicious partner steers that model by the gradients that it sends, and what the model learns is not covered"
+STEERED = (
+    "a malicious partner steers that model by the gradients that it sends, and what the model learns is not covered"
+)
 STOP_BIT = (
     "the epoch at which early stopping ends the run depends on labels, and is the only message that does; with "
     "train.epochs stated and no train.early_stop there is none"
@@ -143,7 +145,7 @@ def _release(event: GaussianRelease) -> str:
 
 
 def _against_malicious(event: GaussianRelease) -> str:
-    """Whether a partner that sends false gradients weakens a release: it does through a bottom model that they train."""
+    """Whether a partner's false gradients weaken a release: they do through a bottom model that they train."""
     if "bottom model" not in event.condition:
         return f", {MALICIOUS}"
     return "" if event.releases.once else f"; {STEERED}"

@@ -21,4 +21,4 @@ class GuardConfig(FrozenModel):
     """
 
     on_alarm: Literal["stop", "warn"]
-    classes: int = Field(default=2, ge=2, le=10_000)
+    classes: int = Field(default=2, ge=2, le=64)
