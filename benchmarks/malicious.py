@@ -8,7 +8,7 @@ has no protection.
 
 - `hijacks`: by strength, and by the protection of the victim; the curious values are of the honest training.
 - `probes`: by the spread that remains, and by the protection of the label owner.
-- `honest`: trainings without an attack, for false alarms: seeds 1 to 20 for each protection.
+- `honest`: trainings without an attack, for false alarms: seeds 1 to 20 for each protection, 1 to 10 on digits.
 """
 
 from __future__ import annotations
@@ -26,18 +26,22 @@ import torch
 from pyarrow import parquet
 
 from benchmarks.adult import adult_job, scratch_keys
+from cutlayer.attacks.feature.base import FeatureView
 from cutlayer.attacks.feature.inversion import Inversion
+from cutlayer.attacks.knowledge import Auxiliary, Knowledge
 from cutlayer.attacks.malicious.base import Tampering
 from cutlayer.attacks.malicious.hijack import Hijack
 from cutlayer.attacks.malicious.probing import Probing
 from cutlayer.audit.features import release_cases
-from cutlayer.audit.features.measures import measure_reconstruction
+from cutlayer.audit.features.measures import Case, measure_reconstruction
 from cutlayer.audit.watch import Watcher
+from cutlayer.channel.transcript import read_epochs
 from cutlayer.config import Job, validated
+from cutlayer.data.store import Store
 from cutlayer.jobs.execute import Progress
 from cutlayer.parties.guard import Alarm
 from cutlayer.results.audit import RunAudit
-from cutlayer.training.attacked import known_rows
+from cutlayer.training.attacked import auxiliary_indices, known_rows
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.tables import open_table
 from cutlayer.training.together import train_together
@@ -45,7 +49,8 @@ from studies.datasets import ADULT_TABLE
 from studies.image_halves import ImageHalves
 
 ROWS, EPOCHS, BATCH, WIDTH = 8_000, 6, 256, 16
-HONEST_ROWS, HONEST_SEEDS = 4_000, 20
+HONEST_ROWS = 4_000
+HONEST_SEEDS = {"adult": 20, "mnist halves": 10}
 READERS = ("norm", "direction", "spectral", "joint_spectral", "off_norm", "mixture")
 STRENGTHS, SPREADS = (1.0, 0.25), (0.0, 0.6)
 OF_LABELS: Mapping[str, Mapping[str, Any]] = {
@@ -74,6 +79,8 @@ class Hijacked:
         party: The partner.
         curious: R² of `inversion` in the honest training.
         malicious: R² of `inversion` in the hijacked training.
+        curious_first: R² of `inversion` of the first epoch's embeddings in the honest training.
+        malicious_first: The same in the hijacked training: about what has leaked when the alarm is raised.
         alarms: Number of trainings with an alarm.
         first: Largest number of steps until the alarm, in those trainings; `None` without any.
         metric_lost: Headline metric of the honest model minus that of the hijacked one.
@@ -85,6 +92,8 @@ class Hijacked:
     party: str
     curious: float
     malicious: float
+    curious_first: float
+    malicious_first: float
     alarms: int
     first: int | None
     metric_lost: float
@@ -150,7 +159,8 @@ class Outcome:
         alarms: What the guards saw.
         steps: Steps of an epoch.
         audit: Attacks on labels.
-        rebuilt: R² of `inversion` of the first partner, by name; empty unless it was asked for.
+        rebuilt: R² of `inversion` of the first partner in the last epoch, by name; empty unless it was asked for.
+        rebuilt_first: The same in the first epoch.
     """
 
     metric: float
@@ -158,6 +168,7 @@ class Outcome:
     steps: int
     audit: RunAudit | None
     rebuilt: Mapping[str, float]
+    rebuilt_first: Mapping[str, float]
 
     def steps_until(self, party: str, peer: str) -> int | None:
         """Number of steps until the first alarm of a party about a peer."""
@@ -195,6 +206,8 @@ def _hijacks(table: str, seeds: int) -> list[Hijacked]:
                     table, defence, strength, party,
                     statistics.mean(curious.rebuilt[party] for curious, _ in made),
                     statistics.mean(attacked.rebuilt[party] for _, attacked in made),
+                    statistics.mean(curious.rebuilt_first[party] for curious, _ in made),
+                    statistics.mean(attacked.rebuilt_first[party] for _, attacked in made),
                     len(seen), max(seen, default=None),
                     statistics.mean(curious.metric - attacked.metric for curious, attacked in made),
                 )
@@ -231,7 +244,7 @@ def _honest(tables: Sequence[str]) -> list[Honest]:
     rows = []
     for table in tables:
         for defence, privacy in OF_LABELS.items() if table == ADULT else (("none", {}),):
-            seeds = range(1, HONEST_SEEDS + 1)
+            seeds = range(1, HONEST_SEEDS[table] + 1)
             made = [_trained(_job(table, seed, privacy=privacy, audited=False), table, HONEST_ROWS) for seed in seeds]
             rows.append(Honest(table, defence, len(made), sum(bool(each.alarms) for each in made)))
     return rows
@@ -304,14 +317,31 @@ def _trained(
             watcher.auditor.results("this run", ())
             if watcher.auditor and job.parties[job.active].audit.attacks
             else None,
-            {name: _rebuilt(job, folder, name) for name in job.passives[:1]} if reads_features else {},
+            *_rebuilt(job, folder, job.passives[:1] if reads_features else ()),
         )
 
 
-def _rebuilt(job: Job, folder: RunFolder, party: str) -> float:
-    """R² of `inversion` on the last recorded epoch."""
-    case = release_cases(job, folder, folder, party)[0]
+def _rebuilt(job: Job, folder: RunFolder, parties: Sequence[str]) -> tuple[dict[str, float], dict[str, float]]:
+    """R² of `inversion` on the last recorded epoch and on the first, by party; the same rows are known in both runs."""
+    last, first = {}, {}
+    for party in parties:
+        case = release_cases(job, folder, folder, party)[0]
+        last[party] = _measured(case, party, job.train.seed)
+        _, steps = next(read_epochs(folder.transcript(party)))
+        rows = torch.cat([step.rows for step in steps])
+        sent = torch.cat([step.embeddings[party].flatten(1) for step in steps])
+        order = rows.argsort()
+        store, indices = Store.open(folder.data(party)), auxiliary_indices(len(rows), job.train.seed)
+        rows, sent = rows[order], sent[order]
+        known = Auxiliary(store.columns, indices, *store.gather(rows[indices]))
+        truth = store.gather(rows[known.unknown(len(rows))])
+        view, knowledge = FeatureView(party, rows, sent), Knowledge(auxiliary_rows=known)
+        first[party] = _measured(Case("the first epoch", view, knowledge, truth), party, job.train.seed)
+    return last, first
+
+
+def _measured(case: Case, party: str, seed: int) -> float:
     assert not isinstance(case.truth, torch.Tensor)
     about = {"run": "this run", "party": party, "attack": "inversion"} | case.identity()
-    made = Inversion()(case.view, case.knowledge, job.train.seed)
+    made = Inversion()(case.view, case.knowledge, seed)
     return measure_reconstruction(made, case.knowledge.auxiliary, case.truth, about).value or 0.0

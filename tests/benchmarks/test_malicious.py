@@ -33,7 +33,7 @@ def test_halves_of_digits_state_their_classes() -> None:
 
 def test_steps_until_an_alarm_count_whole_epochs() -> None:
     alarms = [Alarm("telco", "bank", 2, 3, ""), Alarm("bank", "telco", 0, 0, "")]
-    outcome = malicious.Outcome(0.9, alarms, 10, None, {})
+    outcome = malicious.Outcome(0.9, alarms, 10, None, {}, {})
     assert outcome.steps_until("telco", "bank") == 24
     assert outcome.steps_until("bank", "telco") == 1
     assert outcome.steps_until("shop", "bank") is None
