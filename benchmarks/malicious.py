@@ -274,7 +274,8 @@ def _job(
         raw["parties"]["left"]["audit"] = audit
         raw["train"] |= {"keep": "last", "early_stop": None}
     for party in raw["parties"].values():
-        party["guard"] = {"on_alarm": "warn", "classes": 2 if table == ADULT else 10}
+        if not (victims and party["role"] == "passive"):  # a guard is refused beside noise on embeddings
+            party["guard"] = {"on_alarm": "warn", "classes": 2 if table == ADULT else 10}
         if party["role"] == "passive":
             party |= {"privacy": dict(victims or {}), "audit": {"attacks": (), "every": audit.get("every", "epoch")}}
     return validated(Job, raw | {"compare": []}, table)

@@ -140,6 +140,14 @@ def test_a_guard_without_anything_to_judge_is_refused(changes: dict[str, Any], w
         check_job(job_of(WARN, **changes))
 
 
+def test_a_guard_is_refused_beside_noise_on_the_embeddings() -> None:
+    """Honest gradients follow from the noise that was sent: it raised the alarm in honest trainings."""
+    job = job_of(WARN)
+    noisy = job.parties[TELCO].model_copy(update={"privacy": {"dp_embedding": {"clip": 1.0, "noise_multiplier": 1.0}}})
+    with pytest.raises(ConfigError, match="without dp_embedding"):
+        check_job(replace_parties(job, {**job.parties, TELCO: noisy}))
+
+
 def test_the_classes_of_the_label_must_be_stated() -> None:
     job = job_of(WARN, task="multiclass")
     with pytest.raises(ConfigError, match=r"guard\.classes"):

@@ -102,7 +102,8 @@ def check_guards(job: Job) -> None:
     """Check that guards have what they judge, and what they need to know.
 
     Raises:
-        ConfigError: All messages are single releases, several workers train, or the number of classes is missing.
+        ConfigError: All messages are single releases, several workers train, the party changes its own embeddings, or
+            the number of classes is missing.
     """
     for name, party in job.parties.items():
         if party.guard is None:
@@ -113,6 +114,11 @@ def check_guards(job: Job) -> None:
             raise ConfigError.expected(f"no {where} where rows are released once", "one", remedy)
         if job.train.workers > 1:
             raise ConfigError.expected(f"{where} with train.workers: 1", job.train.workers, "leave one of both out")
+        changing = [each.name for each in chain_of(job, name).protections if acts_at(each, "embedding_out")]
+        if changing and name != job.active:
+            # Honest gradients then follow from the noise that was sent, which was an alarm in honest trainings.
+            remedy = "leave one of both out; noise on embeddings bounds what a hijack can rebuild"
+            raise ConfigError.expected(f"{where} without {changing[0]}", "both", remedy)
         if job.task == "multiclass" and name != job.active and "classes" not in party.guard.model_fields_set:
             raise ConfigError.expected(f"{where}.classes in a multi-class task", "none", "state the number of classes")
 
