@@ -12,6 +12,7 @@ from cutlayer.attacks.knowledge import Need, condition
 from cutlayer.audit import gates_of
 from cutlayer.audit.checks import FindingContext
 from cutlayer.audit.findings import CHECKS, findings_of
+from cutlayer.results.alarm import AlarmRecord
 from cutlayer.results.audit import Audit, RunAudit, SkippedAttack
 from cutlayer.results.completion import CompletionResult, VariantValue
 from cutlayer.results.features import FeatureResult
@@ -37,6 +38,7 @@ def found(
     protections: tuple[str, ...] = (),
     label_free: Sequence[str] = (),
     idle_epochs: tuple[int, ...] = (),
+    alarms: tuple[AlarmRecord, ...] = (),
     **more: Any,
 ) -> list[Finding]:
     """Findings of a run without fault but for what is given; `utility` is the value, its lower bound, and chance."""
@@ -54,7 +56,8 @@ def found(
         ModelUtility.of(RunId(RunKind.CHANCE), {"accuracy": chance}),
     )
     metrics = UtilityResult(metric="accuracy", rows=rows)
-    audit, run = Audit(runs=runs, **more), {"label_free": frozenset(label_free), "idle_epochs": idle_epochs}
+    run = {"label_free": frozenset(label_free), "idle_epochs": idle_epochs, "alarms": alarms}
+    audit = Audit(runs=runs, **more)
     return [*findings_of(FindingContext("bank", metrics, tuple(evidence or ()), audit, **run))]
 
 
@@ -139,6 +142,10 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "CL113": ({"leaks": [leak_result(0.67)]}, {"leaks": [leak_result(0.69)]}),
     "CL115": ({"idle_epochs": (1, 2)}, {"idle_epochs": ()}),
     "CL116": ({"utility": (None, None, 0.5)}, {"utility": (0.9, 0.8, 0.5)}),
+    "CL117": (
+        {"alarms": (AlarmRecord(party="telco", peer="bank", epoch=1, step=16, detail="gradients"),)},
+        {"alarms": ()},
+    ),
     "CL107": ({"skipped": [skipped("p", "gradient", "direction")]}, {"skipped": []}),
 }
 

@@ -177,7 +177,8 @@ def _hidden_from_one(context: FindingContext) -> Iterator[Occurrence]:
 def _skipped(context: FindingContext) -> Iterator[Occurrence]:
     for skipped in context.audit.runs[RunKind.THIS_RUN].skipped:
         # The reason may name a column of the attacked party.
-        of_labels = skipped.attack in ATTACKS and not issubclass(ATTACKS[skipped.attack], FeatureAttack)
+        kind = ATTACKS.get(skipped.attack)
+        of_labels = skipped.attack == "probing" or (kind is not None and not issubclass(kind, FeatureAttack))
         yield Occurrence(context.active if of_labels else skipped.party, f"{skipped.label}: {skipped.reason}")
 
 
