@@ -18,7 +18,6 @@ from benchmarks.party_leaks import Values, means, over_seeds
 from cutlayer.attacks.feature.base import FeatureView
 from cutlayer.attacks.feature.inversion import Inversion
 from cutlayer.attacks.knowledge import Auxiliary, Knowledge
-from cutlayer.audit.features import auxiliary_indices
 from cutlayer.audit.features.measures import Case, measure
 from cutlayer.audit.leak import folded
 from cutlayer.channel.followed import read_followed
@@ -27,6 +26,7 @@ from cutlayer.data.store import Store
 from cutlayer.jobs.execute import Options, Progress, execute
 from cutlayer.kernels.roc import roc_auc
 from cutlayer.kernels.spectral import project_on_top
+from cutlayer.training.attacked import auxiliary_indices
 from cutlayer.training.trained import Run
 
 NAMES = ("undefended", "compress int8", "cut_depth 1", "nopeek 1", "dp_bottom, eps 4")

@@ -12,11 +12,13 @@ from cutlayer.accounting import (
     Composition,
     Entry,
     GaussianRelease,
+    LabelFree,
     Ledger,
     NoFormalGuarantee,
     RandomizedResponse,
     ReleasePlan,
 )
+from cutlayer.accounting.wording import MALICIOUS, STEERED
 from cutlayer.config import TrainConfig, validated
 from cutlayer.errors import ConfigError
 
@@ -156,7 +158,19 @@ def test_a_total_names_all_that_was_fitted_on_the_rows(bottom, encoding, conditi
     total = only(Ledger.from_json(Ledger([entry]).to_json()))
     assert total.condition == condition
     assert f", {condition}; so two values of one row, all else known, cannot be distinguished" in total.statement
-    assert entry.statement.endswith(condition)
+    malicious = f"; {STEERED}" if "bottom model" in condition else f", {MALICIOUS}"
+    assert entry.statement.endswith(f"{condition}{malicious}")
+
+
+def test_a_statement_says_whether_it_holds_against_malicious_partners() -> None:
+    """Draws come before any message, and row gradients are clipped whatever comes back; a release is made once."""
+    assert LABELS.statement.endswith(MALICIOUS)
+    assert Entry("dp_bottom", "telco", "features", ("bank",), DPSGD(2.0, 20)).statement.endswith(MALICIOUS)
+    assert MALICIOUS in Entry("label_free", "bank", "labels", ("telco",), LabelFree()).statement
+    assert MALICIOUS not in Entry("label_free", "bank", "labels", ("telco",), LabelFree("income")).statement
+    assert MALICIOUS not in EMPIRICAL.statement
+    once = replace(PLAN, once=True)
+    assert replace(NOISE, event=GaussianRelease(2.6843, once, once.condition)).statement.endswith(BOTH)
 
 
 def test_label_totals_are_about_training_rows():

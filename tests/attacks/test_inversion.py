@@ -10,13 +10,13 @@ from cutlayer.attacks import Inversion
 from cutlayer.attacks.feature.base import FeatureView, Reconstruction, encoded_matrix, encoded_slices
 from cutlayer.attacks.feature.inversion import column_weights
 from cutlayer.attacks.knowledge import Auxiliary, Knowledge
-from cutlayer.audit.features import auxiliary_indices
 from cutlayer.audit.features.images import ImagePairs
 from cutlayer.audit.features.measures import measure_reconstruction
 from cutlayer.data.encoded import ColumnSpec
 from cutlayer.data.images import ImageSpec
 from cutlayer.errors import DataError
 from cutlayer.results.features import FeatureResult
+from cutlayer.training.attacked import auxiliary_indices
 
 COLUMNS = ColumnSpec((3, 100), 2, ("plan", "shop"), ("age", "bill"))
 ABOUT = {"run": "this run", "party": "telco", "attack": "inversion", "release": "toy", "known": 0, "rows": 0}

@@ -14,7 +14,7 @@ from cutlayer.attacks import Inversion
 from cutlayer.attacks.feature.base import FeatureView
 from cutlayer.attacks.feature.decoder import DecoderTraining, fit_decoder
 from cutlayer.attacks.knowledge import Auxiliary, Knowledge
-from cutlayer.audit.features import audit_features, auxiliary_indices
+from cutlayer.audit.features import audit_features
 from cutlayer.audit.features.releases import released
 from cutlayer.audit.features.shadow import ShadowRoom
 from cutlayer.channel.transcript import read_epochs
@@ -24,6 +24,7 @@ from cutlayer.errors import ConfigError
 from cutlayer.jobs.audit import audit_again
 from cutlayer.jobs.execute import Options, Progress, execute
 from cutlayer.report.build import build
+from cutlayer.training.attacked import auxiliary_indices
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import Keys
 from cutlayer.training.recorder import read_truth

@@ -19,12 +19,18 @@ if TYPE_CHECKING:
 
 LABEL_FREE = (
     "no message depends on a label, so the excess of any attack over the receiver's own features is zero by "
-    "construction (each row is released once, before training, and no gradient is sent; timing is not covered)"
+    "construction, also against a malicious partner (each row is released once, before training, and no gradient is "
+    "sent; timing is not covered)"
 )
 LABEL_FREE_ORDERED = (
     "no message depends on a label but through {column}, which orders the split: the receivers are sent which rows "
     "have its largest values, and can infer of the labels what these show beside their own features (each row is "
     "released once, before training, and no gradient is sent; timing is not covered)"
+)
+MALICIOUS = "also against a malicious partner"
+"""Stands where the proof assumes nothing of what the receiver sends; docs/guarantees.md has the argument for each."""
+STEERED = (
+    "a malicious partner steers that model by the gradients that it sends, and what the model learns is not covered"
 )
 STOP_BIT = (
     "the epoch at which early stopping ends the run depends on labels, and is the only message that does; with "
@@ -121,7 +127,7 @@ def _response(event: RandomizedResponse) -> str:
         stages = f" in {event.stages} stages on separate rows, each with a prior from the draws of earlier ones"
     return (
         f"label differential privacy of eps {event.eps * event.draws:g} per row (neighbours differ in one row's label; "
-        f"randomised response{stages}, {spent})"
+        f"randomised response{stages}, {spent}), {MALICIOUS}"
     )
 
 
@@ -134,14 +140,22 @@ def _release(event: GaussianRelease) -> str:
     return (
         f"Gaussian noise of {event.noise_multiplier:.4g} times the sensitivity (neighbours differ in one row's "
         f"features, replaced by others; {often}; the order is fixed, so no credit for sampling), {event.condition}"
+        f"{_against_malicious(event)}"
     )
+
+
+def _against_malicious(event: GaussianRelease) -> str:
+    """Whether a partner's false gradients weaken a release: they do through a bottom model that they train."""
+    if "bottom model" not in event.condition:
+        return f", {MALICIOUS}"
+    return "" if event.releases.once else f"; {STEERED}"
 
 
 def _training(event: DPSGD) -> str:
     return (
         f"DP-SGD of the bottom model, noise of {event.noise_multiplier:.4g} times the clipping norm over "
         f"{event.steps} steps (neighbours differ in one replaced row; batches in a fixed order, so no credit for "
-        "sampling)"
+        f"sampling), {MALICIOUS}"
     )
 
 

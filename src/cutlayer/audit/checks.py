@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from cutlayer.results.alarm import AlarmRecord
 from cutlayer.results.audit import Audit
 from cutlayer.results.finding import Severity
 from cutlayer.results.protection import ProtectionResult
@@ -23,6 +24,7 @@ class FindingContext:
         label_free: Names of the parties that are sent no message which depends on a label.
         no_common_row: Whether no training row of a run on all rows is with every party.
         idle_epochs: Numbers, from 1, of the epochs whose gradients were all zero.
+        alarms: What the parties' guards saw.
     """
 
     active: str
@@ -32,6 +34,7 @@ class FindingContext:
     label_free: frozenset[str] = frozenset()
     no_common_row: bool = False
     idle_epochs: tuple[int, ...] = ()
+    alarms: tuple[AlarmRecord, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -109,6 +109,11 @@ def _untrained(context: FindingContext) -> Iterator[Occurrence]:
         )
 
 
+def _alarmed(context: FindingContext) -> Iterator[Occurrence]:
+    for alarm in context.alarms:
+        yield Occurrence(alarm.party, f"{alarm.party} about {alarm.peer} in {alarm.when}: {alarm.detail}")
+
+
 def _nothing(context: FindingContext) -> Iterator[Occurrence]:
     own = context.audit.runs[RunKind.THIS_RUN]
     results = (own.leaks, own.undefined, _completions(context), _features(context))
@@ -179,7 +184,8 @@ def _hidden_from_one(context: FindingContext) -> Iterator[Occurrence]:
 def _skipped(context: FindingContext) -> Iterator[Occurrence]:
     for skipped in context.audit.runs[RunKind.THIS_RUN].skipped:
         # The reason may name a column of the attacked party.
-        of_labels = skipped.attack in ATTACKS and not issubclass(ATTACKS[skipped.attack], FeatureAttack)
+        kind = ATTACKS.get(skipped.attack)
+        of_labels = skipped.attack == "probing" or (kind is not None and not issubclass(kind, FeatureAttack))
         yield Occurrence(context.active if of_labels else skipped.party, f"{skipped.label}: {skipped.reason}")
 
 
@@ -342,6 +348,13 @@ CHECKS = (
         "no training row is with every party",
         "provide rows that all parties have, or run the job with each partner alone",
         _no_common_row,
+    ),
+    Check(
+        "CL118",
+        "warning",
+        "a guard raised the alarm",
+        "ask the partner what it sends; docs/how-to/guard.md says what an alarm shows and what it does not",
+        _alarmed,
     ),
 )
 """All findings there are, in the order of their codes."""

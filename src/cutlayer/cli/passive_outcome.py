@@ -58,6 +58,9 @@ def _rows(rows: Mapping[str, Any] | None, party: str) -> Iterator[str]:
 def _measured(outcome: Mapping[str, Any], audit: PassiveAudit) -> Iterator[str]:
     for item in outcome["evidence"]:
         yield f"{item['protection']}: {item['changed']} of {item['sent']} {item['unit']} changed"
+    for alarm in outcome.get("alarms", ()):
+        when = f"epoch {alarm['epoch'] + 1}, step {alarm['step'] + 1}"
+        yield f"alarm about {alarm['peer']} in {when}: {alarm['detail']}"
     for result in audit.features:
         attack = f"{result.attack} {result.column}".strip()
         value = f"{name_of(result.metric)} {metric(result.value)}, without embedding {metric(result.baseline)}"

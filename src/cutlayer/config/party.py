@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 
 from cutlayer.config.base import FrozenModel
 from cutlayer.config.device import DeviceName
+from cutlayer.config.guard import GuardConfig
 from cutlayer.config.ids import IdConfig
 from cutlayer.config.limits import LimitsConfig
 from cutlayer.config.names import FilePath, Identity, ModuleName
@@ -21,6 +22,7 @@ Role = Literal["active", "passive"]
 OnAbsent = Literal["stop", "wait", "continue"]
 MAX_SERVING = 1_000_000
 MAX_SAMPLED_ROWS = 8192
+MaliciousName = Literal["hijack", "probing"]
 Share = Annotated[float, Field(gt=0, lt=1)]
 RowCount = Annotated[int, Field(ge=64)]
 
@@ -64,6 +66,8 @@ class AuditConfig(FrozenModel):
             rows; epochs are thinned to stay under it.
         fail_above: Gates, such as `{label_auc: 0.6, excess: 0.05}`.
         attribute: Column that the attack of that name reports on, besides the column that it infers best.
+        malicious: Attacks by parties that do not follow the protocol, each of which trains the job once more, where all
+            parties run in one process: `probing` of the active party's labels, `hijack` of a passive party's features.
     """
 
     attacks: Literal["auto", "full"] | tuple[str, ...] = "auto"
@@ -76,6 +80,7 @@ class AuditConfig(FrozenModel):
     max_megabytes: int = Field(default=512, ge=1)
     fail_above: GatesConfig = GatesConfig()
     attribute: str | None = None
+    malicious: tuple[MaliciousName, ...] = ()
 
     @property
     def most_rows(self) -> int:
@@ -97,6 +102,12 @@ class AuditConfig(FrozenModel):
     def _gates_are_measured(self) -> AuditConfig:
         if self.fail_above.limits and self.every == "never":
             raise ValueError("every: epoch or end with fail_above, got never; a gate needs a measured leak")
+        return self
+
+    @model_validator(mode="after")
+    def _malicious_attacks_are_measured(self) -> AuditConfig:
+        if self.malicious and self.every == "never":
+            raise ValueError("every: epoch or end with malicious, got never; what they gain is read from the messages")
         return self
 
     @model_validator(mode="after")
@@ -168,6 +179,7 @@ class PrivatePart(FrozenModel):
         device: Where this party trains: `cpu`; `cuda`; `cuda:N`, the GPU of that number; or `auto`, a GPU if there is
             one. It is in no digest and crosses to no partner.
         report: What the report shows besides.
+        guard: Scrutiny of what this party receives; none without it. It is in no digest and crosses to no partner.
     """
 
     table: TableConfig | None = None
@@ -186,6 +198,7 @@ class PrivatePart(FrozenModel):
     memory: MemorySize = "2 GB"
     device: DeviceName = "cpu"
     report: ReportConfig = ReportConfig()
+    guard: GuardConfig | None = None
 
     @model_validator(mode="before")
     @classmethod

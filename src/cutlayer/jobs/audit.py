@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cache, partial
+from typing import TypeVar
 
 from cutlayer.attacks import REGISTRY, FeatureAttack, HistoryAttack, left_out, resolve
 from cutlayer.audit.auditor import Auditor
@@ -13,6 +14,7 @@ from cutlayer.audit.features import audit_features
 from cutlayer.audit.findings import findings_of
 from cutlayer.audit.gates import gates_of
 from cutlayer.audit.history import audit_history, own_columns
+from cutlayer.audit.malicious import audit_malicious
 from cutlayer.audit.own_columns import OwnColumns
 from cutlayer.audit.sample import sample_of
 from cutlayer.audit.watch import replay
@@ -25,10 +27,13 @@ from cutlayer.results.guarantee import GuaranteeTest
 from cutlayer.results.run import RunKind
 from cutlayer.results.summary import Summary
 from cutlayer.tasks import Task
+from cutlayer.training.attacked import NAMES, attacked_run
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.process import run_threads
 from cutlayer.training.recorder import read_truth
 from cutlayer.training.trained import Run
+
+T = TypeVar("T")
 
 
 def conclude_audit(
@@ -51,18 +56,27 @@ def conclude_audit(
     task = Task(job.task, summary.task.classes)
     attacks = resolve(job.parties[job.active].audit.catalogue, job.task)
     rows = _audited_rows(job, folder, summary)
-    runs = _with_history(job, folder, folders, runs, task, attacks.histories if rows else ())
-    completed = audit_completions(job, folders, folder, attacks.completions if rows else (), task)
-    shown = {RunKind.THIS_RUN, RunKind.UNDEFENDED, *job.alternatives}
+    hijack, probing = (attacked_run(job, name).label for name in NAMES)
+    # The gradients of a hijack depend on no label, and no party completes a model that was trained by an attack.
+    attacked = {label: run for label, run in runs.items() if label == hijack}
+    read = _with_history(job, folder, folders, _without(runs, hijack), task, attacks.histories if rows else ())
+    runs = read | attacked
+    unattacked = _without(folders, hijack, probing)
+    completed = audit_completions(job, unattacked, folder, attacks.completions if rows else (), task)
+    shown = {RunKind.THIS_RUN, RunKind.UNDEFENDED, *job.alternatives, hijack}
     compared = {label: run_folder for label, run_folder in folders.items() if label in shown}
     features = audit_features(job, compared, folder, task.classes)
     this_run = runs[RunKind.THIS_RUN]
-    skipped = (*this_run.skipped, *completed.skipped.values(), *features.skipped.values())
+    alarms = {label: folders[label].summary.alarms for label in (hijack, probing) if label in runs}
+    malicious = audit_malicious(job, runs, features.results, alarms)
+    parts = (completed.skipped, features.skipped, malicious.skipped)
+    skipped = (*this_run.skipped, *(attack for part in parts for attack in part.values()))
     this_run = this_run.model_copy(update={"skipped": skipped})
     audit = Audit(
         runs={**runs, RunKind.THIS_RUN: this_run},
         completions=tuple(completed.results),
         features=tuple(features.results),
+        malicious=tuple(malicious.results),
         guarantees=tuple(guarantees),
         left_out=left_out(job.parties[job.active].audit.catalogue, job.task),
         sample=sample_of(job, rows, summary.data.common),
@@ -74,11 +88,16 @@ def conclude_audit(
         audit,
         label_free=frozenset(name for name in job.passives if job.train.is_label_free(name)),
         no_common_row=not rows,
+        alarms=summary.alarms,
         idle_epochs=tuple(line["epoch"] + 1 for line in folder.history() if not line.get("learned", True)),
     )
     findings = findings_of(context)
     gates = gates_of(job.parties[job.active].audit.fail_above.limits, this_run, audit.left_out)
     return audit.model_copy(update={"findings": findings, "gates": gates})
+
+
+def _without(runs: Mapping[str, T], *labels: str) -> dict[str, T]:
+    return {label: run for label, run in runs.items() if label not in labels}
 
 
 def _audited_rows(job: Job, folder: RunFolder, summary: Summary) -> int:
@@ -130,6 +149,9 @@ def audit_again(
     # The threads of the run: another number changes the last bits of a figure.
     with run_threads(job.train.threads, job.train.batch_size):
         for label, audit in before.runs.items():
+            if label == attacked_run(job, "hijack").label:  # no message of it depends on a label
+                runs[label] = audit
+                continue
             auditor = _replayed(job, folder.of_run(label), summary.task.classes)
             runs[label] = auditor.results(label, audit.protections)
         again = conclude_audit(job, folder, summary, runs, before.guarantees if guarantees is None else guarantees)

@@ -52,6 +52,8 @@ def check_job(job: Job, only: str | None = None) -> None:
     check_repeated_ids(job)
     check_workers(job)
     check_devices(job)
+    check_malicious(job)
+    check_guards(job)
     for name, party in job.parties.items():
         chain = chain_of(job, name)
         chain.account(plan_of(job, name))
@@ -79,6 +81,47 @@ def check_job(job: Job, only: str | None = None) -> None:
         raise ConfigError.expected(
             wanted, f"none for task {job.task}", "name such an attack in audit.attacks, or leave the gate out"
         )
+
+
+def check_malicious(job: Job) -> None:
+    """Check that each malicious attack is named by the party whose secret it looks for.
+
+    Raises:
+        ConfigError: It is named by the other side.
+    """
+    for name, party in job.parties.items():
+        wanted = "probing" if party.role == "active" else "hijack"
+        for attack in party.audit.malicious:
+            if attack != wanted:
+                where, looks_for = ("a passive", "features") if party.role == "active" else ("the active", "labels")
+                raise ConfigError(
+                    f"parties.{name}.audit.malicious: {attack} looks for {looks_for}; name it in {where} party's audit"
+                )
+
+
+def check_guards(job: Job) -> None:
+    """Check that guards have what they judge, and what they need to know.
+
+    Raises:
+        ConfigError: All messages are single releases, several workers train, the party changes its own embeddings, or
+            the number of classes is missing.
+    """
+    for name, party in job.parties.items():
+        if party.guard is None:
+            continue
+        where, partners = f"parties.{name}.guard", job.passives if name == job.active else (name,)
+        if all(job.train.releases_once(partner) for partner in partners):
+            remedy = "leave it out: no gradient comes back, and nothing depends on one"
+            raise ConfigError.expected(f"no {where} where rows are released once", "one", remedy)
+        if job.train.workers > 1:
+            raise ConfigError.expected(f"{where} with train.workers: 1", job.train.workers, "leave one of both out")
+        changing = [each.name for each in chain_of(job, name).protections if acts_at(each, "embedding_out")]
+        if changing and name != job.active:
+            # Honest gradients then follow from the noise that was sent, which was an alarm in honest trainings.
+            remedy = "leave one of both out; noise on embeddings bounds what a hijack can rebuild"
+            raise ConfigError.expected(f"{where} without {changing[0]}", "both", remedy)
+        if job.task == "multiclass" and name != job.active and "classes" not in party.guard.model_fields_set:
+            raise ConfigError.expected(f"{where}.classes in a multi-class task", "none", "state the number of classes")
 
 
 def _attacks_of(job: Job, name: str, role: Role) -> Resolved:

@@ -8,6 +8,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from cutlayer.audit.features import audit_features
+from cutlayer.audit.malicious import NEEDS_ONE_PROCESS
 from cutlayer.audit.watch import Watcher
 from cutlayer.channel import Message, Port
 from cutlayer.channel.address import check_loopback
@@ -33,7 +34,7 @@ from cutlayer.parties.partners import Partners
 from cutlayer.parties.passive import PassiveParty
 from cutlayer.parties.random_state import isolated
 from cutlayer.parties.team import Team
-from cutlayer.results.audit import PassiveAudit
+from cutlayer.results.audit import PassiveAudit, SkippedAttack
 from cutlayer.results.run import RunId, RunKind
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.model_record import record_active, record_passive
@@ -230,7 +231,12 @@ def finish_passive(job: Job, local: Local, folder: RunFolder, party: PassivePart
     folder.write_json("outcome.json", {**stated, "rows": rows})
     folder.write_json("ledger.json", passive_ledger(job, local.name, outcome.evidence).to_json())
     audit = audit_features(job, {RunKind.THIS_RUN: folder}, folder, None)
-    PassiveAudit(features=tuple(audit.results), skipped=tuple(audit.skipped.values())).write(folder.path / "audit.json")
+    malicious = (
+        SkippedAttack(party=local.name, message="gradient", attack=attack, reason=NEEDS_ONE_PROCESS)
+        for attack in local.audit.malicious
+    )
+    skipped = (*audit.skipped.values(), *malicious)
+    PassiveAudit(features=tuple(audit.results), skipped=skipped).write(folder.path / "audit.json")
 
 
 def _check_subgroups(job: Job, name: str) -> None:

@@ -22,6 +22,7 @@ from cutlayer.results.audit import Audit, RunAudit
 from cutlayer.results.run import RunId, RunKind
 from cutlayer.results.summary import Summary
 from cutlayer.results.utility import ModelUtility
+from cutlayer.training.attacked import tampering_of
 from cutlayer.training.comparisons import compared_jobs, protections_of, wraps_of
 from cutlayer.training.departures import finetuned_sets, retrained_stores, with_references
 from cutlayer.training.finetuning import FineTuned, finetune_top
@@ -142,6 +143,10 @@ def _compared(
     if options.resume and folder.ended:
         return Described(folder.summary, folder.audit_of(run.label).runs[run.label])
     begun = options.resume and (folder.path / "job.yaml").exists()
+    tampering = tampering_of(job, run, parent)
+    if begun and tampering:  # what an attacker has learned is in no checkpoint
+        folder.clear()
+        begun = False
     folder = RunFolder.create(folder.path, resume=begun)
     folder.write_job(job)
     watcher = Watcher(job, folder, progress)
@@ -155,6 +160,7 @@ def _compared(
         data=parent.path / "data",
         origin=parent,
         wraps=wraps_of(job, run),
+        tampering=tampering,
         resume=begun,
     )
     described = describe(job, run, folder, trained, watcher.auditor, threads, options)

@@ -16,6 +16,7 @@ from cutlayer.config import Job
 from cutlayer.parties.outcome import ActiveOutcome
 from cutlayer.protections import Protection
 from cutlayer.protections.base import Evidence
+from cutlayer.results.alarm import AlarmRecord
 from cutlayer.results.protection import ProtectionResult
 from cutlayer.results.run import DataInfo, PartyInfo, RunId, RunInfo, RunKind, TaskInfo
 from cutlayer.results.summary import Summary
@@ -72,6 +73,7 @@ def summary_of(
         departures=departure_result(active, job.train.seed),
         protections=protection_results(job, active.evidence),
         ledger=ledger_after(job, active),
+        alarms=_alarms(trained),
     )
     if active.fit is None or partners not in active.without:
         return whole
@@ -100,6 +102,13 @@ def over_own_columns(summary: Summary, job: Job, active: ActiveOutcome, logits: 
             "quality": summary.quality.model_copy(update={"own_curve": operating_points(task, logits, labels)}),
         }
     )
+
+
+def _alarms(trained: Trained) -> tuple[AlarmRecord, ...]:
+    """What the guards of the parties in this process saw, in the order of the steps."""
+    alarms = [*trained.active.alarms, *(alarm for passive in trained.passives.values() for alarm in passive.alarms)]
+    ordered = sorted(alarms, key=lambda alarm: (alarm.epoch, alarm.step, alarm.peer))
+    return tuple(AlarmRecord(**vars(alarm) | {"epoch": alarm.epoch + 1, "step": alarm.step + 1}) for alarm in ordered)
 
 
 def _partners(job: Job, active: ActiveOutcome) -> tuple[str, ...]:

@@ -197,6 +197,8 @@ class ActiveParty:
         self.transcript = Transcript(local.transcript, sampling)
         self.follower = local.follower(torch.from_numpy(training), sampling) if len(training) else None
         self.training_step = ActiveStep(job, local, self.setup, self.passives, self.transcript, sampling, self.follower)
+        if local.tampering is not None:
+            local.tampering.begin(self.schedule)
         self.stopping = EarlyStopping()
         if local.resume and local.forget_peer_progress:
             self.state.chain.allow_repeats(epoch)
@@ -438,5 +440,6 @@ class ActiveParty:
             held={name: int((numbers >= 0).sum()) for name, numbers in self.held.by_party.items()},
             lacking=self.lacking,
             present=self.held.present(self.split.part(part)),
+            alarms=() if self.training_step.guard is None else tuple(self.training_step.guard.alarms),
             extra_heads=tuple(sum(p.numel() for p in head.parameters()) for head in self.setup.top.extra_heads),
         )

@@ -20,6 +20,7 @@ from cutlayer.parties.active_model import ActiveModel, TrainingLabels
 from cutlayer.parties.active_setup import ActiveSetup
 from cutlayer.parties.group_threads import GroupThreads, Learned
 from cutlayer.parties.groups import groups_of, joined, joined_by_name, parts_of
+from cutlayer.parties.guard import EmbeddingGuard
 from cutlayer.parties.held_rows import PartOfBatch
 from cutlayer.parties.lanes import ActiveLanes
 from cutlayer.parties.leading import ActiveLead, SharedLabels, needs_of, share_start, step_bytes
@@ -65,6 +66,7 @@ class ActiveStep:
         follower: Record of the followed rows, if anything is recorded.
 
     Attributes:
+        guard: Scrutiny of the embeddings, if any.
         has_gradient: Whether a gradient of this epoch was not zero; the caller resets it.
     """
 
@@ -83,6 +85,7 @@ class ActiveStep:
         self.transcript, self.sampling, self.follower = transcript, sampling, follower
         self.has_gradient = False
         self.lanes: ActiveLanes | None = None
+        self.guard = None if local.guard is None else EmbeddingGuard(local.name, local.guard)
         self._threads: GroupThreads | None = None
         if not (setup.whole or local.team is not None or setup.staged is not None or job.fits_top):
             self._threads = GroupThreads.of(list(self.state.modules.values()), job.train, local.device)
@@ -250,6 +253,9 @@ class ActiveStep:
             name: e.detach().requires_grad_(name in self.passives.gradient_ports)
             for name, e in joined_by_name(received).items()
         }
+        if self.guard is not None:
+            for name in self.passives.gradient_ports:
+                self.guard.add(epoch, step, name, embeddings[name])
         labels = self.local.placed(self.setup.labels[rows])
         view = ActiveView(Mode.TRAIN, epoch, global_step, rows, labels, embeddings, parts=len(parts))
         return Batch(step, view, self.setup.ordered(active_embedding, view), digests, held)
@@ -307,9 +313,12 @@ class ActiveStep:
     def _with_task_gradients(self, view: ActiveView) -> ActiveView:
         """The view with the gradients of the task loss, of the parties that receive one."""
         embeddings = {name: view.embeddings[name] for name in self.passives.gradient_ports}
+        task: Mapping[str, Tensor]
         task = {name: e.grad if e.grad is not None else torch.zeros_like(e) for name, e in embeddings.items()}
         # In warm-up epochs embeddings may be zeros, so that no weight of the top model has a gradient, but they have.
         self.has_gradient = self.has_gradient or any(bool(gradient.any()) for gradient in task.values())
+        if self.local.tampering is not None:
+            task = self.local.tampering.gradients(view.rows, embeddings, task)
         return replace(view, embeddings=embeddings, task_gradients=task)
 
     def _is_recorded(self, step: int) -> bool:

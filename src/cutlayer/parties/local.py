@@ -12,11 +12,13 @@ import torch
 from torch import Tensor
 
 from cutlayer.accounting import MARKER, ReleaseLog
+from cutlayer.attacks.malicious.base import Tampering
 from cutlayer.channel import Port
 from cutlayer.channel.compression import Compression
 from cutlayer.channel.followed import Follower, draw_followed
 from cutlayer.channel.transcript import Sampling
 from cutlayer.config import AuditConfig, Job, LimitsConfig
+from cutlayer.config.guard import GuardConfig
 from cutlayer.config.sampled_rows import sampled_rows
 from cutlayer.data.ids import Digests
 from cutlayer.data.party_data import PartyTable
@@ -79,9 +81,11 @@ class Local:
         alignment: How it finds the common rows; plainly where all parties are in one process, and nothing crosses.
         wrap: Applied by a passive party that attacks to its own optimiser; what it remembers must be in the optimiser's
             state, so that a resume continues it.
+        tampering: What a malicious party sends in place of its embeddings or cut gradients; `None` where it is honest.
         team: The workers of this party, of which this one leads; `None` where it is alone.
         all_runs: Counts the run in the party's ledger of all runs; `None` where nothing leaves the process or the noise
             is no secret.
+        guard: Scrutiny of what it receives, if any.
         device: Device that its models train on, and its protections compute on as far as they can.
     """
 
@@ -102,8 +106,10 @@ class Local:
     limits: LimitsConfig = field(default_factory=LimitsConfig)
     alignment: Alignment = field(default_factory=Alignment)
     wrap: Callable[[torch.optim.Optimizer], torch.optim.Optimizer] | None = None
+    tampering: Tampering | None = None
     team: Team | None = None
     all_runs: RunCharge | None = field(default=None, repr=False)
+    guard: GuardConfig | None = None
     device: torch.device = CPU
 
     def charge_run(self, digests: Digests, draws: Callable[[], str] = str) -> Callable[[], None] | None:
@@ -173,17 +179,8 @@ class Local:
         return Checkpoints(self.folder / "checkpoint" / self.name, self.name, job.digest())
 
     def sampling(self, job: Job, steps: int, batch_size: int) -> Sampling:
-        """The choice of the steps that this party records.
-
-        Args:
-            job: The shared job.
-            steps: Number of steps of an epoch.
-            batch_size: Number of rows of a step that are recorded.
-        """
-        limit = self.audit.max_megabytes * 2**20 // 2  # the other half is for the followed rows
-        train = job.train
-        rows = sampled_rows(job, self.name, steps, batch_size)
-        return Sampling.of(steps, batch_size, rows, train.max_epochs, limit)
+        """The choice of the steps that this party records, as `sampling_of`."""
+        return sampling_of(job, self.name, self.audit, steps, batch_size)
 
     def follower(self, training: Tensor, sampling: Sampling) -> Follower | None:
         """The record of the followed rows, drawn by this run's key; `None` where nothing is recorded.
@@ -213,6 +210,21 @@ class Local:
     def records_layers(self, sampling: Sampling, step: int) -> bool:
         """Whether this party records the outputs of its layers in a step of an epoch."""
         return self.records(sampling, step) and self.audit.layers and sampling.takes_layers(step)
+
+
+def sampling_of(job: Job, name: str, audit: AuditConfig, steps: int, batch_size: int) -> Sampling:
+    """The choice of the steps that a party records.
+
+    Args:
+        job: The shared job.
+        name: Name of the party.
+        audit: Settings of its audit.
+        steps: Number of steps of an epoch.
+        batch_size: Number of rows of a step that are recorded.
+    """
+    limit = audit.max_megabytes * 2**20 // 2  # the other half is for the followed rows
+    rows = sampled_rows(job, name, steps, batch_size)
+    return Sampling.of(steps, batch_size, rows, job.train.max_epochs, limit)
 
 
 def fingerprint_of_draws(secret: bytes, column: str, what: Part, draws: tuple[str | None, ...]) -> str:

@@ -11,6 +11,7 @@ from torch import Tensor
 from cutlayer.data.split import Split
 from cutlayer.models.absence import Names
 from cutlayer.models.fitted import ColumnImportance, FitResult
+from cutlayer.parties.guard import Alarm
 from cutlayer.parties.presence import Left
 from cutlayer.protections.base import Evidence
 from cutlayer.tasks import Task
@@ -50,6 +51,7 @@ class ActiveOutcome:
             rows, and where the alignment is of an earlier start.
         present: Which of the reported rows each passive party has, bool (n,), by party; empty where all have all.
         extra_heads: Number of parameters of each head that the top model has for absent parties.
+        alarms: What its guard saw.
     """
 
     task: Task
@@ -79,6 +81,7 @@ class ActiveOutcome:
     held: Mapping[str, int] = field(default_factory=dict)
     lacking: Mapping[str, int] = field(default_factory=dict)
     present: Mapping[str, Tensor] = field(default_factory=dict)
+    alarms: tuple[Alarm, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -92,6 +95,7 @@ class PassiveOutcome:
         categorical: Number of categorical columns.
         epochs: Number of epochs that were trained.
         fit_losses: Loss after each epoch of the fit that comes before a single release; empty without one.
+        alarms: What its guard saw.
     """
 
     evidence: tuple[Evidence, ...]
@@ -100,3 +104,4 @@ class PassiveOutcome:
     categorical: int
     epochs: int
     fit_losses: tuple[float, ...] = ()
+    alarms: tuple[Alarm, ...] = ()

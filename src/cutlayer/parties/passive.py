@@ -237,4 +237,6 @@ class PassiveParty:
         self.port.send(Kind.CLOSE, fields={"reason": DONE})
         inputs = self.setup.inputs
         counts = (self.state.parameters, inputs.numbers, len(inputs.cardinalities))
-        return PassiveOutcome(evidence, *counts, epochs, self.releases.fit_losses)
+        guard = self.training_step.guard
+        alarms = () if guard is None else tuple(guard.alarms)
+        return PassiveOutcome(evidence, *counts, epochs, self.releases.fit_losses, alarms)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -19,6 +20,7 @@ from cutlayer.models import tapped
 from cutlayer.models.fitting.gradients import no_gradients
 from cutlayer.parties.group_threads import GroupThreads
 from cutlayer.parties.groups import BatchColumns, ReadAhead, groups_of, joined, joined_by_name, parts_of
+from cutlayer.parties.guard import GradientGuard
 from cutlayer.parties.lanes import PassiveLanes
 from cutlayer.parties.leading import PassiveLead, needs_of, share_start
 from cutlayer.parties.local import Local
@@ -41,6 +43,7 @@ class PassiveStep:
         sampling: Chooses them.
 
     Attributes:
+        guard: Scrutiny of the gradients, if any.
         warmup_gradients: Gradients received in warm-up epochs, by row, (n, width); `None` before the first.
     """
 
@@ -53,6 +56,9 @@ class PassiveStep:
         self.releases_once = job.train.releases_once(local.name)
         self.warmup_gradients: Tensor | None = None
         self.lanes: PassiveLanes | None = None
+        self.guard: GradientGuard | None = None
+        if local.guard is not None and not self.releases_once:
+            self.guard = GradientGuard(local.name, port.peer, local.guard, setup.bottom.width)
         self._ahead = ReadAhead(setup.gather)
         self._threads: GroupThreads | None = None
         if not setup.whole and local.team is None and self.state.optimizer is not None:
@@ -153,6 +159,8 @@ class PassiveStep:
         gradients = []
         for parts, embedding, view, *_ in sent:
             gradients.append((yield from self._gradient(epoch, step, parts, embedding.shape[1])))
+            if self.guard is not None and view.embedding is not None:
+                self.guard.add(epoch, step, gradients[-1], view.embedding, partial(self.setup.columns, view.rows))
             self._learn(embedding, replace(view, gradient=gradients[-1]))
         self._finish_update()
         if self.local.records(self.sampling, step):
@@ -199,6 +207,8 @@ class PassiveStep:
             part="train",
             parts=number,
         )
+        if self.local.tampering is not None:
+            embedding = self.local.tampering.embedding(epoch, embedding)
         released = self.state.chain.embedding_out(embedding, view)
         crossed = [
             self.port.send(Kind.EMBEDDING, epoch=epoch, step=step, rows=rows_digest(part), tensors={"embedding": chunk})

@@ -11,6 +11,7 @@ from cutlayer.results.features import FeatureResult
 from cutlayer.results.finding import Finding, Gate
 from cutlayer.results.guarantee import GuaranteeTest
 from cutlayer.results.leaks import Attacker, Attempt, Baseline, LabelCurve, LayerLeak, LeakResult
+from cutlayer.results.malicious import MaliciousResult
 
 
 class SkippedAttack(Attacker):
@@ -73,6 +74,7 @@ class Conclusions(FrozenModel):
     Attributes:
         completions: Model completion by departed parties.
         features: Attacks on features.
+        malicious: What parties gain that do not follow the protocol.
         guarantees: Guarantees that were tested with canaries.
         gates: Limits and the worst values against them.
         findings: Coded checks for the reviewer, errors first.
@@ -82,6 +84,7 @@ class Conclusions(FrozenModel):
 
     completions: tuple[CompletionResult, ...] = ()
     features: tuple[FeatureResult, ...] = ()
+    malicious: tuple[MaliciousResult, ...] = ()
     guarantees: tuple[GuaranteeTest, ...] = ()
     gates: tuple[Gate, ...] = ()
     findings: tuple[Finding, ...] = ()

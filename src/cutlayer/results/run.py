@@ -42,11 +42,13 @@ class RunId:
         parties: The parties that the kind is about: attackers, the party that trains alone, or those that departed;
             of a protection alone its owner, where other parties have a protection of that name.
         protection: Name of the protection alone, or of the alternative.
+        attack: Name of the attack by which the parties depart from the protocol, other than by their optimisers.
     """
 
     kind: RunKind
     parties: tuple[str, ...] = ()
     protection: str = ""
+    attack: str = ""
 
     @property
     def label(self) -> str:
@@ -62,7 +64,8 @@ class RunId:
             case RunKind.ALTERNATIVE:
                 return self.protection
             case RunKind.MALICIOUS:
-                return f"malicious {names}" if len(self.parties) == 1 else "malicious passive parties"
+                malicious = f"malicious {names}" if len(self.parties) == 1 else "malicious passive parties"
+                return f"{self.attack} by {malicious}" if self.attack else malicious
             case RunKind.CENTRALISED:
                 return "all columns in one place"
             case RunKind.BOOSTING:
@@ -76,6 +79,8 @@ class RunId:
     @property
     def note(self) -> str:
         """Description of the training."""
+        if self.attack:
+            return "the same job with attackers who do not follow the protocol"
         return _NOTES[self.kind].format(self.label)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pydantic import Field
 
 from cutlayer.accounting import Ledger
+from cutlayer.results.alarm import AlarmRecord
 from cutlayer.results.departure import DepartureResult
 from cutlayer.results.document import Document
 from cutlayer.results.protection import ProtectionResult
@@ -28,6 +29,7 @@ class Summary(Document):
         departures: Held-out metrics while parties are absent.
         protections: Result of each protection.
         ledger: Formal privacy cost.
+        alarms: What the parties' guards saw, in the order of the steps.
         alternatives: Totals of the ledger of each alternative, in words, by name.
     """
 
@@ -40,4 +42,5 @@ class Summary(Document):
     departures: DepartureResult = DepartureResult()
     protections: tuple[ProtectionResult, ...] = ()
     ledger: Ledger = Ledger(())
+    alarms: tuple[AlarmRecord, ...] = ()
     alternatives: Mapping[str, tuple[str, ...]] = Field(default_factory=dict)

@@ -20,6 +20,7 @@ class ModelUtility(FrozenModel):
         run_kind: How its training differs from the job.
         parties: The parties that the kind is about, as in `RunId`.
         protection: Name of the protection alone.
+        attack: Name of the attack by which the parties depart from the protocol.
         metrics: Metrics by name.
         low: Lower bound of the headline metric (95 % bootstrap).
         high: Upper bound of it.
@@ -28,6 +29,7 @@ class ModelUtility(FrozenModel):
     run_kind: RunKind
     parties: tuple[str, ...] = ()
     protection: str = ""
+    attack: str = ""
     metrics: Mapping[str, Number]
     low: Number = None
     high: Number = None
@@ -47,6 +49,7 @@ class ModelUtility(FrozenModel):
             run_kind=run.kind,
             parties=run.parties,
             protection=run.protection,
+            attack=run.attack,
             metrics=metrics,
             low=bounds[0],
             high=bounds[1],
@@ -55,7 +58,7 @@ class ModelUtility(FrozenModel):
     @property
     def run(self) -> RunId:
         """The training."""
-        return RunId(self.run_kind, self.parties, self.protection)
+        return RunId(self.run_kind, self.parties, self.protection, self.attack)
 
     @computed_field  # type: ignore[prop-decorator]
     @property

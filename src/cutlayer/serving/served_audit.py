@@ -19,7 +19,6 @@ from cutlayer.attacks.knowledge import Auxiliary, Knowledge, Need
 from cutlayer.attacks.label.history import HistoryView
 from cutlayer.audit.attack_audit import AttackAudit
 from cutlayer.audit.auditor import Auditor
-from cutlayer.audit.features import auxiliary_indices
 from cutlayer.audit.features.measures import Case, measure
 from cutlayer.audit.history import audit_messages
 from cutlayer.channel.followed import FollowedEpoch
@@ -37,6 +36,7 @@ from cutlayer.serving.online.features import ABSENT, IdIndex
 from cutlayer.serving.online.sample import Served, read_sample, sample_path
 from cutlayer.serving.online.trained_party import TrainedParty
 from cutlayer.tasks import Task
+from cutlayer.training.attacked import auxiliary_indices
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.trained import Run
 

@@ -11,6 +11,7 @@ from cutlayer.config.job import TOP, ChannelConfig
 from cutlayer.config.party import LABEL_FREE
 from cutlayer.errors import ConfigError
 from cutlayer.results.run import RunId, RunKind
+from cutlayer.training.attacked import attacked_jobs
 
 
 def with_protections(job: Job, names: dict[str, set[str]]) -> Job:
@@ -43,6 +44,7 @@ def compared_jobs(job: Job) -> Iterator[tuple[RunId, Job]]:
         yield RunId(RunKind.ALTERNATIVE, (), name), alternative_job(job, name)
     if _wraps(job):
         yield malicious_run(job), job.model_copy(update={"compare": (), "alternatives": {}})
+    yield from attacked_jobs(job)
 
 
 def alternative_job(job: Job, name: str) -> Job:
@@ -87,7 +89,7 @@ def malicious_run(job: Job) -> RunId:
 
 def wraps_of(job: Job, run: RunId) -> Mapping[str, OptimizerHook]:
     """Optimiser hook of each party in a run; empty in an honest run."""
-    return dict.fromkeys(job.passives, _wraps(job)[0]) if run.kind is RunKind.MALICIOUS else {}
+    return dict.fromkeys(job.passives, _wraps(job)[0]) if run == malicious_run(job) else {}
 
 
 def _wraps(job: Job) -> list[OptimizerHook]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cutlayer.attacks.completion.base import OptimizerHook
+from cutlayer.attacks.malicious.base import Tampering
 from cutlayer.channel import Port, link
 from cutlayer.config import Job
 from cutlayer.config.party import ALL_RUNS
@@ -128,6 +129,7 @@ def local_side(
         else None,
         forget_peer_progress=forget_peer_progress,
         limits=party.limits,
+        guard=party.guard,
         device=device_of(party.device, f"parties.{name}.device"),
     )
 
@@ -142,6 +144,7 @@ def train_together(
     data: Path | None = None,
     origin: RunFolder | None = None,
     wraps: Mapping[str, OptimizerHook] | None = None,
+    tampering: Mapping[str, Tampering] | None = None,
     resume: bool = False,
     forget_peer_progress: bool = False,
 ) -> Trained:
@@ -156,6 +159,7 @@ def train_together(
         data: Folder of the encoded columns, if not in `folder`.
         origin: Run whose initial weights this one starts from, if not its own.
         wraps: What passive parties that attack do to their own optimisers, by party.
+        tampering: What parties that attack change of what they send, by party; such a run cannot be resumed.
         resume: Whether to continue from the last committed epoch in `folder`.
         forget_peer_progress: Whether all parties start again with one that has lost its progress, and count what they
             release again.
@@ -177,6 +181,7 @@ def train_together(
 
     sides = {name: side_of(name) for name in job.parties}
     sides |= {name: replace(sides[name], wrap=wrap) for name, wrap in (wraps or {}).items()}
+    sides |= {name: replace(sides[name], tampering=change) for name, change in (tampering or {}).items()}
     passives = {name: PassiveParty(job, sides[name], ends[name][0]) for name in job.passives}
     recorder = Recorder(folder, job.active, observer)
     recorder.connected(passives)

@@ -5,17 +5,15 @@ The truth is the party's own, so it audits itself: from its encoded rows and its
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
-
-import numpy as np
-import torch
-from torch import Tensor
+from typing import Any
 
 from cutlayer.attacks import resolve
-from cutlayer.attacks.feature.base import FeatureView
-from cutlayer.attacks.knowledge import AUXILIARY_ROWS, Auxiliary, Knowledge, Need
+from cutlayer.attacks.feature.base import FeatureAttack, FeatureView
+from cutlayer.attacks.feature.inversion import Inversion
+from cutlayer.attacks.knowledge import Auxiliary, Knowledge, Need
 from cutlayer.audit.attack_audit import AttackAudit
 from cutlayer.audit.features.measures import Case, measure
 from cutlayer.audit.features.other_columns import OtherColumns
@@ -24,12 +22,12 @@ from cutlayer.audit.features.shadow import ShadowRoom
 from cutlayer.config import Job
 from cutlayer.config.load import load_job
 from cutlayer.data.store import Store
-from cutlayer.data.streams import RandomStream
 from cutlayer.errors import NotApplicable
 from cutlayer.models import build_bottom
 from cutlayer.parties.random_state import drawn_under
 from cutlayer.results.features import FeatureResult
 from cutlayer.results.run import RunKind
+from cutlayer.training.attacked import attacked_run, auxiliary_indices, victims
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import starting_keys
 from cutlayer.training.trained import Run
@@ -79,7 +77,7 @@ def audit_features(
                 Need.SHADOW_ROWS: of_models,
                 Need.CANDIDATE_ROWS: of_models,
             }
-            for attack in attacks:
+            for attack in _attacks_on(job, party, name, attacks):
                 about = {"run": name, "party": party, "attack": attack.name, "knowledge": sorted(attack.needs)}
                 with audit.skipping(party, [attack]):
                     for case in _granted(attack.needs, cases):
@@ -87,6 +85,15 @@ def audit_features(
                         is_compared = name == RunKind.THIS_RUN and attack.needs == {Need.AUXILIARY_FEATURES}
                         audit.results.extend(other_columns.compared(results, attack, case) if is_compared else results)
     return audit
+
+
+def _attacks_on(job: Job, party: str, run: str, named: Sequence[FeatureAttack[Any]]) -> Sequence[FeatureAttack[Any]]:
+    """The attacks on a party's embeddings in a run: what a hijack gains is read by `inversion`, in both runs."""
+    inversion = next((attack for attack in named if isinstance(attack, Inversion)), Inversion())
+    if run == attacked_run(job, "hijack").label:
+        return [inversion] if party in victims(job, "hijack") else []
+    compared = run == RunKind.THIS_RUN and party in victims(job, "hijack") and inversion not in named
+    return [*named, inversion] if compared else named
 
 
 def _granted(needs: frozenset[Need], cases: Mapping[Need, Callable[[], Iterable[Case]]]) -> Iterable[Case]:
@@ -176,9 +183,3 @@ def _open_room(job: Job, room: Callable[[], ShadowRoom]) -> ShadowRoom:
         if job.train.releases_once(other):
             raise NotApplicable(ONCE.format(other))
     return shadows
-
-
-def auxiliary_indices(rows: int, seed: int) -> Tensor:
-    """Indices of the auxiliary rows among `rows`, drawn at random, ascending: 1,000, or half if that is fewer."""
-    generator = np.random.default_rng([seed, RandomStream.AUXILIARY_ROWS])
-    return torch.from_numpy(np.sort(generator.permutation(rows)[: min(AUXILIARY_ROWS, rows // 2)]))

@@ -13,6 +13,7 @@ from cutlayer.report.card.subgroups import subgroups_of
 from cutlayer.report.evidence import evidence_of, learns_of
 from cutlayer.report.headline import headline
 from cutlayer.report.sections import verdict
+from cutlayer.report.sections.malicious import sentences
 from cutlayer.report.sections.protections import REPRODUCIBLE, label_free_parties
 from cutlayer.report.sections.scope import untried
 from cutlayer.results.privacy_card import PrivacyCard
@@ -57,7 +58,7 @@ def build_card(path: Path) -> PrivacyCard:
         statement=f"{headline(report)}.",
         verdict=f"{verdict(report)}.",
         protected=facts.protected,
-        learns=learns_of(evidence, report.task.kind, label_free_parties(report)),
+        learns=(*learns_of(evidence, report.task.kind, label_free_parties(report)), *sentences(report)),
         columns=columns,
         evidence=evidence,
         subgroups=subgroups,

@@ -12,6 +12,7 @@ from cutlayer.report.sections.features import features
 from cutlayer.report.sections.findings import findings
 from cutlayer.report.sections.layers import layers
 from cutlayer.report.sections.leaks import leaks
+from cutlayer.report.sections.malicious import malicious
 from cutlayer.report.sections.protections import guarantee_tests, guarantees, label_free_parties, protections
 from cutlayer.report.sections.quality import quality
 from cutlayer.report.sections.run import job, parties
@@ -36,6 +37,7 @@ def sections_of(report: Report) -> tuple[Section, ...]:
         leaks(report),
         completion(report),
         features(report),
+        malicious(report),
         layers(report),
         protections(report),
         guarantees(report),

@@ -1,0 +1,43 @@
+"""What a malicious party changes of what it sends."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from cutlayer.lazy import Tensor
+
+if TYPE_CHECKING:
+    from cutlayer.data.batches import Schedule
+
+
+class Tampering:
+    """What a malicious party changes of what it sends; in all else it follows the protocol. This one changes nothing.
+
+    One object is of one party and one run. What it draws comes from torch's global generator, which in a run is the
+    party's own.
+    """
+
+    def begin(self, schedule: Schedule) -> None:
+        """At an active party: called before the first step, with the batches of every epoch."""
+
+    def gradients(
+        self, rows: Tensor, embeddings: Mapping[str, Tensor], honest: Mapping[str, Tensor]
+    ) -> Mapping[str, Tensor]:
+        """At an active party: the gradients that it takes for those of its task.
+
+        Args:
+            rows: Row numbers of the batch, int64 (n,).
+            embeddings: Embeddings as received, by party, float32 (n, width).
+            honest: Gradients of the task loss, by party, float32 (n, width).
+        """
+        return honest
+
+    def embedding(self, epoch: int, embedding: Tensor) -> Tensor:
+        """At a passive party: what it sends in place of its bottom model's output.
+
+        Args:
+            epoch: Number of the epoch, from 0.
+            embedding: Output of the bottom model, float32 (n, width), which learns through what is returned.
+        """
+        return embedding

@@ -1,0 +1,57 @@
+"""What a party gains that does not follow the protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from pydantic import computed_field, model_validator
+
+from cutlayer.config import FrozenModel
+from cutlayer.results.number import Number
+
+
+class MaliciousResult(FrozenModel):
+    """The strongest attack on one link of a malicious training, beside that of the curious party in this run.
+
+    Attributes:
+        attack: What the malicious party did: `hijack` or `probing`.
+        run: Label of the malicious training.
+        attacker: The malicious party; of several the words for them.
+        party: The passive party whose link it is.
+        secret: What is learned.
+        metric: `leak` or `r2`.
+        value: The metric in the malicious training.
+        low: Lower bound of the value (95 % bootstrap).
+        high: Upper bound of it.
+        reader: Attack on the messages that reaches the value.
+        curious: The metric in this run, in which all parties follow the protocol.
+        curious_reader: Attack that reaches it.
+        alarm: When the victim's guard raised the alarm, or `none`; empty where it has no guard. The training went on.
+    """
+
+    attack: Literal["hijack", "probing"]
+    run: str
+    attacker: str
+    party: str
+    secret: Literal["labels", "features"]
+    metric: Literal["leak", "r2"]
+    value: Number
+    low: Number = None
+    high: Number = None
+    reader: str
+    curious: Number
+    curious_reader: str
+    alarm: str = ""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_computed(cls, raw: Any) -> Any:
+        """Drop what is written for readers and follows from the rest."""
+        return {key: raw[key] for key in raw if key != "gain"} if isinstance(raw, Mapping) else raw
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def gain(self) -> Number:
+        """The value over that of the curious party; `None` where one of both is not known."""
+        return None if self.value is None or self.curious is None else self.value - self.curious

@@ -1,0 +1,125 @@
+"""Trainings in which a party does not follow the protocol: the audit's malicious attacks, and who makes them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cutlayer.attacks.knowledge import AUXILIARY_ROWS, Auxiliary
+from cutlayer.attacks.malicious.base import Tampering
+from cutlayer.attacks.malicious.hijack import Hijack
+from cutlayer.attacks.malicious.probing import Probing
+from cutlayer.config import Job
+from cutlayer.config.party import MaliciousName
+from cutlayer.data.streams import RandomStream
+from cutlayer.lazy import Tensor, torch
+from cutlayer.results.run import RunId, RunKind
+
+if TYPE_CHECKING:
+    from cutlayer.data.batches import Schedule
+    from cutlayer.training.folder import RunFolder
+
+NAMES: tuple[MaliciousName, ...] = ("hijack", "probing")
+
+
+def victims(job: Job, attack: MaliciousName) -> tuple[str, ...]:
+    """The passive parties on whose links an attack is asked for, whether or not there is anything to attack."""
+    if attack == "probing":
+        return job.passives if attack in job.parties[job.active].audit.malicious else ()
+    return tuple(name for name in job.passives if attack in job.parties[name].audit.malicious)
+
+
+def not_attacked(job: Job, party: str) -> str:
+    """Why no malicious attack on a passive party's link can be trained; empty where it can."""
+    if job.train.releases_once(party):
+        return "no gradient comes back from a single release, so there is nothing that a malicious party could change"
+    if job.rows == "all":
+        return "malicious attacks train on the common rows alone; leave rows: all out"
+    if job.train.workers > 1:
+        return "malicious attacks train with one worker; set train.workers: 1"
+    if job.train.max_epochs < 2:
+        return "malicious attacks take two epochs or more"
+    return ""
+
+
+def attacked_jobs(job: Job) -> Iterator[tuple[RunId, Job]]:
+    """The malicious trainings of an audit, and their jobs: the attacker has no protections of its own."""
+    for attack in NAMES:
+        attacked = [name for name in victims(job, attack) if not not_attacked(job, name)]
+        if attacked:
+            run = attacked_run(job, attack)
+            yield run, _without_own_protections(job, run)
+
+
+def attacked_run(job: Job, attack: MaliciousName) -> RunId:
+    """The training with an attack: by the active party, or by all passive ones at once."""
+    attackers = (job.active,) if attack == "hijack" else job.passives
+    return RunId(RunKind.MALICIOUS, attackers, attack=attack)
+
+
+def _without_own_protections(job: Job, run: RunId) -> Job:
+    parties = {}
+    for name, party in job.parties.items():
+        audit = party.audit.model_copy(update={"malicious": ()})
+        if run.attack == "hijack" and name == job.active:
+            audit = audit.model_copy(update={"attacks": (), "depth": "full", "layers": False})
+        # An alarm is recorded, and what leaks without a stop is measured.
+        guard = party.guard and party.guard.model_copy(update={"on_alarm": "warn"})
+        changes: dict[str, Any] = {"audit": audit, "guard": guard} | ({"privacy": {}} if name in run.parties else {})
+        parties[name] = party.model_copy(update=changes)
+    train = job.train
+    if run.attack == "hijack":  # whoever leads the training decides when it ends
+        train = train.model_copy(update={"epochs": train.max_epochs, "early_stop": None, "keep": "last"})
+    return job.model_copy(update={"parties": parties, "train": train, "compare": (), "alternatives": {}})
+
+
+def tampering_of(job: Job, run: RunId, origin: RunFolder) -> dict[str, Tampering]:
+    """What the attackers of a run do, by name; nothing in an honest run.
+
+    Args:
+        job: The job of the run.
+        run: The run.
+        origin: The run that holds the encoded columns.
+    """
+    if run.attack == "probing":
+        return {name: Probing() for name in run.parties if not job.train.releases_once(name)}
+    if run.attack == "hijack":
+        return {job.active: Hijack(lambda schedule: known_rows(job, origin, schedule))}
+    return {}
+
+
+def known_rows(job: Job, origin: RunFolder, schedule: Schedule) -> Mapping[str, Auxiliary]:
+    """The rows whose features a hijacking active party knows, by partner: those that `inversion` is given afterwards.
+
+    Args:
+        job: The job of the attacked run.
+        origin: The run that holds the encoded columns.
+        schedule: The batches of every epoch.
+    """
+    from cutlayer.data.store import Store
+
+    known = {}
+    for name in job.passives:
+        if not job.train.releases_once(name):
+            rows = last_recorded(job, name, schedule)
+            indices = auxiliary_indices(len(rows), job.train.seed)
+            store = Store.open(origin.data(name))
+            known[name] = Auxiliary(store.columns, rows[indices], *store.gather(rows[indices]))
+    return known
+
+
+def last_recorded(job: Job, party: str, schedule: Schedule) -> Tensor:
+    """Numbers of the rows that a passive party records in the last epoch, ascending, int64 (n,)."""
+    from cutlayer.parties.local import sampling_of
+
+    sampling = sampling_of(job, party, job.parties[party].audit, schedule.steps_per_epoch, schedule.batch_size)
+    batches = enumerate(schedule.epoch(job.train.max_epochs - 1))
+    return torch.cat([rows for step, rows in batches if sampling.takes(step)]).sort().values
+
+
+def auxiliary_indices(rows: int, seed: int) -> Tensor:
+    """Indices of the auxiliary rows among `rows`, drawn at random, ascending: 1,000, or half if that is fewer."""
+    generator = np.random.default_rng([seed, RandomStream.AUXILIARY_ROWS])
+    return torch.from_numpy(np.sort(generator.permutation(rows)[: min(AUXILIARY_ROWS, rows // 2)]))

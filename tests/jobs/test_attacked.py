@@ -1,0 +1,144 @@
+"""Malicious attacks of an audit: one more training for each, its gain in all views, and nothing where none is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cutlayer.config import Job, validated
+from cutlayer.errors import ConfigError
+from cutlayer.jobs.audit import audit_again
+from cutlayer.jobs.check import check_job
+from cutlayer.jobs.execute import Options, Progress, execute
+from cutlayer.report.build import build
+from cutlayer.report.card.build import build_card
+from cutlayer.report.sections.malicious import malicious, sentences
+from cutlayer.results.malicious import MaliciousResult
+from cutlayer.training.attacked import attacked_jobs
+from cutlayer.training.folder import RunFolder
+from cutlayer.training.keys import Keys
+from tests.parties.runs import ACTIVE, KEY, PASSIVES, raw_job, tables
+
+TELCO = PASSIVES[0]
+
+
+def job_of(bank: dict[str, Any] | None = None, telco: dict[str, Any] | None = None, **changes: Any) -> Job:
+    """A job whose parties ask for the malicious attacks on their own secrets."""
+    raw = raw_job(bottom={"kind": "mlp", "hidden": [8, 3]}, epochs=4, **changes)
+    audit = {"attacks": ["norm", "spectral"], "layers": False, "rows": 400, "malicious": ["probing"]}
+    raw["parties"][ACTIVE] |= {"audit": audit} | (bank or {})
+    raw["parties"][TELCO] |= {"audit": {"attacks": [], "rows": 400, "malicious": ["hijack"]}} | (telco or {})
+    return validated(Job, raw, "")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunFolder]:
+    out = tmp_path_factory.mktemp("attacked")
+    guard = {"guard": {"on_alarm": "stop"}}  # which must not stop a training that measures the attack
+    with pytest.warns(UserWarning, match="as in an honest training"):
+        yield execute(job_of(guard), out / "run", Options(Keys(out, KEY), tables=tables(rows=800)), Progress())
+
+
+def results(folder: RunFolder) -> dict[str, MaliciousResult]:
+    return {result.attack: result for result in folder.audit.malicious}
+
+
+def test_a_hijack_rebuilds_more_than_a_curious_party(folder: RunFolder) -> None:
+    hijack = results(folder)["hijack"]
+    assert (hijack.attacker, hijack.party, hijack.secret, hijack.alarm) == (ACTIVE, TELCO, "features", "")
+    assert hijack.gain is not None
+    assert hijack.gain > 0.03
+    assert hijack.value == max(
+        result.value for result in folder.audit.features if result.run == hijack.run and result.value is not None
+    )
+
+
+def test_probing_reads_every_label_of_an_undefended_run(folder: RunFolder) -> None:
+    probing = results(folder)["probing"]
+    assert (probing.attacker, probing.party, probing.secret) == (TELCO, TELCO, "labels")
+    assert probing.value is not None
+    assert probing.value > 0.95
+    assert probing.alarm == "epoch 2, step 1"
+
+
+def test_this_run_has_no_alarm(folder: RunFolder) -> None:
+    assert folder.summary.alarms == ()
+    assert "CL117" not in {finding.code for finding in folder.audit.findings}
+
+
+def test_what_is_asked_about_is_attacked_and_compared_in_both_runs(folder: RunFolder) -> None:
+    """The party's audit names no attack: `inversion` reads both runs all the same, and the hijack's no other attack."""
+    assert {(result.run, result.attack) for result in folder.audit.features} == {
+        ("this run", "inversion"),
+        ("hijack by malicious bank", "inversion"),
+    }
+    assert not folder.audit.runs["hijack by malicious bank"].leaks
+
+
+def test_the_same_rows_are_known_in_both_runs(folder: RunFolder) -> None:
+    known = {(result.known, result.rows) for result in folder.audit.features if result.release.startswith("epoch 4")}
+    assert len(known) == 1
+
+
+def test_the_gain_is_in_every_view(folder: RunFolder) -> None:
+    report = build(folder.path)
+    section = malicious(report)
+    assert section is not None
+    assert len(report.malicious) == 2
+    assert "bank, if malicious (hijack), reads R²" in " ".join(sentences(report))
+    assert set(sentences(report)) <= set(build_card(folder.path).learns)
+
+
+def test_a_repeated_audit_finds_the_same(folder: RunFolder) -> None:
+    before = results(folder)
+    audit_again(folder)
+    assert results(folder) == before
+
+
+def test_a_single_release_leaves_nothing_to_attack(tmp_path: Path) -> None:
+    """No gradient comes back: no malicious training is run, and the report says why."""
+    job = job_of(release="once")
+    assert [*attacked_jobs(job)] == []
+    run = execute(job, tmp_path / "run", Options(Keys(tmp_path, KEY), tables=tables()), Progress())
+    assert run.audit.malicious == ()
+    reasons = {skip.attack: skip.reason for skip in run.audit.runs["this run"].skipped}
+    assert "no gradient comes back" in reasons["hijack"]
+    assert "no gradient comes back" in reasons["probing"]
+
+
+def test_the_attacker_has_no_protection_and_the_victim_keeps_its_own() -> None:
+    job = job_of(
+        {"privacy": {"label_dp": {"eps": 1.0}}},
+        {"privacy": {"nopeek": {"weight": 0.1}}},
+        early_stop={"patience": 1},
+    )
+    made = {run.attack: other for run, other in attacked_jobs(job)}
+    assert [*made["hijack"].parties[ACTIVE].privacy] == []
+    assert [*made["hijack"].parties[TELCO].privacy] == ["nopeek"]
+    assert [*made["probing"].parties[ACTIVE].privacy] == ["label_dp"]
+    assert [*made["probing"].parties[TELCO].privacy] == []
+    assert made["hijack"].train.stops_early is None
+    assert made["probing"].train == job.train
+
+
+def test_nothing_is_trained_unless_it_is_asked_for() -> None:
+    plain = {"audit": {"attacks": ["norm"]}}
+    assert [*attacked_jobs(job_of(plain, plain | {"audit": {}}))] == []
+
+
+@pytest.mark.parametrize(
+    ("bank", "telco", "words"),
+    [
+        ({"audit": {"malicious": ["hijack"]}}, None, r"parties\.bank.*name it in a passive party's audit"),
+        (None, {"audit": {"malicious": ["probing"]}}, r"parties\.telco.*name it in the active party's audit"),
+        ({"audit": {"malicious": ["probing"], "every": "never"}}, None, "never"),
+    ],
+)
+def test_an_attack_in_the_wrong_place_is_refused(
+    bank: dict[str, Any] | None, telco: dict[str, Any] | None, words: str
+) -> None:
+    with pytest.raises(ConfigError, match=words):
+        check_job(job_of(bank, telco))

@@ -1,0 +1,163 @@
+"""Guards of both sides: the alarm where a partner departs from the protocol, and none where it does not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+import torch
+
+from cutlayer.attacks.malicious.base import Tampering
+from cutlayer.attacks.malicious.hijack import Hijack
+from cutlayer.attacks.malicious.probing import Probing
+from cutlayer.config import Job, validated
+from cutlayer.config.guard import GuardConfig
+from cutlayer.errors import ConfigError, ProtocolError
+from cutlayer.jobs.check import check_job
+from cutlayer.parties.guard import EmbeddingGuard, GradientGuard
+from cutlayer.parties.observer import Observer
+from cutlayer.training.attacked import known_rows
+from cutlayer.training.folder import RunFolder
+from cutlayer.training.keys import Keys
+from cutlayer.training.tables import open_table
+from cutlayer.training.together import Trained, train_together
+from tests.parties.runs import ACTIVE, KEY, PASSIVES, raw_job, tables
+
+TELCO = PASSIVES[0]
+WARN, STOP = {"on_alarm": "warn"}, {"on_alarm": "stop"}
+GIVEN = tables(rows=1200)
+
+
+def job_of(guard: Mapping[str, Any] | None, privacy: Mapping[str, Any] | None = None, **changes: Any) -> Job:
+    raw = raw_job(bottom={"kind": "mlp", "hidden": [16, 8]}, epochs=4, privacy=privacy, **changes)
+    for party in raw["parties"].values():
+        party |= {"guard": guard, "audit": {"rows": 600, "layers": False, "attacks": []}}
+    return validated(Job, raw, "")
+
+
+def train(job: Job, folder: Path, attack: str = "", **options: Any) -> Trained:
+    opened = {name: open_table(job, name, GIVEN) for name in job.parties}
+    folder.mkdir(parents=True, exist_ok=True)
+    run = RunFolder(folder)
+    tampering: dict[str, Tampering] = {}
+    if attack == "hijack":
+        tampering[ACTIVE] = Hijack(lambda schedule: known_rows(job, run, schedule), **options)
+    elif attack == "probing":
+        tampering[TELCO] = Probing(**options)
+    return train_together(job, run, opened, Keys(folder / "keys", KEY), Observer(), tampering=tampering)
+
+
+@cache
+def warned(attack: str, strength: float | None = None) -> Trained:
+    """A training whose guards go on, once for all tests."""
+    options = {} if strength is None else {"strength" if attack == "hijack" else "spread": strength}
+    with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr("warnings.warn", lambda *_, **__: None)
+        return train(job_of(WARN), Path(folder), attack, **options)
+
+
+def test_no_alarm_in_an_honest_training() -> None:
+    honest = warned("")
+    assert honest.active.alarms == ()
+    assert honest.passives[TELCO].alarms == ()
+
+
+def test_the_victim_of_a_hijack_raises_the_alarm_once() -> None:
+    hijacked = warned("hijack")
+    (alarm,) = hijacked.passives[TELCO].alarms
+    assert (alarm.party, alarm.peer) == (TELCO, ACTIVE)
+    assert alarm.epoch <= 1
+    assert hijacked.active.alarms == ()
+
+
+def test_a_weak_hijack_stays_below_the_guard() -> None:
+    """The adaptive attacker: it is not seen, and docs/results/malicious.md has what it still gains."""
+    assert warned("hijack", 0.1).passives[TELCO].alarms == ()
+
+
+def test_the_victim_of_probing_raises_the_alarm_in_the_first_probed_step() -> None:
+    (alarm,) = warned("probing").active.alarms
+    assert (alarm.party, alarm.peer, alarm.epoch, alarm.step) == (ACTIVE, TELCO, 1, 0)
+
+
+def test_a_probe_that_keeps_most_of_the_variance_stays_below_the_guard() -> None:
+    assert warned("probing", 0.7).active.alarms == ()
+
+
+@pytest.mark.parametrize("attack", ["hijack", "probing"])
+def test_a_guard_that_stops_ends_the_run(tmp_path: Path, attack: str) -> None:
+    with pytest.raises(ProtocolError, match="as in an honest training"):
+        train(job_of(STOP), tmp_path, attack)
+
+
+def test_a_guard_changes_nothing_of_an_honest_training(tmp_path: Path) -> None:
+    without = train(job_of(None), tmp_path)
+    assert without.active.step_losses == warned("").active.step_losses
+
+
+def test_noise_on_gradients_is_no_alarm(tmp_path: Path) -> None:
+    noisy = train(job_of(WARN, privacy={"iso_noise": {"ratio": 12}}), tmp_path)
+    assert noisy.passives[TELCO].alarms == ()
+
+
+def test_the_embedding_guard_sees_scale_and_shift_and_not_slow_growth() -> None:
+    draw = torch.Generator().manual_seed(0)
+    honest = [torch.randn(64, 4, generator=draw) * 1.1**step for step in range(20)]
+    for change, seen in ((1.0, False), (3.0, True), (0.3, True)):
+        guard = EmbeddingGuard(ACTIVE, GuardConfig(on_alarm="stop"))
+        for step, batch in enumerate(honest):
+            guard.add(0, step, TELCO, batch)
+        last = torch.randn(64, 4, generator=draw) * 1.1**20 * change
+        if seen:
+            with pytest.raises(ProtocolError, match="usual variance"):
+                guard.add(0, 20, TELCO, last)
+        else:
+            guard.add(0, 20, TELCO, last)
+    guard = EmbeddingGuard(ACTIVE, GuardConfig(on_alarm="stop"))
+    guard.add(0, 0, TELCO, honest[0])
+    with pytest.raises(ProtocolError, match="mean moved"):
+        guard.add(0, 1, TELCO, honest[1] + 5)
+
+
+def test_a_narrow_embedding_cannot_be_guarded() -> None:
+    with pytest.raises(ConfigError, match="more than 3 columns"):
+        GradientGuard(TELCO, ACTIVE, GuardConfig(on_alarm="warn", classes=4), 3)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"release": "once"}, "released once"),
+        ({"workers": 2}, "workers"),
+    ],
+)
+def test_a_guard_without_anything_to_judge_is_refused(changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        check_job(job_of(WARN, **changes))
+
+
+def test_a_guard_is_refused_beside_noise_on_the_embeddings() -> None:
+    """Honest gradients follow from the noise that was sent: it raised the alarm in honest trainings."""
+    job = job_of(WARN)
+    noisy = job.parties[TELCO].model_copy(update={"privacy": {"dp_embedding": {"clip": 1.0, "noise_multiplier": 1.0}}})
+    with pytest.raises(ConfigError, match="without dp_embedding"):
+        check_job(replace_parties(job, {**job.parties, TELCO: noisy}))
+
+
+def test_the_classes_of_the_label_must_be_stated() -> None:
+    job = job_of(WARN, task="multiclass")
+    with pytest.raises(ConfigError, match=r"guard\.classes"):
+        check_job(job)
+    stated = {
+        name: party.model_copy(update={"guard": GuardConfig(on_alarm="warn", classes=3)})
+        for name, party in job.parties.items()
+    }
+    check_job(replace_parties(job, stated))
+
+
+def replace_parties(job: Job, parties: Mapping[str, Any]) -> Job:
+    return job.model_copy(update={"parties": parties})
