@@ -29,5 +29,7 @@ def one_hot_columns(codes: Tensor, numbers: Tensor, cardinalities: Sequence[int]
     widths = torch.tensor(cardinalities, device=codes.device).clamp_max(MAX_COLUMNS)
     starts = widths.cumsum(0) - widths
     columns = codes % widths + starts
-    hot = numbers.new_zeros(len(codes), int(widths.sum())).scatter_(1, columns, 1.0)
+    hot = numbers.new_zeros(len(codes), sum(min(count, MAX_COLUMNS) for count in cardinalities)).scatter_(
+        1, columns, 1.0
+    )
     return torch.cat([numbers, hot], dim=1)

@@ -46,7 +46,8 @@ def evaluate(
         with torch.no_grad():
             active_embedding = setup.own_embedding(rows)
         received = yield from passives.receive(Kind.EVALUATION, epoch, number, rows, digest)
-        view = ActiveView(Mode.EVALUATE, epoch, number, rows, passives.local.placed(setup.labels[rows]), received)
+        labels = passives.local.resident.take("labels", setup.labels, rows)
+        view = ActiveView(Mode.EVALUATE, epoch, number, rows, labels, received)
         with torch.no_grad():
             seen = setup.ordered(active_embedding, view)
             for names in logits:

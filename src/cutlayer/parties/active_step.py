@@ -122,7 +122,7 @@ class ActiveStep:
             seen = {name: released[rows] for name, released in self.passives.released.items()}
             self._record(epoch, step, rows, seen, {}, {})
 
-    def take(self, epoch: int, step: int, global_step: int, rows: Tensor) -> Generator[Port, Message, float]:
+    def take(self, epoch: int, step: int, global_step: int, rows: Tensor) -> Generator[Port, Message, Sequence[float]]:
         """Train on a batch.
 
         Args:
@@ -132,11 +132,11 @@ class ActiveStep:
             rows: Row numbers of the batch, int64 (n,).
 
         Returns:
-            The mean loss of the batch.
+            The mean loss of the batch in parts, which add up to it, once `local.readings` has read them.
         """
         self.passives.presence.now = (epoch, step)
         if self.lanes is not None:
-            return (yield from self._team_step(self.lanes, epoch, step, global_step, rows))
+            return [(yield from self._team_step(self.lanes, epoch, step, global_step, rows))]
         self.setup.optimizer.zero_grad()
         # Taps on the layers collect what any thread computes, so that a step with taps is computed in one.
         taps = self.state.modules if self.local.records_layers(self.sampling, step) else None
@@ -148,8 +148,9 @@ class ActiveStep:
         self.setup.optimizer.step()
         if self._is_recorded(step):
             seen, gradients, layers = (joined_by_name(pieces_of) for pieces_of in zip(*pieces, strict=True))
+            seen = {name: embedding.detach() for name, embedding in seen.items()}
             self._record(epoch, step, rows, seen, gradients, layers)
-        return sum(losses)
+        return losses
 
     def _team_step(
         self, lanes: ActiveLanes, epoch: int, step: int, global_step: int, rows: Tensor
@@ -179,7 +180,7 @@ class ActiveStep:
             with tapped(taps, LAYER_ROWS) as layers:
                 batch = yield from self._receive(epoch, step, global_step, parts)
                 loss = self._loss(batch)
-            losses.append(self._checked(loss.item(), batch) * share)
+            self._read_loss(loss, share, batch, losses)
             (loss if share == 1 else loss * share).backward()  # type: ignore[no-untyped-call]
             pieces.append((*self._return_gradients(batch), layers))
         return losses, pieces
@@ -194,7 +195,7 @@ class ActiveStep:
 
         def finish() -> None:
             batch, share, learned = waiting.popleft()
-            losses.append(self._checked(learned.result().loss, batch) * share)
+            self._read_loss(learned.result().loss, share, batch, losses)
             pieces.append((*self._return_gradients(batch), {}))
 
         threads.begin()
@@ -236,7 +237,7 @@ class ActiveStep:
             name: e.detach().requires_grad_(name in self.passives.gradient_ports)
             for name, e in joined_by_name(received).items()
         }
-        labels = self.local.placed(self.setup.labels[rows])
+        labels = self.local.resident.take("labels", self.setup.labels, rows)
         view = ActiveView(Mode.TRAIN, epoch, global_step, rows, labels, embeddings, parts=len(parts))
         return Batch(step, view, self.setup.ordered(active_embedding, view), digests)
 
@@ -244,15 +245,21 @@ class ActiveStep:
         """The loss of a group, on which the models train."""
         rows, task, staged = batch.view.rows, self.setup.training_task, self.setup.staged
         if self.setup.weights is not None:
-            task = replace(task, row_weights=self.setup.weights[rows])
+            task = replace(task, row_weights=self.local.resident.take("weights", self.setup.weights, rows))
         if staged is not None:
             staged.predict(batch.view.epoch, rows, self.setup.top, batch.shown)
             task = staged.task_of(rows)
         return self.setup.top.objective(batch.shown, batch.view.labels, task.on(self.local.device))
 
-    def _checked(self, loss: float, batch: Batch) -> float:
-        check_loss(loss, self.local.name, batch.view.epoch, batch.step)
-        return loss
+    def _read_loss(self, loss: Tensor, share: float, batch: Batch, losses: list[float]) -> None:
+        """Add the loss of a group to those of the step, times its share, once it is read and found finite."""
+        epoch, step = batch.view.epoch, batch.step
+
+        def add(value: float) -> None:
+            check_loss(value, self.local.name, epoch, step)
+            losses.append(value * share)
+
+        self.local.readings.later(loss, add)
 
     def _return_gradients(self, batch: Batch) -> tuple[Mapping[str, Tensor], Mapping[str, Tensor]]:
         """Protect and send the gradients of a group; its embeddings, and its gradients as they crossed, by party."""
@@ -261,9 +268,9 @@ class ActiveStep:
         # All are checked before the first is sent: no peer trains on a step that another peer would refuse.
         for name, gradient in gradients.items():
             what = f"cut gradient for {name} in epoch {view.epoch}, step {step}"
-            check_own(gradient, self.local.limits.gradient_norm, self.local.name, what)
+            check_own(gradient, self.local.limits.gradient_norm, self.local.name, what, self.local.readings)
         sent = self.passives.send_gradients(view.epoch, step, len(view.rows), gradients, batch.digests)
-        return {name: embedding.detach() for name, embedding in view.embeddings.items()}, sent
+        return view.embeddings, sent
 
     def protected_gradients(self, view: ActiveView) -> dict[str, Tensor]:
         """The protected cut gradient of every passive party that receives one."""
@@ -275,7 +282,7 @@ class ActiveStep:
         view = replace(view, embeddings=embeddings, task_gradients=task)
         summed = chain.cut_gradients(view)
         self.state.sent["cut_gradient"] += 1
-        return {name: chain.gradient_out(summed[name], name, view).detach() for name in self.passives.gradient_ports}
+        return {name: chain.gradient_out(summed[name], name, view) for name in self.passives.gradient_ports}
 
     def _is_recorded(self, step: int) -> bool:
         """Whether anything of a step is recorded."""

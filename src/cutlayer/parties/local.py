@@ -26,6 +26,8 @@ from cutlayer.parties.alignment import Alignment
 from cutlayer.parties.checkpoint import Checkpoints
 from cutlayer.parties.device import CPU, placed
 from cutlayer.parties.plan import plan_of
+from cutlayer.parties.readings import Readings
+from cutlayer.parties.resident import Resident
 from cutlayer.parties.team import Team
 from cutlayer.protections.base import Context
 from cutlayer.protections.chain import Chain
@@ -84,6 +86,8 @@ class Local:
         all_runs: Counts the run in the party's ledger of all runs; `None` where nothing leaves the process or the noise
             is no secret.
         device: Device that its models train on, and its protections compute on as far as they can.
+        resident: Gathers its rows on that device.
+        readings: Reads the losses and norms of its steps, at once unless all parties share this process.
     """
 
     name: str
@@ -106,6 +110,11 @@ class Local:
     team: Team | None = None
     all_runs: RunCharge | None = field(default=None, repr=False)
     device: torch.device = CPU
+    readings: Readings = field(default_factory=Readings, repr=False)
+    resident: Resident = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "resident", Resident(self.device))
 
     def charge_run(self, digests: Digests, draws: Callable[[], str] = str) -> Callable[[], None] | None:
         """What counts this run in the ledger of all runs, to be called before each release; `None` without a ledger.

@@ -90,7 +90,7 @@ class Passives:
         for name, width in self.widths.items():
             message = None
             if name in self.released:
-                received[name] = self.local.placed(self.released[name][rows])
+                received[name] = self.local.resident.take(f"released by {name}", self.released[name], rows)
                 continue
             if name not in self.presence.left:
                 message = yield from self.presence.receive(receive(self.ports[name], kind, epoch, step, digest), name)
@@ -98,7 +98,8 @@ class Passives:
             if message is None:
                 received[name] = torch.zeros(len(rows), width, device=self.local.device)
                 continue
-            received[name] = self.local.placed(checked_embedding(message, len(rows), width, limit))
+            readings = self.local.readings if kind is Kind.EMBEDDING else None
+            received[name] = self.local.placed(checked_embedding(message, len(rows), width, limit, readings))
             self._count(kind, received[name])
         return received
 

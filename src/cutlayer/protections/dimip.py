@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Self
@@ -14,6 +15,7 @@ from cutlayer.kernels.club import label_log_likelihood_gradient, vclub
 from cutlayer.kernels.perceptron import input_gradient, layer_outputs, weight_gradients
 from cutlayer.lazy import Tensor, nn, torch
 from cutlayer.protections.base import Asset, Context, Protection, Side
+from cutlayer.protections.tally import Tally
 from cutlayer.protections.views import ActiveView
 
 
@@ -139,7 +141,7 @@ class DIMIP(Protection[DIMIPConfig]):
 
     def __init__(self, settings: DIMIPConfig) -> None:
         super().__init__(settings)
-        self._sums: dict[str, float] = {}
+        self._sums = Tally[str](defaultdict(float))
         self._last: dict[str, float] = {}
         self._predictors: dict[str, Predictor] = {}
 
@@ -195,21 +197,17 @@ class DIMIP(Protection[DIMIPConfig]):
         return int.from_bytes(digest, "little")
 
     def _add_estimates(self, party: str, log_probs: Tensor, labels: Tensor) -> None:
-        estimates = {
-            f"vclub.{party}": float(vclub(log_probs, labels, self._shares)),
-            f"predictor_accuracy.{party}": float((log_probs.argmax(1) == labels).double().mean()),
-        }
-        for name, value in estimates.items():
-            self._sums[name] = self._sums.get(name, 0.0) + value
+        self._sums.add(f"vclub.{party}", vclub(log_probs, labels, self._shares))
+        self._sums.add(f"predictor_accuracy.{party}", (log_probs.argmax(1) == labels).double().mean())
 
     def epoch_metrics(self) -> Mapping[str, float]:
         """The epoch's mean vCLUB in nats and the predictor's accuracy, by party: estimates, never a guarantee."""
         self._last = self._means()
-        self._sums, self.counts["steps_of_epoch"] = {}, 0
+        self._sums, self.counts["steps_of_epoch"] = Tally(defaultdict(float)), 0
         return self._last
 
     def _means(self) -> dict[str, float]:
-        return {name: value / self.counts["steps_of_epoch"] for name, value in self._sums.items()}
+        return {name: value / self.counts["steps_of_epoch"] for name, value in self._sums.sums.items()}
 
     def metrics(self) -> Mapping[str, float]:
         """Training steps, and the estimates of the last epoch."""
@@ -218,13 +216,13 @@ class DIMIP(Protection[DIMIPConfig]):
     def state_dict(self) -> dict[str, Any]:
         """Sums, and every predictor with its optimiser."""
         return {
-            "sums": dict(self._sums),
+            "sums": dict(self._sums.sums),
             "last": dict(self._last),
             "predictors": {f"of {party}": predictor.state_dict() for party, predictor in self._predictors.items()},
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore the state that `state_dict` returned."""
-        self._sums, self._last = dict(state["sums"]), dict(state["last"])
+        self._sums, self._last = Tally(defaultdict(float, state["sums"])), dict(state["last"])
         for party, predictor in self._predictors.items():
             predictor.load_state_dict(state["predictors"][f"of {party}"])

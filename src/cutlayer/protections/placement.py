@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -54,11 +54,28 @@ class Placement:
         return moved(value, self._device)
 
 
+class _Moved(Mapping[str, Tensor]):
+    """Tensors by name, each of which is moved to the CPU when it is read, since few protections read any."""
+
+    def __init__(self, there: Mapping[str, Tensor]) -> None:
+        self._there = there
+
+    def __getitem__(self, name: str) -> Tensor:
+        return moved(self._there[name], CPU)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._there)
+
+    def __len__(self) -> int:
+        return len(self._there)
+
+
 def on_cpu(view: View) -> View:
     """A view whose tensors are on the CPU, those that its functions return included."""
     given: Any = view
     if isinstance(given, ActiveView):
-        changed = {name: moved(getattr(given, name), CPU) for name in ("labels", "embeddings", "task_gradients")}
+        changed: dict[str, Any] = {name: _Moved(getattr(given, name)) for name in ("embeddings", "task_gradients")}
+        changed["labels"] = moved(given.labels, CPU)
     else:
         changed = {name: moved(getattr(given, name), CPU) for name in ("embedding", "gradient")}
         changed |= {name: _returning(getattr(given, name)) for name in ("embed", "inputs")}
