@@ -62,7 +62,7 @@ def class_statistics(rows: Tensor, labels: Tensor, classes: int) -> ClassStatist
         labels: int64 (n,), 0 to classes - 1.
         classes: 1 or more.
     """
-    counts = torch.bincount(labels, minlength=classes).double()
+    counts = (labels[:, None] == torch.arange(classes, device=labels.device)).sum(0).double()
     sums = rows.new_zeros(classes, rows.shape[1], dtype=torch.float64)
     squares = rows.new_zeros(classes, dtype=torch.float64)
     for start in range(0, len(rows), _ROWS_AT_A_TIME):
