@@ -216,9 +216,9 @@ def images(bottom: Mapping[str, Any], side: int = SIDE, batch: int = IMAGE_BATCH
         labels = draw.integers(0, IMAGE_CLASSES, len(pixels))
         np.savez(path, image=pixels, label=labels)
         jobs = [image_job(path, bottom, batch, precision) for precision in ("float32", "bf16")]
-        sides = [
-            side for job in jobs for side in (_epoch(bench, job), _plain_images(bench, job, batch, pixels, labels))
-        ]
+        sides: list[Timed] = []
+        for job in jobs:
+            sides += [_epoch(bench, job), _plain_images(bench, job, batch, pixels, labels)]
         ours, plain, ours_bf16, plain_bf16 = bench.in_turn(sides)
         return tuple(
             Ratio.of(what, [b / a for a, b in zip(first, second, strict=True)], first, second)
