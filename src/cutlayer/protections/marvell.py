@@ -9,7 +9,13 @@ from typing import Any, Literal, Self
 from pydantic import Field, model_validator
 
 from cutlayer.config import FrozenModel
-from cutlayer.kernels.class_statistics import ClassStatistics, Contrast, class_statistics, one_against_rest
+from cutlayer.kernels.class_statistics import (
+    ClassStatistics,
+    Contrast,
+    class_counts,
+    class_statistics,
+    one_against_rest,
+)
 from cutlayer.kernels.marvell import SumKLNoise, minimise_sum_kl, power_for_sum_kl
 from cutlayer.kernels.noise import standard_normal
 from cutlayer.kernels.shared_noise import bounded_rows, class_second_moments, leak_of_sum_kl, shared_noise
@@ -234,8 +240,8 @@ class Marvell(Protection[MarvellConfig]):
         return notes
 
     def _with_shared_noise(self, g: Tensor, party: str, view: ActiveView) -> Tensor:
-        members = view.labels[:, None] == torch.arange(self.classes, device=g.device)
-        counts, past = members.sum(0), self.settings.form == "past"
+        # By `index_add_`, which repeats itself on a GPU, as `bincount` with weights does not.
+        counts, past = class_counts(view.labels, self.classes), self.settings.form == "past"
         *sizes, differs = torch.cat([counts, g.any().view(1)]).tolist()  # the one reading of a batch
         if past and not differs:
             self.count(batches_without_difference=1)
@@ -252,7 +258,8 @@ class Marvell(Protection[MarvellConfig]):
         rows, left = g.double(), g.new_tensor(shape.target, dtype=torch.float64)
         if past:
             rows, divergences = bounded_rows(g, shape.mean, shape.factor, _LONGEST)
-            left = ((members * divergences[:, None]).sum(0) / counts.clamp(min=1)).sum() / classes
+            sums = divergences.new_zeros(self.classes).index_add_(0, view.labels, divergences)
+            left = (sums / counts.clamp(min=1)).sum() / classes
         self.count(solved=1, sum_kl=left, power_over_g=shape.power_over_g)
         key = self.context.noise.key(hook="marvell shared", peer=party, step=view.step, content=g)
         normal = standard_normal(key, b"shared", tuple(g.shape)).to(g.device)
