@@ -1,6 +1,6 @@
 """The reference job on a GPU, against a centralised loop on the same GPU at its best, with what each protection adds.
 
-    python -m benchmarks.gpu_training [PART ...] [--rows N] [--repeats N] [--seconds S]
+    python -m benchmarks.gpu_training [PART ...] [--rows N] [--repeats N] [--seconds S] [--device D]
 
 Each part prints one JSON line with the card's name as it ends, within three minutes, and can be repeated alone. Both
 parties are in one process, so that tensors cross without leaving the GPU. The centralised loop is compiled, its Adam is
@@ -383,9 +383,13 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=1_000_000, help="rows of the table; at most 8,000 images")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=SECONDS, help="time after which no further repeat begins")
+    parser.add_argument(
+        "--device", type=torch.device, help="the current GPU by default; cpu for the ratio of dcor there"
+    )
     given = parser.parse_args()
     for name in given.parts or PARTS:
-        sys.stdout.write(json.dumps(asdict(gpu_part(name, given.rows, given.repeats, given.seconds))) + "\n")
+        result = gpu_part(name, given.rows, given.repeats, given.seconds, given.device)
+        sys.stdout.write(json.dumps(asdict(result)) + "\n")
         sys.stdout.flush()
 
 
