@@ -15,8 +15,9 @@ from cutlayer.errors import ConfigError
 from cutlayer.jobs import forecast as forecast_module
 from cutlayer.jobs.check import check_job
 from cutlayer.jobs.forecast import with_chosen_devices
+from cutlayer.kernels.placed import placed
 from cutlayer.parties import device as device_module
-from cutlayer.parties.device import CPU, chosen_device, described, device_of, placed
+from cutlayer.parties.device import CPU, chosen_device, described, device_of
 from cutlayer.parties.random_state import RandomState, isolated, random_state
 from cutlayer.training.process import repeatable_kernels
 from cutlayer.training.tables import open_table

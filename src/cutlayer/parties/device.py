@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor
 
 from cutlayer.errors import ConfigError
 
@@ -69,16 +68,3 @@ def described(device: torch.device) -> str:
     if device.type != "cuda":
         return str(device)
     return f"{device} ({torch.cuda.get_device_name(device)})"
-
-
-def placed(tensor: Tensor, device: torch.device) -> Tensor:
-    """A tensor on a device; the tensor itself if it is there.
-
-    From the CPU to a GPU it is copied through page-locked memory, without waiting for the copy: what reads it on the
-    GPU waits, and this process goes on.
-    """
-    if tensor.device == device:
-        return tensor
-    if device.type == "cuda" and tensor.device == CPU:
-        return tensor.pin_memory().to(device, non_blocking=True)
-    return tensor.to(device)

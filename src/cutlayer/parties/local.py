@@ -22,9 +22,10 @@ from cutlayer.data.batches import Schedule
 from cutlayer.data.ids import Digests
 from cutlayer.data.party_data import PartyTable
 from cutlayer.kernels.noise import Part, derive
+from cutlayer.kernels.placed import placed
 from cutlayer.parties.alignment import Alignment
 from cutlayer.parties.checkpoint import Checkpoints
-from cutlayer.parties.device import CPU, placed
+from cutlayer.parties.device import CPU
 from cutlayer.parties.plan import plan_of
 from cutlayer.parties.readings import Readings
 from cutlayer.parties.resident import Resident

@@ -47,9 +47,10 @@ class Readings:
                 which `then` is called with 0.
             then: Called with the number; what it raises ends the run.
         """
-        self._waiting.append((number if number is None else number.detach(), then))
-        if not self._steps:
-            self.read()
+        if self._steps:
+            self._waiting.append((number if number is None else number.detach(), then))
+        else:
+            then(0.0 if number is None else float(number.detach().amax()))
 
     def check_rows(self, rows: Tensor, limit: float, refusal: Callable[[float], CutlayerError]) -> None:
         """Refuse rows that are not finite, or longer than a limit.

@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 from cutlayer.data.store import Store
-from cutlayer.parties.device import CPU, placed
+from cutlayer.kernels.placed import placed
+from cutlayer.parties.device import CPU
 
 SHARE = 0.5
 """Share of a GPU's free memory that rows may take: models, batches and other parties of the process need the rest."""

@@ -13,6 +13,7 @@ from pydantic import Field, model_validator
 from cutlayer.config import FrozenModel
 from cutlayer.kernels.club import label_log_likelihood_gradient, vclub
 from cutlayer.kernels.perceptron import input_gradient, layer_outputs, weight_gradients
+from cutlayer.kernels.placed import placed
 from cutlayer.lazy import Tensor, nn, torch
 from cutlayer.protections.base import Asset, Context, Protection, Side
 from cutlayer.protections.tally import Tally
@@ -190,7 +191,7 @@ class DIMIP(Protection[DIMIPConfig]):
     def _drawn(self, n: int, party: str, step: int) -> Tensor:
         """The labels of n training rows drawn uniformly."""
         draw = torch.Generator().manual_seed(self._derived(f"labels/{step}", party))
-        return self._pool[torch.randint(len(self._pool), (n,), generator=draw)].to(self.context.device)
+        return placed(self._pool[torch.randint(len(self._pool), (n,), generator=draw)], self.context.device)
 
     def _derived(self, purpose: str, party: str) -> int:
         digest = hashlib.blake2b(f"dimip/{self._seed}/{purpose}/{party}".encode(), digest_size=7).digest()

@@ -18,6 +18,7 @@ from cutlayer.kernels.class_statistics import (
 )
 from cutlayer.kernels.marvell import SumKLNoise, minimise_sum_kl, power_for_sum_kl
 from cutlayer.kernels.noise import standard_normal
+from cutlayer.kernels.placed import placed
 from cutlayer.kernels.shared_noise import bounded_rows, class_second_moments, leak_of_sum_kl, shared_noise
 from cutlayer.lazy import Tensor, torch
 from cutlayer.protections.base import Asset, Protection, Side
@@ -262,7 +263,7 @@ class Marvell(Protection[MarvellConfig]):
             left = (sums / counts.clamp(min=1)).sum() / classes
         self.count(solved=1, sum_kl=left, power_over_g=shape.power_over_g)
         key = self.context.noise.key(hook="marvell shared", peer=party, step=view.step, content=g)
-        normal = standard_normal(key, b"shared", tuple(g.shape)).to(g.device)
+        normal = placed(standard_normal(key, b"shared", tuple(g.shape)), g.device)
         return (rows + normal.double() @ shape.factor.T).to(g.dtype)
 
     def _past_shape(self, own: Tensor, counts: Tensor, party: str, view: ActiveView) -> _SharedNoise | None:
@@ -336,8 +337,8 @@ class Marvell(Protection[MarvellConfig]):
         along, across = noise.deviations.float()
         rows = (across[view.labels] > 0).nonzero()[:, 0]
         key = self.context.noise.key(hook="marvell", peer=party, step=view.step, content=g)
-        lengths = standard_normal(key, b"along", (len(g),)).to(g.device).mul_(along[view.labels])
-        isotropic = standard_normal(key, b"across", (len(rows), g.shape[1])).to(g.device)
+        lengths = placed(standard_normal(key, b"along", (len(g),)), g.device).mul_(along[view.labels])
+        isotropic = placed(standard_normal(key, b"across", (len(rows), g.shape[1])), g.device)
         isotropic.mul_(across[view.labels[rows]][:, None])
         if self.classes == 2:  # one direction, up to its sign: no matrix of directions
             sent = torch.addr(g, lengths, noise.directions[view.labels[0]])

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from cutlayer.config import FrozenModel
 from cutlayer.kernels.max_norm import aligned_rows, max_norm
+from cutlayer.kernels.placed import placed
 from cutlayer.lazy import Tensor, torch
 from cutlayer.protections.base import Asset, Protection, Side
 from cutlayer.protections.past_batches import PastBatches, follows_batch
@@ -101,7 +102,7 @@ class MaxNorm(Protection[MaxNormConfig]):
         if self.settings.form == "paper":
             normal = self.context.noise.normal((len(g),), hook="max_norm", peer=party, step=view.step, content=g)
         else:
-            normal = self._run_noise[view.rows].to(g.device)
+            normal = placed(self._run_noise[view.rows], g.device)
         isotropic = normal.new_zeros(0, g.shape[1])
         if zero:
             # Mixtures of the other rows' lines: isotropic rows lie off the main directions, and so name the rows whose
