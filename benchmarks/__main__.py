@@ -20,7 +20,6 @@ from benchmarks.embedding_defences import EmbeddingOverheads, embedding_defences
 from benchmarks.embedding_history import EmbeddingHistory, embedding_history
 from benchmarks.embedding_table import embedding_table
 from benchmarks.feature_attacks import FeatureAttacksResult, feature_attacks
-from benchmarks.gpu_training import GpuTraining, gpu_training
 from benchmarks.gradient_defences import Overheads, gradient_defences
 from benchmarks.label_defences import LabelDefences, label_defences
 from benchmarks.label_embeddings import LabelEmbeddings, label_embeddings
@@ -207,10 +206,6 @@ def _ddp(table: str, _rows: int, repeats: int) -> DataParallel:
     return ddp(table, 8192, repeats)
 
 
-def _gpu_training(_table: str, rows: int, repeats: int) -> GpuTraining:
-    return gpu_training(rows, repeats)
-
-
 def _serving(_table: str, _rows: int, repeats: int) -> ServingSpeeds:
     return serving(repeats)
 
@@ -245,7 +240,6 @@ Result = (
     | DataParallel
     | EmbeddingHistory
     | EmbeddingOverheads
-    | GpuTraining
     | Intersections
     | Kills
     | LabelDefences
@@ -320,10 +314,6 @@ BENCHMARKS: dict[str, tuple[str, Callable[[str, int, int], Result]]] = {
     ),
     "two_process_256": ("the same at batch 256; goal 0.5", _two_processes(256)),
     "ddp": ("rows/s with two workers per party by torchrun against one, batch 8192; losses equal to rounding", _ddp),
-    "gpu_training": (
-        "rows/s on a GPU against a compiled centralised loop, goal 0.8; protections; dcor, goal 2; skipped without one",
-        _gpu_training,
-    ),
     "noise": ("normals/s against torch.randn, goal 0.8; releases on a lattice against float32", _noise),
     "embedding_defences": (
         "noise, rescaling and adjusting over the undefended step, CIFAR halves; goals 0.0865, 0.4, 0.117",
@@ -386,6 +376,7 @@ def main() -> None:
         for name, (what, _) in BENCHMARKS.items():
             sys.stdout.write(f"{name:<22} {what}\n")
         sys.stdout.write(f"{UTILITY:<22} jobs of `init --yes` against scikit-learn; --data DIR, see --help\n")
+        sys.stdout.write("benchmarks.gpu_training, a program of its own: the same on a GPU, in parts; see --help\n")
         return
     with tempfile.TemporaryDirectory(prefix="cutlayer-bench-") as scratch:
         table = Path(scratch) / "table.parquet"

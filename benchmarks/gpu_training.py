@@ -1,30 +1,38 @@
 """The reference job on a GPU, against a centralised loop on the same GPU at its best, with what each protection adds.
 
-Both parties are in one process, so that tensors cross without leaving the GPU. The centralised loop is compiled, its
-Adam is fused, and its table lies on the GPU; Cutlayer gathers every batch from the memory map. Without a GPU nothing is
-measured, and the result says so; the tests run the same code on the CPU, where its figures mean nothing.
+    python -m benchmarks.gpu_training [PART ...] [--rows N] [--repeats N] [--seconds S] [--device D]
+
+Each part prints one JSON line with the card's name as it ends, within three minutes, and can be repeated alone. Both
+parties are in one process, so that tensors cross without leaving the GPU. The centralised loop is compiled, its Adam is
+fused, and its table is on the GPU. Without a GPU nothing is measured, and the result says so; the tests run the same
+code on the CPU, where its figures mean nothing.
 """
 
 from __future__ import annotations
 
+import argparse
+import json
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow.parquet as pq
 import torch
 from torch import nn
 
 from benchmarks.dcor_loss import sample
 from benchmarks.local_training import CATEGORIES, LR, NUMBERS, Centralised, EpochClock, make_table, reference_job
-from cutlayer.config import Job
+from cutlayer.config import Job, validated
 from cutlayer.config.load import with_device
 from cutlayer.kernels.distance_correlation import class_distance_correlation_sqr
+from cutlayer.models import Inputs, build_bottom, build_top
 from cutlayer.parties.device import CPU, described
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import Keys
@@ -54,177 +62,302 @@ UNTIMED: Mapping[str, str] = {
 }
 
 
+SECONDS = 60.0
+"""Time after which a part takes no further repeat; the tables, the first round and the last repeat come on top."""
+IMAGES, SIDE, IMAGE_BATCH, IMAGE_CLASSES = 8000, 32, 256, 10
+
+
 @dataclass(frozen=True)
-class Rate:
-    """Both loops at one size of the batch.
+class Ratio:
+    """One comparison, of pairs of measurements that were taken in turn.
 
     Attributes:
-        batch_size: Rows of a step.
-        ratio: Median over the repeats of Cutlayer's rows per second over the centralised loop's; goal 0.8.
+        what: What is compared, and the goal.
+        median: Median ratio over the repeats.
         lowest: Lowest ratio.
         highest: Highest ratio.
-        rate: Cutlayer's rows per second at the median epoch.
-        rate_centralised: The centralised loop's.
+        seconds: Median seconds of the first of the two.
+        other_seconds: Median seconds of the second.
     """
 
-    batch_size: int
-    ratio: float
+    what: str
+    median: float
     lowest: float
     highest: float
-    rate: int
-    rate_centralised: int
+    seconds: float
+    other_seconds: float
+
+    @classmethod
+    def of(cls, what: str, ratios: Sequence[float], first: Sequence[float], second: Sequence[float]) -> Ratio:
+        """The summary of the repeats."""
+        spread = statistics.median(ratios), min(ratios), max(ratios)
+        seconds = statistics.median(first), statistics.median(second)
+        return cls(what, *(round(value, 3) for value in spread), *(round(value, 4) for value in seconds))
 
 
 @dataclass(frozen=True)
-class Cost:
-    """What a protection adds.
+class GpuPart:
+    """The result of a part.
 
     Attributes:
-        protection: Its name.
-        share: Median over the repeats of what it adds to an epoch, over the epoch without it.
-    """
-
-    protection: str
-    share: float
-
-
-@dataclass(frozen=True)
-class GpuTraining:
-    """The benchmark's result.
-
-    Attributes:
-        name: Name of the benchmark.
-        device: What was measured; empty where there was none.
+        name: Name of the part.
+        card: Card that was measured; empty where there was none.
+        torch: Version of PyTorch.
         skipped: Why nothing was measured; empty if it was.
-        rates: Speed by size of the batch.
-        costs: Cost of each protection at the smaller batch.
-        dcor_over_products: Median time of distance correlation, forward and backward, over that of its three matrix
-            products; goal 2.
-        repeats: Number of repeats, after one to warm up.
+        rows: Rows of the table, or of the images.
+        repeats: Number of repeats, after a round to warm up.
+        ratios: What was compared.
     """
 
     name: str
-    device: str = ""
+    card: str = ""
+    torch: str = torch.__version__
     skipped: str = ""
-    rates: tuple[Rate, ...] = ()
-    costs: tuple[Cost, ...] = ()
-    dcor_over_products: float = 0.0
+    rows: int = 0
     repeats: int = 0
+    ratios: tuple[Ratio, ...] = ()
 
 
-def gpu_training(
-    rows: int,
-    repeats: int,
-    device: torch.device | None = None,
-    batches: Sequence[int] = BATCHES,
-    defences: Sequence[tuple[str, str, Mapping[str, Any]]] = DEFENCES,
-    size: tuple[int, int] = (ROWS, WIDTH),
-) -> GpuTraining:
-    """Measure on a GPU; the further arguments are for the tests.
+@dataclass(frozen=True)
+class Bench:
+    """What the parts share.
+
+    Attributes:
+        device: Device that is measured.
+        folder: Folder for tables and runs.
+        rows: Rows of the synthetic table, or of the images.
+        repeats: Maximum number of repeats.
+        seconds: Time after which no further repeat begins.
+    """
+
+    device: torch.device
+    folder: Path
+    rows: int
+    repeats: int
+    seconds: float
+
+    @property
+    def table(self) -> Path:
+        """The synthetic table, written at its first use."""
+        path = self.folder / f"table-{self.rows}.parquet"
+        if not path.exists():
+            make_table(path, self.rows)
+        return path
+
+    def in_turn(self, sides: Sequence[Timed]) -> list[list[float]]:
+        """Seconds of each side, all of them in turn, after a round to warm up; at least one round."""
+        for side in sides:
+            side()
+        began, rounds = time.perf_counter(), list[list[float]]()
+        while len(rounds) < self.repeats and (not rounds or time.perf_counter() - began < self.seconds):
+            rounds.append([side() for side in sides])
+        return [list(seconds) for seconds in zip(*rounds, strict=True)]
+
+
+Part = Callable[[Bench], tuple[Ratio, ...]]
+
+
+def rates(batch: int) -> Part:
+    """Rows per second over the centralised loop's, at a size of the batch."""
+
+    def measure(bench: Bench) -> tuple[Ratio, ...]:
+        sides = [_split(bench, batch, {}), _centralised(bench, batch)]
+        ours, plain = bench.in_turn(sides)
+        ratios = [slow / fast for fast, slow in zip(ours, plain, strict=True)]
+        return (Ratio.of(f"rows/s over a compiled centralised loop, batch {batch}; goal 0.8", ratios, ours, plain),)
+
+    return measure
+
+
+def protections(names: Sequence[str], batch: int = BATCHES[0]) -> Part:
+    """What some protections add to an epoch, over the epoch without any."""
+
+    def measure(bench: Bench) -> tuple[Ratio, ...]:
+        chosen = [(party, name, options) for party, name, options in DEFENCES if name in names]
+        protected = [_split(bench, batch, {party: {name: options}}) for party, name, options in chosen]
+        plain, *others = bench.in_turn([_split(bench, batch, {}), *protected])
+        return tuple(
+            Ratio.of(f"{name}: share added", [a / b - 1 for a, b in zip(seconds, plain, strict=True)], seconds, plain)
+            for (_, name, _), seconds in zip(chosen, others, strict=True)
+        )
+
+    return measure
+
+
+def dcor(rows: int = ROWS, width: int = WIDTH) -> Part:
+    """Distance correlation, forward and backward, over its three matrix products."""
+
+    def measure(bench: Bench) -> tuple[Ratio, ...]:
+        e, labels = (tensor.to(bench.device) for tensor in sample(rows, width))
+
+        def correlation() -> None:
+            x = e.clone().requires_grad_()
+            class_distance_correlation_sqr(x, labels, 2).backward()  # type: ignore[no-untyped-call]
+
+        def products() -> None:
+            squared = e @ e.T  # the distances of the forward pass
+            squared = e @ e.T  # and again of the backward pass, which stores no matrix
+            _ = squared @ e  # the weighted rows
+
+        ours, plain = bench.in_turn([_clocked(work, bench.device) for work in (correlation, products)])
+        ratios = [a / b for a, b in zip(ours, plain, strict=True)]
+        return (Ratio.of(f"dcor of {rows} x {width} over its three products; goal 2", ratios, ours, plain),)
+
+    return measure
+
+
+def images(bottom: Mapping[str, Any], side: int = SIDE, batch: int = IMAGE_BATCH) -> Part:
+    """Halves of images in both precisions, against a plain loop over the same layers."""
+
+    def measure(bench: Bench) -> tuple[Ratio, ...]:
+        path = bench.folder / "images.npz"
+        draw = np.random.default_rng(0)
+        pixels = draw.integers(0, 256, (min(bench.rows, IMAGES), side, side, 3), dtype=np.uint8)
+        labels = draw.integers(0, IMAGE_CLASSES, len(pixels))
+        np.savez(path, image=pixels, label=labels)
+        jobs = [image_job(path, bottom, batch, precision) for precision in ("float32", "bf16")]
+        sides: list[Timed] = []
+        for job in jobs:
+            sides += [_epoch(bench, job), _plain_images(bench, job, batch, pixels, labels)]
+        ours, plain, ours_bf16, plain_bf16 = bench.in_turn(sides)
+        return tuple(
+            Ratio.of(what, [b / a for a, b in zip(first, second, strict=True)], first, second)
+            for what, first, second in (
+                ("images/s over a plain loop, float32; goal 0.9", ours, plain),
+                ("images/s over a plain loop, bf16", ours_bf16, plain_bf16),
+                ("images/s of bf16 over float32; goal 1.3", ours_bf16, ours),
+            )
+        )
+
+    return measure
+
+
+PARTS: Mapping[str, Part] = {
+    **{f"rates_{batch}": rates(batch) for batch in BATCHES},
+    "dcor": dcor(),
+    "protections_noise": protections(("max_norm", "marvell", "iso_noise", "noisy_gradient")),
+    "protections_gradients": protections(("gradient_compression", "discrete_sgd", "ppdl", "party_dropout")),
+    "protections_embeddings": protections(("dcor", "dimip", "nopeek", "dp_embedding")),
+    "images": images({"kind": "resnet18"}),
+}
+
+
+def gpu_part(
+    name: str, rows: int, repeats: int, seconds: float = SECONDS, device: torch.device | None = None
+) -> GpuPart:
+    """Measure a part on a GPU.
 
     Args:
+        name: Name of the part, of `PARTS`.
         rows: Rows of the synthetic table.
-        repeats: Number of repeats.
+        repeats: Maximum number of repeats.
+        seconds: Time after which no further repeat begins.
         device: Device; by default the GPU, and nothing is measured where there is none.
-        batches: Rows of a step.
-        defences: Party, name and options of each protection.
-        size: Rows and columns of the distance correlation.
     """
     if device is None and not torch.cuda.is_available():
-        return GpuTraining("gpu_training", skipped=f"no GPU: PyTorch {torch.__version__} finds none; not measured")
+        return GpuPart(name, skipped=f"no GPU: PyTorch {torch.__version__} finds none; not measured")
     there = device or torch.device("cuda", torch.cuda.current_device())
     with tempfile.TemporaryDirectory(prefix="cutlayer-bench-") as scratch:
-        table = Path(scratch) / "table.parquet"
-        make_table(table, rows)
-        rates = tuple(_rate(table, rows, batch, there, repeats) for batch in batches)
-        costs = tuple(_costs(table, batches[0], there, repeats, defences))
-    ratio = _dcor_over_products(*size, there, repeats)
-    return GpuTraining("gpu_training", described(there), "", rates, costs, ratio, repeats)
+        bench = Bench(there, Path(scratch), rows, repeats, seconds)
+        return GpuPart(name, described(there), rows=rows, repeats=repeats, ratios=PARTS[name](bench))
 
 
-def _rate(table: Path, rows: int, batch: int, device: torch.device, repeats: int) -> Rate:
-    ours, plain = _in_turn([_split(table, batch, device, {}), _centralised(table, batch, device)], repeats)
-    ratios = [slow / fast for fast, slow in zip(ours, plain, strict=True)]
-    rate, other = (round(rows / statistics.median(seconds)) for seconds in (ours, plain))
-    return Rate(batch, round(statistics.median(ratios), 3), round(min(ratios), 3), round(max(ratios), 3), rate, other)
+def image_job(path: Path, bottom: Mapping[str, Any], batch: int, precision: str) -> Job:
+    """Two parties with a half of each image, and the active one with the labels."""
+    table = {"path": str(path), "arrays": {"image": "image"}}
+    labelled = {**table, "arrays": {"image": "image", "label": "label"}, "part": "left"}
+    quiet = {"audit": {"every": "never"}, "id": "@row"}
+    raw = {
+        "task": "multiclass",
+        "parties": {
+            "active": {"role": "active", "table": labelled, "label": "label", **quiet},
+            "passive": {"role": "passive", "table": {**table, "part": "right"}, **quiet},
+        },
+        "model": {"bottom": bottom, "top": {"kind": "mlp", "hidden": [64]}},
+        "train": {"epochs": 1, "batch_size": batch, "precision": precision, "threads": 1,
+                  "split": {"test": 0.01, "validation": 0.0}},
+    }  # fmt: skip
+    return validated(Job, raw, "image job")
 
 
-def _costs(
-    table: Path, batch: int, device: torch.device, repeats: int, defences: Sequence[tuple[str, str, Mapping[str, Any]]]
-) -> list[Cost]:
-    protected = [_split(table, batch, device, {party: {name: options}}) for party, name, options in defences]
-    plain, *others = _in_turn([_split(table, batch, device, {}), *protected], repeats)
-    return [
-        Cost(name, round(statistics.median(a / b - 1 for a, b in zip(seconds, plain, strict=True)), 3))
-        for (_, name, _), seconds in zip(defences, others, strict=True)
-    ]
-
-
-def _in_turn(sides: Sequence[Timed], repeats: int) -> list[list[float]]:
-    """Seconds of each side, all of them in turn, after one to warm up."""
-    rounds = [[side() for side in sides] for _ in range(repeats + 1)]
-    return [list(seconds) for seconds in zip(*rounds[1:], strict=True)]
-
-
-def _split(table: Path, batch: int, device: torch.device, privacy: Mapping[str, Mapping[str, Any]]) -> Timed:
-    """Cutlayer: one run is one epoch, checkpoint included."""
-    job = with_device(reference_job(table, batch, 1, "never"), str(device))
+def _split(bench: Bench, batch: int, privacy: Mapping[str, Mapping[str, Any]]) -> Timed:
+    """Cutlayer on the synthetic table, with some protections."""
+    job = reference_job(bench.table, batch, 1, "never")
     parties = {name: part.model_copy(update={"privacy": privacy.get(name, {})}) for name, part in job.parties.items()}
-    protected: Job = job.model_copy(update={"parties": parties})
-    scratch = Path(tempfile.mkdtemp(prefix="split-", dir=table.parent))
-    tables = {name: open_table(protected, name, {}) for name in protected.parties}
+    return _epoch(bench, job.model_copy(update={"parties": parties}))
+
+
+def _epoch(bench: Bench, job: Job) -> Timed:
+    """Cutlayer: one run is one epoch, checkpoint included."""
+    placed = with_device(job, str(bench.device))
+    scratch = Path(tempfile.mkdtemp(prefix="split-", dir=bench.folder))
+    tables = {name: open_table(placed, name, {}) for name in placed.parties}
 
     def once() -> float:
         clock = EpochClock()
         folder = RunFolder.create(Path(tempfile.mkdtemp(dir=scratch)) / "run", resume=False)
-        keys = Keys(scratch, bytes(32))
-        train_together(protected, folder, tables, keys, clock, data=scratch.parent / "data")
+        train_together(placed, folder, tables, Keys(scratch, bytes(32)), clock, data=scratch / "data")
         return clock.seconds[0]
 
     return once
 
 
-def _centralised(table: Path, batch: int, device: torch.device) -> Timed:
+def _centralised(bench: Bench, batch: int) -> Timed:
     """Plain PyTorch with everything on the device, and one launch of a graph a step where it is a GPU."""
-    read = pq.read_table(table)
+    device, read = bench.device, pq.read_table(bench.table)
     codes = torch.from_numpy(np.stack([read[f"c{i}"].to_numpy() for i in range(CATEGORIES)], axis=1)).to(device)
     numbers = torch.from_numpy(np.stack([read[f"x{i}"].to_numpy() for i in range(NUMBERS)], axis=1)).to(device)
     labels = torch.from_numpy(read["y"].to_numpy().astype(np.float32)).to(device)
     model: Any = Centralised(tuned=True).to(device)
-    optimizer = torch.optim.Adam(model.parameters(), lr=LR, fused=True)
     model = model if device == CPU else torch.compile(model, mode="reduce-overhead")
     loss_of = nn.BCEWithLogitsLoss()
 
-    def once() -> float:
-        _wait(device)
-        began = time.perf_counter()
-        # All batches are whole, so that one compiled form does.
-        whole = torch.randperm(len(labels), device=device)[: len(labels) // batch * batch]
-        for rows in torch.split(whole, batch):
-            loss = loss_of(model(codes.index_select(0, rows), numbers.index_select(0, rows)), labels[rows])
+    def loss(rows: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = loss_of(model(codes.index_select(0, rows), numbers.index_select(0, rows)), labels[rows])
+        return found
+
+    return _loop(model, loss, len(labels), batch, device)
+
+
+def _plain_images(
+    bench: Bench, job: Job, batch: int, pixels: npt.NDArray[np.uint8], labels: npt.NDArray[np.int64]
+) -> Timed:
+    """The same layers over both halves in one module, with all images on the device."""
+    device, half = bench.device, pixels.shape[2] // 2
+    maps = torch.from_numpy(pixels).to(device).permute(0, 3, 1, 2).float().div_(255.0)
+    halves = [maps[..., :half].flatten(1).contiguous(), maps[..., half:].flatten(1).contiguous()]
+    inputs = Inputs((), halves[0].shape[1], (3, pixels.shape[1], half))
+    none, targets = torch.zeros(len(maps), 0, dtype=torch.int32, device=device), torch.from_numpy(labels).to(device)
+    precision = job.train.precision
+    bottoms = [build_bottom(job.bottom_of(name), inputs, precision=precision) for name in job.parties]
+    widths = {name: bottom.width for name, bottom in zip(job.parties, bottoms, strict=True)}
+    top = build_top(job.top, widths, IMAGE_CLASSES, may_leave=(), precision=precision)
+    model = nn.ModuleList([*bottoms, top]).to(device)
+
+    def loss(rows: torch.Tensor) -> torch.Tensor:
+        parts = zip(widths, bottoms, halves, strict=True)
+        embedded = {name: bottom(none[rows], part.index_select(0, rows)) for name, bottom, part in parts}
+        return nn.functional.cross_entropy(top(embedded), targets[rows])
+
+    return _loop(model, loss, len(maps), batch, device)
+
+
+def _loop(
+    model: nn.Module, loss_of: Callable[[torch.Tensor], torch.Tensor], rows: int, batch: int, device: torch.device
+) -> Timed:
+    """An epoch of a plain loop, in seconds for all rows."""
+    optimizer = torch.optim.Adam(model.parameters(), lr=LR, fused=True)
+    counted = max(rows // batch * batch, 1)  # all batches are whole, so that one compiled form does
+
+    def epoch() -> None:
+        for chosen in torch.split(torch.randperm(rows, device=device)[:counted], batch):
+            loss = loss_of(chosen)
             optimizer.zero_grad()
-            loss.backward()
+            loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
-        _wait(device)
-        return (time.perf_counter() - began) * len(labels) / max(len(labels) // batch * batch, 1)
 
-    return once
-
-
-def _dcor_over_products(rows: int, width: int, device: torch.device, repeats: int) -> float:
-    e, labels = (tensor.to(device) for tensor in sample(rows, width))
-
-    def correlation() -> None:
-        x = e.clone().requires_grad_()
-        class_distance_correlation_sqr(x, labels, 2).backward()  # type: ignore[no-untyped-call]
-
-    def products() -> None:
-        squared = e @ e.T  # the distances of the forward pass
-        squared = e @ e.T  # and again of the backward pass, which stores no matrix
-        _ = squared @ e  # the weighted rows
-
-    ours, plain = _in_turn([_clocked(correlation, device), _clocked(products, device)], repeats)
-    return round(statistics.median(a / b for a, b in zip(ours, plain, strict=True)), 2)
+    timed = _clocked(epoch, device)
+    return lambda: timed() * rows / counted
 
 
 def _clocked(work: Callable[[], None], device: torch.device) -> Timed:
@@ -241,3 +374,24 @@ def _clocked(work: Callable[[], None], device: torch.device) -> Timed:
 def _wait(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.synchronize(device)
+
+
+def main() -> None:
+    """Measure the parts that are named, or all, and print a JSON line for each as it ends."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu_training", description=__doc__)
+    parser.add_argument("parts", nargs="*", choices=[[], *PARTS], metavar="PART", help=", ".join(PARTS))
+    parser.add_argument("--rows", type=int, default=1_000_000, help="rows of the table; at most 8,000 images")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="time after which no further repeat begins")
+    parser.add_argument(
+        "--device", type=torch.device, help="the current GPU by default; cpu for the ratio of dcor there"
+    )
+    given = parser.parse_args()
+    for name in given.parts or PARTS:
+        result = gpu_part(name, given.rows, given.repeats, given.seconds, given.device)
+        sys.stdout.write(json.dumps(asdict(result)) + "\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -19,6 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from cutlayer.kernels import distance_correlation, distance_statistics, pairwise
+from cutlayer.parties import resident
 
 ELSEWHERE = torch.device("meta")
 CPU = torch.device("cpu")
@@ -108,9 +109,12 @@ def pretending() -> Iterator[torch.device]:
     fused = optimizer._get_fused_kernels_supported_devices  # type: ignore[attr-defined]
     with (
         mock.patch.object(optimizer, "_get_fused_kernels_supported_devices", return_value=[*fused(), ELSEWHERE.type]),
+        # Elsewhere its factors stay on the device, and then it rounds in another order than on the CPU.
+        mock.patch.object(distance_correlation, "reads_freely", return_value=True),
         mock.patch.object(distance_correlation, "tile_size", return_value=pairwise.tile_size(CPU)),
         mock.patch.object(distance_statistics, "tile_size", return_value=pairwise.tile_size(CPU)),
         mock.patch.object(torch, "tensor", _tensor),
+        mock.patch.object(resident, "free_bytes", return_value=1 << 40),
         _Pretending(),
     ):
         yield ELSEWHERE

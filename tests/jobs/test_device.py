@@ -12,10 +12,15 @@ import torch
 from cutlayer.config import Job, validated
 from cutlayer.config.load import with_device
 from cutlayer.errors import ConfigError
+from cutlayer.jobs import forecast as forecast_module
 from cutlayer.jobs.check import check_job
-from cutlayer.parties.device import CPU, described, device_of, placed
+from cutlayer.jobs.forecast import with_chosen_devices
+from cutlayer.kernels.placed import placed
+from cutlayer.parties import device as device_module
+from cutlayer.parties.device import CPU, chosen_device, described, device_of
 from cutlayer.parties.random_state import RandomState, isolated, random_state
 from cutlayer.training.process import repeatable_kernels
+from cutlayer.training.tables import open_table
 from tests.parties.interruptions import Crash, Dying
 from tests.parties.runs import KEY, make_job, raw_job, run, tables
 
@@ -54,6 +59,70 @@ def test_a_device_that_is_not_there_is_refused(
     machine(monkeypatch, gpus)
     with pytest.raises(ConfigError, match=message):
         check_job(with_device(make_job(), setting, "bank"))
+
+
+@pytest.mark.parametrize(
+    ("setting", "gpus", "operations", "text"),
+    [
+        ("cpu", 1, 1e12, "cpu"),
+        ("auto", 0, 1e12, "cpu: no accelerator"),
+        ("auto", 1, 1e8, "cpu: a step has 1.0e+08 operations, and a GPU gains from 1e+09 on"),
+        ("auto", 1, 1e12, "cuda:0 (NVIDIA H200): a step has 1.0e+12 operations"),
+        ("auto", 1, None, "cuda:0 (NVIDIA H200)"),
+        ("cuda", 1, 1e8, "cuda:0 (NVIDIA H200)"),
+    ],
+)
+def test_auto_chooses_by_the_forecast_and_says_why(
+    monkeypatch: pytest.MonkeyPatch, setting: str, gpus: int, operations: float | None, text: str
+) -> None:
+    machine(monkeypatch, gpus)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "NVIDIA H200")
+    device, stated = chosen_device(setting, "parties.bank.device", operations)
+    assert stated == text
+    assert device.type == text[: len(device.type)]
+
+
+def test_a_run_trains_where_the_forecast_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    job, given = with_device(make_job(), "auto", "bank"), tables()
+    assert with_chosen_devices(job, given) is job
+    machine(monkeypatch, 1)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "NVIDIA H200")
+    devices = []
+    for least in (1e9, 1.0):
+        monkeypatch.setattr(device_module, "MIN_OPERATIONS", least)
+        parties = with_chosen_devices(job, given).parties
+        devices.append({name: party.device for name, party in parties.items()})
+    assert devices == [{"bank": "cpu", "telco": "cpu"}, {"bank": "cuda:0", "telco": "cpu"}]
+
+
+def test_a_forecast_of_long_steps_computes_a_few_rows_in_single_precision(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step of convolutions in bfloat16 takes minutes on a CPU that does not have it."""
+    sizes, mixed = list[int](), list[bool]()
+    forward = torch.nn.Linear.forward
+
+    def watched(self: torch.nn.Linear, x: torch.Tensor) -> torch.Tensor:
+        sizes.append(len(x))
+        mixed.append(torch.is_autocast_enabled("cpu"))
+        return forward(self, x)
+
+    monkeypatch.setattr(torch.nn.Linear, "forward", watched)
+    monkeypatch.setattr(forecast_module, "LONG_STEP_SECONDS", 0.0)
+    job, given = make_job(precision="bf16"), tables()
+    opened = {name: open_table(job, name, given) for name in job.parties}
+    found = forecast_module._forecast(job, opened, 1, None)
+    assert max(sizes) == forecast_module.FEW_ROWS < job.train.batch_size
+    assert not any(mixed)
+    assert found.seconds_per_epoch > 0
+    assert found.precision == "bf16"
+
+
+def test_the_operations_of_a_step_are_those_of_its_matrices() -> None:
+    job, given = make_job(), tables()
+    opened = {name: open_table(job, name, given) for name in job.parties}
+    found = forecast_module._forecast(job, opened, 1, None)
+    inputs = [party.categorical * 4 + party.numeric for party in found.parties]
+    products = sum(width * 8 + 8 * 6 for width in inputs) + 12 * 5 + 5 * 1
+    assert found.step_operations == 6 * products * job.train.batch_size
 
 
 def test_several_workers_have_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:

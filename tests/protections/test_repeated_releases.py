@@ -10,6 +10,7 @@ import torch
 from cutlayer.kernels.shared_noise import class_second_moments, leak_of_sum_kl, shared_noise
 from cutlayer.protections import build
 from cutlayer.protections.keyed_noise import Noise
+from tests.kernels.test_shared_noise import sizes
 from tests.protections.releases import trained, worst_leak
 from tests.protections.setup import gradients, protection, resume, saved, view
 
@@ -41,7 +42,7 @@ def test_all_rows_get_noise_of_the_covariance_that_the_programme_gives(classes):
     marvell = protection("marvell", {"sum_kl": 0.3, "form": "shared"}, classes=classes, epochs=3)
     steps = [marvell.gradient_out(g, "telco", view(labels, step)) - g for step in range(1500)]
     drawn = torch.stack(steps).double()
-    root = shared_noise(class_second_moments(g, labels, classes).mean(0), 0.1)
+    root = shared_noise(class_second_moments(g, labels, sizes(labels, classes)).mean(0), 0.1)
     expected = root @ root.T
     for code in range(classes):
         own = drawn[:, labels == code].reshape(-1, 4)
@@ -56,7 +57,7 @@ def test_all_rows_get_noise_of_the_covariance_that_the_programme_gives(classes):
     metrics = marvell.metrics()
     assert metrics["mean_sum_kl"] == pytest.approx(0.1)
     assert metrics["mean_power_over_g"] == pytest.approx(
-        float(expected.trace() / class_second_moments(g, labels, classes).mean(0).trace()), rel=1e-6
+        float(expected.trace() / class_second_moments(g, labels, sizes(labels, classes)).mean(0).trace()), rel=1e-6
     )
 
 
@@ -77,8 +78,8 @@ def test_a_batch_of_one_class_is_withheld_until_both_were_seen_and_then_gets_the
     assert not marvell.gradient_out(g, "telco", view(ones)).any()
     marvell.gradient_out(g, "telco", view(labels, 1))
     noise = (marvell.gradient_out(g, "telco", view(ones, 2)) - g).double()
-    moments = class_second_moments(g, labels, 2)
-    moments[1] = class_second_moments(g, ones, 2)[1]
+    moments = class_second_moments(g, labels, sizes(labels, 2))
+    moments[1] = class_second_moments(g, ones, sizes(ones, 2))[1]
     power = float(shared_noise(moments.mean(0), 0.08).square().sum())
     assert float(noise.square().sum(1).mean()) == pytest.approx(power, rel=0.3)
     assert not marvell.gradient_out(g, "shop", view(ones, 2)).any()

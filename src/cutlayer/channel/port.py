@@ -60,7 +60,7 @@ class Port:
         Returns:
             The message as the receiver reads it: with a compression, its numbers are those that were rounded.
         """
-        carried = {name: tensor.detach().contiguous() for name, tensor in (tensors or {}).items()}
+        carried = {k: (t.detach() if t.requires_grad else t).contiguous() for k, t in (tensors or {}).items()}
         message = Message(
             kind, self.me, self.peer, self.run, epoch, step, self._next_out, rows, carried, fields or {}
         ).checked()

@@ -176,8 +176,8 @@ class PrivatePart(FrozenModel):
         limits: Bounds on the numbers that this party sends and accepts.
         memory: Memory for the party's table, such as `2 GB`. A table that would take more, copies included, is read in
             batches, with the same result. Lists of the rows, some 100 bytes for each, are in memory in addition.
-        device: Where this party trains: `cpu`; `cuda`; `cuda:N`, the GPU of that number; or `auto`, a GPU if there is
-            one. It is in no digest and crosses to no partner.
+        device: Where this party trains: `cpu`; `cuda`; `cuda:N`, the GPU of that number; or `auto`, a GPU where
+            one gains. It is in no digest and crosses to no partner.
         report: What the report shows besides.
         guard: Scrutiny of what this party receives; none without it. It is in no digest and crosses to no partner.
     """

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from cutlayer.lazy import Tensor
+
 FAULT_BYTES = 64 << 10
 """Linux maps up to 16 pages around the one that is read."""
 READ_AHEAD = getattr(mmap, "MADV_WILLNEED", None)
@@ -48,7 +50,7 @@ class Pages:
                 length = min((last - first + 1) * mmap.PAGESIZE + row_bytes, len(mapped) - begin)
                 mapped.madvise(READ_AHEAD, begin, length)
 
-    def touched(self, rows: npt.NDArray[np.int64]) -> None:
+    def touched(self, rows: Tensor) -> None:
         """Count rows that were read, (m,), unless `read_ahead` has; beyond the limit, all pages are given back."""
         if not self._matrices or not len(rows):
             return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict
@@ -134,15 +135,25 @@ class Store:
             the image, if there is one: scaled, channel by channel, row by row.
         """
         codes, numbers = self.codes.index_select(0, rows), self.numbers.index_select(0, rows)
-        self._pages.touched(rows.numpy())
+        self._pages.touched(rows)
         if self.images is None:
             return codes, numbers
         scaled = self.images.index_select(0, rows).to(torch.float32).mul_(self._factor).add_(self._offset).flatten(1)
         return codes, torch.cat([numbers, scaled], dim=1) if numbers.shape[1] else scaled
 
+    def to(self, device: torch.device) -> Store:
+        """The same rows on another device, as a store in memory."""
+        moved = copy.copy(self)
+        moved.codes, moved.numbers, moved._pages = self.codes.to(device), self.numbers.to(device), Pages((), 0)
+        if self.images is not None:
+            moved.images = self.images.to(device)
+            moved._factor, moved._offset = self._factor.to(device), self._offset.to(device)
+        self._pages.give_back()
+        return moved
+
     def named_columns(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """As `gather`, without the numbers of the image."""
-        self._pages.touched(rows.numpy())
+        self._pages.touched(rows)
         return self.codes.index_select(0, rows), self.numbers.index_select(0, rows)
 
     def take(self, rows: Tensor) -> Store:
@@ -177,6 +188,9 @@ class _Numbered(Store):
         self._store, self._own = store, numbers
         self.columns, self.fingerprint, self.images = store.columns, store.fingerprint, store.images
 
+    def to(self, device: torch.device) -> Store:
+        return _Numbered(self._store.to(device), self._own.to(device))
+
     def read_ahead(self, rows: Tensor) -> None:
         own = self._own[rows]
         self._store.read_ahead(own[own >= 0])
@@ -205,7 +219,7 @@ class _Numbered(Store):
     def _filled(self, rows: Tensor, parts: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
         lacking = self._own[rows] < 0
         for part in parts:
-            part[lacking] = 0
+            part.masked_fill_(lacking[:, None], 0)
         return parts
 
 

@@ -63,6 +63,7 @@ def execute(job: Job, out: Path, options: Options, progress: Progress) -> RunFol
     """
     check_job(job)
     tables = {name: open_table(job, name, options.tables) for name in job.parties}
+    from cutlayer.jobs.forecast import with_chosen_devices
     from cutlayer.jobs.runs import run_all  # with PyTorch, once nothing is wrong with job and tables
 
     with (
@@ -70,7 +71,7 @@ def execute(job: Job, out: Path, options: Options, progress: Progress) -> RunFol
         run_threads(job.train.threads, job.train.batch_size) as threads,
     ):
         try:
-            run_all(job, folder, tables, options, threads, progress)
+            run_all(with_chosen_devices(job, options.tables), folder, tables, options, threads, progress)
         except NothingInCommon as failure:
             raise with_examples(failure, tables) from None
     return folder

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cutlayer.accounting import Total
 from cutlayer.config import FrozenModel, Job
 from cutlayer.config.device import Precision
+from cutlayer.config.load import with_device
 from cutlayer.config.sampled_rows import sampled_rows
 from cutlayer.data.align import Positions
 from cutlayer.data.batches import IdSchedule, Schedule, steps_of_ids
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
 
 
 TIMED_STEPS = 3
+FEW_ROWS, LONG_STEP_SECONDS = 8, 2.0
+"""Rows of the first timed step; if a whole one would take longer than that, its time is estimated from it."""
 ADAM_COPIES = 4
 """Weights, gradients and two moments."""
 LIBRARIES_BYTES = 550 * 10**6
@@ -98,12 +101,14 @@ class Forecast(FrozenModel):
         warmup_epochs: Number of epochs before a single release.
         steps_per_epoch: Number of steps of an epoch.
         threads: Number of threads of the timed steps, which run on the CPU.
-        devices: What each party would train on, by name.
+        devices: What each party would train on, by name; with the reason where the setting is `auto`.
         precision: Precision of the layers of all models.
         parties: Cost of each party, in the job's order.
         memory_bytes: Estimated peak of the process that runs all parties, the libraries included: see `_peak_memory`.
         transcript_bytes: Maximum size of all transcripts.
-        seconds_per_epoch: Estimated time of an epoch.
+        step_operations: Floating-point operations of a step in linear maps and convolutions, forwards and backwards;
+            0 where there are no steps.
+        seconds_per_epoch: Estimated time of an epoch, in single precision whatever the job's.
         fits_top: Whether the top model is fitted at once, so that this is roughly the time of all fits.
         guarantees: Statement of each protection.
         notes: Notes on the leaks that the settings imply, each after the name of its protection.
@@ -130,6 +135,7 @@ class Forecast(FrozenModel):
     parties: tuple[PartyForecast, ...]
     memory_bytes: int
     transcript_bytes: int
+    step_operations: float
     seconds_per_epoch: float
     fits_top: bool
     guarantees: tuple[str, ...]
@@ -160,8 +166,28 @@ def forecast(job: Job, secrets: Path | None = None) -> Forecast:
         return _forecast(job, tables, threads, secrets)
 
 
+def with_chosen_devices(job: Job, given: Mapping[str, Any]) -> Job:
+    """The job with the device that `auto` is for it, by the forecast; the job itself where nothing is to be chosen.
+
+    Args:
+        job: A job that was checked.
+        given: Tables in memory, by party.
+    """
+    if all(party.device != "auto" for party in job.parties.values()) or not torch.cuda.is_available():
+        return job
+    from cutlayer.parties.device import chosen_device
+
+    tables = {name: open_table(job, name, given) for name in job.parties}
+    operations = _forecast(job, tables, torch.get_num_threads(), None).step_operations
+    for name, party in job.parties.items():
+        if party.device == "auto":
+            chosen, _ = chosen_device("auto", f"parties.{name}.device", operations)
+            job = with_device(job, str(chosen), name)
+    return job
+
+
 def _forecast(job: Job, tables: Mapping[str, PartyTable], threads: int, secrets: Path | None) -> Forecast:
-    from cutlayer.parties.device import described, device_of
+    from cutlayer.parties.device import chosen_device
     from cutlayer.parties.held_rows import ALL_HAVE_ALL
 
     profiles = tuple(
@@ -190,7 +216,9 @@ def _forecast(job: Job, tables: Mapping[str, PartyTable], threads: int, secrets:
             for name, table in tables.items()
         }
         model, seconds = _timed(job, prepared, schedule, held)
-        outputs, columns = (0, dict.fromkeys(job.parties, 0)) if job.fits_top else _layers(job, model)
+        columns = dict.fromkeys(job.parties, 0) if job.fits_top else _layer_columns(job, model)
+        outputs, products = (0, 0) if job.fits_top else _layer_outputs(model)
+    operations = 6.0 * products * schedule.batch_size  # two for each product, and twice as many backwards
     held_out = len(split.validation) or len(split.test)
     counts = (len(split.train), held_out, len(positions[job.active]))
     parts = {name: held.split(name, split) for name in job.parties}
@@ -210,12 +238,14 @@ def _forecast(job: Job, tables: Mapping[str, PartyTable], threads: int, secrets:
         steps_per_epoch=schedule.steps_per_epoch,
         threads=threads,
         devices={
-            name: described(device_of(party.device, f"parties.{name}.device")) for name, party in job.parties.items()
+            name: chosen_device(party.device, f"parties.{name}.device", operations)[1]
+            for name, party in job.parties.items()
         },
         precision=job.train.precision,
         parties=parties,
         memory_bytes=_peak_memory(model, schedule.batch_size, outputs, parties, read_bytes),
         transcript_bytes=_transcript_bytes(job, model, columns, schedule),
+        step_operations=operations,
         seconds_per_epoch=seconds * schedule.steps_per_epoch,
         fits_top=job.fits_top,
         guarantees=tuple(f"{entry.protection}: {entry.statement}" for entry in ledger.entries),
@@ -252,6 +282,7 @@ def _schedule(job: Job, table: PartyTable, positions: Positions, split: Split) -
 
 def _timed(job: Job, prepared: Mapping[str, Prepared], schedule: Schedule, held: HeldRows) -> tuple[JointModel, float]:
     """The joint model, and seconds per training step."""
+    from cutlayer.models.precision import PreciseModel
     from cutlayer.training.joint import JointModel, fit
 
     active = prepared[job.active]
@@ -268,9 +299,12 @@ def _timed(job: Job, prepared: Mapping[str, Prepared], schedule: Schedule, held:
         stores = {
             name: store.numbered(numbers_of[name]) if name in numbers_of else store for name, store in stores.items()
         }
-    labels, starts = active.labels.values, list[float]()
+    labels = active.labels.values
     # Nothing is sent under these keys: the model is timed and thrown away.
     model = JointModel(job, stores, task, dict.fromkeys(job.parties, bytes(32)))
+    for module in model.modules():
+        if isinstance(module, PreciseModel):
+            module.precision = "float32"  # a CPU without bfloat16 takes minutes for a step of convolutions in it
     with torch.random.fork_rng(devices=[]):  # the check draws a few rows
         for (name, store), bottom in zip(stores.items(), model.bottoms, strict=True):
             chain_of(job, name).check_bottom(bottom, store.columns.inputs)  # type: ignore[arg-type]
@@ -280,13 +314,23 @@ def _timed(job: Job, prepared: Mapping[str, Prepared], schedule: Schedule, held:
         numbers = schedule.steps_per_epoch * schedule.batch_size * sum(model.widths.values())
         return model, (FIT_SECONDS + numbers * FIT_SECONDS_PER_NUMBER) / schedule.steps_per_epoch
 
-    def loss(rows: Tensor, _epoch: int, _step: int) -> Tensor:
-        starts.append(time.perf_counter())
-        return model.top.objective(model.embed(rows), labels[rows], task)
+    def seconds_of(batches: Callable[[int], Iterable[Tensor]]) -> float:
+        """Mean time of some steps; the first, which warms up, is not timed unless it is the only one."""
+        starts: list[float] = []
 
-    fit(model, job.train.optimizer, lambda epoch: islice(schedule.epoch(epoch), TIMED_STEPS + 1), 1, loss)
-    # The first step, which warms up, is not timed unless it is the only one.
-    return model, (time.perf_counter() - starts[len(starts) > 1]) / max(len(starts) - 1, 1)
+        def loss(rows: Tensor, _epoch: int, _step: int) -> Tensor:
+            starts.append(time.perf_counter())
+            return model.top.objective(model.embed(rows), labels[rows], task)
+
+        fit(model, job.train.optimizer, batches, 1, loss)
+        return (time.perf_counter() - starts[len(starts) > 1]) / max(len(starts) - 1, 1)
+
+    rows = next(schedule.epoch(0))
+    few = rows[:FEW_ROWS]
+    seconds = seconds_of(lambda _: [few, few]) * len(rows) / len(few)
+    if seconds < LONG_STEP_SECONDS:  # then what does not grow with the rows matters, and whole steps are soon taken
+        seconds = seconds_of(lambda epoch: islice(schedule.epoch(epoch), TIMED_STEPS + 1))
+    return model, seconds
 
 
 def _party_forecast(
@@ -328,23 +372,22 @@ def _party_forecast(
     )
 
 
-def _layers(job: Job, model: JointModel) -> tuple[int, dict[str, int]]:
-    """Number of outputs of all layers for one row, and number of columns that an audit records of them, by party."""
-    return _layer_outputs(model), _layer_columns(job, model)
+def _layer_outputs(model: JointModel) -> tuple[int, int]:
+    """Outputs of the linear maps, convolutions and normalisations for one row, and products that the maps sum up."""
+    outputs, products = list[int](), list[int]()
 
+    def count(layer: nn.Module, _inputs: object, output: Tensor) -> None:
+        outputs.append(output.numel())
+        weight = layer.weight
+        if isinstance(weight, Tensor) and weight.dim() > 1:
+            products.append(output.numel() * weight[0].numel())
 
-def _layer_outputs(model: JointModel) -> int:
-    """Number of outputs of the linear maps, convolutions and normalisations for one row."""
-    counts: list[int] = []
     kinds = (nn.Linear, nn.Conv2d, nn.BatchNorm2d, nn.GroupNorm)
-    layers = [layer for layer in model.modules() if isinstance(layer, kinds)]
-    handles = [
-        layer.register_forward_hook(lambda _layer, _inputs, output: counts.append(output.numel())) for layer in layers
-    ]
+    handles = [layer.register_forward_hook(count) for layer in model.modules() if isinstance(layer, kinds)]
     model.logits(torch.zeros(1, dtype=torch.int64))
     for handle in handles:
         handle.remove()
-    return sum(counts)
+    return sum(outputs), sum(products)
 
 
 def _peak_memory(

@@ -20,7 +20,7 @@ from cutlayer.jobs.check import check_job
 from cutlayer.jobs.execute import Options
 from cutlayer.jobs.links import LinkOptions, address_of, make_client, open_server
 from cutlayer.models import suits_rare_categories
-from cutlayer.parties.device import described, device_of
+from cutlayer.parties.device import chosen_device
 from cutlayer.tasks import Task
 from cutlayer.training.run_ledger import ledger_of
 from cutlayer.training.tables import open_table
@@ -135,7 +135,7 @@ def _taken_for(column: ColumnProfile) -> str:
 
 def _job(job: Job, name: str) -> str:
     check_job(job, name)
-    device = described(device_of(job.parties[name].device, f"parties.{name}.device"))
+    device = chosen_device(job.parties[name].device, f"parties.{name}.device")[1]
     return f"digest {job.digest()}, to be equal at all parties; trains on {device}, {job.train.precision}"
 
 

@@ -52,6 +52,19 @@ class Contrast:
     direction: Tensor
 
 
+def class_counts(labels: Tensor, classes: int) -> Tensor:
+    """Number of rows of each class, int64 (classes,), on the device of the labels.
+
+    Args:
+        labels: int64 (n,), 0 to classes - 1.
+        classes: 1 or more.
+
+    >>> class_counts(torch.tensor([2, 0, 2]), 4).tolist()
+    [1, 0, 2, 0]
+    """
+    return labels.new_zeros(classes).index_add_(0, labels, torch.ones_like(labels))
+
+
 def class_statistics(rows: Tensor, labels: Tensor, classes: int) -> ClassStatistics:
     """Count, mean and scatter of each class, with population (1/n) moments.
 
@@ -62,7 +75,7 @@ def class_statistics(rows: Tensor, labels: Tensor, classes: int) -> ClassStatist
         labels: int64 (n,), 0 to classes - 1.
         classes: 1 or more.
     """
-    counts = torch.bincount(labels, minlength=classes).double()
+    counts = class_counts(labels, classes).double()
     sums = rows.new_zeros(classes, rows.shape[1], dtype=torch.float64)
     squares = rows.new_zeros(classes, dtype=torch.float64)
     for start in range(0, len(rows), _ROWS_AT_A_TIME):

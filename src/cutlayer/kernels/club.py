@@ -22,7 +22,8 @@ def label_log_likelihood_gradient(log_probs: Tensor, labels: Tensor) -> Tensor:
     """
     n = len(labels)
     gradient = log_probs.detach().exp().div_(-n)
-    return gradient.scatter_add_(1, labels[:, None], gradient.new_full((n, 1), 1 / n))
+    gradient[torch.arange(n, device=labels.device), labels] += 1 / n
+    return gradient
 
 
 def vclub(log_probs: Tensor, labels: Tensor, shares: Tensor) -> Tensor:

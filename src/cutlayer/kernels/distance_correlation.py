@@ -16,7 +16,7 @@ References:
 
 from __future__ import annotations
 
-import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -25,7 +25,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from cutlayer.errors import DataError
-from cutlayer.kernels.pairwise import Points, tile_size, tiles
+from cutlayer.kernels.pairwise import Points, reads_freely, tile_size, tiles
 
 # Share of the mean squared distance below which a centred variance is the rounding error of its terms.
 _NO_VARIANCE = {torch.float64: 1e-12, torch.float32: 1e-6}
@@ -78,12 +78,10 @@ def class_distance_correlation_sqr(x: Tensor, labels: Tensor, classes: int, unbi
     _check_rows(x, labels)
     if labels.dim() != 1 or labels.is_floating_point() or labels.is_complex():
         raise DataError.expected("integer labels of shape (n,)", f"{labels.dtype} of shape {tuple(labels.shape)}")
-    labels = labels.to(torch.int64)
-    if labels.numel() and not (int(labels.min()) >= 0 and int(labels.max()) < classes):
-        raise DataError.expected(f"labels in [0, {classes})", f"{int(labels.min())} to {int(labels.max())}")
-    labels, order = torch.sort(labels)
+    labels, order = torch.sort(labels.to(torch.int64))
+    metric = _Classes(labels, classes)
     x = x.index_select(0, order)
-    return cast("Tensor", _DistanceCorrelation.apply(x, labels, classes, unbiased))  # type: ignore[no-untyped-call]
+    return cast("Tensor", _DistanceCorrelation.apply(x, labels, metric, unbiased))  # type: ignore[no-untyped-call]
 
 
 def _check_rows(x: Tensor, y: Tensor) -> None:
@@ -98,12 +96,17 @@ class _Classes:
     """Distances between sorted classes: 0 within a class, 1 between two. The factor sqrt(2) of one-hot rows cancels."""
 
     def __init__(self, labels: Tensor, classes: int) -> None:
-        self.labels = labels
+        self.labels, self.working = labels, torch.float64
         self._listed: list[int] = labels.tolist()
-        counts = torch.bincount(labels, minlength=classes)
-        self.row_sums = (labels.numel() - counts[labels]).to(torch.float64)
-        self.squared_sum = float(self.row_sums.sum())
-        self.working = torch.float64
+        if self._listed and not 0 <= self._listed[0] <= self._listed[-1] < classes:
+            raise DataError.expected(f"labels in [0, {classes})", f"{self._listed[0]} to {self._listed[-1]}")
+        counts = torch.searchsorted(labels, labels, right=True) - torch.searchsorted(labels, labels)
+        self.row_sums = (labels.numel() - counts).to(torch.float64)
+        self.squared_sum = self.row_sums.sum()
+
+    def settle(self) -> bool:
+        """Nothing here needs another precision."""
+        return False
 
     def distances(self, rows: slice, cols: slice) -> Tensor | float:
         """The tile of distances, or their one value; ``rows`` never come after ``cols``."""
@@ -129,9 +132,9 @@ class _Centring:
             return cls(n - 2, (n - 1) * (n - 2), n * (n - 3)) if n > 3 else None
         return cls(n, n * n, n * n) if n > 1 else None
 
-    def covariance(self, products: float, a: Tensor, b: Tensor) -> float:
+    def covariance(self, products: Tensor, a: Tensor, b: Tensor) -> Tensor:
         """Mean product of two centred matrices, from the sum of products of the plain ones and their row sums."""
-        return (products - 2.0 / self.row * float(a @ b) + float(a.sum()) * float(b.sum()) / self.total) / self.pairs
+        return (products - 2.0 / self.row * (a @ b) + a.sum() * b.sum() / self.total) / self.pairs
 
     def offsets(self, row_sums: Tensor) -> Tensor:
         """Offsets o of the centring, which subtracts o_i + o_j from a_ij; shape (n,)."""
@@ -142,23 +145,24 @@ class _Centring:
 class _Derivative:
     """d dCor2 / d distances = (cross B - own_x A) / pairs, for x; with A and B, x and y exchanged, for y."""
 
-    cross: float
-    own_x: float
-    own_y: float
+    cross: float | Tensor
+    own_x: float | Tensor
+    own_y: float | Tensor
     pairs: int
     offsets_x: Tensor
     offsets_y: Tensor
 
 
 class _DistanceCorrelation(torch.autograd.Function):
-    """The value and, from recomputed tiles, its gradient. `classes` says that y holds sorted labels."""
+    """The value and, from recomputed tiles, its gradient. `of_classes` is the metric of y where that holds labels."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, y: Tensor, classes: int | None, unbiased: bool) -> Tensor:
-        value, ctx.derivative = _evaluate(Points(x), _metric(y, classes), unbiased)
-        ctx.classes = classes
+    def forward(ctx: Any, x: Tensor, y: Tensor, of_classes: _Classes | None, unbiased: bool) -> Tensor:
+        metrics = Points(x), Points(y) if of_classes is None else of_classes
+        value, ctx.derivative = _evaluate(*metrics, unbiased)
+        ctx.of_classes, ctx.near = of_classes, [metric.near for metric in metrics if isinstance(metric, Points)]
         ctx.save_for_backward(x, y)
-        return x.new_tensor(value)
+        return value.to(x.dtype)
 
     @staticmethod
     @once_differentiable
@@ -168,7 +172,8 @@ class _DistanceCorrelation(torch.autograd.Function):
         if ctx.derivative is None:
             zeros = [torch.zeros_like(t) if want else None for t, want in zip((x, y), wanted, strict=True)]
             return zeros[0], zeros[1], None, None
-        metric_x, metric_y = Points(x), _metric(y, ctx.classes)
+        metric_x = Points(x, ctx.near[0])
+        metric_y = Points(y, ctx.near[1]) if ctx.of_classes is None else ctx.of_classes
         grad_x = _gradient(metric_x, metric_y, ctx.derivative) if wanted[0] else None
         grad_y = None
         if wanted[1]:
@@ -176,38 +181,35 @@ class _DistanceCorrelation(torch.autograd.Function):
         return _scaled(grad_x, upstream, x), _scaled(grad_y, upstream, y), None, None
 
 
-def _metric(y: Tensor, classes: int | None) -> Points | _Classes:
-    """The distances of y."""
-    return Points(y) if classes is None else _Classes(y, classes)
+def _evaluate(x: Points, y: Points | _Classes, unbiased: bool) -> tuple[Tensor, _Derivative | None]:
+    """The value, without axes, and what its derivative needs; 0 where it is undefined.
 
-
-def _evaluate(x: Points, y: Points | _Classes, unbiased: bool) -> tuple[float, _Derivative | None]:
-    """The value and what its derivative needs; 0 and None where it is undefined."""
+    What the derivative needs are plain numbers where these are free to read, and else stay on the device.
+    """
     centring = _Centring.of(x.n, unbiased)
     if centring is None:
-        return 0.0, None
+        return x.squared_sum.new_zeros(()), None
     rows_x, rows_y, products = _pass(x, y)
+    if any([x.settle(), y.settle()]):
+        rows_x, rows_y, products = _pass(x, y)
     variance_x = centring.covariance(x.squared_sum, rows_x, rows_x)
     variance_y = centring.covariance(y.squared_sum, rows_y, rows_y)
+    # A NaN is no zero, and stays to be seen.
+    undefined = torch.zeros_like(variance_x, dtype=torch.bool)
     for metric, variance in ((x, variance_x), (y, variance_y)):
-        # A NaN is no zero, and stays to be seen.
-        if variance <= _NO_VARIANCE[metric.working] * metric.squared_sum / centring.pairs:
-            return 0.0, None
-    cross = 1.0 / math.sqrt(variance_x * variance_y)
+        undefined |= variance <= _NO_VARIANCE[metric.working] * metric.squared_sum / centring.pairs
+    if reads_freely(x.device) and bool(undefined):
+        return x.squared_sum.new_zeros(()), None
+    cross = (variance_x * variance_y).sqrt().reciprocal()
     value = cross * centring.covariance(products, rows_x, rows_y)
-    value = value if unbiased else max(value, 0.0)
-    derivative = _Derivative(
-        cross=cross,
-        own_x=value / variance_x,
-        own_y=value / variance_y,
-        pairs=centring.pairs,
-        offsets_x=centring.offsets(rows_x),
-        offsets_y=centring.offsets(rows_y),
-    )
-    return value, derivative
+    value = value if unbiased else value.clamp(min=0.0)
+    found = [part.masked_fill(undefined, 0.0) for part in (cross, value / variance_x, value / variance_y)]
+    factors: Sequence[float | Tensor] = [part.item() for part in found] if reads_freely(x.device) else found
+    offsets = centring.offsets(rows_x), centring.offsets(rows_y)
+    return value.masked_fill(undefined, 0.0), _Derivative(factors[0], factors[1], factors[2], centring.pairs, *offsets)
 
 
-def _pass(x: Points, y: Points | _Classes) -> tuple[Tensor, Tensor, float]:
+def _pass(x: Points, y: Points | _Classes) -> tuple[Tensor, Tensor, Tensor]:
     """Row sums of both samples' distances, shape (n,), and the sum of their products, in float64."""
     n, device = x.n, x.device
     rows_x = torch.zeros(n, dtype=torch.float64, device=device)
@@ -223,7 +225,7 @@ def _pass(x: Points, y: Points | _Classes) -> tuple[Tensor, Tensor, float]:
         elif b == 0.0:
             continue
         products += sums.sum() * (1.0 if rows == cols else 2.0)
-    return rows_x, rows_y, float(products)
+    return rows_x, rows_y, products
 
 
 def _add_row_sums(totals: Tensor, tile: Tensor, rows: slice, cols: slice) -> Tensor:
@@ -253,7 +255,11 @@ def _gradient(x: Points, y: Points | _Classes, of: _Derivative) -> Tensor:
         inverse, b = x.inverse_distances(rows, cols), y.distances(rows, cols)
         offsets = h if inverse.dtype == torch.float64 else h_working
         if isinstance(b, Tensor):
-            weights = torch.add(offsets[rows, None], offsets[cols]).add_(b, alpha=of.cross)
+            weights = torch.add(offsets[rows, None], offsets[cols])
+            if isinstance(of.cross, Tensor):
+                weights.add_(of.cross * b)
+            else:
+                weights.add_(b, alpha=of.cross)
         else:
             weights = torch.add(offsets[rows, None], offsets[cols] + of.cross * b)
         x.add_weighted(weighted, weights.mul_(inverse), rows, cols)

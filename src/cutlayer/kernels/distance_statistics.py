@@ -47,7 +47,8 @@ def distance_statistics(x: Tensor) -> DistanceStatistics:
     if points.n < 2:
         return DistanceStatistics(0.0, 0.0)
     mean, variance = _moments(points)
-    return DistanceStatistics(mean * points.scale, variance * points.scale**2)
+    scale = float(points.scale)
+    return DistanceStatistics(mean * scale, variance * scale**2)
 
 
 def distance_mean_and_variance(x: Tensor) -> tuple[Tensor, Tensor]:
@@ -149,10 +150,11 @@ class _MeanAndVariance(torch.autograd.Function):
             return x.new_zeros(()), x.new_zeros(())
         weighted = points.zero_sums() if ctx.needs_input_grad[0] else None
         mean, variance = _moments(points, weighted)
-        ctx.pairs, ctx.mean, ctx.scale, ctx.shape = _pairs(points), mean, points.scale, x.shape
+        scale = float(points.scale)
+        ctx.pairs, ctx.mean, ctx.scale, ctx.shape = _pairs(points), mean, scale, x.shape
         if weighted is not None:
             ctx.save_for_backward(points.pull(weighted), points.centred)
-        return x.new_tensor(mean * points.scale), x.new_tensor(variance * points.scale**2)
+        return x.new_tensor(mean * scale), x.new_tensor(variance * scale**2)
 
     @staticmethod
     @once_differentiable
@@ -173,8 +175,8 @@ def _pairs(points: Points) -> int:
 
 
 def _moments(points: Points, weighted: Tensor | None = None) -> tuple[float, float]:
-    """Mean and variance of the distances in scaled units; adds the inverse distances to `weighted`."""
-    shift = math.sqrt(max(points.squared_sum, 0.0) / (points.n * (points.n - 1)))
+    """Mean and variance of the distances in scaled units; adds the inverse distances to `weighted`, zeros before."""
+    shift = math.sqrt(max(float(points.squared_sum), 0.0) / (points.n * (points.n - 1)))
     sums = torch.zeros(2, dtype=torch.float64, device=points.device)
     for rows, cols in tiles(points.n, tile_size(points.device)):
         tile = points.distances(rows, cols)
@@ -185,6 +187,8 @@ def _moments(points: Points, weighted: Tensor | None = None) -> tuple[float, flo
         tile = tile.sub_(shift).view(-1)
         share = 0.5 if rows == cols else 1.0  # a tile on the diagonal holds every pair twice
         sums += share * torch.stack((tile.sum(), tile.dot(tile)))
+    if points.settle():
+        return _moments(points, None if weighted is None else weighted.zero_())
     first, second = (sums / _pairs(points)).tolist()
     return shift + first, max(second - first**2, 0.0)
 

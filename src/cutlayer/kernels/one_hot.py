@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 
 from cutlayer.lazy import Tensor, torch
 
@@ -26,8 +27,7 @@ def one_hot_columns(codes: Tensor, numbers: Tensor, cardinalities: Sequence[int]
     """
     if not cardinalities:
         return numbers
-    widths = torch.tensor(cardinalities, device=codes.device).clamp_max(MAX_COLUMNS)
-    starts = widths.cumsum(0) - widths
-    columns = codes % widths + starts
-    hot = numbers.new_zeros(len(codes), int(widths.sum())).scatter_(1, columns, 1.0)
+    sizes = [min(count, MAX_COLUMNS) for count in cardinalities]
+    widths, ends = torch.tensor([sizes, [*accumulate(sizes)]], device=codes.device)
+    hot = numbers.new_zeros(len(codes), sum(sizes)).scatter_(1, codes % widths + ends - widths, 1.0)
     return torch.cat([numbers, hot], dim=1)

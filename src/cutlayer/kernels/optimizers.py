@@ -20,7 +20,14 @@ class _Uncompiled(Optimizer):
     add_param_group = inspect.unwrap(Optimizer.add_param_group)
     load_state_dict = inspect.unwrap(Optimizer.load_state_dict)
     state_dict = inspect.unwrap(Optimizer.state_dict)
-    zero_grad = inspect.unwrap(Optimizer.zero_grad)
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forget the gradients, which the next backward pass makes anew; nothing is left for a profiler to see."""
+        if not set_to_none:
+            raise ValueError("expected set_to_none of zero_grad, got False")
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                parameter.grad = None
 
 
 def _step_of(kind: type[Optimizer]) -> Callable[..., Any]:

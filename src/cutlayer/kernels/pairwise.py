@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from cutlayer.lazy import Tensor, torch
 
@@ -32,8 +32,13 @@ def tiles(n: int, size: int) -> Iterator[tuple[slice, slice]]:
 
 
 def tile_size(device: torch.device) -> int:
-    """Rows of a tile: on a processor a tile stays in its core's cache, an accelerator wants larger ones."""
-    return 384 if device.type == "cpu" else 2048
+    """Rows of a tile: on a processor a tile stays in its core's cache, an accelerator wants few and large ones."""
+    return 384 if device.type == "cpu" else 4096
+
+
+def reads_freely(device: torch.device) -> bool:
+    """Whether a number on a device is read without waiting for what the device has to do."""
+    return device.type == "cpu"
 
 
 def inverse_or_zero(distances: Tensor) -> Tensor:
@@ -50,16 +55,20 @@ class Points:
 
     Args:
         values: Shape (n, ...), floating; trailing dimensions are one row. Not differentiated through.
+        near: The tiles that need double precision, where an earlier pass over the same rows has found them.
 
     Attributes:
         n: Number of rows.
         width: Number of values in a row.
-        scale: A power of two; distances here times ``scale`` are the distances of ``values``.
-        squared_sum: Sum over all ordered pairs of the squared distances here, from its closed form.
+        scale: A power of two, without axes; distances here times ``scale`` are the distances of ``values``.
+        squared_sum: Sum over all ordered pairs of the squared distances here, from its closed form; no axes.
+        near: The tiles found so far, by the first row and column of each.
         working: The precision in which tiles are made where it suffices.
     """
 
-    def __init__(self, values: Tensor) -> None:
+    def __init__(self, values: Tensor, near: Collection[tuple[int, int]] | None = None) -> None:
+        self.near, self._settled = set(near or ()), near is not None
+        self._unread: dict[tuple[int, int], Tensor] = {}
         values = values.detach().flatten(1) if values.dim() > 1 else values.detach()[:, None]
         self.n, self.width = values.shape
         # Narrow rows are often few distinct ones, whose roundings in single precision do not average out.
@@ -71,7 +80,7 @@ class Points:
         self.scale = _centre_and_scale(self.centred)
         norms = torch.einsum("nd,nd->n", self.centred, self.centred)
         self._double[:, -1] = norms
-        self.squared_sum = 2.0 * float(self.n * norms.sum() - self.centred.sum(0).square().sum())
+        self.squared_sum = 2.0 * (self.n * norms.sum() - self.centred.sum(0).square().sum())
         self._working = self._double.to(self.working)
 
     @property
@@ -115,7 +124,7 @@ class Points:
         if rows != cols:
             out[cols] += weights.T @ points[rows]
 
-    def pull(self, weighted: Tensor, surplus: float = 0.0) -> Tensor:
+    def pull(self, weighted: Tensor, surplus: float | Tensor = 0.0) -> Tensor:
         """Sum_j (W_ij - surplus) (x_i - x_j) in the scaled units, from the whole W @ [rows, 1].
 
         Args:
@@ -130,10 +139,30 @@ class Points:
 
     def _squared(self, rows: slice, cols: slice) -> Tensor:
         """The tile of squared distances: of coinciding rows <= 0, on the diagonal anything."""
+        tile = rows.start, cols.start
+        if tile in self.near:
+            return self._product(self._double, rows, cols)
         squared = self._product(self._working, rows, cols)
-        if self.working != torch.float64 and self._has_near(squared, rows, cols):
+        if self.working == torch.float64 or self._settled:
+            return squared
+        near = self._has_near(squared, rows, cols)
+        if not reads_freely(self.device):
+            self._unread[tile] = near
+        elif bool(near):
+            self.near.add(tile)
             return self._product(self._double, rows, cols)
         return squared
+
+    def settle(self) -> bool:
+        """Read, at once for all tiles, which need double precision; whether a pass over them is to be repeated.
+
+        On a CPU each tile was decided when it was made.
+        """
+        found = torch.stack([*self._unread.values()]).tolist() if self._unread else []
+        self.near |= {tile for tile, near in zip(self._unread, found, strict=True) if near}
+        self._settled = True
+        self._unread.clear()
+        return any(found)
 
     def _product(self, points: Tensor, rows: slice, cols: slice) -> Tensor:
         """Squared distances as one matrix product; coinciding rows come out negative."""
@@ -141,23 +170,24 @@ class Points:
         left = torch.cat((-2.0 * left[:, :-2], factor * left[:, -1:], factor * left[:, -2:-1]), 1)
         return left @ points[cols].T
 
-    def _has_near(self, squared: Tensor, rows: slice, cols: slice) -> bool:
-        """Whether a pair of different rows is too near for single precision."""
+    def _has_near(self, squared: Tensor, rows: slice, cols: slice) -> Tensor:
+        """Whether a pair of different rows is too near for single precision; no axes."""
         if rows == cols:
             squared.fill_diagonal_(math.inf)
         norms = self._working[:, -1]
-        return bool(squared.amin() < _NEAR_IN_SINGLE * (norms[rows].amax() + norms[cols].amax()))
+        return squared.amin() < _NEAR_IN_SINGLE * (norms[rows].amax() + norms[cols].amax())
 
 
-def _centre_and_scale(rows: Tensor) -> float:
+def _centre_and_scale(rows: Tensor) -> Tensor:
     """Take the mean row from shape (n, width) and divide by a power of two, both in place; returns the power."""
     # The first row before the mean: constant rows become exact zeros.
     rows -= rows[:1].clone()
     rows -= rows.mean(0)
+    one = rows.new_ones(())
     if rows.numel() == 0:
-        return 1.0
+        return one
     low, high = torch.aminmax(rows)
-    largest = max(-float(low), float(high))
-    scale = math.ldexp(1.0, math.frexp(largest)[1] - 1) if largest > 0.0 else 1.0
+    largest = torch.maximum(-low, high)
+    scale = torch.where(largest > 0.0, torch.ldexp(one, torch.frexp(largest).exponent - 1), one)
     rows /= scale
     return scale

@@ -75,7 +75,8 @@ class _Bounded(torch.autograd.Function):
         target = norm * (1.0 - 2.0 * torch.finfo(rows.dtype).eps)
         # In float64 too: squares of 1e-30 would vanish in float32.
         norms = torch.linalg.vector_norm(rows, dim=1, keepdim=True, dtype=torch.float64)
-        if not math.isfinite(float(norms.sum())):
+        # On a GPU always, since to see whether it is needed would be to wait for it.
+        if norms.device.type != "cpu" or not math.isfinite(float(norms.sum())):
             broken = ~norms.isfinite()
             rows, norms = rows.masked_fill(broken, 0.0), norms.masked_fill(broken, math.inf)
         within = norms.masked_fill(norms == 0.0, math.inf) if lengthen else norms.clamp_min(target)

@@ -22,6 +22,7 @@ divergence between isotropic classes, with noise of another covariance for each.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from statistics import NormalDist
 
 from cutlayer.errors import DataError
@@ -32,22 +33,22 @@ from cutlayer.lazy import Tensor, torch
 _FLOOR = 1e-14
 
 
-def class_second_moments(rows: Tensor, labels: Tensor, classes: int) -> Tensor:
+def class_second_moments(rows: Tensor, labels: Tensor, sizes: Sequence[int]) -> Tensor:
     """Mean of ``g g'`` over the rows of each class.
 
     Args:
         rows: Floating (n, d).
         labels: int64 (n,), 0 to classes - 1.
-        classes: 1 or more.
+        sizes: Number of rows of each class.
 
     Returns:
         float64 (classes, d, d); zeros where a class has no rows.
     """
-    wide = rows.double()
-    moments = wide.new_zeros(classes, rows.shape[1], rows.shape[1])
-    for code in torch.bincount(labels, minlength=classes).nonzero()[:, 0].tolist():
-        class_rows = wide[labels == code]
-        moments[code] = class_rows.T @ class_rows / len(class_rows)
+    sorted_rows = rows.double().index_select(0, labels.argsort(stable=True))
+    moments = sorted_rows.new_zeros(len(sizes), rows.shape[1], rows.shape[1])
+    for moment, class_rows in zip(moments, torch.split(sorted_rows, list(sizes)), strict=True):
+        if len(class_rows):
+            torch.matmul(class_rows.T, class_rows, out=moment).div_(len(class_rows))
     return moments
 
 

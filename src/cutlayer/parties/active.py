@@ -329,22 +329,31 @@ class ActiveParty:
         if self.job.fits_top:
             return self._fit_top(epoch)
         self.state.modules.train()
+        readings = self.local.readings
         steps, ahead = self.schedule.steps_per_epoch, self.setup.store.read_ahead if self.setup.store else None
         for step, rows in islice(enumerate(self.schedule.epoch(epoch, ahead)), begin, None):
-            loss = yield from self.training_step.take(epoch, step, epoch * steps + step, rows)
-            self.loss += loss * len(rows)
-            self.stopping.step_losses.append(loss)
-            self.observer.stepped(epoch, len(rows), loss)
+            losses = yield from self.training_step.take(epoch, step, epoch * steps + step, rows)
+            readings.later(None, partial(self._stepped, epoch, len(rows), losses))
+            readings.end_step()
             if self.job.train.saves_within(step + 1, steps):
                 yield from self._save_within(epoch, step + 1)
+        readings.read()
         total, self.loss = self.loss, 0.0
         return total / len(self.split.train)
+
+    def _stepped(self, epoch: int, rows: int, losses: Sequence[float], _read: float) -> None:
+        """Add a step to the loss of the epoch, once its own was read."""
+        loss = sum(losses)
+        self.loss += loss * rows
+        self.stopping.step_losses.append(loss)
+        self.observer.stepped(epoch, rows, loss)
 
     def _save_within(self, epoch: int, done: int) -> Generator[Port, Message, None]:
         """All parties that train in the epoch have written their part after a step; write the own, and commit.
 
         Nobody sends the next gradient before the commit, so that each party stores what was committed last.
         """
+        self.local.readings.read()
         for name, port in self.passives.gradient_ports.items():
             yield from self.presence.receive(receive(port, Kind.COMMITTED, epoch, done), name)
         snapshot = self.state.snapshot()

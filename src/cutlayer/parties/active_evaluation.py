@@ -51,7 +51,8 @@ def evaluate(
         else:
             received = {name: passives.local.placed(sent[done : done + len(rows)]) for name, sent in whole.items()}
             received |= {name: passives.local.placed(sent[rows]) for name, sent in passives.released.items()}
-        view = ActiveView(Mode.EVALUATE, epoch, number, rows, passives.local.placed(setup.labels[rows]), received)
+        labels = passives.local.resident.take("labels", setup.labels, rows)
+        view = ActiveView(Mode.EVALUATE, epoch, number, rows, labels, received)
         with torch.no_grad():
             seen = setup.ordered(active_embedding, view)
             for names in logits:

@@ -171,7 +171,7 @@ class ActiveSetup:
         """This party's own embedding, by its name; nothing if it has no columns."""
         if self.store is None:
             return {}
-        return {self._local.name: self.state.modules["bottom"](*map(self._local.placed, self.store.gather(rows)))}
+        return {self._local.name: self.state.modules["bottom"](*self._local.resident.gather(self.store, rows))}
 
     def ordered(self, active_embedding: Mapping[str, Tensor], view: ActiveView) -> dict[str, Tensor]:
         """All embeddings, including this party's own, in the job's order of parties."""

@@ -128,7 +128,7 @@ class ActiveStep:
             seen = {name: released[rows] for name, released in self.passives.released.items()}
             self._record(epoch, step, rows, seen, {}, {})
 
-    def take(self, epoch: int, step: int, global_step: int, rows: Tensor) -> Generator[Port, Message, float]:
+    def take(self, epoch: int, step: int, global_step: int, rows: Tensor) -> Generator[Port, Message, Sequence[float]]:
         """Train on a batch.
 
         Args:
@@ -138,14 +138,14 @@ class ActiveStep:
             rows: Row numbers of the batch, int64 (n,).
 
         Returns:
-            The mean loss of the batch.
+            The mean loss of the batch in parts, which add up to it, once `local.readings` has read them.
         """
         self.passives.presence.now = (epoch, step)
         if self.lanes is not None:
-            return (yield from self._team_step(self.lanes, epoch, step, global_step, rows))
+            return [(yield from self._team_step(self.lanes, epoch, step, global_step, rows))]
         if not len(rows):
             yield from self._empty_step(epoch, step, global_step, rows)
-            return 0.0
+            return []
         self.setup.optimizer.zero_grad()
         # Taps on the layers collect what any thread computes, so that a step with taps is computed in one.
         taps = self.state.modules if self.local.records_layers(self.sampling, step) else None
@@ -157,14 +157,16 @@ class ActiveStep:
         self.setup.optimizer.step()
         if self._is_recorded(step):
             seen, gradients, layers = (joined_by_name(pieces_of) for pieces_of in zip(*pieces, strict=True))
+            seen = {name: embedding.detach() for name, embedding in seen.items()}
             self._record(epoch, step, rows, seen, gradients, layers)
-        return sum(losses)
+        return losses
 
     def _empty_step(self, epoch: int, step: int, global_step: int, rows: Tensor) -> Generator[Port, Message, None]:
         """A batch that drew no row: messages of no rows keep all parties at the same step, and nobody learns."""
         parts, digest = self.passives.held.parts(rows), rows_digest(rows)
         received = yield from self.passives.receive(Kind.EMBEDDING, epoch, step, rows, digest, parts)
-        view = ActiveView(Mode.TRAIN, epoch, global_step, rows, self.local.placed(self.setup.labels[rows]), received)
+        labels = self.local.resident.take("labels", self.setup.labels, rows)
+        view = ActiveView(Mode.TRAIN, epoch, global_step, rows, labels, received)
         self._return_gradients(Batch(step, view, {}, [digest], parts))
 
     def _team_step(
@@ -196,7 +198,7 @@ class ActiveStep:
             with tapped(taps, most) as layers:
                 batch = yield from self._receive(epoch, step, global_step, parts)
                 loss = self._loss(batch)
-            losses.append(self._checked(loss.item(), batch) * share)
+            self._read_loss(loss, share, batch, losses)
             (loss if share == 1 else loss * share).backward()  # type: ignore[no-untyped-call]
             pieces.append((*self._return_gradients(batch), layers))
         return losses, pieces
@@ -211,7 +213,7 @@ class ActiveStep:
 
         def finish() -> None:
             batch, share, learned = waiting.popleft()
-            losses.append(self._checked(learned.result().loss, batch) * share)
+            self._read_loss(learned.result().loss, share, batch, losses)
             pieces.append((*self._return_gradients(batch), {}))
 
         threads.begin()
@@ -256,7 +258,7 @@ class ActiveStep:
         if self.guard is not None:
             for name in self.passives.gradient_ports:
                 self.guard.add(epoch, step, name, embeddings[name])
-        labels = self.local.placed(self.setup.labels[rows])
+        labels = self.local.resident.take("labels", self.setup.labels, rows)
         view = ActiveView(Mode.TRAIN, epoch, global_step, rows, labels, embeddings, parts=len(parts))
         return Batch(step, view, self.setup.ordered(active_embedding, view), digests, held)
 
@@ -264,7 +266,7 @@ class ActiveStep:
         """The loss of a group, on which the models train."""
         rows, task, staged = batch.view.rows, self.setup.training_task, self.setup.staged
         if self.setup.weights is not None:
-            task = replace(task, row_weights=self.setup.weights[rows])
+            task = replace(task, row_weights=self.local.resident.take("weights", self.setup.weights, rows))
         if staged is not None:
             staged.predict(batch.view.epoch, rows, self.setup.top, batch.shown)
             task = staged.task_of(rows)
@@ -274,9 +276,15 @@ class ActiveStep:
             return self.setup.top.objective_of_rows(batch.shown, batch.view.labels, task, present)
         return self.setup.top.objective(batch.shown, batch.view.labels, task)
 
-    def _checked(self, loss: float, batch: Batch) -> float:
-        check_loss(loss, self.local.name, batch.view.epoch, batch.step)
-        return loss
+    def _read_loss(self, loss: Tensor, share: float, batch: Batch, losses: list[float]) -> None:
+        """Add the loss of a group to those of the step, times its share, once it is read and found finite."""
+        epoch, step = batch.view.epoch, batch.step
+
+        def add(value: float) -> None:
+            check_loss(value, self.local.name, epoch, step)
+            losses.append(value * share)
+
+        self.local.readings.later(loss, add)
 
     def _return_gradients(self, batch: Batch) -> tuple[Mapping[str, Tensor], Mapping[str, Tensor]]:
         """Protect and send the gradients of a group; its embeddings, and its gradients as they crossed, by party."""
@@ -285,17 +293,16 @@ class ActiveStep:
         # All are checked before the first is sent: no peer trains on a step that another peer would refuse.
         for name, gradient in gradients.items():
             what = f"cut gradient for {name} in epoch {view.epoch}, step {step}"
-            check_own(gradient, self.local.limits.gradient_norm, self.local.name, what)
+            check_own(gradient, self.local.limits.gradient_norm, self.local.name, what, self.local.readings)
         rows, digests = len(view.rows), batch.digests
-        sent = self.passives.send_gradients(view.epoch, step, rows, gradients, digests, batch.parts)
-        return {name: embedding.detach() for name, embedding in view.embeddings.items()}, sent
+        return view.embeddings, self.passives.send_gradients(view.epoch, step, rows, gradients, digests, batch.parts)
 
     def protected_gradients(self, view: ActiveView) -> dict[str, Tensor]:
         """The protected cut gradient of every passive party that receives one."""
         chain, view = self.state.chain, self._with_task_gradients(view)
         summed = chain.cut_gradients(view)
         self.state.sent["cut_gradient"] += 1
-        return {name: chain.gradient_out(summed[name], name, view).detach() for name in self.passives.gradient_ports}
+        return {name: chain.gradient_out(summed[name], name, view) for name in self.passives.gradient_ports}
 
     def _protected_parts(self, view: ActiveView, parts: Mapping[str, PartOfBatch]) -> dict[str, Tensor]:
         """The same, each by a view of the rows that the party has alone: what is sent to it is of no other."""

@@ -3,28 +3,52 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor
 
 from cutlayer.errors import ConfigError
 
 CPU = torch.device("cpu")
 
 
+MIN_OPERATIONS = 1e9
+"""Floating-point operations of a step from which `auto` takes a GPU. A core of a CPU takes some 10 ms for so many; on a
+GPU no step was measured to be shorter (9 ms on an H200, all launches of a step of the reference job)."""
+
+
 def device_of(setting: str, where: str) -> torch.device:
-    """The device that a setting names.
+    """The device that a setting names; see `chosen_device`."""
+    return _choice(setting, where, None)[0]
+
+
+def chosen_device(setting: str, where: str, operations: float | None = None) -> tuple[torch.device, str]:
+    """The device that a setting names, and how the report names it: for `auto` with the reason.
 
     Args:
         setting: `auto`, `cpu`, `cuda` or `cuda:N`.
         where: Dotted path of the setting, for messages.
+        operations: Forecast of the floating-point operations of a step; `None` where it is not known.
 
     Raises:
         ConfigError: This machine, or this build of PyTorch, has no such device.
     """
-    if setting == "cpu":
-        return CPU
-    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    device, reason = _choice(setting, where, operations)
+    return device, f"{described(device)}: {reason}" if reason else described(device)
+
+
+def _choice(setting: str, where: str, operations: float | None) -> tuple[torch.device, str]:
+    """The device, and why `auto` chose it."""
+    count = torch.cuda.device_count() if setting != "cpu" and torch.cuda.is_available() else 0
     if setting == "auto" and not count:
-        return CPU
+        return CPU, "no accelerator"
+    if setting == "auto" and operations is not None:
+        reason = f"a step has {operations:.1e} operations"
+        if operations < MIN_OPERATIONS:
+            return CPU, f"{reason}, and a GPU gains from {MIN_OPERATIONS:.0e} on"
+        return _gpu_of(setting, where, count), reason
+    return CPU if setting == "cpu" else _gpu_of(setting, where, count), ""
+
+
+def _gpu_of(setting: str, where: str, count: int) -> torch.device:
+    """The GPU that a setting other than `cpu` names, of a number of them."""
     if not count:
         got, remedy = f"{setting} where PyTorch {torch.__version__} finds no GPU", "write cpu, or auto"
         raise ConfigError.expected(f"{where}: a device of this machine", got, remedy)
@@ -44,16 +68,3 @@ def described(device: torch.device) -> str:
     if device.type != "cuda":
         return str(device)
     return f"{device} ({torch.cuda.get_device_name(device)})"
-
-
-def placed(tensor: Tensor, device: torch.device) -> Tensor:
-    """A tensor on a device; the tensor itself if it is there.
-
-    From the CPU to a GPU it is copied through page-locked memory, without waiting for the copy: what reads it on the
-    GPU waits, and this process goes on.
-    """
-    if tensor.device == device:
-        return tensor
-    if device.type == "cuda" and tensor.device == CPU:
-        return tensor.pin_memory().to(device, non_blocking=True)
-    return tensor.to(device)

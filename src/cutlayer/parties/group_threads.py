@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
@@ -22,11 +22,11 @@ class Learned:
 
     Attributes:
         gradients: The gradient of each parameter, in the order of the parameters; `None` of one that was not used.
-        loss: The micro-batch's loss; 0 at a party that has no labels.
+        loss: The micro-batch's loss, of no axis; 0 at a party that has no labels.
     """
 
     gradients: Sequence[Tensor | None]
-    loss: float = 0.0
+    loss: Tensor = field(default_factory=lambda: torch.zeros(()))
 
 
 class GroupThreads:
@@ -115,7 +115,7 @@ class GroupThreads:
         gradients = torch.autograd.grad(loss if share == 1 else loss * share, wanted, allow_unused=True)
         for leaf, gradient in zip(leaves, gradients, strict=False):
             leaf.grad = gradient
-        return Learned(gradients[len(leaves) :], loss.item())
+        return Learned(gradients[len(leaves) :], loss.detach())
 
 
 def _may_share(model: nn.Module) -> bool:

@@ -23,10 +23,13 @@ from cutlayer.config.sampled_rows import sampled_rows
 from cutlayer.data.ids import Digests
 from cutlayer.data.party_data import PartyTable
 from cutlayer.kernels.noise import Part, derive
+from cutlayer.kernels.placed import placed
 from cutlayer.parties.alignment import Alignment
 from cutlayer.parties.checkpoint import Checkpoints
-from cutlayer.parties.device import CPU, placed
+from cutlayer.parties.device import CPU
 from cutlayer.parties.plan import plan_of
+from cutlayer.parties.readings import Readings
+from cutlayer.parties.resident import Resident
 from cutlayer.parties.team import Team
 from cutlayer.protections.base import Context
 from cutlayer.protections.chain import Chain
@@ -87,6 +90,8 @@ class Local:
             is no secret.
         guard: Scrutiny of what it receives, if any.
         device: Device that its models train on, and its protections compute on as far as they can.
+        resident: Gathers its rows on that device.
+        readings: Reads the losses and norms of its steps, at once unless all parties share this process.
     """
 
     name: str
@@ -111,6 +116,11 @@ class Local:
     all_runs: RunCharge | None = field(default=None, repr=False)
     guard: GuardConfig | None = None
     device: torch.device = CPU
+    readings: Readings = field(default_factory=Readings, repr=False)
+    resident: Resident = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "resident", Resident(self.device))
 
     def charge_run(self, digests: Digests, draws: Callable[[], str] = str) -> Callable[[], None] | None:
         """What counts this run in the ledger of all runs, to be called before each release; `None` without a ledger.

@@ -10,6 +10,7 @@ from torch import Tensor
 from cutlayer.channel import Kind, Message, Port
 from cutlayer.errors import CutlayerError, Interrupted, PeerLost, ProtocolError, TrustError
 from cutlayer.parties.numbers import check_received
+from cutlayer.parties.readings import Readings
 from cutlayer.row_arrays import GrowingRows
 
 DONE = "done"
@@ -68,7 +69,9 @@ def close_reason(failure: CutlayerError) -> str:
     return f"{kind} {failure.peer}".strip() if isinstance(failure, PeerLost) else kind
 
 
-def checked_embedding(message: Message, rows: int, width: int, limit: float) -> Tensor:
+def checked_embedding(
+    message: Message, rows: int, width: int, limit: float, readings: Readings | None = None
+) -> Tensor:
     """The embedding that a message carries.
 
     Args:
@@ -76,6 +79,7 @@ def checked_embedding(message: Message, rows: int, width: int, limit: float) -> 
         rows: Number of requested rows.
         width: Number of columns of the sender's embedding.
         limit: Maximum Euclidean norm of a row.
+        readings: Reads the norms later; they are read at once by default.
 
     Raises:
         ProtocolError: It is not (rows, width), not finite, or a row is longer than the limit.
@@ -84,7 +88,7 @@ def checked_embedding(message: Message, rows: int, width: int, limit: float) -> 
     if embedding.shape != (rows, width):
         wanted = f"an embedding of shape {(rows, width)} from {message.sender}"
         raise ProtocolError.expected(wanted, tuple(embedding.shape))
-    check_received(message, limit, "limits.embedding_norm")
+    check_received(message, limit, "limits.embedding_norm", readings)
     return embedding
 
 

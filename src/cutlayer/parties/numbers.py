@@ -10,7 +10,7 @@ from torch import Tensor
 
 from cutlayer.channel import Message
 from cutlayer.errors import Diverged, ProtocolError
-from cutlayer.kernels.row_norms import largest_norm, rows_within
+from cutlayer.parties.readings import Readings
 
 SATURATED_LOSS = 1e-6
 """Loss up to which zeros are expected: in float32 the gradient of a right answer is 0 from a loss of 4e-8 on."""
@@ -18,10 +18,11 @@ NO_GRADIENT_REMEDY = (
     "the top model's hidden units may be inactive for all rows: train again with a lower train.optimizer.lr, a wider "
     "model.top, or model.top.activation silu, whose units always have a gradient"
 )
+_BROKEN = "NaN or infinity, or numbers above 1e19"
 _REMEDY = "lower train.optimizer.lr, or scale the columns"
 
 
-def check_received(message: Message, limit: float, key: str) -> None:
+def check_received(message: Message, limit: float, key: str, readings: Readings | None = None) -> None:
     """Refuse an embedding or gradient that is not finite or has a row above this party's limit.
 
     One NaN would spread to all weights with the next step, and from there into every later checkpoint.
@@ -30,21 +31,24 @@ def check_received(message: Message, limit: float, key: str) -> None:
         message: Message with one float32 matrix (n, d), whose epoch and step were checked.
         limit: Maximum Euclidean norm of a row, above 0.
         key: Key of the private part that holds the limit, for the error.
+        readings: Reads the norms later; they are read at once by default.
 
     Raises:
         ProtocolError: Names the sender, the epoch and the step.
     """
     for name, rows in message.tensors.items():
-        if not rows_within(rows, limit):
-            which = f"{name} of {message.sender} for epoch {message.epoch}, step {message.step}"
-            norm = largest_norm(rows)
-            if math.isfinite(norm):
-                remedy = f"its training diverged, or it is not honest; {key} is this party's own limit"
-                raise ProtocolError.expected(f"rows of norm up to {limit:g} in the {which}", f"{norm:.3g}", remedy)
-            raise ProtocolError.expected(f"finite numbers in the {which}", "NaN or infinity", "its training diverged")
+        which = f"{name} of {message.sender} for epoch {message.epoch}, step {message.step}"
+
+        def refusal(norm: float, which: str = which) -> ProtocolError:
+            if not math.isfinite(norm):
+                return ProtocolError.expected(f"finite numbers in the {which}", _BROKEN, "its training diverged")
+            remedy = f"its training diverged, or it is not honest; {key} is this party's own limit"
+            return ProtocolError.expected(f"rows of norm up to {limit:g} in the {which}", f"{norm:.3g}", remedy)
+
+        (readings or Readings()).check_rows(rows, limit, refusal)
 
 
-def check_own(rows: Tensor, limit: float, party: str, what: str) -> None:
+def check_own(rows: Tensor, limit: float, party: str, what: str, readings: Readings | None = None) -> None:
     """Raise before a party protects and sends values that no peer would accept.
 
     Before, because noise on a row of NaN, or a clipped one, would look like any other.
@@ -54,14 +58,17 @@ def check_own(rows: Tensor, limit: float, party: str, what: str) -> None:
         limit: Maximum Euclidean norm of a row, above 0.
         party: Name of this party.
         what: Kind of the rows, with epoch and step, for the error.
+        readings: Reads the norms later; they are read at once by default.
 
     Raises:
         Diverged: A number is not finite, or a row is longer.
     """
-    if not rows_within(rows, limit):
-        norm = largest_norm(rows)
-        got = f"a row of norm {norm:.3g}, above {limit:g}" if math.isfinite(norm) else "NaN or infinity"
-        raise Diverged(f"training diverged: the {what} at {party} has {got}; {_REMEDY}")
+
+    def refusal(norm: float) -> Diverged:
+        got = f"a row of norm {norm:.3g}, above {limit:g}" if math.isfinite(norm) else _BROKEN
+        return Diverged(f"training diverged: the {what} at {party} has {got}; {_REMEDY}")
+
+    (readings or Readings()).check_rows(rows, limit, refusal)
 
 
 def check_loss(loss: float, party: str, epoch: int, step: int) -> None:

@@ -74,7 +74,10 @@ class Observer:
         """
 
     def stepped(self, epoch: int, rows: int, loss: float) -> None:
-        """Called after every step with its number of rows and its loss."""
+        """Called with the number of rows and the loss of every step, in order.
+
+        In a run in one process it comes some steps later, once the losses are read; before the epoch ends in any case.
+        """
 
     def leaks(self, epoch: int, steps: Sequence[Step]) -> Mapping[str, float]:
         """Called at the end of an epoch with its sampled steps; returns leaks for the history."""

@@ -199,6 +199,7 @@ class PassiveParty:
             if self.job.train.saves_within(step + 1, steps):
                 self._save_within(epoch, step + 1)
                 self.port.send(Kind.COMMITTED, epoch=epoch, step=step + 1)
+        self.local.readings.read()  # before evaluations, whose embeddings would be bad too
 
     def _save(self, epoch: int, end: Message) -> None:
         """Write this party's part of the checkpoint: its state, the best epoch, and whether this was the last one."""
@@ -213,6 +214,7 @@ class PassiveParty:
         self.checkpoints.save(epoch, state, best=False, step=done)
 
     def _snapshot(self, epoch: int) -> State:
+        self.local.readings.read()
         tensors, plain = self.state.snapshot()
         check_weights(tensors, self.local.name, epoch)
         if self.training_step.warmup_gradients is not None and self.releases.released is None:

@@ -15,6 +15,7 @@ from cutlayer.models import BottomModel, build_bottom
 from cutlayer.parties.groups import BatchColumns, check_bottom
 from cutlayer.parties.local import Local, context_of
 from cutlayer.parties.numbers import check_own
+from cutlayer.parties.readings import Readings
 from cutlayer.parties.state import PartyState
 from cutlayer.protections.views import PassiveView
 
@@ -91,17 +92,16 @@ class PassiveSetup:
 
     def gather(self, rows: Tensor) -> BatchColumns:
         """Codes and numbers of rows, on the device that this party trains on."""
-        codes, numbers = self.store.gather(rows)
-        return self._local.placed(codes), self._local.placed(numbers)
+        return self._local.resident.gather(self.store, rows)
 
     def columns(self, rows: Tensor) -> Tensor:
         """Columns of rows as one matrix, float32 (n, d), with categories one-hot."""
         return one_hot_columns(*self.gather(rows), self.inputs.cardinalities)
 
-    def check_own(self, embedding: Tensor, epoch: int, step: int) -> None:
-        """Stop if this party's own embeddings diverge, before a protection hides it."""
+    def check_own(self, embedding: Tensor, epoch: int, step: int, readings: Readings | None = None) -> None:
+        """Stop if this party's own embeddings diverge, before a protection hides it; read at once by default."""
         what = f"embedding of epoch {epoch}, step {step}"
-        check_own(embedding, self._local.limits.embedding_norm, self._local.name, what)
+        check_own(embedding, self._local.limits.embedding_norm, self._local.name, what, readings)
 
     def protected(self, view: PassiveView) -> Tensor:
         """The release of a batch for which no gradient comes back."""

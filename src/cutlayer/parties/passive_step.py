@@ -118,7 +118,8 @@ class PassiveStep:
             self.warmup_gradients = no_gradients(self.setup.store.rows, self.setup.bottom.width)
         zeros = torch.zeros(len(rows), self.setup.bottom.width)
         parts = micro_batches(rows, self.job.train.micro_batches)
-        gradient = yield from self._gradient(epoch, step, parts, self.setup.bottom.width)
+        digests = [rows_digest(part) for part in parts]
+        gradient = yield from self._gradient(epoch, step, parts, digests, self.setup.bottom.width)
         self.warmup_gradients[rows] = gradient.cpu()
         if self.local.records(self.sampling, step):
             mine = self.local.name
@@ -130,7 +131,7 @@ class PassiveStep:
         nothing = self.state.chain.embedding_out(torch.zeros(0, self.setup.bottom.width), view)
         digest = rows_digest(rows)
         self.port.send(Kind.EMBEDDING, epoch=epoch, step=step, rows=digest, tensors={"embedding": nothing})
-        yield from self._gradient(epoch, step, [rows], self.setup.bottom.width)
+        yield from self._gradient(epoch, step, [rows], [digest], self.setup.bottom.width)
 
     def _team_step(self, lanes: PassiveLanes, order: StepOrder) -> Generator[Port, Message, None]:
         """A step that all workers of this party take together."""
@@ -153,18 +154,20 @@ class PassiveStep:
         sent = []
         for group, group_columns, embedded in zip(groups, columns, computed, strict=True):
             parts = parts_of(group, number, whole=whole)
-            sent.append((parts, *self._send_group(epoch, step, global_step, parts, group_columns, embedded)))
+            digests = [rows_digest(part) for part in parts]
+            crossed = self._send_group(epoch, step, global_step, parts, digests, group_columns, embedded)
+            sent.append((parts, digests, *crossed))
         self._ahead.read(next_rows)  # while the active party computes
         self._begin_update()
         gradients = []
-        for parts, embedding, view, *_ in sent:
-            gradients.append((yield from self._gradient(epoch, step, parts, embedding.shape[1])))
+        for parts, digests, embedding, view, *_ in sent:
+            gradients.append((yield from self._gradient(epoch, step, parts, digests, embedding.shape[1])))
             if self.guard is not None and view.embedding is not None:
                 self.guard.add(epoch, step, gradients[-1], view.embedding, partial(self.setup.columns, view.rows))
             self._learn(embedding, replace(view, gradient=gradients[-1]))
         self._finish_update()
         if self.local.records(self.sampling, step):
-            released = joined([crossed for *_, crossed, _ in sent])
+            released = joined([embeddings for *_, embeddings, _ in sent])
             layers = joined_by_name([outputs for *_, outputs in sent])
             first = {name: output[:LAYER_ROWS] for name, output in layers.items()}
             mine = self.local.name
@@ -176,6 +179,7 @@ class PassiveStep:
         step: int,
         global_step: int,
         parts: Sequence[Tensor],
+        digests: Sequence[bytes],
         columns: BatchColumns,
         computed: Future[Tensor] | None,
     ) -> tuple[Tensor, PassiveView, Tensor, Mapping[str, Tensor]]:
@@ -186,6 +190,7 @@ class PassiveStep:
             step: Number of the step within the epoch.
             global_step: Number of the step in the whole run.
             parts: Rows of each message.
+            digests: Their digests.
             columns: Columns of all these rows.
             computed: Their embedding, where a thread computes it.
 
@@ -195,7 +200,7 @@ class PassiveStep:
         taps = self.setup.bottom if self.local.records_layers(self.sampling, step) else None
         with tapped(taps, LAYER_ROWS) as layers:
             embedding: Tensor = self.setup.bottom(*columns) if computed is None else computed.result()
-        self.setup.check_own(embedding, epoch, step)
+        self.setup.check_own(embedding, epoch, step, self.local.readings)
         rows, number = joined(parts), len(parts)
         view = PassiveView(
             Mode.TRAIN,
@@ -211,25 +216,28 @@ class PassiveStep:
             embedding = self.local.tampering.embedding(epoch, embedding)
         released = self.state.chain.embedding_out(embedding, view)
         crossed = [
-            self.port.send(Kind.EMBEDDING, epoch=epoch, step=step, rows=rows_digest(part), tensors={"embedding": chunk})
-            for part, chunk in zip(parts, micro_batches(released, number), strict=True)
+            self.port.send(Kind.EMBEDDING, epoch=epoch, step=step, rows=digest, tensors={"embedding": chunk})
+            for digest, chunk in zip(digests, micro_batches(released, number), strict=True)
         ]
         sent = joined([message.tensors["embedding"] for message in crossed])
         return embedding, replace(view, embedding=released), sent, layers
 
-    def _gradient(self, epoch: int, step: int, parts: Sequence[Tensor], width: int) -> Generator[Port, Message, Tensor]:
+    def _gradient(
+        self, epoch: int, step: int, parts: Sequence[Tensor], digests: Sequence[bytes], width: int
+    ) -> Generator[Port, Message, Tensor]:
         """The gradient that the active party returns for some rows, in a message for each part.
 
         Raises:
             ProtocolError: Its shape is not the embedding's, it is not finite, or a row exceeds this party's limit.
         """
         gradients = []
-        for part in parts:
-            answer = yield from receive(self.port, Kind.GRADIENT, epoch, step, rows_digest(part))
+        for part, digest in zip(parts, digests, strict=True):
+            answer = yield from receive(self.port, Kind.GRADIENT, epoch, step, digest)
             gradient, wanted = answer.tensors["gradient"], (len(part), width)
             if gradient.shape != wanted:
                 raise ProtocolError.expected(f"a gradient of shape {wanted}", tuple(gradient.shape))
-            check_received(answer, self.local.limits.gradient_norm, "limits.gradient_norm")
+            limit, key = self.local.limits.gradient_norm, "limits.gradient_norm"
+            check_received(answer, limit, key, self.local.readings)
             gradients.append(self.local.placed(gradient))
         return joined(gradients)
 

@@ -113,7 +113,7 @@ class Passives:
         for name, width in self.widths.items():
             part, embedding = parts.get(name), None
             if name in self.released:
-                received[name] = self.local.placed(self.released[name][rows])
+                received[name] = self.local.resident.take(f"released by {name}", self.released[name], rows)
                 continue
             if name not in self.presence.left:
                 own, asked = (rows, digest) if part is None else (part.rows, None)
@@ -132,8 +132,9 @@ class Passives:
         message = yield from self.presence.receive(receive(self.ports[name], kind, epoch, step, asked), name)
         if message is None:
             return None
-        limit = self.local.limits.embedding_norm
-        embedding = self.local.placed(checked_embedding(message, len(rows), self.widths[name], limit))
+        limit, width = self.local.limits.embedding_norm, self.widths[name]
+        readings = self.local.readings if kind is Kind.EMBEDDING else None
+        embedding = self.local.placed(checked_embedding(message, len(rows), width, limit, readings))
         self._count(kind, embedding)
         return embedding
 

@@ -13,6 +13,7 @@ from cutlayer.errors import NotApplicable
 from cutlayer.lazy import Tensor, torch
 from cutlayer.protections.keyed_noise import Noise
 from cutlayer.protections.label_stages import LabelStages
+from cutlayer.protections.tally import Tally
 from cutlayer.protections.views import ActiveView, PassiveView, Update
 
 if TYPE_CHECKING:
@@ -147,7 +148,7 @@ class Protection(Generic[C]):
         self.settings = settings
         self.classes = 2  # of the task, once it is known
         hidden = (name for _, *names in self.means for name in names)
-        self.counts: dict[str, float] = dict.fromkeys((*self.counters, *hidden), 0)
+        self._tally = Tally(dict.fromkeys((*self.counters, *hidden), 0))
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -176,10 +177,23 @@ class Protection(Generic[C]):
     def check_peers(self, party: str, peers: Sequence[str]) -> None:
         """Raise `ConfigError` if a setting names a party that is not among the `peers` of `party`."""
 
-    def count(self, **amounts: float) -> None:
-        """Add to counters; a name that the class does not declare is a `KeyError`."""
+    @property
+    def counts(self) -> dict[str, float]:
+        """What was counted, by name; it is read from the device here, and not where it is counted."""
+        return self._tally.sums
+
+    @counts.setter
+    def counts(self, counts: dict[str, float]) -> None:
+        self._tally = Tally(counts)
+
+    def count(self, **amounts: float | Tensor) -> None:
+        """Add to counters; a name that the class does not declare is a `KeyError`.
+
+        Args:
+            amounts: Numbers, or tensors without axes, which stay on their device.
+        """
         for name, amount in amounts.items():
-            self.counts[name] += amount
+            self._tally.add(name, amount)
 
     def labels(self, y: Tensor, ids: Tensor) -> Tensor:
         """Protect the training labels, once per run.

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import operator
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from cutlayer.accounting import Account, ReleaseLog, ReleasePlan
@@ -17,7 +19,7 @@ from cutlayer.protections.charges import Charges
 from cutlayer.protections.coverage import HOOK_OF, Coverage
 from cutlayer.protections.hooks import acts_at, hooks_of
 from cutlayer.protections.label_stages import UNDRAWN, LabelStages
-from cutlayer.protections.placement import Placement
+from cutlayer.protections.placement import CPU, Placement
 from cutlayer.protections.views import ActiveView, Mode, PassiveView, Update
 
 if TYPE_CHECKING:
@@ -165,7 +167,7 @@ class Chain:
         """
         if not len(e):
             return self._of_no_row("embedding_out", "", e)
-        changed = dict[str, bool]()
+        changed = dict[str, bool | Tensor]()
         for protection in self._with("embedding_out"):
             released = self._placement.back(
                 protection.embedding_out(self._placement.given(protection, e), self._placement.seen(protection, view))
@@ -186,8 +188,8 @@ class Chain:
             seen = self._placement.back(
                 protection.embeddings_in(self._placement.given(protection, es), self._placement.seen(protection, view))
             )
-            changed = any(_differs(seen[name], es[name]) for name in es)
-            self._coverage.count(protection.name, "embeddings_in", 1, int(changed))
+            changed = reduce(operator.or_, (_differs(seen[name], es[name]) for name in es), False)
+            self._coverage.count(protection.name, "embeddings_in", 1, changed)
             es = seen
         return es
 
@@ -230,7 +232,7 @@ class Chain:
         if self._with("cut_gradient") and self._summed.get(party) is not g:
             names = ", ".join(protection.name for protection in self._with("cut_gradient"))
             raise NotApplied(f"{self.party}: the gradient for {party} lacks the terms of {names}; it was not sent")
-        changed = dict[str, bool]()
+        changed = dict[str, bool | Tensor]()
         for protection in self._with("gradient_out"):
             sent = self._placement.back(
                 protection.gradient_out(
@@ -360,5 +362,8 @@ class Chain:
         return [protection for protection in self.protections if acts_at(protection, hook)]
 
 
-def _differs(after: Tensor, before: Tensor) -> bool:
-    return after is not before and not torch.equal(after, before)
+def _differs(after: Tensor, before: Tensor) -> bool | Tensor:
+    """Whether two tensors differ; on a device the answer stays there, so that nobody waits for it."""
+    if after is before or after.shape != before.shape:
+        return after is not before
+    return not torch.equal(after, before) if after.device.type == CPU else (after.detach() != before.detach()).any()

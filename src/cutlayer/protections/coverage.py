@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter, defaultdict, deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from cutlayer.channel import Kind
@@ -11,6 +11,7 @@ from cutlayer.errors import NotApplied
 from cutlayer.kernels.noise import fingerprint
 from cutlayer.lazy import Tensor
 from cutlayer.protections.base import Evidence
+from cutlayer.protections.tally import Tally
 
 HOOK_OF: Mapping[Kind, str] = {
     Kind.EMBEDDING: "embedding_out",
@@ -46,23 +47,25 @@ class Coverage:
     def __init__(self, party: str) -> None:
         self.party = party
         self._covered: Counter[tuple[str, str]] = Counter()
-        self._changed: Counter[tuple[str, str]] = Counter()
-        self._pending: dict[tuple[str, str], deque[tuple[str, Mapping[str, bool]]]] = {}
+        self._changed: Tally[tuple[str, str]] = Tally(defaultdict(int))
+        self._pending: dict[tuple[str, str], deque[tuple[str, Mapping[str, bool | Tensor]]]] = {}
         self._released: set[str] = set()
 
-    def count(self, protection: str, item: str, covered: int, changed: int) -> None:
+    def count(self, protection: str, item: str, covered: int, changed: int | Tensor) -> None:
         """Add to the counts of one protection.
 
         Args:
             protection: Name of the protection.
             item: A hook, or the value of a message's kind.
             covered: How many the protection was applied to.
-            changed: How many of those it changed.
+            changed: How many of those it changed; a tensor is read when evidence or a checkpoint needs it.
         """
         self._covered[protection, item] += covered
-        self._changed[protection, item] += changed
+        self._changed.add((protection, item), changed)
 
-    def returned(self, hook: str, peer: str, tensor: Tensor, changed: Mapping[str, bool], parts: int = 1) -> None:
+    def returned(
+        self, hook: str, peer: str, tensor: Tensor, changed: Mapping[str, bool | Tensor], parts: int = 1
+    ) -> None:
         """Record the tensor that the chain returned for the next messages of a hook.
 
         Args:
@@ -76,11 +79,11 @@ class Coverage:
 
         self._pending[hook, peer] = deque((_digest(part), dict(changed)) for part in micro_batches(tensor, parts))
 
-    def released_once(self, tensor: Tensor, changed: Mapping[str, bool]) -> None:
+    def released_once(self, tensor: Tensor, changed: Mapping[str, bool | Tensor]) -> None:
         """Record a batch of a single release, which is sent later, perhaps after a resume and more than once."""
         self._released.add(_digest(tensor))
         for protection, differs in changed.items():
-            self.count(protection, Kind.RELEASE.value, 1, int(differs))
+            self.count(protection, Kind.RELEASE.value, 1, differs)
 
     def sending(self, kind: Kind, peer: str, tensor: Tensor, protections: Iterable[str]) -> None:
         """Compare a message with the tensor that the chain returned, and count it.
@@ -105,7 +108,7 @@ class Coverage:
         if digest != expected:
             raise self._bypassed(kind, peer, protections)
         for protection, differs in changed.items():
-            self.count(protection, kind.value, 1, int(differs))
+            self.count(protection, kind.value, 1, differs)
 
     def evidence(
         self, protection: str, hooks: Sequence[str], sent: Mapping[str, int], metrics: Mapping[str, float]
@@ -134,9 +137,9 @@ class Coverage:
             protection,
             self.party,
             UNITS[stated],
-            covered=self._sum(self._covered, protection, stated),
+            covered=int(self._sum(self._covered, protection, stated)),
             sent=sum(sent[item] for item in items_of(stated)),
-            changed=self._sum(self._changed, protection, stated),
+            changed=int(self._sum(self._changed.sums, protection, stated)),
             metrics=metrics,
             kinds={kind: count for kind, count in kinds.items() if count},
         )
@@ -145,21 +148,18 @@ class Coverage:
         """State for a resume: the counts, and the digests of a single release."""
         return {
             "covered": {"/".join(key): count for key, count in self._covered.items()},
-            "changed": {"/".join(key): count for key, count in self._changed.items()},
+            "changed": {"/".join(key): count for key, count in self._changed.sums.items()},
             "released": sorted(self._released),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore the state that `state_dict` returned."""
-        for counter, name in ((self._covered, "covered"), (self._changed, "changed")):
-            counter.clear()
-            for key, count in state[name].items():
-                protection, item = key.split("/")
-                counter[protection, item] = int(count)
+        self._covered = Counter(dict(_by_key(state["covered"])))
+        self._changed = Tally(defaultdict(int, _by_key(state["changed"])))
         self._released = set(state["released"])
 
-    def _sum(self, counter: Counter[tuple[str, str]], protection: str, hook: str) -> int:
-        return sum(counter[protection, item] for item in items_of(hook))
+    def _sum(self, counter: Mapping[tuple[str, str], float], protection: str, hook: str) -> float:
+        return sum(counter.get((protection, item), 0) for item in items_of(hook))
 
     def _bypassed(self, kind: Kind, peer: str, protections: Iterable[str]) -> NotApplied:
         names = ", ".join(protections)
@@ -176,6 +176,13 @@ def items_of(hook: str) -> tuple[str, ...]:
     (('gradient',), ('labels',))
     """
     return tuple(kind.value for kind, maker in HOOK_OF.items() if maker == hook) or (hook,)
+
+
+def _by_key(counts: Mapping[str, int]) -> Iterator[tuple[tuple[str, str], int]]:
+    """Counts of a checkpoint by protection and item."""
+    for name, count in counts.items():
+        protection, _, item = name.partition("/")
+        yield (protection, item), int(count)
 
 
 def _digest(tensor: Tensor) -> str:

@@ -110,14 +110,13 @@ class DCor(Protection[DCorConfig]):
         e = embedding.detach().requires_grad_()
         with torch.enable_grad():
             estimate = self._dcor(e, labels, self.settings.estimate == "unbiased")
-        value = float(estimate.detach())
-        head = slice(0, _CHECK_ROWS)
-        self.count(terms=1, dcor=value, dcor_unbiased=float(self._dcor(e.detach()[head], labels[head], True)))
-        if value <= 0:
-            self.count(terms_without_dependence=1)
-            return torch.zeros_like(e)
-        (gradient,) = torch.autograd.grad(estimate, e, estimate.new_tensor(weight / (self.settings.floor + value)))
-        return gradient
+        value = estimate.detach().double()
+        head, independent = slice(0, _CHECK_ROWS), value <= 0
+        self.count(terms=1, dcor=value, dcor_unbiased=self._dcor(e.detach()[head], labels[head], True))
+        self.count(terms_without_dependence=independent)
+        slope = (weight / (self.settings.floor + value)).to(estimate.dtype)
+        (gradient,) = torch.autograd.grad(estimate, e, slope)
+        return gradient.masked_fill(independent, 0.0)
 
     def _dcor(self, e: Tensor, labels: Tensor, unbiased: bool) -> Tensor:
         from cutlayer.kernels.distance_correlation import class_distance_correlation_sqr, distance_correlation_sqr

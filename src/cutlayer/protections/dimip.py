@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Self
@@ -12,8 +13,10 @@ from pydantic import Field, model_validator
 from cutlayer.config import FrozenModel
 from cutlayer.kernels.club import label_log_likelihood_gradient, vclub
 from cutlayer.kernels.perceptron import input_gradient, layer_outputs, weight_gradients
+from cutlayer.kernels.placed import placed
 from cutlayer.lazy import Tensor, nn, torch
 from cutlayer.protections.base import Asset, Context, Protection, Side
+from cutlayer.protections.tally import Tally
 from cutlayer.protections.views import ActiveView
 
 
@@ -139,7 +142,7 @@ class DIMIP(Protection[DIMIPConfig]):
 
     def __init__(self, settings: DIMIPConfig) -> None:
         super().__init__(settings)
-        self._sums: dict[str, float] = {}
+        self._sums = Tally[str](defaultdict(float))
         self._last: dict[str, float] = {}
         self._predictors: dict[str, Predictor] = {}
 
@@ -188,29 +191,25 @@ class DIMIP(Protection[DIMIPConfig]):
     def _drawn(self, n: int, party: str, step: int) -> Tensor:
         """The labels of n training rows drawn uniformly."""
         draw = torch.Generator().manual_seed(self._derived(f"labels/{step}", party))
-        return self._pool[torch.randint(len(self._pool), (n,), generator=draw)].to(self.context.device)
+        return placed(self._pool[torch.randint(len(self._pool), (n,), generator=draw)], self.context.device)
 
     def _derived(self, purpose: str, party: str) -> int:
         digest = hashlib.blake2b(f"dimip/{self._seed}/{purpose}/{party}".encode(), digest_size=7).digest()
         return int.from_bytes(digest, "little")
 
     def _add_estimates(self, party: str, log_probs: Tensor, labels: Tensor) -> None:
-        estimates = {
-            f"vclub.{party}": float(vclub(log_probs, labels, self._shares)),
-            f"predictor_accuracy.{party}": float((log_probs.argmax(1) == labels).double().mean()),
-            f"steps.{party}": 1.0,
-        }
-        for name, value in estimates.items():
-            self._sums[name] = self._sums.get(name, 0.0) + value
+        self._sums.add(f"vclub.{party}", vclub(log_probs, labels, self._shares))
+        self._sums.add(f"predictor_accuracy.{party}", (log_probs.argmax(1) == labels).double().mean())
+        self._sums.add(f"steps.{party}", 1.0)
 
     def epoch_metrics(self) -> Mapping[str, float]:
         """The epoch's mean vCLUB in nats and the predictor's accuracy, by party: estimates, never a guarantee."""
         self._last = self._means()
-        self._sums = {}
+        self._sums = Tally(defaultdict(float))
         return self._last
 
     def _means(self) -> dict[str, float]:
-        sums = self._sums
+        sums = self._sums.sums
         named = [name.partition(".") for name in sums if not name.startswith("steps.")]
         return {f"{name}.{party}": sums[f"{name}.{party}"] / sums[f"steps.{party}"] for name, _, party in named}
 
@@ -221,13 +220,13 @@ class DIMIP(Protection[DIMIPConfig]):
     def state_dict(self) -> dict[str, Any]:
         """Sums, and every predictor with its optimiser."""
         return {
-            "sums": dict(self._sums),
+            "sums": dict(self._sums.sums),
             "last": dict(self._last),
             "predictors": {f"of {party}": predictor.state_dict() for party, predictor in self._predictors.items()},
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore the state that `state_dict` returned."""
-        self._sums, self._last = dict(state["sums"]), dict(state["last"])
+        self._sums, self._last = Tally(defaultdict(float, state["sums"])), dict(state["last"])
         for party, predictor in self._predictors.items():
             predictor.load_state_dict(state["predictors"][f"of {party}"])

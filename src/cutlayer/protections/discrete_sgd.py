@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 from pydantic import Field
 
 from cutlayer.config import FrozenModel
@@ -56,19 +54,17 @@ class DiscreteSGD(Protection[DiscreteSGDConfig]):
         """Round the cut gradient (n, width) of `party`."""
         bound = self._bound(g)
         self.count(batches=1, entries=g.numel(), bounds=bound)
-        if not bound:
-            return g
-        self.count(entries_outside=int(torch.count_nonzero(g.abs() > bound)))
+        self.count(entries_outside=torch.count_nonzero(g.abs() > bound))
         levels = self.settings.levels
         ends = g.clamp(-bound, bound).div_(bound).add_(1.0).mul_(levels / 2.0).round_()
         # Counted from the middle, so that a level at 0 is exactly 0.
-        return ends.mul_(2.0).sub_(levels).mul_(bound / levels)
+        return torch.where(bound > 0, ends.mul_(2.0).sub_(levels).mul_(bound / levels), g)
 
-    def _bound(self, g: Tensor) -> float:
+    def _bound(self, g: Tensor) -> Tensor:
+        """The bound, float64, without axes; 0 of a message of zeros."""
         if self.settings.bound is not None:
-            return self.settings.bound
-        if not g.numel():
-            return 0.0
-        mean = float(g.sum(dtype=torch.float64)) / g.numel()
-        square = float(torch.linalg.vector_norm(g, dtype=torch.float64)) ** 2 / g.numel()
-        return abs(mean) + 2.0 * math.sqrt(max(square - mean * mean, 0.0))
+            return g.new_full((), self.settings.bound, dtype=torch.float64)
+        count = max(g.numel(), 1)
+        mean = g.sum(dtype=torch.float64) / count
+        square: Tensor = torch.linalg.vector_norm(g, dtype=torch.float64).square() / count
+        return mean.abs() + 2.0 * (square - mean * mean).clamp(min=0.0).sqrt()

@@ -66,24 +66,30 @@ class IsoNoise(Protection[IsoNoiseConfig]):
         """Add noise to the cut gradient (n, width) of `party`."""
         from cutlayer.kernels.row_norms import clip_rows, row_norms
 
-        norms = row_norms(g)
-        length = float(norms.max()) if len(g) else 0.0
+        norms, sent = row_norms(g), g
         self.count(batches=1)
-        if not length:
-            self.count(batches_of_zeros=1)
+        if not len(g):
             return g
+        largest = norms.max()
+        is_zero = largest == 0
+        self.count(batches_of_zeros=is_zero)
         if self.settings.form == "past":
-            past = self._past.means(party, view)
-            self._past.add(party, view, norms.max().view(1))
+            past = self._past.mean(party, view)
+            self._past.add(party, view, largest.view(1), (~is_zero).double().view(1))
             if past is None:
-                self.count(batches_withheld=1)
+                self.count(batches_withheld=~is_zero)
                 return torch.zeros_like(g)
-            length = float(past)
-            self.count(rows_shortened=int((norms > length).sum()))
-            g, norms = clip_rows(g, length), norms.clamp(max=length)
-        self.count(noisy_batches=1, norm_shares=float(norms.mean()) / length)
-        normal = self.context.noise.normal(tuple(g.shape), hook="iso_noise", peer=party, step=view.step, content=g)
-        return torch.add(g, normal, alpha=self.settings.ratio * length / g.shape[1] ** 0.5, out=normal)
+            length = past
+            self.count(rows_shortened=(norms > length).sum())
+            sent, norms = clip_rows(g, length), norms.clamp(max=length)
+        else:
+            length = float(largest)  # the scale of this batch's own noise
+            if not length:
+                return g
+        self.count(noisy_batches=~is_zero, norm_shares=norms.mean() / length)
+        normal = self.context.noise.normal(tuple(g.shape), hook="iso_noise", peer=party, step=view.step, content=sent)
+        noisy = torch.add(sent, normal, alpha=self.settings.ratio * length / g.shape[1] ** 0.5, out=normal)
+        return torch.where(is_zero, g, noisy)
 
     def notes(self, epochs: int) -> Sequence[str]:
         """The weakness of the paper's form."""

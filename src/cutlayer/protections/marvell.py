@@ -9,9 +9,16 @@ from typing import Any, Literal, Self
 from pydantic import Field, model_validator
 
 from cutlayer.config import FrozenModel
-from cutlayer.kernels.class_statistics import ClassStatistics, Contrast, class_statistics, one_against_rest
+from cutlayer.kernels.class_statistics import (
+    ClassStatistics,
+    Contrast,
+    class_counts,
+    class_statistics,
+    one_against_rest,
+)
 from cutlayer.kernels.marvell import SumKLNoise, minimise_sum_kl, power_for_sum_kl
 from cutlayer.kernels.noise import standard_normal
+from cutlayer.kernels.placed import placed
 from cutlayer.kernels.shared_noise import bounded_rows, class_second_moments, leak_of_sum_kl, shared_noise
 from cutlayer.lazy import Tensor, torch
 from cutlayer.protections.base import Asset, Protection, Side
@@ -106,6 +113,23 @@ class _ClassNoise:
         )
 
 
+@dataclass(frozen=True)
+class _SharedNoise:
+    """One noise for all classes.
+
+    Attributes:
+        mean: Second moment that it was made for, float64 (width, width).
+        factor: Root of its covariance, float64 (width, width); `None` where there is nothing to hide.
+        target: Divergence that it leaves of gradients of that moment.
+        power_over_g: Its power over that of the gradients, without axes.
+    """
+
+    mean: Tensor
+    factor: Tensor | None = None
+    target: float = 0.0
+    power_over_g: Tensor | float = 0.0
+
+
 class Marvell(Protection[MarvellConfig]):
     """Add noise that leaves a given sumKL between the classes, at the smallest power.
 
@@ -181,6 +205,7 @@ class Marvell(Protection[MarvellConfig]):
         self._last: dict[str, _ClassNoise] = {}  # of the paper's form
         self._moments: dict[str, Tensor] = {}  # of the shared form: float64 (classes, width, width) by party
         self._past = PastBatches()  # the same, of past batches
+        self._shapes: dict[str, tuple[Tensor, _SharedNoise | None]] = {}  # of these, with the moments
 
     def gradient_out(self, g: Tensor, party: str, view: ActiveView) -> Tensor:
         """Hide the classes in the cut gradient (n, width) of `party`."""
@@ -216,47 +241,59 @@ class Marvell(Protection[MarvellConfig]):
         return notes
 
     def _with_shared_noise(self, g: Tensor, party: str, view: ActiveView) -> Tensor:
-        counts = torch.bincount(view.labels, minlength=self.classes)
-        present, own = counts > 0, class_second_moments(g, view.labels, self.classes)
-        past = self.settings.form == "past"
-        if past and not bool(own.any()):
+        # By `index_add_`, which repeats itself on a GPU, as `bincount` with weights does not.
+        counts, past = class_counts(view.labels, self.classes), self.settings.form == "past"
+        *sizes, differs = torch.cat([counts, g.any().view(1)]).tolist()  # the one reading of a batch
+        if past and not differs:
             self.count(batches_without_difference=1)
             return g
-        moments, seen = (
-            self._past_moments(own, counts, party, view) if past else self._last_moments(own, present, party)
-        )
-        if int(seen.sum()) < 2:
+        own, classes = class_second_moments(g, view.labels, sizes), sum(size > 0 for size in sizes)
+        shape = self._past_shape(own, counts, party, view) if past else self._last_shape(own, counts > 0, party)
+        if shape is None:
             self.count(one_class_batches_withheld=1)
             return torch.zeros_like(g)
-        self.count(one_class_batches_served=int(present.sum()) < 2)
-        mean = moments.sum(0) / int(seen.sum())
-        target = self.settings.per_release(self.context.epochs)
-        if target is None or not bool(mean.any()):
+        self.count(one_class_batches_served=classes < 2)
+        if shape.factor is None:
             self.count(batches_without_difference=1)
             return g
-        factor = shared_noise(mean, target)
-        rows, left = g.double(), target
+        rows, left = g.double(), g.new_tensor(shape.target, dtype=torch.float64)
         if past:
-            rows, divergences = bounded_rows(g, mean, factor, _LONGEST)
-            left = float((torch.bincount(view.labels, divergences, self.classes) / counts.clamp(min=1)).sum())
-            left /= int(present.sum())
-        self.count(solved=1, sum_kl=left, power_over_g=float(factor.square().sum()) / float(mean.trace()))
+            rows, divergences = bounded_rows(g, shape.mean, shape.factor, _LONGEST)
+            sums = divergences.new_zeros(self.classes).index_add_(0, view.labels, divergences)
+            left = (sums / counts.clamp(min=1)).sum() / classes
+        self.count(solved=1, sum_kl=left, power_over_g=shape.power_over_g)
         key = self.context.noise.key(hook="marvell shared", peer=party, step=view.step, content=g)
-        normal = standard_normal(key, b"shared", tuple(g.shape)).to(g.device)
-        return (rows + normal.double() @ factor.T).to(g.dtype)
+        normal = placed(standard_normal(key, b"shared", tuple(g.shape)), g.device)
+        return (rows + normal.double() @ shape.factor.T).to(g.dtype)
 
-    def _past_moments(self, own: Tensor, counts: Tensor, party: str, view: ActiveView) -> tuple[Tensor, Tensor]:
-        """Second moment of each class over past batches, and whether it has one; takes the batch in, for later ones."""
+    def _past_shape(self, own: Tensor, counts: Tensor, party: str, view: ActiveView) -> _SharedNoise | None:
+        """Noise by the second moments of past batches, the same for a block; takes the batch in, for later ones."""
         moments = self._past.means(party, view)
         self._past.add(party, view, own, counts.double())
-        moments = torch.zeros_like(own) if moments is None else moments
-        return moments, moments.flatten(1).any(1)
+        if moments is None:
+            return None
+        before, shape = self._shapes.get(party, (None, None))
+        if moments is not before:
+            shape = self._shape(moments, moments.flatten(1).any(1))
+            self._shapes[party] = moments, shape
+        return shape
 
-    def _last_moments(self, own: Tensor, present: Tensor, party: str) -> tuple[Tensor, Tensor]:
-        """Second moment of each class in the last batch that had it, this one included, and whether one had."""
+    def _last_shape(self, own: Tensor, present: Tensor, party: str) -> _SharedNoise | None:
+        """Noise by the second moment of each class in the last batch that had it, this one included."""
         last = self._moments.get(party, torch.zeros_like(own))
         moments = self._moments[party] = torch.where(present[:, None, None], own, last)
-        return moments, present | moments.flatten(1).any(1)
+        return self._shape(moments, present | moments.flatten(1).any(1))
+
+    def _shape(self, moments: Tensor, seen: Tensor) -> _SharedNoise | None:
+        """Noise by the second moments of the classes, float64 (k, d, d); `None` where fewer than two were seen."""
+        classes, target = int(seen.sum()), self.settings.per_release(self.context.epochs)
+        if classes < 2:
+            return None
+        mean = moments.sum(0) / classes
+        if target is None or not bool(mean.any()):
+            return _SharedNoise(mean)
+        factor = shared_noise(mean, target)
+        return _SharedNoise(mean, factor, target, factor.square().sum() / mean.trace())
 
     def _fit(self, statistics: ClassStatistics) -> _ClassNoise:
         """The noise of every class that has rows."""
@@ -300,8 +337,8 @@ class Marvell(Protection[MarvellConfig]):
         along, across = noise.deviations.float()
         rows = (across[view.labels] > 0).nonzero()[:, 0]
         key = self.context.noise.key(hook="marvell", peer=party, step=view.step, content=g)
-        lengths = standard_normal(key, b"along", (len(g),)).to(g.device).mul_(along[view.labels])
-        isotropic = standard_normal(key, b"across", (len(rows), g.shape[1])).to(g.device)
+        lengths = placed(standard_normal(key, b"along", (len(g),)), g.device).mul_(along[view.labels])
+        isotropic = placed(standard_normal(key, b"across", (len(rows), g.shape[1])), g.device)
         isotropic.mul_(across[view.labels[rows]][:, None])
         if self.classes == 2:  # one direction, up to its sign: no matrix of directions
             sent = torch.addr(g, lengths, noise.directions[view.labels[0]])

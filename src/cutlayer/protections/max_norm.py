@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from cutlayer.config import FrozenModel
 from cutlayer.kernels.max_norm import aligned_rows, max_norm
+from cutlayer.kernels.placed import placed
 from cutlayer.lazy import Tensor, torch
 from cutlayer.protections.base import Asset, Protection, Side
 from cutlayer.protections.past_batches import PastBatches, follows_batch
@@ -83,23 +84,25 @@ class MaxNorm(Protection[MaxNormConfig]):
         from cutlayer.kernels.row_norms import row_norms
 
         norms = row_norms(g)
-        zero = int((norms == 0).sum())
-        largest = float(norms.max()) if len(g) else 0.0
+        # All that the CPU must know of the batch, by one reading: rows of zero norm get draws of their own.
+        longest = norms.max() if len(g) else norms.new_zeros(())
+        zero, largest = torch.stack([(norms == 0).sum().double(), longest]).tolist()
+        zero = int(zero)
         self.count(batches=1, rows=len(g), zero_norm_rows=zero)
         if not largest:
             return g
         if self.settings.form == "past":
-            past = self._past.means(party, view)
-            self._past.add(party, view, norms.max().view(1))
+            past = self._past.mean(party, view)
+            self._past.add(party, view, longest.view(1))
             if past is None:
                 self.count(rows_withheld=len(g))
                 return torch.zeros_like(g)
-            largest = _MARGIN * float(past)
-            self.count(rows_shortened=int((norms > largest).sum()))
+            largest = _MARGIN * past
+            self.count(rows_shortened=(norms > largest).sum())
         if self.settings.form == "paper":
             normal = self.context.noise.normal((len(g),), hook="max_norm", peer=party, step=view.step, content=g)
         else:
-            normal = self._run_noise[view.rows].to(g.device)
+            normal = placed(self._run_noise[view.rows], g.device)
         isotropic = normal.new_zeros(0, g.shape[1])
         if zero:
             # Mixtures of the other rows' lines: isotropic rows lie off the main directions, and so name the rows whose
@@ -111,7 +114,7 @@ class MaxNorm(Protection[MaxNormConfig]):
             isotropic = self.context.noise.normal(shape, hook="max_norm zero", peer=party, step=view.step, content=g)
             if lines is not None:
                 isotropic = (isotropic.double() @ lines).to(g.dtype)
-        self.count(rows_perturbed=int((norms != largest).sum()), norm_shares=float(norms.mean()) / largest)
+        self.count(rows_perturbed=(norms != largest).sum(), norm_shares=norms.mean() / largest)
         if self.settings.form == "past":
             return aligned_rows(g, norms, torch.special.ndtr(normal.double()), isotropic, largest)
         return max_norm(g, norms, normal, isotropic)

@@ -52,7 +52,7 @@ class NoisyGradient(Protection[NoisyGradientConfig]):
 
     def gradient_out(self, g: Tensor, party: str, view: ActiveView) -> Tensor:
         """Add noise to the cut gradient (n, width) of `party`."""
-        self.count(entries=g.numel(), squares=float(torch.linalg.vector_norm(g)) ** 2)
+        self.count(entries=g.numel(), squares=torch.linalg.vector_norm(g).double() ** 2)
         noise = self.context.noise
         draw = noise.laplace if self.settings.distribution == "laplace" else noise.normal
         drawn = draw(tuple(g.shape), hook="noisy_gradient", peer=party, step=view.step, content=g)

@@ -29,6 +29,8 @@ class _Blocks:
         totals: Weighted sum over the current block's batches so far, float64 (k, ...).
         weights: Sum of their weights, float64 (k,).
         means: Means over the last block with any weight, float64 (k, ...); zeros before.
+        known: Whether a mean is not 0.
+        first: The first of the means, if that is one number, for what needs it on the CPU.
     """
 
     epoch: int
@@ -37,6 +39,8 @@ class _Blocks:
     totals: Tensor
     weights: Tensor
     means: Tensor
+    known: bool = False
+    first: float = 0.0
 
     def at(self, view: ActiveView) -> _Blocks:
         """The blocks at a step: a new block uses the means of the one before it."""
@@ -46,7 +50,7 @@ class _Blocks:
         weights = _spread(self.weights, self.totals)
         means = torch.where(weights > 0, self.totals / weights.clamp(min=torch.finfo(torch.float64).tiny), self.means)
         nothing = torch.zeros_like(self.totals), torch.zeros_like(self.weights)
-        return replace(self, number=number, totals=nothing[0], weights=nothing[1], means=means)
+        return replace(self, number=number, totals=nothing[0], weights=nothing[1], means=means, **_read(means))
 
 
 class PastBatches:
@@ -71,7 +75,11 @@ class PastBatches:
         if party not in self._parties:
             return None
         blocks = self._parties[party] = self._parties[party].at(view)
-        return blocks.means if bool(blocks.means.any()) else None
+        return blocks.means if blocks.known else None
+
+    def mean(self, party: str, view: ActiveView) -> float | None:
+        """The only mean, as `means`, of a statistic of one number."""
+        return None if self.means(party, view) is None else self._parties[party].first
 
     def add(self, party: str, view: ActiveView, statistics: Tensor, weights: Tensor | None = None) -> None:
         """Count a batch, for later blocks.
@@ -97,7 +105,7 @@ class PastBatches:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore the state that `state_dict` returned."""
-        self._parties = {party: _Blocks(**blocks) for party, blocks in state.items()}
+        self._parties = {party: _Blocks(**{**_read(blocks["means"]), **blocks}) for party, blocks in state.items()}
 
 
 def block_number(epoch: int, step: int) -> int:
@@ -117,6 +125,11 @@ def block_number(epoch: int, step: int) -> int:
 
 _EPOCHS = 64
 """Above the bit length of any step."""
+
+
+def _read(means: Tensor) -> dict[str, Any]:
+    """What the CPU must know of a block's means: read once for a block, so that no other step waits for a GPU."""
+    return {"known": bool(means.any()), "first": float(means[0]) if means.dim() == 1 else 0.0}
 
 
 def _spread(weights: Tensor, statistics: Tensor) -> Tensor:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from cutlayer.kernels.placed import placed
 from cutlayer.lazy import Tensor, torch
 from cutlayer.protections.base import Protection
 from cutlayer.protections.views import ActiveView, PassiveView
@@ -24,7 +25,7 @@ def moved(value: V, device: torch.device | str) -> V:
     """
     there: Any = value
     if isinstance(value, Tensor):
-        there = value.to(device)
+        there = value.to(device) if value.requires_grad else placed(value, torch.device(device))
     elif isinstance(value, Mapping):
         inner = {key: moved(item, device) for key, item in value.items()}
         there = value if all(inner[key] is value[key] for key in inner) else inner
@@ -54,12 +55,28 @@ class Placement:
         return moved(value, self._device)
 
 
+class _Moved(Mapping[str, Tensor]):
+    """Tensors by name, each of which is moved to the CPU when it is read, since few protections read any."""
+
+    def __init__(self, there: Mapping[str, Tensor]) -> None:
+        self._there = there
+
+    def __getitem__(self, name: str) -> Tensor:
+        return moved(self._there[name], CPU)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._there)
+
+    def __len__(self) -> int:
+        return len(self._there)
+
+
 def on_cpu(view: View) -> View:
     """A view whose tensors are on the CPU, those that its functions return included."""
     given: Any = view
     if isinstance(given, ActiveView):
-        read = ("labels", "embeddings", "task_gradients", "own_labels")
-        changed = {name: moved(getattr(given, name), CPU) for name in read}
+        changed: dict[str, Any] = {name: _Moved(getattr(given, name)) for name in ("embeddings", "task_gradients")}
+        changed |= {name: moved(getattr(given, name), CPU) for name in ("labels", "own_labels")}
     else:
         changed = {name: moved(getattr(given, name), CPU) for name in ("embedding", "gradient")}
         changed |= {name: _returning(getattr(given, name)) for name in ("embed", "inputs")}

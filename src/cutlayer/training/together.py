@@ -22,6 +22,7 @@ from cutlayer.parties.observer import Observer
 from cutlayer.parties.outcome import ActiveOutcome, PassiveOutcome
 from cutlayer.parties.passive import PassiveParty
 from cutlayer.parties.random_state import isolated
+from cutlayer.parties.readings import READ_STEPS, Readings
 from cutlayer.protections import build_chain
 from cutlayer.protections.label_memory import LabelMemory
 from cutlayer.training.all_runs import all_runs_of
@@ -179,7 +180,8 @@ def train_together(
             job, name, folder, store, keys, table, resume=resume, forget_peer_progress=forget, origin=origin
         )
 
-    sides = {name: side_of(name) for name in job.parties}
+    readings = Readings(READ_STEPS)
+    sides = {name: replace(side_of(name), readings=readings) for name in job.parties}
     sides |= {name: replace(sides[name], wrap=wrap) for name, wrap in (wraps or {}).items()}
     sides |= {name: replace(sides[name], tampering=change) for name, change in (tampering or {}).items()}
     passives = {name: PassiveParty(job, sides[name], ends[name][0]) for name in job.passives}
@@ -190,9 +192,14 @@ def train_together(
     # party would draw in a process of its own.
     parties = {name: (leader if name == job.active else passives[name]).run() for name in job.parties}
     with repeatable_kernels([side.device for side in sides.values()]):
-        results = drive_together(
-            {name: isolated(party, sides[name].starting_key, sides[name].device) for name, party in parties.items()}
-        )
+        isolated_parties = {
+            name: isolated(party, sides[name].starting_key, sides[name].device) for name, party in parties.items()
+        }
+        try:
+            results = drive_together(isolated_parties)
+        except Exception:
+            readings.read()  # a bad number that was not read yet is the cause of whatever failed after it
+            raise
     recorder.finished()
     record_active(folder, leader)
     for name, passive in passives.items():

@@ -1,0 +1,96 @@
+"""Counts of a training step: operations, and reads, by which a processor would wait for a GPU."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Generator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, NamedTuple
+from unittest import mock
+
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from cutlayer.config import Job
+from cutlayer.kernels import distance_correlation, pairwise
+from cutlayer.parties import active_step
+from cutlayer.parties.readings import Readings
+from cutlayer.training import together
+from tests.parties.runs import run
+from tests.pretended import CPU, ELSEWHERE, Elsewhere, pretending
+
+SIZED = ("nonzero", "masked_select", "_unique2", "unique_dim", "repeat_interleave")
+"""Operations whose result has a size that depends on numbers: a GPU is waited for before there is room for it."""
+STEP = 5
+"""A step in the middle of the first epoch: the first of a run or an epoch read more, as do those at which `PastBatches`
+begins a block."""
+
+
+class Step(NamedTuple):
+    """Counts of a step.
+
+    Attributes:
+        operations: Operations by name.
+        reads: Those that read numbers of the pretended device.
+        copies: Number of copies from the CPU to it.
+    """
+
+    operations: Counter[str]
+    reads: Counter[str]
+    copies: int
+
+
+class Counted(TorchDispatchMode):
+    """Counts every operation, which of them read numbers of the pretended device, and which copy numbers there."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.operations: Counter[str] = Counter()
+        self.reads: Counter[str] = Counter()
+        self.copies = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        found = func(*args, **(kwargs or {}))
+        name = func.overloadpacket.__name__
+        self.operations[name] += 1
+        given = tree_leaves((args, kwargs))
+        away = any(isinstance(leaf, Elsewhere) for leaf in given)
+        results = [leaf for leaf in tree_leaves(found) if leaf is not None]
+        arrived = any(isinstance(leaf, Elsewhere) for leaf in results)
+        left = bool(results) and not arrived
+        masked = name == "index" and any(isinstance(leaf, Tensor) and leaf.dtype.itemsize == 1 for leaf in given)
+        self.copies += name == "_to_copy" and arrived and not away
+        self.reads[name] += away and (left or masked or name in SIZED)
+        return found
+
+
+def counted_step(job: Job, given: Any, folder: Path, *, there: bool) -> Step:
+    """Counts of one step of all parties, from its start to that of the next.
+
+    Args:
+        job: The job, of at least `STEP` + 2 steps an epoch.
+        given: Tables of the parties.
+        folder: Run folder.
+        there: Whether all parties train on the pretended device; else nothing is a read.
+    """
+    counted, at = Counted(), list[Step]()
+    take = active_step.ActiveStep.take
+
+    def noted(self: Any, *args: Any) -> Generator[Any, Any, Any]:
+        at.append(Step(counted.operations.copy(), counted.reads.copy(), counted.copies))
+        return (yield from take(self, *args))
+
+    device = ELSEWHERE if there else CPU
+    with ExitStack() as patches:
+        patches.enter_context(mock.patch.object(active_step.ActiveStep, "take", noted))
+        patches.enter_context(mock.patch.object(together, "device_of", return_value=device))
+        patches.enter_context(mock.patch.object(Readings, "end_step", return_value=None))  # else a clock decides
+        if there:
+            patches.enter_context(pretending())
+            patches.enter_context(mock.patch.object(distance_correlation, "reads_freely", pairwise.reads_freely))
+        patches.enter_context(counted)
+        run(job, given, folder)
+    before, after = at[STEP], at[STEP + 1]
+    return Step(after.operations - before.operations, after.reads - before.reads, after.copies - before.copies)

@@ -1,0 +1,106 @@
+"""Numbers that are read later: in order, once for many steps, and always before anything is committed."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+import torch
+
+from cutlayer.channel import Kind
+from cutlayer.errors import Diverged, ProtocolError
+from cutlayer.parties import readings as readings_module
+from cutlayer.parties.readings import READ_STEPS, Readings
+from cutlayer.training.folder import RunFolder
+from tests.parties.mutants import tamper
+from tests.parties.runs import run, tables, unaudited_job
+from tests.parties.test_numbers import with_entry
+
+LIMIT = 10.0
+
+
+def refusal(norm: float) -> Diverged:
+    return Diverged(f"norm {norm:g}")
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """A clock that the test sets."""
+    now = [0.0]
+    monkeypatch.setattr(readings_module.time, "monotonic", lambda: now[0])
+    return now
+
+
+def test_numbers_come_in_their_order_whatever_their_type() -> None:
+    later, seen = Readings(READ_STEPS), list[float]()
+    for number in (torch.tensor(1.5), torch.tensor([2.0, 7.0, 3.0]), None, torch.tensor(0.1, dtype=torch.float64)):
+        later.later(number, seen.append)
+    later.later(torch.tensor([[4.0], [5.0]]).requires_grad_().sum(), seen.append)
+    assert not seen
+    later.read()
+    assert seen == [1.5, 7.0, 0.0, 0.1, 9.0]
+    later.read()
+    assert len(seen) == 5
+
+
+def test_without_steps_every_number_is_read_at_once() -> None:
+    now, seen = Readings(), list[float]()
+    now.later(torch.tensor(1.5), seen.append)
+    assert seen == [1.5]
+    with pytest.raises(Diverged, match="norm 11"):
+        now.check_rows(torch.full((2, 1), 11.0), LIMIT, refusal)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf, 10.1, 1e30])
+def test_the_first_bad_number_is_the_one_that_is_reported(bad: float) -> None:
+    later, seen = Readings(READ_STEPS), list[float]()
+    later.check_rows(torch.full((3, 1), 9.9), LIMIT, refusal)
+    later.later(torch.tensor(1.0), seen.append)
+    later.check_rows(torch.tensor([[1.0, 2.0], [0.0, bad]]), LIMIT, refusal)
+    later.later(torch.tensor(2.0), seen.append)
+    with pytest.raises(Diverged, match=r"norm (nan|inf|10\.1)"):
+        later.read()
+    assert seen == [1.0]
+    later.read()  # what came after the bad number was computed from it
+
+
+def test_steps_and_seconds_decide_when_to_read(clock: list[float]) -> None:
+    later, seen = Readings(3), list[float]()
+    for step in range(7):
+        later.later(torch.tensor(float(step)), seen.append)
+        later.end_step()
+        assert len(seen) == (step + 1) // 3 * 3
+    clock[0] += readings_module.READ_SECONDS
+    later.end_step()
+    assert len(seen) == 7
+
+
+def test_the_same_rows_are_measured_once_and_changed_rows_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    measured, norm = list[object](), torch.linalg.vector_norm
+    monkeypatch.setattr(
+        torch.linalg, "vector_norm", lambda rows, **more: (measured.append(rows), norm(rows, **more))[1]
+    )
+    later, rows = Readings(READ_STEPS), torch.ones(2, 3)
+    for seen in (rows, rows.detach(), rows[:1], rows.clone()):
+        later.check_rows(seen, LIMIT, refusal)
+    assert len(measured) == 3
+    later.check_rows(rows, LIMIT, refusal)
+    rows[0] = math.nan
+    later.check_rows(rows, LIMIT, refusal)
+    with pytest.raises(Diverged, match="nan"):
+        later.read()
+
+
+@pytest.mark.parametrize("nth", [0, 2])
+def test_no_checkpoint_within_an_epoch_is_committed_after_a_bad_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nth: int
+) -> None:
+    tamper(monkeypatch, Kind.GRADIENT, with_entry(math.nan), nth=nth)
+    job = unaudited_job(epochs=1, checkpoint_every=1)
+    with pytest.raises(ProtocolError, match=rf"finite numbers in the gradient of bank for epoch 0, step {nth}, got"):
+        run(job, tables(), tmp_path)
+    commits = RunFolder(tmp_path).path / "checkpoint" / "bank" / "committed.json"
+    assert commits.exists() == (nth > 0)
+    if nth:
+        assert f'"step": {nth}' in commits.read_text()
