@@ -60,7 +60,7 @@ forkserver.set_forkserver_preload(
         "sklearn.pipeline",
         "sklearn.preprocessing",
         "tests.parties.runs",
-        "torch._dynamo",  # the first optimiser of a process imports it, for a second and a half
+        "torch._dynamo",  # data-parallel workers import it, for seconds each
         "tests.parties.frozen",  # the last: it hides what was imported before it from the garbage collector
     ]
 )
