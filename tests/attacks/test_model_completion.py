@@ -10,7 +10,7 @@ from torch import nn
 from cutlayer.attacks import ModelCompletion, resolve
 from cutlayer.attacks.completion.base import Completion, CompletionTraining, DepartedView
 from cutlayer.attacks.completion.mixmatch import mix_up, mix_weights, mixmatch_loss, sharpen
-from cutlayer.attacks.completion.training import CompletionTrainer, Standardised, moving_average
+from cutlayer.attacks.completion.training import CompletionTrainer, MovingAverage, Standardised
 from cutlayer.attacks.knowledge import AUXILIARY, AUXILIARY_PER_CLASS, Knowledge, Need
 from cutlayer.audit import auxiliary_labels
 from cutlayer.errors import NotApplicable
@@ -86,9 +86,9 @@ def test_columns_are_standardised_and_dead_ones_stay_small():
 def test_the_moving_average_is_one():
     model = nn.Linear(2, 1, bias=False)
     nn.init.constant_(model.weight, 1.0)
-    average = moving_average(model, 0.9)
+    average = MovingAverage(model, 0.9)
     nn.init.constant_(model.weight, 3.0)
-    average.update_parameters(model)
+    average.update()
     assert average.module.weight.tolist() == [[pytest.approx(0.9 + 0.3)] * 2]
 
 

@@ -11,6 +11,7 @@ import pytest
 from pyarrow import parquet
 
 from benchmarks import processes
+from cutlayer.attacks.feature.decoder import DecoderTraining, fit_decoder
 from cutlayer.config import Job
 from cutlayer.jobs.execute import Options, Progress
 from cutlayer.training.folder import RunFolder
@@ -21,6 +22,12 @@ from tests.parties.processes import forkserver
 @pytest.fixture(autouse=True)
 def forked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processes, "context", forkserver)
+
+
+@pytest.fixture
+def small_decoder(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Has `inversion` train a smaller network, from the same linear map, for fewer epochs: most of its time."""
+    monkeypatch.setattr(fit_decoder, "__defaults__", (DecoderTraining(epochs=20, hidden=32),))
 
 
 @pytest.fixture

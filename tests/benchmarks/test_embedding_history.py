@@ -8,6 +8,7 @@ import pytest
 from benchmarks import embedding_history, other_defences
 
 
+@pytest.mark.usefixtures("small_decoder")
 def test_the_first_epoch_reveals_more_than_the_last(
     monkeypatch: pytest.MonkeyPatch, few_rows: Callable[[ModuleType, int], None]
 ) -> None:

@@ -7,6 +7,7 @@ import pytest
 from benchmarks import feature_attacks
 
 
+@pytest.mark.usefixtures("small_decoder")
 def test_what_an_attack_recovers_is_summed_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feature_attacks, "EPOCHS", {"Adult": 1, "Criteo": 1})
     monkeypatch.setattr(feature_attacks, "ATTACKS", ("inversion",))

@@ -23,6 +23,7 @@ def test_each_setting_changes_one_thing() -> None:
     assert {job.train.seed for job in jobs.values()} == {3}
 
 
+@pytest.mark.usefixtures("small_decoder")
 def test_values_are_read_by_party_and_without_a_party(
     monkeypatch: pytest.MonkeyPatch, few_rows: Callable[[ModuleType, int], None]
 ) -> None:

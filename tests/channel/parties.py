@@ -3,6 +3,7 @@
 import torch
 
 from cutlayer.channel import Kind
+from cutlayer.kernels.optimizers import SGD
 
 STEPS = 20
 
@@ -16,7 +17,7 @@ def _model(seed, width, out):
 def active(port):
     top, _ = _model(0, 8, 1)
     labels = (torch.arange(64) % 2).float().reshape(-1, 1)
-    optimizer = torch.optim.SGD(top.parameters(), 0.5)
+    optimizer = SGD(top.parameters(), 0.5)
     losses = []
     for step in range(STEPS):
         message = yield port
@@ -32,7 +33,7 @@ def active(port):
 
 def passive(port):
     bottom, inputs = _model(1, 5, 8)
-    optimizer = torch.optim.SGD(bottom.parameters(), 0.5)
+    optimizer = SGD(bottom.parameters(), 0.5)
     for step in range(STEPS):
         embedding = bottom(inputs)
         port.send(Kind.EMBEDDING, epoch=0, step=step, tensors={"embedding": embedding})

@@ -21,6 +21,7 @@ from cutlayer.sweeps.recommend.result import Limits, Measured, parse_guarantee
 from cutlayer.sweeps.recommend.wording import recommended_diff
 from cutlayer.sweeps.result import TrialMetrics
 from cutlayer.training.run_ledger import ledger_of
+from tests.models.fitted_rows import fit_briefly
 
 SEED = 1
 
@@ -287,6 +288,7 @@ def test_a_regression_has_the_candidates_that_are_defined_for_values(place):
 )
 def test_a_real_search(place, monkeypatch, changes, candidate, metric):
     """One candidate and the undefended job are really trained and attacked."""
+    fit_briefly(monkeypatch)
     place.change(changes)
     kept = {UNDEFENDED, candidate}
     proposed = Candidates._proposed

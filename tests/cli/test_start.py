@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from importlib import import_module
@@ -48,21 +49,71 @@ except SystemExit as ended:
 sys.stdout.flush()
 sys.stderr.write(f"\\n{code} {' '.join(sys.modules)}")
 """
+FORKS = f"""
+import contextlib, io, json, os, sys
+
+sys.argv[1:] = ["check", "missing.yaml"]
+with contextlib.suppress(SystemExit), contextlib.redirect_stderr(io.StringIO()):
+    from cutlayer.__main__ import main
+    main()
+print(*sys.modules, flush=True)
+for line in sys.stdin:
+    folder, sys.argv[1:] = json.loads(line)
+    if not (child := os.fork()):
+        os.chdir(folder)
+        for descriptor, name in ((1, "stdout"), (2, "stderr")):
+            os.dup2(os.open(f".{{name}}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC), descriptor)
+        try:
+            exec({LOADED!r}, {{}})
+        finally:
+            sys.stderr.flush()
+            os._exit(0)
+    os.waitpid(child, 0)
+    print("done", flush=True)
+"""
 
 
 def loaded(place, *arguments: object) -> tuple[int, str, set[str]]:
     """Exit code, error and loaded modules of a verb in a process of its own."""
     line = [sys.executable, "-c", LOADED, *map(str, arguments)]
     done = subprocess.run(line, cwd=place.folder, text=True, capture_output=True, check=True)
-    error, _, last = done.stderr.rpartition("\n")
+    return parsed(done.stderr)
+
+
+def parsed(stderr: str) -> tuple[int, str, set[str]]:
+    error, _, last = stderr.rpartition("\n")
     code, *modules = last.split()
     return int(code), error, set(modules)
 
 
+@pytest.fixture(scope="module")
+def light():
+    """A process that has run `check missing.yaml`, which loads nothing heavy: others are forked from it in no time."""
+    line = [sys.executable, "-c", FORKS]
+    with subprocess.Popen(line, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert not {*process.stdout.readline().split()} & {*COMPUTING, *COLUMNS}
+        yield process
+        process.stdin.close()
+        assert process.wait() == 0
+
+
+@pytest.fixture
+def loaded_by_fork(place, light):
+    """As `loaded`, of a process forked from a light one."""
+
+    def run(*arguments: object) -> tuple[int, str, set[str]]:
+        light.stdin.write(json.dumps([str(place.folder), [*map(str, arguments)]]) + "\n")
+        light.stdin.flush()
+        assert light.stdout.readline() == "done\n"
+        return parsed((place.folder / ".stderr").read_text())
+
+    return run
+
+
 @pytest.mark.parametrize("verb", ["run", "check", "sweep", "recommend"])
-def test_a_file_that_is_missing_is_named_before_anything_is_loaded(place, verb):
+def test_a_file_that_is_missing_is_named_before_anything_is_loaded(place, loaded_by_fork, verb):
     options = {"sweep": ("--vary", "train.seed=1,2"), "recommend": ("--max-leak", "0.6")}.get(verb, ())
-    code, error, modules = loaded(place, verb, "missing.yaml", *options)
+    code, error, modules = loaded_by_fork(verb, "missing.yaml", *options)
     assert code == 2
     assert "cannot be read" in error
     assert not modules & {*COMPUTING, *(COLUMNS if verb in ("run", "check") else ())}
@@ -83,9 +134,11 @@ def test_a_file_that_is_missing_is_named_before_anything_is_loaded(place, verb):
     ],
 )
 @pytest.mark.parametrize("verb", ["run", "check"])
-def test_a_fault_of_a_job_or_header_is_named_before_pytorch_is_loaded(place, verb, path, value, expected):
+def test_a_fault_of_a_job_or_header_is_named_before_pytorch_is_loaded(
+    place, loaded_by_fork, verb, path, value, expected
+):
     place.change({path: value})
-    code, error, modules = loaded(place, verb, place.file)
+    code, error, modules = loaded_by_fork(verb, place.file)
     assert code == 2
     assert expected in error
     assert not modules & {*COMPUTING}
@@ -95,18 +148,18 @@ def test_a_fault_of_a_job_or_header_is_named_before_pytorch_is_loaded(place, ver
     "line",
     ["list attacks", "list protections", "list models", "schema", "schema report", "keys list", "ledger", "init ."],
 )
-def test_verbs_that_compute_nothing_load_no_pytorch(place, line):
-    _, error, modules = loaded(place, *line.split())
+def test_verbs_that_compute_nothing_load_no_pytorch(loaded_by_fork, line):
+    _, error, modules = loaded_by_fork(*line.split())
     assert "a fault of cutlayer itself" not in error
     assert not modules & {*COMPUTING}
 
 
-def test_a_run_loads_neither_the_compiler_nor_what_it_does_not_use(place):
+def test_a_run_loads_neither_the_compiler_nor_what_it_does_not_use(place, loaded_by_fork):
     code, error, modules = loaded(place, "run", place.file)
     assert code == 0, error
     assert "torch.optim.adam" in modules
     assert not modules & {"fastapi", "grpc", "optuna", "pandas", "torch._dynamo", "torch._inductor", "uvicorn"}
-    code, error, modules = loaded(place, "report", place.run_folder)
+    code, error, modules = loaded_by_fork("report", place.run_folder)
     assert code == 0, error
     assert not modules & {*COMPUTING}
 

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from cutlayer.attacks.completion.base import Completion, DepartedView, OptimizerHook
 from cutlayer.attacks.knowledge import Knowledge
+from cutlayer.kernels.optimizers import Adam
 from cutlayer.models import BottomModel, Inputs, build_bottom
 from cutlayer.tasks import Task
 
@@ -81,8 +82,8 @@ def _train(view: DepartedView, truth: Tensor, hook: OptimizerHook | None) -> Non
     top = nn.Linear(view.bottom.width, view.task.outputs)
     wrap: Callable[[torch.optim.Optimizer], torch.optim.Optimizer] = hook or (lambda optimizer: optimizer)
     optimizers = [
-        wrap(torch.optim.Adam(view.bottom.parameters(), lr=3e-3)),
-        torch.optim.Adam(top.parameters(), lr=3e-3),
+        wrap(Adam(view.bottom.parameters(), lr=3e-3, fused=True)),
+        Adam(top.parameters(), lr=3e-3, fused=True),
     ]
     for _ in range(EPOCHS):
         for rows in torch.split(torch.randperm(TRAINING), BATCH):

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import torch
 
+from cutlayer.kernels.optimizers import Adam
 from cutlayer.models import build_top
 from cutlayer.protections.chain import Chain
 from cutlayer.protections.views import ActiveView, Mode
@@ -35,7 +36,7 @@ def accuracies(chain: Callable[[str], Chain]) -> tuple[float, float]:
         active = chain(toy.ACTIVE)
         context = replace(toy.context(task, toy.ACTIVE), widths={toy.PASSIVE: WIDTH}, training=torch.arange(ROWS))
         active.setup(context)
-    optimizer = torch.optim.Adam(top.parameters(), lr=0.01)
+    optimizer = Adam(top.parameters(), lr=0.01)
     for step, rows in enumerate(torch.arange(ROWS).repeat(EPOCHS).split(BATCH)):
         view = ActiveView(Mode.TRAIN, 0, step, rows, labels[rows], {toy.PASSIVE: peer[rows]})
         seen = {toy.ACTIVE: own[rows], **active.embeddings_in(view.embeddings, view)}

@@ -15,6 +15,7 @@ from cutlayer.attacks.feature.base import FeatureAttack, FeatureView, encoded_ma
 from cutlayer.attacks.knowledge import Auxiliary, Knowledge, Need, Shadows, Simulation
 from cutlayer.audit.features.measures import Case, measure
 from cutlayer.data.encoded import ColumnSpec
+from cutlayer.kernels.optimizers import Adam
 from cutlayer.results.features import FeatureResult
 from cutlayer.tasks import Task
 
@@ -101,7 +102,7 @@ def simulated(*, informative: bool) -> World:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(5)
         bottom, top = Stack(features.shape[1]), nn.Linear(WIDTH, 6)
-        optimizer = torch.optim.Adam([*bottom.parameters(), *top.parameters()], lr=5e-3)
+        optimizer = Adam([*bottom.parameters(), *top.parameters()], lr=5e-3, fused=True)
         for _ in range(300):
             optimizer.zero_grad()
             functional.cross_entropy(top(bottom(codes, numbers)), labels).backward()
@@ -170,7 +171,7 @@ def _trained(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(number)
         bottom, top = nn.Sequential(nn.Linear(INPUTS, 128), nn.ReLU()), nn.Linear(128, 1)
-        optimizer = torch.optim.Adam([*bottom.parameters(), *top.parameters()], lr=1e-2)
+        optimizer = Adam([*bottom.parameters(), *top.parameters()], lr=1e-2, fused=True)
         for _ in range(120):
             optimizer.zero_grad()
             functional.binary_cross_entropy_with_logits(top(release(bottom(given)))[:, 0], wanted).backward()

@@ -240,7 +240,7 @@ def refuses_what_it_lacks(attack: type[LabelAttack], case: AttackCase) -> None:
 
 def bears_dead_messages(attack: type[LabelAttack], case: AttackCase) -> None:
     """Zeros and NaN in the messages give no score, or chance, but neither a crash nor a NaN."""
-    for run in _runs(attack, case):
+    for run in _run_of_each_task(attack, case):
         for target, filler in product(attack.reads, (0.0, float("nan"))):
             dead = [_filled(run.steps[0], filler), *run.steps[1:]]
             scores = _scores(attack(), replace(run, steps=dead), target, run.knowledge(attack.needs))
@@ -250,7 +250,7 @@ def bears_dead_messages(attack: type[LabelAttack], case: AttackCase) -> None:
 
 def scores_every_scale(attack: type[LabelAttack], case: AttackCase) -> None:
     """Messages near 1e-10 and below carry the same ranking."""
-    for run in _runs(attack, case):
+    for run in _run_of_each_task(attack, case):
         tiny = replace(run, steps=[_scaled(step, 2.0**-70) for step in run.steps])
         for target in attack.reads:
             exact = leak_of(_undefended_scores(attack, run, target), run.truth).pooled_auc
@@ -308,6 +308,11 @@ def _runs(attack: type[LabelAttack], case: AttackCase) -> list[toy.Toy]:
     """Undefended runs of every kind of task the attack is defined for, binary ones with either class rare."""
     binary = [_undefended(share, summed=case.summed) for share in (0.25, 0.75) if "binary" in attack.tasks]
     return binary + [_undefended(classes=3, summed=case.summed) for _ in attack.tasks & {"multiclass"}]
+
+
+def _run_of_each_task(attack: type[LabelAttack], case: AttackCase) -> list[toy.Toy]:
+    """One of `_runs` for each kind of task: for what does not depend on which class is rare."""
+    return [*{run.task.kind: run for run in _runs(attack, case)}.values()]
 
 
 def _build(protection: ProtectionClass, options: Any) -> Protection[Any]:

@@ -20,7 +20,9 @@ from cutlayer.cli import app
 from cutlayer.cli.app import INTERNAL, INTERRUPTED
 from cutlayer.protections import REGISTRY as PROTECTIONS
 from cutlayer.protections.base import Asset
+from tests.cli.jobs import audit_briefly
 from tests.docs.reading import ROOT, block, blocks, prose, table_rows
+from tests.models.fitted_rows import fit_briefly
 
 DOCS = ROOT / "docs"
 README = ROOT / "README.md"
@@ -108,7 +110,11 @@ def test_the_result_of_the_demo_has_its_place() -> None:
     assert re.findall(r"at commit `(\w+)`", TEXT) == re.findall(r"at commit `(\w+)`", page)
 
 
-def test_the_job_checks_runs_and_can_be_audited(tables: Path, cutlayer: Callable) -> None:
+def test_the_job_checks_runs_and_can_be_audited(
+    tables: Path, cutlayer: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    audit_briefly(monkeypatch)
+    fit_briefly(monkeypatch)
     (text,) = [item.text for item in blocks(README, "yaml")]
     (tables / "job.yaml").write_text(text.replace("seed: 7", "seed: 7, epochs: 2"))
     job, folder = tables / "job.yaml", tables / "runs" / "job"
@@ -128,6 +134,7 @@ def test_the_job_checks_runs_and_can_be_audited(tables: Path, cutlayer: Callable
 
 def test_the_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     whole = pd.read_parquet
+    audit_briefly(monkeypatch)
     monkeypatch.setattr(pd, "read_parquet", lambda path: whole(path).head(1500))
     scope: dict = {"folder": tmp_path}
     exec(block(NOTEBOOK, "notebook").replace('("bank", ', '("bank", run_dir=folder, '), scope)

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.docs.reading import ROOT, block
+from tests.models.fitted_rows import fit_briefly
 
 PAGE = ROOT / "docs" / "tutorial.md"
 
@@ -32,6 +33,7 @@ def run_block(name: str, cutlayer: Callable) -> None:
 
 def test_the_tutorial_works(tmp_path: Path, cutlayer: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    fit_briefly(monkeypatch)
     exec(block(PAGE, "tables.py"), {})
     for words in commands("init"):
         code, found = cutlayer(*words)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from torch import Tensor
 
 from cutlayer.models import Inputs, build_top
-from cutlayer.models.fitted import FittedTop
+from cutlayer.models.fitted import FittedTop, kinds
+from cutlayer.models.fitted.boosting import fit_boosting
+from cutlayer.models.fitted.network import _Budget
 from cutlayer.models.fitted.rows import Rows
 from cutlayer.tasks import Task
 
@@ -19,6 +23,17 @@ OWN, PARTNERS = "bank", ("telco", "shop")
 WIDTHS = {"bank": 4, "telco": 5, "shop": 3}
 BINARY = Task("binary", ("no", "yes"))
 MULTI = Task("multiclass", ("a", "b", "c"))
+
+
+def few_trees(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Boosting as a candidate of `auto` makes 20 trees for each class in place of 100, in this process."""
+    monkeypatch.setitem(kinds._CANDIDATES, "boosting", partial(fit_boosting, settings={"max_iter": 20}))
+
+
+def fit_briefly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All candidates of `auto`, sooner: `few_trees`, and one network of 60 steps in place of three of 200 or more."""
+    few_trees(monkeypatch)
+    monkeypatch.setattr(_Budget, "of", lambda _rows: _Budget(1, 32, 60))
 
 
 def columns(rows: int, seed: int = 0) -> dict[str, Tensor]:

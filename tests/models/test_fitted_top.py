@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import warnings
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from tests.models.fitted_rows import (
     OWN,
     WIDTHS,
     columns,
+    few_trees,
     fit,
     labels_of,
     regression,
@@ -35,6 +37,13 @@ from tests.models.fitted_rows import (
 TRAINING, TEST = columns(900, 1), columns(600, 2)
 TASKS = {"binary": BINARY, "multiclass": MULTI, "regression": regression(TRAINING)}
 FAST = {"candidates": ["linear", "boosting"]}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _few_trees() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patched:
+        few_trees(patched)
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -46,10 +46,22 @@ forkserver.set_forkserver_preload(
         "grpc._channel",
         "grpc._server",
         "optuna",
+        "pandas",
         "pyarrow.pandas_compat",
         "rbcl",
+        "scipy.stats",
+        "sklearn.decomposition",
+        "sklearn.ensemble",
+        "sklearn.kernel_approximation",
+        "sklearn.linear_model",
+        "sklearn.metrics",
+        "sklearn.model_selection",
+        "sklearn.neighbors",
+        "sklearn.pipeline",
+        "sklearn.preprocessing",
         "tests.parties.runs",
-        "torch._dynamo",  # the first optimiser of a process imports it, for a second and a half
+        "torch._dynamo",  # data-parallel workers import it, for seconds each
+        "tests.parties.frozen",  # the last: it hides what was imported before it from the garbage collector
     ]
 )
 # One process of a test run forks all others, also those of the benchmarks and tools, which name fewer modules: without

@@ -106,7 +106,7 @@ def test_every_top_model_gives_the_same_logits() -> None:
 @pytest.mark.parametrize("kind", ["linear", "boosting", "auto"])
 def test_a_fitted_top_model_gives_the_same_logits(kind: str) -> None:
     given = columns(400)
-    model = top_of(BINARY, kind=kind, **{"boosting": {"max_iter": 20}, "auto": {"folds": 1}}.get(kind, {}))
+    model = top_of(BINARY, kind=kind, **{"boosting": {"max_iter": 8}, "auto": {"folds": 1}}.get(kind, {}))
     fit(model, BINARY, given)
     made = program(model, ({name: part[:3] for name, part in given.items()},))
     content = onnx_bytes(made, "top", [f"embedding/{name}" for name in given], "logits")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from cutlayer.attacks.completion.base import HEADS, CompletionTraining, DepartedView
 from cutlayer.attacks.completion.mixmatch import mix_up, mix_weights, mixmatch_loss, sharpen
@@ -12,9 +11,6 @@ from cutlayer.kernels.optimizers import AdamW
 from cutlayer.kernels.ties import RESOLUTION
 from cutlayer.lazy import Tensor, functional, nn, torch
 from cutlayer.models import BottomModel
-
-if TYPE_CHECKING:
-    from torch.optim.swa_utils import AveragedModel
 
 
 class Standardised(nn.Module):
@@ -53,13 +49,19 @@ class CompletedModel(nn.Module):
         return scores
 
 
-def moving_average(model: nn.Module, decay: float) -> AveragedModel:
+class MovingAverage:
     """An exponential moving average of a model's weights, which starts at its present ones; buffers are copied."""
-    from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-    average = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(decay))  # type: ignore[no-untyped-call]
-    average.n_averaged += 1  # else the first update would take the model's weights as they are
-    return average
+    def __init__(self, model: nn.Module, decay: float) -> None:
+        self.module, self.decay = copy.deepcopy(model), decay
+        # `AveragedModel` of PyTorch lists the parameters anew in every step, which takes longer than to average few.
+        self._pairs = list(zip(self.module.parameters(), model.parameters(), strict=True))
+
+    def update(self) -> None:
+        """Take in the model's present weights."""
+        with torch.no_grad():
+            for average, weight in self._pairs:
+                average.lerp_(weight, 1 - self.decay)
 
 
 class CompletionTrainer:
@@ -124,12 +126,12 @@ class CompletionTrainer:
         size = min(training.batch_size // 4, len(self.view.rows))
         labelled, unlabelled = _batches(len(indices), min(size, len(indices))), _batches(len(self.view.rows), size)
         optimizer, schedule = self.optimizer(steps, many_labels=False)
-        average = moving_average(self.model, training.ema_decay)
+        average = MovingAverage(self.model, training.ema_decay)
         self._enter_training()
         for step, batch, free in zip(range(steps), labelled, unlabelled, strict=False):
             weight = training.unlabelled_weight * step / steps
             _step(optimizer, schedule, self._mixmatch_loss(indices[batch], targets[batch], free, weight))
-            average.update_parameters(self.model)
+            average.update()
         return average.module
 
     def embed(self, indices: Tensor, noise: float) -> Tensor:
