@@ -18,6 +18,7 @@ import torch
 
 from cutlayer.certificates import Credentials
 from cutlayer.certificates import files as certificate_files
+from cutlayer.certificates import probe as probe_of_certificates
 from cutlayer.channel import Kind, Message
 from cutlayer.channel.codec import WIRE_VERSION
 from cutlayer.channel.contract import Contract
@@ -291,6 +292,17 @@ def test_silence_at_the_address(made):
     silent = socket.create_server(("127.0.0.1", 0))
     with closing(silent), pytest.raises(PeerLost, match=r"or does not answer, within 0.5 s"):
         joined(made, f"127.0.0.1:{silent.getsockname()[1]}", timeout=0.3)
+
+
+def test_handshakes_that_are_cut_are_no_refusal(made, monkeypatch):
+    """A certificate that is refused is refused each time."""
+    answer, cut = probe_of_certificates._answer, iter(range(4))
+    monkeypatch.setattr(
+        probe_of_certificates, "_answer", lambda secure: answer(secure) if next(cut, None) is None else b""
+    )
+    with served(made) as bank, joined(made, bank.address):
+        bank.wait_for_peers()
+    assert next(cut, None) is None
 
 
 def test_a_connection_that_is_closed_at_once_is_tried_again(made):

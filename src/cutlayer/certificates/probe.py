@@ -17,6 +17,8 @@ from cutlayer.errors import PeerLost, TrustError
 
 _EXPIRED, _NOT_YET, _SELF_SIGNED = 10, 9, (18, 19)
 """Of OpenSSL's X509_V_ERR codes."""
+_TRIES = 5
+"""Handshakes without an answer after which the certificate counts as refused: a connection that was cut looks alike."""
 
 
 def probe(host: str, port: int, credentials: Credentials, expected: str, timeout: float) -> x509.Certificate:
@@ -33,7 +35,18 @@ def probe(host: str, port: int, credentials: Credentials, expected: str, timeout
         PeerLost: Nobody answers there.
         TrustError: A certificate is refused, here or there; the message says whose and why.
     """
-    loaded = credentials.current()
+    for _ in range(_TRIES):
+        loaded = credentials.current()
+        certificate, is_answered = _handshake(host, port, credentials, loaded, expected, timeout)
+        if is_answered:
+            return certificate
+    raise TrustError(_refused_there(f"{host}:{port}", loaded))
+
+
+def _handshake(
+    host: str, port: int, credentials: Credentials, loaded: Loaded, expected: str, timeout: float
+) -> tuple[x509.Certificate, bool]:
+    """The certificate that is shown, and whether the other side went on after ours."""
     context = _context(credentials, loaded)
     where = f"{host}:{port}"
     try:
@@ -62,9 +75,7 @@ def probe(host: str, port: int, credentials: Credentials, expected: str, timeout
         raise PeerLost(f"{where} is not reachable: {failure.strerror or failure}") from None
     except ValueError:
         raise TrustError.expected(f"an X.509 certificate at {where}", "a damaged one") from None
-    if not answer:
-        raise TrustError(_refused_there(where, loaded))
-    return certificate
+    return certificate, bool(answer)
 
 
 def check_peer(certificate: x509.Certificate, loaded: Loaded, expected: str, where: str) -> None:
