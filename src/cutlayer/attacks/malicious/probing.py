@@ -14,9 +14,10 @@ class Probing(Tampering):
 
     The attackers are the passive parties, all of them at once. The gradient of a row is (p - y) w(e): with the same
     embedding for all rows, w is the same, and so is p up to what the active party's own columns say. The two clusters
-    of rows are then tighter and farther apart than in an honest epoch, and noise whose size follows the honest epoch
-    before hides them less. In the epochs between, the embeddings are honest, so that the model goes on learning and
-    the messages matter. What the probed epochs reveal is read by the attacks of the audit.
+    of rows are then tighter than in an honest epoch, and noise whose size follows the honest epoch before may hide them
+    less. In the epochs between, the embeddings are honest, so that the model goes on learning. What the probed epochs
+    reveal is read by the attacks of the audit; on Adult that is no more than of honest epochs, with protections that
+    follow past batches or without (docs/results/malicious.md).
 
     Reference: this project.
 
