@@ -8,6 +8,7 @@ has no protection.
 
 - `hijacks`: by strength, and by the protection of the victim; the curious values are of the honest training.
 - `probes`: by the spread that remains, and by the protection of the label owner.
+- `whole_runs`: probing as an audit runs it, read by `WHOLE_READERS` too, which use the messages of all epochs.
 - `honest`: trainings without an attack, for false alarms: seeds 1 to 20 for each protection, 1 to 10 on digits.
 """
 
@@ -38,9 +39,10 @@ from cutlayer.audit.watch import Watcher
 from cutlayer.channel.transcript import read_epochs
 from cutlayer.config import Job, validated
 from cutlayer.data.store import Store
-from cutlayer.jobs.execute import Progress
+from cutlayer.jobs.execute import Options, Progress, execute
 from cutlayer.parties.guard import Alarm
 from cutlayer.results.audit import RunAudit
+from cutlayer.results.malicious import MaliciousResult
 from cutlayer.training.attacked import auxiliary_indices, known_rows
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.tables import open_table
@@ -52,6 +54,7 @@ ROWS, EPOCHS, BATCH, WIDTH = 8_000, 6, 256, 16
 HONEST_ROWS = 4_000
 HONEST_SEEDS = {"adult": 20, "mnist halves": 10}
 READERS = ("norm", "direction", "spectral", "joint_spectral", "off_norm", "mixture")
+WHOLE_READERS = ("mean_gradient", "sign_changes")
 STRENGTHS, SPREADS = (1.0, 0.25), (0.0, 0.6)
 OF_LABELS: Mapping[str, Mapping[str, Any]] = {
     "none": {},
@@ -123,6 +126,23 @@ class Probed:
 
 
 @dataclass(frozen=True)
+class WholeRun:
+    """Probing with a spread of 0, read over the whole run; values are means over the seeds.
+
+    Attributes:
+        defence: Protection of the label owner.
+        party: The partner.
+        curious: Leak of its gradients in the honest training, to the strongest reader.
+        malicious: The same in the probed training.
+    """
+
+    defence: str
+    party: str
+    curious: float
+    malicious: float
+
+
+@dataclass(frozen=True)
 class Honest:
     """Honest trainings with guards at all parties.
 
@@ -147,6 +167,7 @@ class Malicious:
     seeds: int
     hijacks: tuple[Hijacked, ...]
     probes: tuple[Probed, ...]
+    whole_runs: tuple[WholeRun, ...]
     honest: tuple[Honest, ...]
 
 
@@ -182,7 +203,8 @@ def malicious(seeds: int) -> Malicious:
         warnings.filterwarnings("ignore", message=".*as in an honest training")
         tables = (ADULT, HALVES) if (DATA / MNIST.path).exists() else (ADULT,)
         hijacks = [row for table in tables for row in _hijacks(table, seeds)]
-        return Malicious("malicious", seeds, tuple(hijacks), tuple(_probes(seeds)), tuple(_honest(tables)))
+        probed, whole = _probes(seeds), _whole_runs(seeds)
+        return Malicious("malicious", seeds, tuple(hijacks), tuple(probed), tuple(whole), tuple(_honest(tables)))
 
 
 def _hijacks(table: str, seeds: int) -> list[Hijacked]:
@@ -238,6 +260,34 @@ def _probed(
         alarms=sum(each.steps_until(active, party) is not None for each in probed),
         metric_lost=statistics.mean(a.metric - b.metric for a, b in zip(honest, probed, strict=True)),
     )
+
+
+def _whole_runs(seeds: int) -> list[WholeRun]:
+    rows = []
+    for defence, privacy in OF_LABELS.items():
+        made = [
+            _audited(_job(ADULT, seed, privacy=privacy, attacks=(*READERS, *WHOLE_READERS)))
+            for seed in range(1, seeds + 1)
+        ]
+        for index, first in enumerate(made[0]):
+            results = [each[index] for each in made]
+            curious, malicious = (
+                statistics.mean(value or 0.5 for value in values)
+                for values in ([r.curious for r in results], [r.value for r in results])
+            )
+            rows.append(WholeRun(defence, first.party, curious, malicious))
+    return rows
+
+
+def _audited(job: Job) -> tuple[MaliciousResult, ...]:
+    """What the audit of a job with probing says, by partner."""
+    raw = job.model_dump()
+    raw["parties"][job.active]["audit"]["malicious"] = ["probing"]
+    with scratch_keys(f"malicious {job.train.seed}") as (scratch, keys):
+        asked = validated(Job, raw, ADULT)
+        return execute(
+            asked, scratch / "run", Options(keys, tables=_tables(job, ADULT, ROWS)), Progress()
+        ).audit.malicious
 
 
 def _honest(tables: Sequence[str]) -> list[Honest]:
