@@ -63,6 +63,8 @@ class Readings:
             limit: Maximum Euclidean norm of a row, above 0.
             refusal: Returns the error for the largest norm, NaN included.
         """
+        if not len(rows):  # a message of no rows
+            return
         if not self._steps:
             if not rows_within(rows, limit):
                 raise refusal(largest_norm(rows))
