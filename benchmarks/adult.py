@@ -11,7 +11,8 @@ from typing import Any
 
 from cutlayer.config import Job, validated
 from cutlayer.config.load import load_job
-from cutlayer.jobs.execute import Options, Progress, execute
+from cutlayer.jobs.execute import execute
+from cutlayer.jobs.options import Options, Progress
 from cutlayer.results.audit import RunAudit
 from cutlayer.results.run import RunKind
 from cutlayer.training.folder import RunFolder

@@ -15,15 +15,16 @@ from torch import Tensor
 from benchmarks.adult import ACTIVE, scratch_keys
 from benchmarks.other_defences import SETTINGS, job_of
 from benchmarks.party_leaks import Values, means, over_seeds
-from cutlayer.attacks.feature.base import FeatureView
 from cutlayer.attacks.feature.inversion import Inversion
+from cutlayer.attacks.feature.view import FeatureView
 from cutlayer.attacks.knowledge import Auxiliary, Knowledge
 from cutlayer.audit.features.measures import Case, measure
 from cutlayer.audit.leak import folded
 from cutlayer.channel.followed import read_followed
 from cutlayer.config import Job, validated
 from cutlayer.data.store import Store
-from cutlayer.jobs.execute import Options, Progress, execute
+from cutlayer.jobs.execute import execute
+from cutlayer.jobs.options import Options, Progress
 from cutlayer.kernels.roc import roc_auc
 from cutlayer.kernels.spectral import project_on_top
 from cutlayer.training.attacked import auxiliary_indices

@@ -17,7 +17,8 @@ from typing import Any
 from cutlayer.config import Job, validated
 from cutlayer.config.load import load_job
 from cutlayer.errors import DataError
-from cutlayer.jobs.execute import Options, Progress, execute
+from cutlayer.jobs.execute import execute
+from cutlayer.jobs.options import Options, Progress
 from cutlayer.results.features import FeatureResult
 from cutlayer.results.run import RunKind
 from cutlayer.training.folder import RunFolder

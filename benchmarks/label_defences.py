@@ -17,7 +17,7 @@ from torch import Tensor
 from benchmarks import adult
 from benchmarks.release_attacks import Releases, known_half, leak, without_labels
 from cutlayer.channel.transcript import Step
-from cutlayer.jobs.execute import Progress
+from cutlayer.jobs.options import Progress
 from cutlayer.tasks import Task
 
 PARTY = "census_office"

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from benchmarks.adult import adult_job, trained
-from cutlayer.jobs.execute import Progress
+from cutlayer.jobs.options import Progress
 
 EPOCHS, EPS = 8, 1.0
 SETTINGS: Mapping[str, tuple[str, str, int]] = {

@@ -20,7 +20,8 @@ import torch
 from torch import nn
 
 from cutlayer.config import Job, validated
-from cutlayer.jobs.execute import Options, Progress, execute
+from cutlayer.jobs.execute import execute
+from cutlayer.jobs.options import Options, Progress
 from cutlayer.models import FusedEmbedding
 from cutlayer.parties.observer import EpochRecord
 from cutlayer.training.folder import RunFolder

@@ -27,8 +27,8 @@ import torch
 from pyarrow import parquet
 
 from benchmarks.adult import adult_job, scratch_keys
-from cutlayer.attacks.feature.base import FeatureView
 from cutlayer.attacks.feature.inversion import Inversion
+from cutlayer.attacks.feature.view import FeatureView
 from cutlayer.attacks.knowledge import Auxiliary, Knowledge
 from cutlayer.attacks.malicious.base import Tampering
 from cutlayer.attacks.malicious.hijack import Hijack
@@ -39,7 +39,8 @@ from cutlayer.audit.watch import Watcher
 from cutlayer.channel.transcript import read_epochs
 from cutlayer.config import Job, validated
 from cutlayer.data.store import Store
-from cutlayer.jobs.execute import Options, Progress, execute
+from cutlayer.jobs.execute import execute
+from cutlayer.jobs.options import Options, Progress
 from cutlayer.parties.guard import Alarm
 from cutlayer.results.audit import RunAudit
 from cutlayer.results.malicious import MaliciousResult

@@ -25,7 +25,8 @@ from ruamel.yaml import YAML
 from cutlayer.cli.init import init
 from cutlayer.config import validated
 from cutlayer.config.job import Job
-from cutlayer.jobs.execute import Options, Progress, execute
+from cutlayer.jobs.execute import execute
+from cutlayer.jobs.options import Options, Progress
 from cutlayer.serving.predict import Request, predict
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import Keys

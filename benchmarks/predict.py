@@ -23,7 +23,8 @@ from benchmarks import processes
 from cutlayer.config import Job, TableConfig, validated
 from cutlayer.config.load import load_job
 from cutlayer.data.batches import evaluation_batches
-from cutlayer.jobs.execute import Options, Progress, execute
+from cutlayer.jobs.execute import execute
+from cutlayer.jobs.options import Options, Progress
 from cutlayer.parties.local import EVALUATION_ROWS
 from cutlayer.serving.models import Models
 from cutlayer.serving.predict import Request, predict

@@ -34,7 +34,8 @@ from cutlayer.cli.init import init
 from cutlayer.config import validated
 from cutlayer.config.job import Job
 from cutlayer.data.store import Store
-from cutlayer.jobs.execute import Options, Progress, execute
+from cutlayer.jobs.execute import execute
+from cutlayer.jobs.options import Options, Progress
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import Keys
 

@@ -19,7 +19,8 @@ from benchmarks.utility.sides import LABEL, write_tables
 from cutlayer.cli.init import init
 from cutlayer.config import validated
 from cutlayer.config.job import Job
-from cutlayer.jobs.execute import Options, Progress, execute
+from cutlayer.jobs.execute import execute
+from cutlayer.jobs.options import Options, Progress
 from cutlayer.results.run import RunId, RunKind
 from cutlayer.training.keys import Keys
 

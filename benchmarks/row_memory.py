@@ -23,7 +23,7 @@ from cutlayer.data.prepared import checked_labels
 from cutlayer.data.take_rows import take_rows
 from cutlayer.kernels.randomized_response import randomized_response
 from cutlayer.protections.label_memory import Drawn, LabelMemory
-from cutlayer.row_arrays import chunks_of, computed
+from cutlayer.storage.row_arrays import chunks_of, computed
 from cutlayer.tasks import Task
 from cutlayer.training.process import keep_freed_memory
 from cutlayer.training.quality import quality

@@ -24,6 +24,7 @@ from cutlayer.data.align import intersect
 from cutlayer.data.party_data import PartyTable
 from cutlayer.jobs import execute as jobs
 from cutlayer.jobs import runs
+from cutlayer.jobs.options import Options, Progress
 from cutlayer.parties import common_rows
 from cutlayer.parties.active import ActiveParty
 from cutlayer.report.build import build
@@ -252,7 +253,7 @@ def measure(folder: Path, rows: int, memory: str) -> Size:
         for patch in patches:
             patch.start()
         try:
-            jobs.execute(scale_job(folder, memory), run, jobs.Options(Keys(folder, bytes(32))), jobs.Progress())
+            jobs.execute(scale_job(folder, memory), run, Options(Keys(folder, bytes(32))), Progress())
         finally:
             for patch in patches:
                 patch.stop()

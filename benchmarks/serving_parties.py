@@ -13,7 +13,8 @@ from typing import Any
 from cutlayer.cli.serve import freeze_loaded, run_service
 from cutlayer.config import Job, PrivateFile, validated
 from cutlayer.demo import FOLDER
-from cutlayer.jobs.execute import Options, Progress, execute
+from cutlayer.jobs.execute import execute
+from cutlayer.jobs.options import Options, Progress
 from cutlayer.serving.online.process import serve_active, serve_passive
 from cutlayer.serving.online.trained_party import TrainedParty
 from cutlayer.training.keys import Keys

@@ -13,7 +13,8 @@ from typing import Any
 
 from benchmarks.adult import adult_job, scratch_keys
 from cutlayer.config import Job, validated
-from cutlayer.jobs.execute import Options, Progress, execute
+from cutlayer.jobs.execute import execute
+from cutlayer.jobs.options import Options, Progress
 from cutlayer.results.run import RunKind
 from cutlayer.training.folder import RunFolder
 

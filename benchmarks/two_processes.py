@@ -23,8 +23,8 @@ from benchmarks.local_training import HELD_OUT, centralised_side, reference_job
 from benchmarks.pairs import Worker
 from benchmarks.wire import make_certificates, security_for
 from cutlayer.config import Job, validated
-from cutlayer.jobs.execute import Options, Progress
 from cutlayer.jobs.links import LinkOptions
+from cutlayer.jobs.options import Options, Progress
 from cutlayer.jobs.party import run_party
 from cutlayer.parties.observer import EpochRecord
 from cutlayer.training.keys import Keys

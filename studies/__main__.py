@@ -17,7 +17,7 @@ from rich.console import Console
 
 from cutlayer.cli.progress import TerminalProgress
 from cutlayer.errors import ConfigError, CutlayerError
-from cutlayer.jobs.execute import Progress
+from cutlayer.jobs.options import Progress
 from cutlayer.training.process import keep_freed_memory
 from studies.index import write_index
 from studies.record import Record

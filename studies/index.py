@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from cutlayer.durable import write_whole
+from cutlayer.storage.durable import write_whole
 from studies.claims import Claim, Kind, counted
 from studies.page import Table, wrapped
 from studies.record import Record

@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from cutlayer.durable import make_folder, write_whole
 from cutlayer.errors import ConfigError
+from cutlayer.storage.durable import make_folder, write_whole
 from cutlayer.version import __version__
 from studies.page import wrapped
 from studies.results import Results, TrialResult

@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from cutlayer.config import near_miss
-from cutlayer.durable import locked
 from cutlayer.errors import ConfigError
-from cutlayer.jobs.execute import Progress
+from cutlayer.jobs.options import Progress
+from cutlayer.storage.durable import locked
 from studies.adaptive_audit.study import AdaptiveAuditStudy
 from studies.clip_bound.study import ClipBoundStudy
 from studies.departures.study import DeparturesStudy

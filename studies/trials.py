@@ -15,11 +15,12 @@ from typing import Any, ClassVar
 
 from cutlayer.audit.leak import BEST_ASSIGNMENT
 from cutlayer.config import Job, near_miss
-from cutlayer.durable import locked, make_folder, write_whole
 from cutlayer.errors import ConfigError, LockHeld
-from cutlayer.jobs.execute import Options, Progress, execute
+from cutlayer.jobs.execute import execute
+from cutlayer.jobs.options import Options, Progress
 from cutlayer.results.leaks import LayerLeak, LeakResult
 from cutlayer.results.run import RunKind
+from cutlayer.storage.durable import locked, make_folder, write_whole
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import Keys
 from studies.page import Page

@@ -8,7 +8,7 @@ from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
 from cutlayer.errors import ConfigError
-from cutlayer.jobs.execute import Progress
+from cutlayer.jobs.options import Progress
 from cutlayer.training.process import keep_freed_memory
 from studies.trials import Scope, Study, run_trials
 

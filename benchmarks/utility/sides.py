@@ -31,7 +31,8 @@ from cutlayer.cli.init import init
 from cutlayer.config import Job, SplitConfig, validated
 from cutlayer.data.ids import row_digests
 from cutlayer.data.split import split_rows
-from cutlayer.jobs.execute import Options, Progress, execute
+from cutlayer.jobs.execute import execute
+from cutlayer.jobs.options import Options, Progress
 from cutlayer.training.keys import Keys
 from cutlayer.training.test_predictions import predictions_path
 

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cutlayer import row_arrays
 from cutlayer.config.job import TaskKind
 from cutlayer.config.wording import did_you_mean
 from cutlayer.errors import ConfigError, Diverged
@@ -18,7 +17,8 @@ from cutlayer.kernels.held_out_metrics import Ranking, accuracy, log_loss, r2_an
 from cutlayer.kernels.roc import roc_auc
 from cutlayer.kernels.row_tensors import doubles, where_equal
 from cutlayer.lazy import Tensor, functional, torch
-from cutlayer.row_arrays import chunks_of, computed
+from cutlayer.storage import row_arrays
+from cutlayer.storage.row_arrays import chunks_of, computed
 
 EPSILON = float(np.finfo(np.float64).eps)
 """Probability that a log loss counts for one of 0."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from cutlayer.jobs.execute import Progress
+from cutlayer.jobs.options import Progress
 from cutlayer.models import allowed_models
 from cutlayer.protections.embedding_adjust import AdjustConfig
 from cutlayer.results.run import RunKind

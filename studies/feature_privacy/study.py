@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
-from cutlayer.jobs.execute import Progress
+from cutlayer.jobs.options import Progress
 from cutlayer.parties.observer import EpochRecord
 from cutlayer.protections.embedding_adjust import AdjustConfig
 from cutlayer.results.features import FeatureResult

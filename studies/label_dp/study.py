@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from cutlayer.config import Job
-from cutlayer.jobs.execute import Progress
+from cutlayer.jobs.options import Progress
 from cutlayer.results.run import RunKind
 from cutlayer.training.folder import RunFolder
 from studies.datasets import criteo, digits, handwritten

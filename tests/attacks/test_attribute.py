@@ -6,7 +6,7 @@ from sklearn.metrics import accuracy_score, roc_auc_score
 
 from cutlayer.attacks import Attribute
 from cutlayer.attacks.feature.attribute import MIN_PROBABILITY, best_share, probabilities, questions
-from cutlayer.attacks.feature.base import FeatureView
+from cutlayer.attacks.feature.view import FeatureView
 from cutlayer.attacks.knowledge import Auxiliary, Knowledge
 from cutlayer.audit.features.measures import measure_inferences
 from cutlayer.data.encoded import ColumnSpec

@@ -4,8 +4,9 @@ import pytest
 import torch
 
 from cutlayer.attacks import Exact, Inversion
-from cutlayer.attacks.feature.base import FeatureView, encoded_matrix
+from cutlayer.attacks.feature.base import encoded_matrix
 from cutlayer.attacks.feature.exact import Matcher, decoded, fit_bottom, precision_root
+from cutlayer.attacks.feature.view import FeatureView
 from cutlayer.attacks.knowledge import Auxiliary, Knowledge
 from cutlayer.audit.features.measures import measure_reconstruction
 from cutlayer.data.encoded import ColumnSpec

@@ -7,8 +7,9 @@ import torch
 from sklearn.metrics import r2_score
 
 from cutlayer.attacks import Inversion
-from cutlayer.attacks.feature.base import FeatureView, Reconstruction, encoded_matrix, encoded_slices
+from cutlayer.attacks.feature.base import Reconstruction, encoded_matrix, encoded_slices
 from cutlayer.attacks.feature.inversion import column_weights
+from cutlayer.attacks.feature.view import FeatureView
 from cutlayer.attacks.knowledge import Auxiliary, Knowledge
 from cutlayer.audit.features.images import ImagePairs
 from cutlayer.audit.features.measures import measure_reconstruction

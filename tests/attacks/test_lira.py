@@ -6,9 +6,9 @@ import torch
 from scipy.stats import norm
 
 from cutlayer.attacks import Lira, Membership
-from cutlayer.attacks.feature.base import FeatureView
 from cutlayer.attacks.feature.lira import PRIOR_ROWS, Confidences, confidence, log_density, statistics
 from cutlayer.attacks.feature.lira import shadow_confidences as train_pairs
+from cutlayer.attacks.feature.view import FeatureView
 from cutlayer.attacks.knowledge import Knowledge, Shadows
 from cutlayer.kernels.roc import roc_auc
 from cutlayer.tasks import Task

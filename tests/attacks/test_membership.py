@@ -8,8 +8,8 @@ import torch
 from sklearn.metrics import roc_auc_score, roc_curve
 
 from cutlayer.attacks import Membership
-from cutlayer.attacks.feature.base import FeatureView
 from cutlayer.attacks.feature.membership import row_signals
+from cutlayer.attacks.feature.view import FeatureView
 from cutlayer.attacks.knowledge import Knowledge, Shadows
 from cutlayer.attacks.label.base import Scores
 from cutlayer.audit.features.measures import measure_membership

@@ -10,7 +10,8 @@ from rich.console import Console
 
 from cutlayer.audit.history import partners
 from cutlayer.config import Job, validated
-from cutlayer.jobs.execute import Options, Progress, execute
+from cutlayer.jobs.execute import execute
+from cutlayer.jobs.options import Options, Progress
 from cutlayer.report import print_report, render_html
 from cutlayer.report.build import build
 from cutlayer.report.card.build import build_card

@@ -20,7 +20,8 @@ from cutlayer.data.split import split_rows
 from cutlayer.data.store import Store
 from cutlayer.errors import NotApplicable
 from cutlayer.jobs.audit import audit_again
-from cutlayer.jobs.execute import Options, Progress, execute
+from cutlayer.jobs.execute import execute
+from cutlayer.jobs.options import Options, Progress
 from cutlayer.report.build import build
 from cutlayer.results.completion import CompletionResult
 from cutlayer.tasks import Task

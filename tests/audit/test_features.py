@@ -11,8 +11,8 @@ import torch
 from sklearn.metrics import r2_score
 
 from cutlayer.attacks import Inversion
-from cutlayer.attacks.feature.base import FeatureView
 from cutlayer.attacks.feature.decoder import DecoderTraining, fit_decoder
+from cutlayer.attacks.feature.view import FeatureView
 from cutlayer.attacks.knowledge import Auxiliary, Knowledge
 from cutlayer.audit.features import audit_features
 from cutlayer.audit.features.releases import released
@@ -22,7 +22,8 @@ from cutlayer.config import Job, validated
 from cutlayer.data.store import Store
 from cutlayer.errors import ConfigError
 from cutlayer.jobs.audit import audit_again
-from cutlayer.jobs.execute import Options, Progress, execute
+from cutlayer.jobs.execute import execute
+from cutlayer.jobs.options import Options, Progress
 from cutlayer.report.build import build
 from cutlayer.training.attacked import auxiliary_indices
 from cutlayer.training.folder import RunFolder

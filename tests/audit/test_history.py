@@ -21,7 +21,8 @@ from cutlayer.audit.permuted import permuted_leak
 from cutlayer.channel import Kind
 from cutlayer.channel.followed import FollowedEpoch, read_followed, read_own_embeddings
 from cutlayer.config import Job, validated
-from cutlayer.jobs.execute import Options, Progress, execute
+from cutlayer.jobs.execute import execute
+from cutlayer.jobs.options import Options, Progress
 from cutlayer.results.audit import RunAudit
 from cutlayer.results.leaks import LeakResult
 from cutlayer.tasks import Task

@@ -27,7 +27,8 @@ from cutlayer.attacks.label.base import LabelView, Target
 from cutlayer.channel.followed import NO_STEP, FollowedEpoch, read_followed
 from cutlayer.config import Job, validated
 from cutlayer.config.load import load_job
-from cutlayer.jobs.execute import Options, Progress, execute
+from cutlayer.jobs.execute import execute
+from cutlayer.jobs.options import Options, Progress
 from cutlayer.results.run import RunKind
 from cutlayer.tasks import Task
 from cutlayer.training.folder import RunFolder

@@ -16,7 +16,8 @@ from cutlayer.audit.watch import replay
 from cutlayer.channel import Kind
 from cutlayer.channel.transcript import read_epochs
 from cutlayer.jobs.audit import audit_again
-from cutlayer.jobs.execute import Options, Progress, execute
+from cutlayer.jobs.execute import execute
+from cutlayer.jobs.options import Options, Progress
 from cutlayer.parties.observer import EpochRecord, Observer
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import Keys

@@ -13,7 +13,7 @@ from pyarrow import parquet
 from benchmarks import processes
 from cutlayer.attacks.feature.decoder import DecoderTraining, fit_decoder
 from cutlayer.config import Job
-from cutlayer.jobs.execute import Options, Progress
+from cutlayer.jobs.options import Options, Progress
 from cutlayer.training.folder import RunFolder
 from studies.datasets import ADULT_TABLE
 from tests.parties.processes import forkserver

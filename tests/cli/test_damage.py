@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from safetensors import SafetensorError
 
-from cutlayer import durable
-from cutlayer.tensor_file import read_tensors, write_tensors
+from cutlayer.storage import durable
+from cutlayer.storage.tensor_file import read_tensors, write_tensors
 from cutlayer.training.folder import RunFolder
 
 DEEP = "[" * 100_000
@@ -132,7 +132,7 @@ def test_a_full_disk_says_what_to_free(place, monkeypatch, by_library):
         sync(path)
 
     if by_library:
-        monkeypatch.setattr("cutlayer.tensor_file.save_file", full)
+        monkeypatch.setattr("cutlayer.storage.tensor_file.save_file", full)
     else:
         monkeypatch.setattr(durable, "sync_file", full_at_file)
     result = place.call("run", place.file)

@@ -16,7 +16,8 @@ from cutlayer.config import Job, validated
 from cutlayer.config.load import load_job
 from cutlayer.errors import ConfigError
 from cutlayer.jobs.check import check_job
-from cutlayer.jobs.execute import Options, Progress, execute
+from cutlayer.jobs.execute import execute
+from cutlayer.jobs.options import Options, Progress
 from cutlayer.kernels.randomized_response import randomized_response
 from cutlayer.kernels.roc import macro_auc, roc_auc
 from cutlayer.protections.label_dp import LabelDP

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from cutlayer.attacks.feature.base import FeatureAttack, FeatureView, encoded_matrix
+from cutlayer.attacks.feature.base import FeatureAttack, encoded_matrix
+from cutlayer.attacks.feature.view import FeatureView
 from cutlayer.attacks.knowledge import Auxiliary, Knowledge, Need, Shadows, Simulation
 from cutlayer.audit.features.measures import Case, measure
 from cutlayer.data.encoded import ColumnSpec

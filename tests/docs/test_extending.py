@@ -17,13 +17,14 @@ from pyarrow import feather
 
 from cutlayer import attacks, models, protections
 from cutlayer.attacks.completion.base import CompletionAttack, CompletionTraining
-from cutlayer.attacks.feature.base import FeatureView
+from cutlayer.attacks.feature.view import FeatureView
 from cutlayer.attacks.knowledge import Knowledge, Need
 from cutlayer.config import Job, TableConfig, validated
 from cutlayer.data import PartyTable, sources
 from cutlayer.errors import ConfigError, DataError
 from cutlayer.jobs.check import check_job
-from cutlayer.jobs.execute import Options, Progress, execute
+from cutlayer.jobs.execute import execute
+from cutlayer.jobs.options import Options, Progress
 from cutlayer.report import render_html
 from cutlayer.report.build import build
 from cutlayer.training.keys import Keys

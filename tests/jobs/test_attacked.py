@@ -12,7 +12,8 @@ from cutlayer.config import Job, validated
 from cutlayer.errors import ConfigError
 from cutlayer.jobs.audit import audit_again
 from cutlayer.jobs.check import check_job
-from cutlayer.jobs.execute import Options, Progress, execute
+from cutlayer.jobs.execute import execute
+from cutlayer.jobs.options import Options, Progress
 from cutlayer.report.build import build
 from cutlayer.report.card.build import build_card
 from cutlayer.report.sections.malicious import malicious, sentences

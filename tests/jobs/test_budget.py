@@ -18,7 +18,8 @@ from cutlayer.channel import Kind
 from cutlayer.config import Job, validated
 from cutlayer.errors import BudgetExceeded, ConfigError, DataError
 from cutlayer.jobs.check import check_job
-from cutlayer.jobs.execute import Options, Progress, execute
+from cutlayer.jobs.execute import execute
+from cutlayer.jobs.options import Options, Progress
 from cutlayer.parties.active import ActiveParty
 from cutlayer.parties.local import Local
 from cutlayer.parties.passive_setup import PassiveSetup

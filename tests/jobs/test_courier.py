@@ -26,7 +26,6 @@ from cutlayer.config import Job, TableConfig, validated
 from cutlayer.data.agreed_rows import agreed_rows
 from cutlayer.data.align import intersect
 from cutlayer.data.party_data import PartyTable
-from cutlayer.durable import locked
 from cutlayer.errors import (
     AlignmentError,
     ConfigError,
@@ -39,8 +38,8 @@ from cutlayer.errors import (
 from cutlayer.jobs import align as aligning
 from cutlayer.jobs.courier import check_by_courier, open_releases
 from cutlayer.jobs.exchange import Waiting
-from cutlayer.jobs.execute import Options, Progress
 from cutlayer.jobs.links import LinkOptions
+from cutlayer.jobs.options import Options, Progress
 from cutlayer.jobs.party import run_party
 from cutlayer.jobs.release import release_training
 from cutlayer.parties.alignment import Purpose
@@ -48,6 +47,7 @@ from cutlayer.parties.linked import driven
 from cutlayer.serving.between import PredictionSide, ask
 from cutlayer.serving.by_file import release_prediction, with_agreed_rows
 from cutlayer.serving.release import Serving
+from cutlayer.storage.durable import locked
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import Keys
 from cutlayer.training.test_predictions import predictions_path

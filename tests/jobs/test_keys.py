@@ -18,9 +18,10 @@ from cutlayer.data.party_data import PartyTable
 from cutlayer.errors import AlignmentError, ConfigError, DataError
 from cutlayer.jobs import align as aligning
 from cutlayer.jobs.exchange import Waiting
-from cutlayer.jobs.execute import Options, Progress, execute
+from cutlayer.jobs.execute import execute
 from cutlayer.jobs.forecast import forecast
 from cutlayer.jobs.links import LinkOptions
+from cutlayer.jobs.options import Options, Progress
 from cutlayer.jobs.party import run_party
 from cutlayer.jobs.release import release_training
 from cutlayer.parties.alignment import Purpose

@@ -21,8 +21,8 @@ from cutlayer.jobs.links import LinkOptions
 from cutlayer.jobs.team import on_lane, team_of
 from cutlayer.models import Inputs
 from cutlayer.parties.active_model import TrainingLabels
-from cutlayer.parties.leading import SharedLabels
-from cutlayer.parties.team import Team
+from cutlayer.parties.team.leading import SharedLabels
+from cutlayer.parties.team.team import Team
 from cutlayer.tasks import Task
 from tests.parties.interruptions import history, losses
 from tests.parties.processes import Forked, Site, fork_workers, lay_out, wait_for

@@ -12,10 +12,10 @@ import pytest
 import torch
 from sklearn import metrics
 
-from cutlayer import row_arrays
 from cutlayer.kernels.counted_groups import count_groups
 from cutlayer.kernels.held_out_metrics import Ranking
 from cutlayer.kernels.roc import tie_groups
+from cutlayer.storage import row_arrays
 from cutlayer.tasks import Task
 from cutlayer.training import quality as measures
 from cutlayer.training.quality import quality

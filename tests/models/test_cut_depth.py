@@ -12,7 +12,8 @@ from torch import nn
 from cutlayer.config import Job, validated
 from cutlayer.config.load import load_job
 from cutlayer.errors import ConfigError
-from cutlayer.jobs.execute import Options, Progress, execute
+from cutlayer.jobs.execute import execute
+from cutlayer.jobs.options import Options, Progress
 from cutlayer.models import Inputs, build_bottom, build_top
 from cutlayer.sweeps.variants import Variants
 from cutlayer.training.keys import Keys

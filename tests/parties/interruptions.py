@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file
 
 from cutlayer.config import Job
-from cutlayer.jobs.execute import Progress
+from cutlayer.jobs.options import Progress
 from cutlayer.parties.observer import Observer
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.together import Trained

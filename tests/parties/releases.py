@@ -15,7 +15,8 @@ from cutlayer.channel import Kind, Message, rows_digest
 from cutlayer.config import Job, validated
 from cutlayer.data import Schedule, split_rows
 from cutlayer.data.batches import evaluation_batches
-from cutlayer.jobs.execute import Options, Progress, execute
+from cutlayer.jobs.execute import execute
+from cutlayer.jobs.options import Options, Progress
 from cutlayer.parties import active
 from cutlayer.parties.active_step import ActiveStep
 from cutlayer.parties.local import EVALUATION_ROWS

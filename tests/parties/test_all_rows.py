@@ -20,8 +20,9 @@ from cutlayer.data.party_data import PartyTable
 from cutlayer.data.split import check_filled, rows_by_id
 from cutlayer.errors import AlignmentError, ConfigError, DataError
 from cutlayer.jobs.courier import open_releases
-from cutlayer.jobs.execute import Options, Progress, execute
+from cutlayer.jobs.execute import execute
 from cutlayer.jobs.links import LinkOptions
+from cutlayer.jobs.options import Options, Progress
 from cutlayer.jobs.party import run_party
 from cutlayer.jobs.release import release_training
 from cutlayer.parties.alignment import Alignment, Purpose

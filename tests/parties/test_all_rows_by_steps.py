@@ -30,7 +30,8 @@ from cutlayer.data.party_data import PartyTable
 from cutlayer.errors import CheckpointError, ConfigError, DataError, ProtocolError
 from cutlayer.jobs.audit import audit_again
 from cutlayer.jobs.check import check_job
-from cutlayer.jobs.execute import Options, Progress, execute
+from cutlayer.jobs.execute import execute
+from cutlayer.jobs.options import Options, Progress
 from cutlayer.kernels.optimizers import Adam
 from cutlayer.models import build_top
 from cutlayer.parties import active, passive

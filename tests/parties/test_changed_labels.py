@@ -15,7 +15,8 @@ from torch import Tensor
 from cutlayer.channel import Kind
 from cutlayer.config import Job, validated
 from cutlayer.errors import BudgetExceeded, DataError
-from cutlayer.jobs.execute import Options, Progress, execute
+from cutlayer.jobs.execute import execute
+from cutlayer.jobs.options import Options, Progress
 from cutlayer.parties.active_setup import ActiveSetup
 from cutlayer.parties.local import Local
 from cutlayer.parties.observer import Observer

@@ -18,7 +18,7 @@ from safetensors.torch import load_file, save_file
 from cutlayer.config import Job, validated
 from cutlayer.errors import CheckpointError
 from cutlayer.parties.checkpoint import Checkpoints
-from cutlayer.tensor_file import read_tensors, write_tensors
+from cutlayer.storage.tensor_file import read_tensors, write_tensors
 from cutlayer.training.folder import RunFolder
 from tests.parties.interruptions import Crash, halves, history
 from tests.parties.runs import ACTIVE, PASSIVES, make_job, raw_job, run, tables
@@ -324,7 +324,7 @@ def test_a_half_that_was_not_written_to_its_end_is_none(tmp_path: Path, monkeypa
 
     checkpoints = Checkpoints(tmp_path, "p", "job")
     checkpoints.save(0, ({"module/w": torch.zeros(1)}, {}), best=True)
-    monkeypatch.setattr("cutlayer.tensor_file.save_file", torn)
+    monkeypatch.setattr("cutlayer.storage.tensor_file.save_file", torn)
     for epoch in (0, 1):
         with pytest.raises(Crash):
             checkpoints.save(epoch, ({"module/w": torch.ones(1)}, {}), best=True)

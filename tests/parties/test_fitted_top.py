@@ -13,7 +13,8 @@ from safetensors.torch import load_file
 from cutlayer.config import Job, validated
 from cutlayer.errors import ConfigError
 from cutlayer.jobs.check import check_job
-from cutlayer.jobs.execute import Options, Progress, execute
+from cutlayer.jobs.execute import execute
+from cutlayer.jobs.options import Options, Progress
 from cutlayer.training.comparisons import undefended_job
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.together import Keys

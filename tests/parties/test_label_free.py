@@ -21,7 +21,8 @@ from cutlayer.data.encoding import Encoder
 from cutlayer.data.party_data import PartyTable
 from cutlayer.errors import ConfigError, DataError
 from cutlayer.jobs.check import check_job
-from cutlayer.jobs.execute import Options, Progress, execute
+from cutlayer.jobs.execute import execute
+from cutlayer.jobs.options import Options, Progress
 from cutlayer.parties import active
 from cutlayer.parties.active import ActiveParty
 from cutlayer.parties.active_step import ActiveStep

@@ -18,7 +18,8 @@ from cutlayer.config import Job, TrainConfig, validated
 from cutlayer.data.split import split_rows
 from cutlayer.errors import BudgetExceeded, CheckpointError, ConfigError, NotApplied, ProtocolError
 from cutlayer.jobs.check import check_job
-from cutlayer.jobs.execute import Options, Progress, execute
+from cutlayer.jobs.execute import execute
+from cutlayer.jobs.options import Options, Progress
 from cutlayer.parties import release
 from cutlayer.parties.passive_setup import PassiveSetup
 from cutlayer.parties.plan import plan_of

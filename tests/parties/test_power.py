@@ -11,7 +11,8 @@ import torch
 
 from cutlayer.channel import Message, Port
 from cutlayer.config import Job
-from cutlayer.jobs.execute import Options, Progress, execute
+from cutlayer.jobs.execute import execute
+from cutlayer.jobs.options import Options, Progress
 from cutlayer.models import allowed_models
 from cutlayer.parties.checkpoint import Checkpoints
 from cutlayer.training.keys import Keys

@@ -14,7 +14,8 @@ from cutlayer.config import IdConfig, Job, TableConfig, validated
 from cutlayer.data.distinct_ids import DistinctIds
 from cutlayer.data.party_data import PartyTable
 from cutlayer.errors import ConfigError, DataError
-from cutlayer.jobs.execute import Options, Progress, execute
+from cutlayer.jobs.execute import execute
+from cutlayer.jobs.options import Options, Progress
 from cutlayer.models.fitted.choice import choose
 from cutlayer.models.fitted.linear import fit_linear
 from cutlayer.models.fitted.rows import Rows

@@ -13,7 +13,7 @@ from scipy import stats
 
 from cutlayer.audit.guarantees.labels import label_votes
 from cutlayer.config import Job, validated
-from cutlayer.jobs.execute import Progress
+from cutlayer.jobs.options import Progress
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import Keys
 from cutlayer.training.tables import open_table

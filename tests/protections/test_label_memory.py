@@ -12,10 +12,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from cutlayer.durable import locked
 from cutlayer.errors import CheckpointError, DataError, RunFolderError
 from cutlayer.protections import build, label_memory
 from cutlayer.protections.label_memory import Drawn, LabelMemory
+from cutlayer.storage.durable import locked
 from cutlayer.tasks import Task
 from tests.protections.setup import KEY, context
 

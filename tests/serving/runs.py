@@ -12,7 +12,8 @@ import pyarrow as pa
 from pyarrow import csv, parquet
 
 from cutlayer.config import Job, validated
-from cutlayer.jobs.execute import Options, Progress, execute
+from cutlayer.jobs.execute import execute
+from cutlayer.jobs.options import Options, Progress
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import Keys
 from tests.cli.jobs import changed

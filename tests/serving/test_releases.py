@@ -17,13 +17,13 @@ import torch
 from cutlayer.accounting import log_of_run
 from cutlayer.config import TableConfig
 from cutlayer.data.ids import row_digests
-from cutlayer.durable import locked
 from cutlayer.errors import CheckpointError, ConfigError, RunFolderError
 from cutlayer.serving.online.features import FeatureStore
 from cutlayer.serving.online.released_rows import ReleasedRows
 from cutlayer.serving.online.releases import OnlineReleases
 from cutlayer.serving.online.status import Status
 from cutlayer.serving.online.trained_party import TrainedParty
+from cutlayer.storage.durable import locked
 from tests.serving.world import train, world
 
 

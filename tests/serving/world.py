@@ -18,7 +18,8 @@ import pyarrow.parquet
 from cutlayer.channel.security import Security
 from cutlayer.config import Job, PrivateFile, validated
 from cutlayer.estimator.prediction import embed, encode
-from cutlayer.jobs.execute import Options, Progress, execute
+from cutlayer.jobs.execute import execute
+from cutlayer.jobs.options import Options, Progress
 from cutlayer.serving.models import Models
 from cutlayer.serving.online.audit_log import AuditLog
 from cutlayer.serving.online.features import FeatureStore

@@ -9,7 +9,7 @@ import pytest
 
 from cutlayer.config import Job, validated
 from cutlayer.jobs.check import check_job
-from cutlayer.jobs.execute import Progress
+from cutlayer.jobs.options import Progress
 from studies.adaptive_audit.page import REPAIRED, adaptive_page
 from studies.adaptive_audit.settings import (
     ADULT,

@@ -18,7 +18,8 @@ from cutlayer.attacks import ActiveModelCompletion, ModelCompletion
 from cutlayer.attacks.completion.base import CompletionTraining
 from cutlayer.data.images import image_column
 from cutlayer.jobs.check import check_job
-from cutlayer.jobs.execute import Options, Progress, execute
+from cutlayer.jobs.execute import execute
+from cutlayer.jobs.options import Options, Progress
 from cutlayer.training.keys import Keys
 from studies.claims import Verdict, any_holds
 from studies.image_halves import LABEL, ImageHalves

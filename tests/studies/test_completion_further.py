@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cutlayer.jobs.execute import Progress
+from cutlayer.jobs.options import Progress
 from studies.claims import Verdict
 from studies.model_completion.attacks import FEW, FROZEN, TUNED
 from studies.model_completion.claims import CompletionClaims, dimip_setting, scaled

@@ -13,7 +13,7 @@ from pyarrow import parquet
 import studies.registry as registry
 from cutlayer.errors import ConfigError, DataError
 from cutlayer.jobs.check import check_job
-from cutlayer.jobs.execute import Progress
+from cutlayer.jobs.options import Progress
 from studies.claims import Verdict
 from studies.datasets import ADULT_TABLE, adult, with_epochs
 from studies.departures.claims import DEPARTURES, HALVES, MULTI_HEAD, NO_DROPOUT, closed, departure_claims, rate_setting

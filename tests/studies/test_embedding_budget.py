@@ -16,7 +16,7 @@ import pytest
 from pyarrow import parquet
 
 from cutlayer.jobs.check import check_job
-from cutlayer.jobs.execute import Progress
+from cutlayer.jobs.options import Progress
 from cutlayer.training.run_ledger import ledger_of
 from studies.__main__ import main
 from studies.claims import Verdict

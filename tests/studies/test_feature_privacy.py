@@ -19,7 +19,7 @@ from cutlayer.channel.transcript import Step
 from cutlayer.data.images import image_column
 from cutlayer.errors import DataError
 from cutlayer.jobs.check import check_job
-from cutlayer.jobs.execute import Progress
+from cutlayer.jobs.options import Progress
 from cutlayer.protections import DPEmbeddingConfig
 from cutlayer.protections.embedding_adjust import AdjustConfig
 from cutlayer.results.features import FeatureResult

@@ -10,7 +10,7 @@ import pytest
 
 from cutlayer.accounting import LabelFree
 from cutlayer.jobs.check import check_job
-from cutlayer.jobs.execute import Progress
+from cutlayer.jobs.options import Progress
 from cutlayer.training.run_ledger import ledger_of
 from studies.claims import Verdict
 from studies.label_free.page import label_free_page

@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cutlayer.jobs.execute import Options, Progress, execute
+from cutlayer.jobs.execute import execute
+from cutlayer.jobs.options import Options, Progress
 from cutlayer.training.keys import Keys
 from studies.claims import Verdict
 from studies.clip_bound.settings import FUZZIFIER, THRESHOLD

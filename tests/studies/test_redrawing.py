@@ -12,7 +12,8 @@ import pytest
 
 from cutlayer.config import Job, OptimizerConfig, validated
 from cutlayer.errors import DataError
-from cutlayer.jobs.execute import Options, Progress, execute
+from cutlayer.jobs.execute import execute
+from cutlayer.jobs.options import Options, Progress
 from cutlayer.training.keys import Keys
 from studies.datasets import with_epochs, with_positives
 from studies.label_dp.claims import STAGED, majority_accuracy, one_draw_auc

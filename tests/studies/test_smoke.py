@@ -17,10 +17,10 @@ import pytest
 
 import studies.registry as registry
 from cutlayer.config import Job, validated
-from cutlayer.durable import locked
 from cutlayer.errors import ConfigError, DataError
 from cutlayer.jobs.check import check_job
-from cutlayer.jobs.execute import Progress
+from cutlayer.jobs.options import Progress
+from cutlayer.storage.durable import locked
 from cutlayer.training.folder import RunFolder
 from studies import workers
 from studies.__main__ import main

@@ -13,7 +13,8 @@ from cutlayer.channel import Kind
 from cutlayer.config import Job, validated
 from cutlayer.data.store import Store
 from cutlayer.errors import ConfigError
-from cutlayer.jobs.execute import Options, Progress, execute
+from cutlayer.jobs.execute import execute
+from cutlayer.jobs.options import Options, Progress
 from cutlayer.training.departures import departure_result
 from cutlayer.training.finetuning import checked_absent, finetune_top
 from cutlayer.training.folder import RunFolder

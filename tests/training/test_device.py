@@ -15,7 +15,8 @@ import pytest
 import torch
 
 from cutlayer.config import Job
-from cutlayer.jobs.execute import Options, Progress, execute
+from cutlayer.jobs.execute import execute
+from cutlayer.jobs.options import Options, Progress
 from cutlayer.models import allowed_models
 from cutlayer.training.keys import Keys
 from tests.parties.interruptions import halves, history

@@ -17,7 +17,8 @@ from torch import Tensor
 from cutlayer.audit.completion import DepartedParty
 from cutlayer.config import Job, validated
 from cutlayer.data.store import Store
-from cutlayer.jobs.execute import Options, Progress, execute
+from cutlayer.jobs.execute import execute
+from cutlayer.jobs.options import Options, Progress
 from cutlayer.kernels.noise import keystream
 from cutlayer.models import build_bottom
 from cutlayer.parties.random_state import drawn_under, random_state, starting_key

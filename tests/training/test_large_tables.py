@@ -12,13 +12,14 @@ import pytest
 import torch
 from pyarrow import parquet
 
-from cutlayer import row_arrays
 from cutlayer.accounting.run_store import NAME, RunStore
 from cutlayer.config import Job, validated
 from cutlayer.data import large, party_data, shuffling
-from cutlayer.jobs.execute import Options, Progress, execute
+from cutlayer.jobs.execute import execute
+from cutlayer.jobs.options import Options, Progress
 from cutlayer.parties.observer import Observer
-from cutlayer.tensor_file import read_tensors
+from cutlayer.storage import row_arrays
+from cutlayer.storage.tensor_file import read_tensors
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import Keys
 from cutlayer.training.tables import open_table

@@ -23,8 +23,9 @@ import cutlayer
 from cutlayer import workers
 from cutlayer.config import Job, validated
 from cutlayer.errors import CutlayerError, ProtocolError
-from cutlayer.jobs.execute import Options, Progress, execute
+from cutlayer.jobs.execute import execute
 from cutlayer.jobs.forecast import forecast
+from cutlayer.jobs.options import Options, Progress
 from cutlayer.training import process
 from cutlayer.training.keys import Keys
 from cutlayer.training.process import LARGE_BATCH

@@ -14,7 +14,8 @@ from cutlayer.config import Job, validated
 from cutlayer.data.encoded import ColumnSpec, Encoded
 from cutlayer.data.split import Split
 from cutlayer.data.store import Store
-from cutlayer.jobs.execute import Options, Progress, execute
+from cutlayer.jobs.execute import execute
+from cutlayer.jobs.options import Options, Progress
 from cutlayer.tasks import Task
 from cutlayer.training.keys import Keys, starting_keys
 from cutlayer.training.recorder import read_truth

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.csv
 
 from cutlayer.channel.trail import verify
-from cutlayer.tensor_file import read_tensors
+from cutlayer.storage.tensor_file import read_tensors
 from cutlayer.training.folder import RunFolder
 from tools.faults.trial import ACTIVE, PASSIVE
 from tools.organisations.sites import issue_certificates

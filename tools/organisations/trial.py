@@ -17,7 +17,7 @@ import pyarrow as pa
 from pyarrow import csv, parquet
 
 from cutlayer.channel.trail import verify
-from cutlayer.tensor_file import read_tensors
+from cutlayer.storage.tensor_file import read_tensors
 from cutlayer.training.folder import RunFolder
 from tools.organisations.cases import MLP, Case
 from tools.organisations.sites import issue_certificates

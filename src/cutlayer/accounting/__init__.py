@@ -10,10 +10,11 @@ from cutlayer.accounting.events import (
     NoFormalGuarantee,
     RandomizedResponse,
 )
-from cutlayer.accounting.ledger import Entry, Ledger, Total
+from cutlayer.accounting.ledger import Entry, Ledger
 from cutlayer.accounting.plan import Bottom, Condition, ReleasePlan
 from cutlayer.accounting.release_log import MARKER, ReleaseLog, log_of_run
 from cutlayer.accounting.slots import ANY_PART, Occasion, Slot
+from cutlayer.accounting.total import Total
 
 __all__ = [
     "ANY_PART",

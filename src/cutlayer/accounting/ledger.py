@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import PlainSerializer, PlainValidator, TypeAdapter, ValidationError, WithJsonSchema, computed_field
 from pydantic.dataclasses import dataclass
@@ -23,10 +23,9 @@ from cutlayer.accounting.events import (
 )
 from cutlayer.accounting.plan import Condition, condition_of
 from cutlayer.accounting.records import event_from_json, event_to_json
-from cutlayer.config import FrozenModel
+from cutlayer.accounting.total import Asset, Total
 from cutlayer.errors import ConfigError
 
-Asset = Literal["labels", "features", "model"]
 Recorded = Annotated[
     Event,
     PlainValidator(lambda event: event if isinstance(event, Event) else event_from_json(event)),
@@ -80,41 +79,6 @@ class Entry:
         if self.epsilon is None:
             return text
         return f"{wording.of_asset(self.protects, self.party)}, towards {', '.join(self.towards)}: {text}"
-
-
-class Total(FrozenModel):
-    """The joint cost of all releases of a party about an asset, towards a receiver.
-
-    Attributes:
-        party: Owner of the asset.
-        protects: Protected asset.
-        towards: Receivers; the total holds for each of them alone.
-        epsilon: Epsilon at `delta`; `None` if no theorem holds.
-        delta: Delta of the total; 0 if epsilon is pure.
-        accountant: Method of the account: `pure`, `exact Gaussian` or `PLD`.
-        rdp_epsilon: Looser epsilon by Renyi differential privacy, for comparison; `None` if not known.
-        condition: `unconditional`, or given the bottom model, the encoding of the columns, or both.
-        curve: Further pairs (epsilon, delta) that hold.
-        auc_bound: Bound on the ROC AUC of every test between two values of one row, all else known; for Gaussian
-            releases.
-        releases: Number of releases of the row that is released most often, if rows are released with noise.
-        why: Reason why no theorem holds.
-        statement: The total as a sentence.
-    """
-
-    party: str
-    protects: Asset
-    towards: tuple[str, ...]
-    epsilon: float | None = None
-    delta: float
-    accountant: str = ""
-    rdp_epsilon: float | None = None
-    condition: Condition = "unconditional"
-    curve: tuple[tuple[float, float], ...] = ()
-    auc_bound: float | None = None
-    releases: int | None = None
-    why: str = ""
-    statement: str = ""
 
 
 @dataclass(frozen=True)

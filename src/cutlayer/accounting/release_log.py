@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from cutlayer.accounting.slots import Occasion, Slot, Tally
-from cutlayer.durable import append_line, make_folder, sync_file, write_whole
 from cutlayer.errors import CheckpointError
+from cutlayer.storage.durable import append_line, make_folder, sync_file, write_whole
 
 MARKER = "release_log.json"
 """Name of the file in a run folder that holds the path of a party's release log."""

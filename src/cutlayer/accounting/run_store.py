@@ -21,10 +21,10 @@ import numpy as np
 import numpy.typing as npt
 
 from cutlayer.accounting.ledger import Ledger
-from cutlayer.checksum import seal, unseal
-from cutlayer.durable import make_folder, write_whole
 from cutlayer.errors import CheckpointError, ConfigError
-from cutlayer.row_arrays import chunks_of, computed
+from cutlayer.storage.checksum import seal, unseal
+from cutlayer.storage.durable import make_folder, write_whole
+from cutlayer.storage.row_arrays import chunks_of, computed
 
 NAME = "ledger.sqlite"
 """Name of the file in the folder of a party's secret."""

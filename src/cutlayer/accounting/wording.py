@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from cutlayer.accounting.events import (
     DPSGD,
     Event,
@@ -13,9 +11,7 @@ from cutlayer.accounting.events import (
     RandomizedResponse,
 )
 from cutlayer.accounting.plan import ReleasePlan
-
-if TYPE_CHECKING:
-    from cutlayer.accounting.ledger import Total
+from cutlayer.accounting.total import Total
 
 LABEL_FREE = (
     "no message depends on a label, so the excess of any attack over the receiver's own features is zero by "

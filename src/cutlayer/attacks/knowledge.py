@@ -11,7 +11,7 @@ from cutlayer.errors import NotApplicable
 from cutlayer.lazy import Tensor, nn, torch
 
 if TYPE_CHECKING:
-    from cutlayer.attacks.feature.base import FeatureView
+    from cutlayer.attacks.feature.view import FeatureView
     from cutlayer.data.encoded import ColumnSpec
     from cutlayer.tasks import Task
 

@@ -24,8 +24,8 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from cutlayer.certificates.files import CertificateFiles, pem_of
 from cutlayer.certificates.names import HOST, fingerprint, identity, identity_of, key_fingerprint
-from cutlayer.durable import locked, make_folder, write_whole
 from cutlayer.errors import TrustError
+from cutlayer.storage.durable import locked, make_folder, write_whole
 
 AUTHORITY_DAYS, CERTIFICATE_DAYS, LIST_DAYS = 3650, 365, 3650
 _CLOCK_SKEW = timedelta(minutes=5)

@@ -24,8 +24,8 @@ from torch import Tensor
 
 from cutlayer.channel.kinds import Kind
 from cutlayer.channel.message import PACKABLE, SHAPES, Message
-from cutlayer.checksum import crc32
 from cutlayer.errors import ConfigError, ProtocolError
+from cutlayer.storage.checksum import crc32
 
 WIRE_VERSION = 3
 MAGIC = b"CUT"

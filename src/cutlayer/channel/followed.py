@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 
 from cutlayer.channel.transcript import ENTRY_BYTES, Sampling
-from cutlayer.durable import UnsyncedFile, make_folder
 from cutlayer.errors import DataError
 from cutlayer.kernels.message_sizes import message_sizes
-from cutlayer.row_arrays import computed
-from cutlayer.tensor_file import read_tensors, unsynced_tensors, write_tensors
+from cutlayer.storage.durable import UnsyncedFile, make_folder
+from cutlayer.storage.row_arrays import computed
+from cutlayer.storage.tensor_file import read_tensors, unsynced_tensors, write_tensors
 
 T = TypeVar("T")
 

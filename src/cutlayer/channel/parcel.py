@@ -28,8 +28,8 @@ from cutlayer.certificates.signing import check_signature, sign
 from cutlayer.channel.codec import DEFAULT_LIMITS, FrameLimits, decode, encode
 from cutlayer.channel.message import Message
 from cutlayer.channel.security import Security
-from cutlayer.durable import create, make_folder, sync_file, sync_folder
 from cutlayer.errors import ProtocolError, RunFolderError, TrustError
+from cutlayer.storage.durable import create, make_folder, sync_file, sync_folder
 from cutlayer.version import __version__
 
 MAGIC = b"CUTPARC1"

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cutlayer.channel.kinds import Kind
-from cutlayer.durable import locked, make_folder, sync_folder, write_whole
 from cutlayer.errors import RunFolderError
+from cutlayer.storage.durable import locked, make_folder, sync_folder, write_whole
 
 if TYPE_CHECKING:
     from cutlayer.channel.message import Message

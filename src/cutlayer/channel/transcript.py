@@ -10,9 +10,9 @@ from typing import Any
 
 from torch import Tensor
 
-from cutlayer.durable import UnsyncedFile, make_folder
 from cutlayer.errors import DataError
-from cutlayer.tensor_file import read_tensors, unsynced_tensors
+from cutlayer.storage.durable import UnsyncedFile, make_folder
+from cutlayer.storage.tensor_file import read_tensors, unsynced_tensors
 
 LAYER_ROWS = 2048
 """Rows of a sampled step whose layer outputs are recorded: enough for an AUC, a quarter of a large batch's memory."""

@@ -22,7 +22,7 @@ Out = Annotated[Path | None, typer.Option("--out", help="The run folder to creat
 def demo(out: Out = None, copy: Copy = None, quiet: Quiet = False, json: Json = False) -> None:
     """Train on UCI Adult split between three organisations, undefended and defended, and audit both."""
     from cutlayer.demo import copy_files, demo_job
-    from cutlayer.jobs.execute import Options
+    from cutlayer.jobs.options import Options
     from cutlayer.report.story import print_story
 
     if copy is not None:

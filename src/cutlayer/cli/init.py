@@ -218,7 +218,7 @@ def _choice(question: str, known: Sequence[str], option: str | None, default: st
 def _write(folder: Path, files: dict[str, dict[str, Any]]) -> list[Path]:
     from ruamel.yaml import YAML
 
-    from cutlayer.durable import write_whole
+    from cutlayer.storage.durable import write_whole
 
     standing = [name for name in files if (folder / name).exists()]
     if standing:

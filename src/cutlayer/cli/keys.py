@@ -12,9 +12,9 @@ import typer
 from rich.console import Console
 
 from cutlayer.cli.app import Json, app, emit
-from cutlayer.durable import make_folder, write_whole
 from cutlayer.errors import ConfigError, TrustError
 from cutlayer.report.rounding import plain
+from cutlayer.storage.durable import make_folder, write_whole
 
 if TYPE_CHECKING:
     from cryptography import x509

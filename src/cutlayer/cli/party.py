@@ -90,7 +90,7 @@ def party(
     from cutlayer.cli.progress import progress_for
     from cutlayer.config.lines import located
     from cutlayer.config.load import with_device
-    from cutlayer.jobs.execute import Options
+    from cutlayer.jobs.options import Options
     from cutlayer.jobs.party import run_party
     from cutlayer.jobs.preflight import run_preflight
     from cutlayer.jobs.team import rank_here

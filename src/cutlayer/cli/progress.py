@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from cutlayer.jobs.execute import Progress as Stages
+from cutlayer.jobs.options import Progress as Stages
 from cutlayer.lazy import Tensor
 from cutlayer.results.number import decimals
 

@@ -62,7 +62,7 @@ def release(
             return
         from cutlayer.cli.passive_outcome import show_outcome
         from cutlayer.config.load import with_device
-        from cutlayer.jobs.execute import Options
+        from cutlayer.jobs.options import Options
         from cutlayer.jobs.release import release_training
 
         options = Options(keys_for(local.parent, key), resume)

@@ -15,7 +15,7 @@ from cutlayer.errors import ConfigError, Interrupted
 
 if TYPE_CHECKING:
     from cutlayer.config import Job
-    from cutlayer.jobs.execute import Options
+    from cutlayer.jobs.options import Options
     from cutlayer.training.folder import RunFolder
     from cutlayer.training.keys import Keys
 
@@ -69,7 +69,7 @@ def run(
     from cutlayer.config.load import load_job, with_device
 
     loaded = with_device(load_job(job), device)
-    from cutlayer.jobs.execute import Options
+    from cutlayer.jobs.options import Options
     from cutlayer.models import allowed_models
 
     folder = out or job.parent / "runs" / job.stem

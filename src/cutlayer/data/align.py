@@ -13,7 +13,7 @@ from cutlayer.data.digest_shares import DigestShares, share_bits
 from cutlayer.data.ids import DIGEST_BYTES, Digests
 from cutlayer.errors import AlignmentError, NothingInCommon
 from cutlayer.kernels.patterns import begins_run
-from cutlayer.row_arrays import chunks_of, row_array
+from cutlayer.storage.row_arrays import chunks_of, row_array
 
 Positions = npt.NDArray[np.int64]
 

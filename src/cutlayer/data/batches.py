@@ -14,7 +14,7 @@ from cutlayer.data.shuffling import block_windows, permutation
 from cutlayer.data.streams import RandomStream
 from cutlayer.errors import DataError
 from cutlayer.lazy import Tensor, torch
-from cutlayer.row_arrays import gathered
+from cutlayer.storage.row_arrays import gathered
 
 
 class Schedule:

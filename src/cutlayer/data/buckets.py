@@ -14,7 +14,7 @@ import numpy.typing as npt
 from cutlayer.data.align import Positions, intersect
 from cutlayer.data.ids import Digests
 from cutlayer.errors import AlignmentError
-from cutlayer.row_arrays import computed
+from cutlayer.storage.row_arrays import computed
 
 BUCKET_ROWS = 1 << 17
 """Maximum mean number of rows of a bucket: about 25 MB of memory, and some seconds of work for two cores."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from cutlayer.row_arrays import chunks_of, row_array
+from cutlayer.storage.row_arrays import chunks_of, row_array
 
 SORTED_ROWS = 1 << 19
 """Rows of all parties that are sorted at a time, at about 100 bytes each."""

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from cutlayer.data.ids import DIGEST_BYTES, Digests
-
-if TYPE_CHECKING:
-    from cutlayer.data.party_data import PartyTable
 
 Positions = npt.NDArray[np.int64]
 
@@ -54,7 +51,7 @@ class DistinctIds:
     keys: tuple[Digests, ...] = ()
 
     @classmethod
-    def of(cls, table: PartyTable) -> DistinctIds:
+    def of(cls, table: Identified) -> DistinctIds:
         """The different ids of a table."""
         words = np.ascontiguousarray(table.digests).view(f"V{DIGEST_BYTES}")[:, 0]
         _, first, of_rows = np.unique(words, return_index=True, return_inverse=True)

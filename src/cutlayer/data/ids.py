@@ -19,7 +19,7 @@ from cutlayer.data.columns import decoded, is_text, without_nan
 from cutlayer.data.digest_shares import has_duplicates
 from cutlayer.data.faults import fault
 from cutlayer.errors import DataError
-from cutlayer.row_arrays import row_array
+from cutlayer.storage.row_arrays import row_array
 
 IdKind = Literal["integer", "text", "row"]
 Digests = npt.NDArray[np.uint8]

@@ -16,7 +16,7 @@ from cutlayer.data.classes import folded, spelt_differently
 from cutlayer.data.columns import category_text, decoded, is_text, number_values, without_nan
 from cutlayer.data.faults import fault
 from cutlayer.lazy import Tensor, torch
-from cutlayer.row_arrays import chunks_of, row_array
+from cutlayer.storage.row_arrays import chunks_of, row_array
 
 LabelKind = Literal["text", "integer", "number", "boolean"]
 Pieces = Callable[[], Iterator[pa.ChunkedArray]]

@@ -17,15 +17,15 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyarrow import ipc
 
-from cutlayer.checksum import of_file
 from cutlayer.config import TableConfig
 from cutlayer.data.columns import decoded
 from cutlayer.data.csv_types import ColumnType
 from cutlayer.data.encoded import CHUNK_ROWS
 from cutlayer.data.faults import fault
 from cutlayer.data.sources.base import FileSource, Source
-from cutlayer.durable import make_folder
-from cutlayer.row_arrays import chunks_of, row_array
+from cutlayer.storage.checksum import of_file
+from cutlayer.storage.durable import make_folder
+from cutlayer.storage.row_arrays import chunks_of, row_array
 
 MEMORY = 2 << 30
 """Bytes that a party's table may take, by default."""

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from cutlayer.data.columns import ColumnKind, category_text, is_coded_text, number_values
 from cutlayer.data.encoded import CHUNK_ROWS
 from cutlayer.data.faults import fault
-from cutlayer.durable import create
+from cutlayer.storage.durable import create
 
 MAX_PARTS = 4096
 """Parts of the file, into each of which a batch writes its rows at once."""

@@ -36,7 +36,7 @@ from cutlayer.data.table_ids import TableIds, id_columns
 from cutlayer.data.table_rows import TableRows
 from cutlayer.data.weights import row_weights
 from cutlayer.lazy import torch
-from cutlayer.row_arrays import gathered
+from cutlayer.storage.row_arrays import gathered
 
 
 class PartyTable:

@@ -16,7 +16,7 @@ from cutlayer.config import IdConfig
 from cutlayer.config.ids import BETWEEN_KEYS, MAX_KEYS
 from cutlayer.data.align import Positions, intersect
 from cutlayer.data.ids import DIGEST_BYTES, SEPARATOR, Digests, digests_of, first_rows, id_texts, kind_of
-from cutlayer.row_arrays import GrowingRows, computed
+from cutlayer.storage.row_arrays import GrowingRows, computed
 
 Mask = npt.NDArray[np.bool_]
 

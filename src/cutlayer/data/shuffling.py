@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from cutlayer.row_arrays import chunks_of, row_array
+from cutlayer.storage.row_arrays import chunks_of, row_array
 
 BLOCK_ROWS = 1000
 WINDOW_BLOCKS = 64

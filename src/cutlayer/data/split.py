@@ -14,7 +14,7 @@ from cutlayer.data.shuffling import permutation
 from cutlayer.data.streams import RandomStream
 from cutlayer.errors import DataError
 from cutlayer.lazy import Tensor, torch
-from cutlayer.row_arrays import chosen, chunks_of, computed, row_array
+from cutlayer.storage.row_arrays import chosen, chunks_of, computed, row_array
 
 Rows = npt.NDArray[np.int64]
 PARTS = ("train", "validation", "test")

@@ -12,14 +12,14 @@ from typing import IO, Any
 import numpy as np
 from pydantic import Field, ValidationError
 
-from cutlayer.checksum import of_file, seal, unseal
 from cutlayer.config import FrozenModel
 from cutlayer.data.encoded import CHUNK_ROWS, ColumnSpec, Encoded, check_codes
 from cutlayer.data.faults import fault
 from cutlayer.data.images import ImageSpec
 from cutlayer.data.paging import Pages
-from cutlayer.durable import create, make_folder, sync_file, sync_folder, write_whole
 from cutlayer.lazy import Tensor, torch
+from cutlayer.storage.checksum import of_file, seal, unseal
+from cutlayer.storage.durable import create, make_folder, sync_file, sync_folder, write_whole
 
 RESIDENT_BYTES = 512 << 20
 """Bytes of a mapped store that may be in memory at a time."""

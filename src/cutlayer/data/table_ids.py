@@ -33,7 +33,7 @@ from cutlayer.data.sort_values import sort_values
 from cutlayer.data.sources.base import Source
 from cutlayer.data.table_rows import TableRows
 from cutlayer.data.take_rows import take_rows
-from cutlayer.row_arrays import joined_rows
+from cutlayer.storage.row_arrays import joined_rows
 
 REPEATED = "with a repeated id"
 WITHOUT_KEY = "without a key that identifies them"

@@ -12,8 +12,8 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyarrow import ipc
 
-from cutlayer import row_arrays
 from cutlayer.data.large import Arranged, joined, positions_among
+from cutlayer.storage import row_arrays
 
 
 def take_rows(columns: Iterable[pa.ChunkedArray], rows: npt.NDArray[np.int64]) -> pa.ChunkedArray:

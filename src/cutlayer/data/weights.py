@@ -9,7 +9,7 @@ from cutlayer.data.columns import number_values
 from cutlayer.data.faults import fault
 from cutlayer.data.labels import Pieces
 from cutlayer.lazy import Tensor, torch
-from cutlayer.row_arrays import computed, gathered, row_array
+from cutlayer.storage.row_arrays import computed, gathered, row_array
 
 
 def row_weights(pieces: Pieces, rows: int, where: str, training: npt.NDArray[np.int64]) -> Tensor:

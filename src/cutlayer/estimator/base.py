@@ -41,7 +41,8 @@ from cutlayer.estimator.tables import (
 )
 from cutlayer.estimator.validation import checked, checked_key, value_errors
 from cutlayer.jobs.audit import audit_again
-from cutlayer.jobs.execute import Options, Progress, execute
+from cutlayer.jobs.execute import execute
+from cutlayer.jobs.options import Options, Progress
 from cutlayer.models import allowed_models, modules_of
 from cutlayer.report import Report
 from cutlayer.report.build import build

@@ -14,11 +14,11 @@ import numpy.typing as npt
 from cutlayer.accounting import MARKER, log_of_run
 from cutlayer.config import BudgetConfig, Job, LabelFreeConfig
 from cutlayer.config.party import BUDGET, LABEL_FREE
-from cutlayer.durable import locked, make_folder, write_whole
 from cutlayer.errors import RunFolderError
 from cutlayer.parties.split import SPLIT_FILE
 from cutlayer.protections import REGISTRY
 from cutlayer.results.document import Document
+from cutlayer.storage.durable import locked, make_folder, write_whole
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.model_record import ModelRecord
 

@@ -20,18 +20,18 @@ from cutlayer.data.agreed_rows import COMMON_ID
 from cutlayer.data.align import Positions, nothing_in_common, order_digest
 from cutlayer.data.ids import Digests
 from cutlayer.data.party_data import PartyTable
-from cutlayer.durable import make_folder, replace_whole
 from cutlayer.errors import ConfigError, RunFolderError
 from cutlayer.jobs.check import check_alignment
 from cutlayer.jobs.exchange import Exchange
-from cutlayer.jobs.execute import Progress
 from cutlayer.jobs.links import LinkOptions, address_of, make_client, open_server, open_trail
+from cutlayer.jobs.options import Progress
 from cutlayer.jobs.party import GRACE
 from cutlayer.parties.alignment import Alignment, Purpose, row_key
 from cutlayer.parties.handshake import Agreement, Saved, agree_active, agree_passive
 from cutlayer.parties.held_rows import HeldRows
 from cutlayer.parties.linked import driven
 from cutlayer.parties.messages import DONE, receive
+from cutlayer.storage.durable import make_folder, replace_whole
 from cutlayer.training.keys import load_or_make
 
 

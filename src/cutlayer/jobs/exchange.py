@@ -24,9 +24,9 @@ from cutlayer.channel.parcel import Head, Parcel, ParcelWriter
 from cutlayer.channel.security import Security
 from cutlayer.channel.trail import Trail, content_digest
 from cutlayer.config import Job
-from cutlayer.durable import locked, make_folder, write_whole
 from cutlayer.errors import ProtocolError, RunFolderError
 from cutlayer.parties.drive import drive
+from cutlayer.storage.durable import locked, make_folder, write_whole
 
 R = TypeVar("R")
 _POLL = 0.5

@@ -2,48 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from cutlayer.config import Job
 from cutlayer.data.id_examples import with_examples
 from cutlayer.errors import NothingInCommon
 from cutlayer.jobs.check import check_job
-from cutlayer.parties.observer import Observer
+from cutlayer.jobs.options import Options, Progress
 from cutlayer.training.folder import RunFolder
-from cutlayer.training.keys import Keys
 from cutlayer.training.process import run_threads
 from cutlayer.training.tables import open_table
-
-
-class Progress(Observer):
-    """Receives the stages of a whole job as well as its steps."""
-
-    def stage(self, name: str) -> None:
-        """Called before each training: `this run`, `undefended`, `centralised`, ..."""
-
-    def aligned(self, buckets: int, total: int) -> None:
-        """Called during an alignment with other processes, with the number of finished buckets of rows and of all."""
-
-
-@dataclass(frozen=True)
-class Options:
-    """How to run a job, apart from the job itself.
-
-    Attributes:
-        keys: Source of the secrets.
-        resume: Whether to continue an interrupted run.
-        forget_peer_progress: Whether to resume although another party has lost its progress; repeated releases count
-            again.
-        tables: Data in memory, by party, which replaces the files that the job names.
-    """
-
-    keys: Keys
-    resume: bool = False
-    tables: Mapping[str, Any] = field(default_factory=dict)
-    forget_peer_progress: bool = False
 
 
 def execute(job: Job, out: Path, options: Options, progress: Progress) -> RunFolder:

@@ -27,7 +27,7 @@ from cutlayer.jobs.matching import KeyForecast, all_positions, check_ids, common
 from cutlayer.kernels.packed_rows import row_bytes
 from cutlayer.lazy import Tensor, nn, torch
 from cutlayer.models import resolved_section, suits_rare_categories
-from cutlayer.row_arrays import gathered
+from cutlayer.storage.row_arrays import gathered
 from cutlayer.tasks import Task
 from cutlayer.training.all_runs import forecast_all_runs
 from cutlayer.training.process import run_threads

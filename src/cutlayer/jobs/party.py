@@ -18,8 +18,8 @@ from cutlayer.data.party_data import PartyTable
 from cutlayer.errors import ConfigError, PeerLost, ProtocolError
 from cutlayer.jobs.check import check_job
 from cutlayer.jobs.courier import check_by_courier, open_releases
-from cutlayer.jobs.execute import Options, Progress
 from cutlayer.jobs.links import LinkOptions, address_of, make_client, open_server
+from cutlayer.jobs.options import Options, Progress
 from cutlayer.jobs.runs import chance_reference, conclude, describe
 from cutlayer.jobs.team import run_further_worker, team_of, workers_here
 from cutlayer.parties.active import ActiveParty
@@ -33,7 +33,7 @@ from cutlayer.parties.outcome import PassiveOutcome
 from cutlayer.parties.partners import Partners
 from cutlayer.parties.passive import PassiveParty
 from cutlayer.parties.random_state import isolated
-from cutlayer.parties.team import Team
+from cutlayer.parties.team.team import Team
 from cutlayer.results.audit import PassiveAudit, SkippedAttack
 from cutlayer.results.run import RunId, RunKind
 from cutlayer.training.folder import RunFolder

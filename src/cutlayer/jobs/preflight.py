@@ -17,8 +17,8 @@ from cutlayer.data.profile import ColumnProfile
 from cutlayer.data.row_keys import has_key
 from cutlayer.errors import CutlayerError
 from cutlayer.jobs.check import check_job
-from cutlayer.jobs.execute import Options
 from cutlayer.jobs.links import LinkOptions, address_of, make_client, open_server
+from cutlayer.jobs.options import Options
 from cutlayer.models import suits_rare_categories
 from cutlayer.parties.device import chosen_device
 from cutlayer.tasks import Task

@@ -11,8 +11,8 @@ from cutlayer.config import Job
 from cutlayer.errors import ConfigError
 from cutlayer.jobs.check import check_job
 from cutlayer.jobs.courier import check_by_courier
-from cutlayer.jobs.execute import Options
 from cutlayer.jobs.links import LinkOptions, open_trail
+from cutlayer.jobs.options import Options
 from cutlayer.jobs.party import finish_passive
 from cutlayer.parties.agreed import agreed_alignment
 from cutlayer.parties.drive import Party

@@ -14,7 +14,7 @@ from cutlayer.config import Job
 from cutlayer.data.party_data import PartyTable
 from cutlayer.data.store import Store
 from cutlayer.jobs.audit import conclude_audit
-from cutlayer.jobs.execute import Options, Progress
+from cutlayer.jobs.options import Options, Progress
 from cutlayer.jobs.summary import over_own_columns, summary_of
 from cutlayer.kernels.row_tensors import rows_of
 from cutlayer.parties.outcome import ActiveOutcome

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from cutlayer.errors import ConfigError
 from cutlayer.kernels.roc import Groups, check_scores, tie_groups
 from cutlayer.lazy import Tensor, torch
-from cutlayer.row_arrays import chosen, computed, row_array
+from cutlayer.storage.row_arrays import chosen, computed, row_array
 
 MAX_GROUPS = 64
 """Maximum number of groups of neighbouring scores. Merging only drops the resampling noise *within* a group, where a

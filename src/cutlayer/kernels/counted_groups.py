@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cutlayer import row_arrays
-from cutlayer.row_arrays import chosen, joined_rows
+from cutlayer.storage import row_arrays
+from cutlayer.storage.row_arrays import chosen, joined_rows
 
 Counts = npt.NDArray[np.int64]
 Scores = npt.NDArray[Any]

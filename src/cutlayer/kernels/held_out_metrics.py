@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cutlayer.kernels.counted_groups import Counts, count_groups
-from cutlayer.row_arrays import chosen, chunks_of, computed, row_array
+from cutlayer.storage.row_arrays import chosen, chunks_of, computed, row_array
 
 Floats = npt.NDArray[np.float64]
 _EPS = float(np.finfo(np.float64).eps)

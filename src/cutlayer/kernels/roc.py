@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from cutlayer import row_arrays
 from cutlayer.errors import DataError
 from cutlayer.kernels.counted_groups import count_groups
 from cutlayer.lazy import Tensor
-from cutlayer.row_arrays import chunks_of, computed
+from cutlayer.storage import row_arrays
+from cutlayer.storage.row_arrays import chunks_of, computed
 
 Counts = npt.NDArray[np.int64]
 

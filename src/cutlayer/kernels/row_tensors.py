@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from cutlayer.lazy import Tensor, torch
-from cutlayer.row_arrays import chunks_of, computed, gathered, row_array
+from cutlayer.storage.row_arrays import chunks_of, computed, gathered, row_array
 
 
 def empty_rows(rows: int, like: Tensor) -> Tensor:

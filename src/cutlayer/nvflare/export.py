@@ -13,9 +13,9 @@ from cutlayer.certificates.names import COMMON_NAME
 from cutlayer.config import Job
 from cutlayer.config.load import dump_job
 from cutlayer.config.party import PartyConfig, PrivatePart
-from cutlayer.durable import make_folder, write_whole
 from cutlayer.errors import ConfigError
 from cutlayer.nvflare.route import Route
+from cutlayer.storage.durable import make_folder, write_whole
 
 SHARED_JOB = "job.yaml"
 """File with the shared part of the job: in the submitted folder, and each site's own copy."""

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TextIO
 
-from cutlayer.durable import make_folder
+from cutlayer.storage.durable import make_folder
 
 PEER_LOST = 3
 """Exit code whose message names no more than parties, steps and seconds: the hub may read it."""

@@ -43,7 +43,7 @@ from cutlayer.parties.split import split_at_active
 from cutlayer.parties.state import check_same_rows, order_with_batches, part_of, with_part
 from cutlayer.parties.stopping import EarlyStopping
 from cutlayer.protections.base import Evidence
-from cutlayer.row_arrays import gathered
+from cutlayer.storage.row_arrays import gathered
 
 
 class ActiveParty:

@@ -12,7 +12,7 @@ from cutlayer.models.fitted import ColumnImportance, FitResult, FittedTop
 from cutlayer.models.fitted.importance import column_importance, rows_for
 from cutlayer.parties.active_setup import ActiveSetup
 from cutlayer.parties.passives import Passives
-from cutlayer.row_arrays import gathered
+from cutlayer.storage.row_arrays import gathered
 
 MAX_NUMBERS = 1 << 27
 """Maximum size of what is fitted to, in numbers of 4 bytes: of more rows, some are drawn by the seed."""

@@ -20,7 +20,7 @@ from cutlayer.parties.local import Local, context_of
 from cutlayer.parties.staged_labels import staged_labels
 from cutlayer.parties.state import PartyState
 from cutlayer.protections.views import ActiveView
-from cutlayer.row_arrays import gathered
+from cutlayer.storage.row_arrays import gathered
 from cutlayer.tasks import Task
 
 

@@ -22,12 +22,12 @@ from cutlayer.parties.group_threads import GroupThreads, Learned
 from cutlayer.parties.groups import groups_of, joined, joined_by_name, parts_of
 from cutlayer.parties.guard import EmbeddingGuard
 from cutlayer.parties.held_rows import PartOfBatch
-from cutlayer.parties.lanes import ActiveLanes
-from cutlayer.parties.leading import ActiveLead, SharedLabels, needs_of, share_start, step_bytes
 from cutlayer.parties.local import Local
 from cutlayer.parties.numbers import check_loss, check_own
 from cutlayer.parties.passives import Passives
-from cutlayer.parties.team import StepOrder
+from cutlayer.parties.team.lanes import ActiveLanes
+from cutlayer.parties.team.leading import ActiveLead, SharedLabels, needs_of, share_start, step_bytes
+from cutlayer.parties.team.team import StepOrder
 from cutlayer.protections.views import ActiveView, Mode
 
 Crossed = tuple[Mapping[str, Tensor], Mapping[str, Tensor], Mapping[str, Tensor]]

@@ -11,8 +11,8 @@ import numpy as np
 import torch
 
 from cutlayer.data.align import Positions
-from cutlayer.durable import make_folder, write_whole
-from cutlayer.tensor_file import read_tensors, write_tensors
+from cutlayer.storage.durable import make_folder, write_whole
+from cutlayer.storage.tensor_file import read_tensors, write_tensors
 
 _STATE = "session.json"
 

@@ -19,10 +19,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from cutlayer.checksum import seal, unseal
-from cutlayer.durable import make_folder, sync_folder, write_whole
 from cutlayer.errors import CheckpointError
 from cutlayer.lazy import Tensor
+from cutlayer.storage.checksum import seal, unseal
+from cutlayer.storage.durable import make_folder, sync_folder, write_whole
 
 Point = tuple[int, int]
 """Where a run goes on: the epoch, and the number of its steps that are done."""
@@ -201,7 +201,7 @@ class Checkpoints:
         return self.folder / f"{name}.safetensors"
 
     def _write(self, path: Path, label: str, state: State) -> None:
-        from cutlayer.tensor_file import write_tensors
+        from cutlayer.storage.tensor_file import write_tensors
 
         make_folder(self.folder)
         tensors, plain = state
@@ -216,7 +216,7 @@ class Checkpoints:
         sync_folder(self.folder)
 
     def _read(self, path: Path, label: str | None = None) -> State:
-        from cutlayer.tensor_file import read_tensors
+        from cutlayer.storage.tensor_file import read_tensors
 
         if not path.exists():
             raise _Damaged.expected(f"a checkpoint at {path}", "none")

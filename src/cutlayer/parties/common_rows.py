@@ -36,7 +36,7 @@ from cutlayer.parties.key_rounds import Matched, Rounds, received_keys, rounds_a
 from cutlayer.parties.messages import receive, receive_chunks, send_in_chunks
 from cutlayer.parties.psi_points import Own, points_active, points_passive
 from cutlayer.parties.row_proof import prove_rows
-from cutlayer.row_arrays import gathered
+from cutlayer.storage.row_arrays import gathered
 from cutlayer.workers import Workers
 
 KEY_BYTES = 32

@@ -22,7 +22,7 @@ from cutlayer.parties.checkpoint import START, Point, described
 from cutlayer.parties.common_rows import CommonRows, rows_active, rows_passive
 from cutlayer.parties.held_rows import ALL_HAVE_ALL, HeldRows
 from cutlayer.parties.messages import Wait, receive
-from cutlayer.row_arrays import gathered
+from cutlayer.storage.row_arrays import gathered
 
 PROTOCOL = "4"
 ANY_STEP = 2**62

@@ -16,11 +16,11 @@ from cutlayer.data.align import Positions
 from cutlayer.data.distinct_ids import DistinctIds, Identified
 from cutlayer.data.ids import Digests
 from cutlayer.data.split import Split
-from cutlayer.durable import make_folder
 from cutlayer.errors import CheckpointError
 from cutlayer.kernels.row_tensors import filled_rows
-from cutlayer.row_arrays import gathered, row_array
-from cutlayer.tensor_file import read_tensors, write_tensors
+from cutlayer.storage.durable import make_folder
+from cutlayer.storage.row_arrays import gathered, row_array
+from cutlayer.storage.tensor_file import read_tensors, write_tensors
 
 HELD_FILE = "held.safetensors"
 

@@ -30,12 +30,12 @@ from cutlayer.parties.device import CPU
 from cutlayer.parties.plan import plan_of
 from cutlayer.parties.readings import Readings
 from cutlayer.parties.resident import Resident
-from cutlayer.parties.team import Team
+from cutlayer.parties.team.team import Team
 from cutlayer.protections.base import Context
 from cutlayer.protections.chain import Chain
 from cutlayer.protections.keyed_noise import Noise
 from cutlayer.protections.label_memory import LabelMemory
-from cutlayer.row_arrays import computed
+from cutlayer.storage.row_arrays import computed
 
 EVALUATION_ROWS = 4096
 """Number of rows of a request for held-out rows."""

@@ -11,7 +11,7 @@ from cutlayer.channel import Kind, Message, Port
 from cutlayer.errors import CutlayerError, Interrupted, PeerLost, ProtocolError, TrustError
 from cutlayer.parties.numbers import check_received
 from cutlayer.parties.readings import Readings
-from cutlayer.row_arrays import GrowingRows
+from cutlayer.storage.row_arrays import GrowingRows
 
 DONE = "done"
 """Reason in the `close` message of a run that finished; any other reason names the failure."""

@@ -27,7 +27,7 @@ from cutlayer.parties.passive_step import PassiveStep
 from cutlayer.parties.split import split_at_passive
 from cutlayer.parties.state import order_with_batches, part_of, with_part
 from cutlayer.parties.stopping import may_stop
-from cutlayer.row_arrays import gathered
+from cutlayer.storage.row_arrays import gathered
 
 
 class PassiveParty:

@@ -21,13 +21,13 @@ from cutlayer.models.fitting.gradients import no_gradients
 from cutlayer.parties.group_threads import GroupThreads
 from cutlayer.parties.groups import BatchColumns, ReadAhead, groups_of, joined, joined_by_name, parts_of
 from cutlayer.parties.guard import GradientGuard
-from cutlayer.parties.lanes import PassiveLanes
-from cutlayer.parties.leading import PassiveLead, needs_of, share_start
 from cutlayer.parties.local import Local
 from cutlayer.parties.messages import receive
 from cutlayer.parties.numbers import check_received
 from cutlayer.parties.passive_setup import PassiveSetup
-from cutlayer.parties.team import StepOrder
+from cutlayer.parties.team.lanes import PassiveLanes
+from cutlayer.parties.team.leading import PassiveLead, needs_of, share_start
+from cutlayer.parties.team.team import StepOrder
 from cutlayer.protections.views import Mode, PassiveView, Update
 
 

@@ -26,7 +26,7 @@ from cutlayer.parties.alignment import (
 )
 from cutlayer.parties.alignment_progress import AlignmentProgress
 from cutlayer.parties.messages import receive
-from cutlayer.row_arrays import joined_rows
+from cutlayer.storage.row_arrays import joined_rows
 from cutlayer.workers import Workers
 
 

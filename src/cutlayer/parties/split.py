@@ -32,14 +32,14 @@ from cutlayer.data.split import (
     split_rows,
     stratified_rows,
 )
-from cutlayer.durable import make_folder
 from cutlayer.errors import CheckpointError, DataError, ProtocolError
 from cutlayer.kernels.noise import derive, word_pieces
 from cutlayer.parties.held_rows import ALL_HAVE_ALL, HeldRows
 from cutlayer.parties.local import Local
 from cutlayer.parties.messages import receive_chunks, send_in_chunks
-from cutlayer.row_arrays import CHUNK_ROWS, chunks_of, computed, gathered, row_array
-from cutlayer.tensor_file import read_tensors, write_tensors
+from cutlayer.storage.durable import make_folder
+from cutlayer.storage.row_arrays import CHUNK_ROWS, chunks_of, computed, gathered, row_array
+from cutlayer.storage.tensor_file import read_tensors, write_tensors
 
 SPLIT_FILE = "split.safetensors"
 

@@ -13,14 +13,14 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from cutlayer.durable import locked, make_folder, replace_whole, write_whole
 from cutlayer.errors import CheckpointError, DataError, RunFolderError
 from cutlayer.kernels.noise import derive
 from cutlayer.kernels.row_tensors import copied
 from cutlayer.lazy import Tensor, torch
 from cutlayer.protections.label_record import LabelRecord, damaged, renamed
 from cutlayer.protections.label_words import Words, bytes_of, changed_rows, find, first_words, sorted_pairs, unknown
-from cutlayer.row_arrays import chunks_of, computed, joined_rows
+from cutlayer.storage.durable import locked, make_folder, replace_whole, write_whole
+from cutlayer.storage.row_arrays import chunks_of, computed, joined_rows
 
 Choice = Literal["refuse", "keep", "redraw"]
 """Action on labels that changed after a draw."""
@@ -327,7 +327,7 @@ class LabelMemory:
         return ids, labels, memory, str(header.get("classes", ""))
 
     def _write(self, path: Path, ids: Words, labels: Words, memory: str, classes: str) -> None:
-        from cutlayer.tensor_file import stream_tensors
+        from cutlayer.storage.tensor_file import stream_tensors
 
         ids, labels = sorted_pairs(ids, labels)
         header = {"check": self._tag(ids, labels, memory), "memory": memory, "classes": classes}

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from cutlayer.durable import make_folder, write_whole
 from cutlayer.errors import CheckpointError, DataError
+from cutlayer.storage.durable import make_folder, write_whole
 
 
 class LabelRecord:

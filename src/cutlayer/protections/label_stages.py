@@ -15,7 +15,7 @@ from cutlayer.kernels.prior_response import likely_classes, prior_likelihood, ra
 from cutlayer.kernels.randomized_response import flip_probability, randomized_response
 from cutlayer.kernels.row_tensors import copied, filled_rows, number_differing, number_equal, rows_of
 from cutlayer.lazy import Tensor, torch
-from cutlayer.row_arrays import chosen, chunks_of, computed
+from cutlayer.storage.row_arrays import chosen, chunks_of, computed
 
 if TYPE_CHECKING:
     from cutlayer.protections.label_memory import Drawn

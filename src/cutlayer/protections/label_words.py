@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from cutlayer import row_arrays
 from cutlayer.kernels.noise import encrypt_blocks
-from cutlayer.row_arrays import chosen, chunks_of, computed, row_array
+from cutlayer.storage import row_arrays
+from cutlayer.storage.row_arrays import chosen, chunks_of, computed, row_array
 
 Words = npt.NDArray[np.uint64]
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from markupsafe import Markup, escape
 
-from cutlayer.durable import write_whole
 from cutlayer.report import rounding
 from cutlayer.report.glance import glance
 from cutlayer.report.headline import headline
@@ -20,6 +19,7 @@ from cutlayer.report.history import shown_epochs
 from cutlayer.report.sections import sections_of, verdict
 from cutlayer.results.metric_names import name_of
 from cutlayer.results.report import Report
+from cutlayer.storage.durable import write_whole
 
 if TYPE_CHECKING:
     from jinja2 import Environment

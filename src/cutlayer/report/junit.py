@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from xml.etree import ElementTree as Xml
 
-from cutlayer.durable import write_whole
 from cutlayer.report.rounding import apart, plain
 from cutlayer.results.finding import Gate
 from cutlayer.results.report import Report
+from cutlayer.storage.durable import write_whole
 
 
 def write_junit(report: Report, path: Path | str) -> Path:

@@ -9,8 +9,8 @@ from typing import ClassVar, Self
 from pydantic import Field, ValidationError
 
 from cutlayer.config import FrozenModel
-from cutlayer.durable import write_whole
 from cutlayer.errors import ConfigError, RunFolderError
+from cutlayer.storage.durable import write_whole
 
 SCHEMA_VERSION = 5
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cutlayer.accounting.ledger import Asset
+from cutlayer.accounting.total import Asset
 from cutlayer.config import FrozenModel
 
 

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from cutlayer.accounting.ledger import Asset
+from cutlayer.accounting.total import Asset
 from cutlayer.config import FrozenModel
 from cutlayer.results.number import Number
 

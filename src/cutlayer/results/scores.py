@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 from pyarrow import csv, parquet
 from torch import Tensor
 
-from cutlayer.durable import sync_file, sync_folder
 from cutlayer.errors import ConfigError
+from cutlayer.storage.durable import sync_file, sync_folder
 from cutlayer.tasks import Task
 
 ID, CONTRIBUTED = "id", "contributed"

@@ -18,14 +18,14 @@ from torch import Tensor, nn
 from cutlayer.config import FrozenModel, Job
 from cutlayer.config.device import Precision
 from cutlayer.data.encoding import Encoder
-from cutlayer.durable import create, make_folder, write_whole
 from cutlayer.errors import RunFolderError
 from cutlayer.models import BottomModel, Inputs, TopModel, build_bottom, build_top, resolved_section
 from cutlayer.results.document import Document
 from cutlayer.serving.models import PartyModel
 from cutlayer.serving.onnx_program import check_onnx, onnx_bytes, refused
+from cutlayer.storage.durable import create, make_folder, write_whole
+from cutlayer.storage.tensor_file import read_tensors, write_tensors
 from cutlayer.tasks import Task
-from cutlayer.tensor_file import read_tensors, write_tensors
 from cutlayer.training.model_record import TrainedTask
 from cutlayer.training.trained import load_weights
 

@@ -12,13 +12,13 @@ from cutlayer.accounting import GaussianRelease, ReleaseLog, log_of_run
 from cutlayer.channel import Kind
 from cutlayer.config import Job
 from cutlayer.data.batches import evaluation_batches
-from cutlayer.durable import locked
 from cutlayer.errors import BudgetExceeded, ConfigError, ProtocolError
 from cutlayer.parties.local import EVALUATION_ROWS, context_of
 from cutlayer.parties.plan import plan_of
 from cutlayer.parties.state import restore_chain
 from cutlayer.protections import Chain
 from cutlayer.protections.views import Mode, PassiveView
+from cutlayer.storage.durable import locked
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import KEY_BYTES, check_same_keys, noise_key_path, read_key
 from cutlayer.training.model_record import ModelRecord, record_path

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from cutlayer.attacks import resolve
-from cutlayer.attacks.feature.base import FeatureView
+from cutlayer.attacks.feature.view import FeatureView
 from cutlayer.attacks.knowledge import Auxiliary, Knowledge, Need
 from cutlayer.attacks.label.history import HistoryView
 from cutlayer.audit.attack_audit import AttackAudit

@@ -7,8 +7,9 @@ from cutlayer.lazy import on_first_use
 if TYPE_CHECKING:
     from cutlayer.sweeps.leak_kind import LeakKind
     from cutlayer.sweeps.page import render_page
+    from cutlayer.sweeps.plan import Plan
     from cutlayer.sweeps.result import SweepResult, TrialMetrics, TrialResult
-    from cutlayer.sweeps.search import Plan, run_sweep
+    from cutlayer.sweeps.search import run_sweep
     from cutlayer.sweeps.space import Choices, Range, Space, parse_varied
 else:
     __getattr__, __dir__ = on_first_use(

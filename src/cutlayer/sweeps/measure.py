@@ -8,7 +8,8 @@ from pathlib import Path
 
 from cutlayer.config import Job
 from cutlayer.errors import DataError
-from cutlayer.jobs.execute import Options, Progress, execute
+from cutlayer.jobs.execute import execute
+from cutlayer.jobs.options import Options, Progress
 from cutlayer.results.audit import RunAudit
 from cutlayer.results.leaks import LeakResult
 from cutlayer.results.run import RunKind

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from cutlayer.config import Job
-from cutlayer.durable import make_folder
 from cutlayer.errors import ConfigError, RunFolderError
-from cutlayer.jobs.execute import Progress
 from cutlayer.jobs.forecast import forecast
+from cutlayer.jobs.options import Progress
+from cutlayer.storage.durable import make_folder
 from cutlayer.sweeps.leak_kind import LeakKind
+from cutlayer.sweeps.plan import Plan
 from cutlayer.sweeps.result import SweepResult
-from cutlayer.sweeps.space import Space, Varied, space_of
+from cutlayer.sweeps.space import Space, space_of
 from cutlayer.sweeps.storage import open_study, require_optuna, without_password
 from cutlayer.sweeps.variants import Variants, check_measured
 from cutlayer.training.keys import Keys
@@ -23,27 +22,6 @@ from cutlayer.training.keys import Keys
 TRIALS = 20
 _OWN = ("sweep.", "trials")
 """Beginnings of the names that a sweep's folder may hold."""
-
-
-@dataclass(frozen=True)
-class Plan:
-    """One sweep.
-
-    Attributes:
-        file: The job file.
-        varied: What to vary.
-        out: Folder for the page, the results and the small files of each run.
-        trials: Number of trials of all processes; `None` takes the whole grid, or 20 of a search.
-        storage: A file or the address of a database; empty takes `sweep.log` in `out`.
-        leak: Messages whose leak is minimised.
-    """
-
-    file: Path
-    varied: Sequence[Varied]
-    out: Path
-    trials: int | None = None
-    storage: str = ""
-    leak: LeakKind = LeakKind.ALL
 
 
 def run_sweep(plan: Plan, keys: Keys, progress: Progress) -> SweepResult:

@@ -13,10 +13,10 @@ from optuna.trial import FrozenTrial
 from torch import Tensor
 
 from cutlayer.config import Job
-from cutlayer.durable import locked, write_whole
 from cutlayer.errors import ConfigError, CutlayerError, Interrupted
-from cutlayer.jobs.execute import Options, Progress
+from cutlayer.jobs.options import Options, Progress
 from cutlayer.parties.observer import EpochRecord
+from cutlayer.storage.durable import locked, write_whole
 from cutlayer.sweeps.measure import measure
 from cutlayer.sweeps.page import render_page
 from cutlayer.sweeps.result import State, SweepResult, TrialMetrics, TrialResult
@@ -26,7 +26,7 @@ from cutlayer.tasks import Task
 from cutlayer.training.keys import Keys
 
 if TYPE_CHECKING:
-    from cutlayer.sweeps.search import Plan
+    from cutlayer.sweeps.plan import Plan
 
 POLL_SECONDS = 2.0
 _STATES: dict[str, State] = {"COMPLETE": "complete", "RUNNING": "running", "WAITING": "waiting"}

@@ -31,7 +31,7 @@ from cutlayer.kernels.noise import derive
 from cutlayer.protections import Chain
 from cutlayer.protections.label_dp import LabelDP, LabelDPConfig
 from cutlayer.protections.label_memory import Drawn, LabelMemory
-from cutlayer.row_arrays import gathered
+from cutlayer.storage.row_arrays import gathered
 from cutlayer.training.keys import label_folder
 from cutlayer.training.run_ledger import SPLIT, chain_of, planned_entries
 

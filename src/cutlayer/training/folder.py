@@ -13,16 +13,16 @@ from pathlib import Path
 from typing import Any
 
 from cutlayer.accounting import MARKER
-from cutlayer.checksum import seal, unseal
 from cutlayer.config import Job
 from cutlayer.config.load import dump_job, load_job
 from cutlayer.config.wording import did_you_mean
-from cutlayer.durable import append_line, locked, make_folder, write_whole
 from cutlayer.errors import CheckpointError, RunFolderError
 from cutlayer.parties.checkpoint import RELEASED
 from cutlayer.results.audit import Audit
 from cutlayer.results.run import RunKind
 from cutlayer.results.summary import Summary
+from cutlayer.storage.checksum import seal, unseal
+from cutlayer.storage.durable import append_line, locked, make_folder, write_whole
 
 _JOB, _HISTORY, _LOCK = "job.yaml", "history.jsonl", "run.lock"
 _SUMMARY, _AUDIT = "summary.json", "audit.json"

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
 
-from cutlayer.durable import make_folder, sync_file, sync_folder, write_whole
 from cutlayer.errors import CheckpointError, ConfigError
+from cutlayer.storage.durable import make_folder, sync_file, sync_folder, write_whole
 
 KEY_BYTES = 32
 _FINGERPRINT = b"cutlayer key"

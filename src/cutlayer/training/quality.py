@@ -11,10 +11,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from cutlayer import row_arrays
 from cutlayer.kernels.held_out_metrics import Ranking
 from cutlayer.results.quality import CalibrationBin, Confusion, OperatingPoint, Quality, at_rate
-from cutlayer.row_arrays import chosen, chunks_of, computed
+from cutlayer.storage import row_arrays
+from cutlayer.storage.row_arrays import chosen, chunks_of, computed
 from cutlayer.tasks import Task
 
 BINS = 10

@@ -19,7 +19,7 @@ from cutlayer.accounting import (
     RandomizedResponse,
     ReleasePlan,
 )
-from cutlayer.accounting.ledger import Asset
+from cutlayer.accounting.total import Asset
 from cutlayer.accounting.wording import ORDERED, STOP_BIT, STRATIFIED
 from cutlayer.config import Job
 from cutlayer.config.party import LABEL_FREE

@@ -11,7 +11,7 @@ from pyarrow import parquet
 from cutlayer.errors import ConfigError, RunFolderError
 from cutlayer.parties.outcome import ActiveOutcome
 from cutlayer.results.scores import ID, score_file, scores_of
-from cutlayer.row_arrays import chunks_of
+from cutlayer.storage.row_arrays import chunks_of
 from cutlayer.training.folder import RunFolder
 
 

@@ -11,11 +11,11 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from cutlayer import row_arrays
 from cutlayer.kernels.bootstrap import auc_interval
 from cutlayer.kernels.roc import placements
 from cutlayer.kernels.row_tensors import doubles, where_equal
-from cutlayer.row_arrays import chunks_of, computed
+from cutlayer.storage import row_arrays
+from cutlayer.storage.row_arrays import chunks_of, computed
 from cutlayer.tasks import Task
 
 REPEATS = 1000

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from cutlayer.attacks.feature.base import FeatureAttack, FeatureView
+from cutlayer.attacks.feature.base import FeatureAttack
+from cutlayer.attacks.feature.view import FeatureView
 from cutlayer.attacks.knowledge import Auxiliary, Knowledge
 from cutlayer.attacks.label.base import Scores
 from cutlayer.attacks.label.probe import FOLDS, fit

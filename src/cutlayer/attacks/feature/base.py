@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Generic
 
 from cutlayer.attacks.base import Attack, Result
+from cutlayer.attacks.feature.view import FeatureView
 from cutlayer.attacks.knowledge import Auxiliary, Knowledge, Need, Shadows
 from cutlayer.attacks.label.base import is_finite
 from cutlayer.errors import NotApplicable
@@ -19,25 +20,6 @@ if TYPE_CHECKING:
 
 MIN_ROWS = 20
 """Minimum number of rows to fit anything on."""
-
-
-@dataclass(frozen=True, eq=False)
-class FeatureView:
-    """View of the active party on some rows of a link, without features.
-
-    Attributes:
-        party: Name of the passive party whose embeddings they are.
-        rows: Row numbers of the common order, int64 (n,).
-        embeddings: Embeddings as received, float32 (n, width).
-        logits: Logits of the attacker's own top model, float32 (n, outputs); `None` where they are not known.
-        labels: The attacker's own labels, (n,); `None` where they are not known.
-    """
-
-    party: str
-    rows: Tensor
-    embeddings: Tensor
-    logits: Tensor | None = None
-    labels: Tensor | None = None
 
 
 @dataclass(frozen=True, eq=False)

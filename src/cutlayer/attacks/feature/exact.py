@@ -6,8 +6,9 @@ import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from cutlayer.attacks.feature.base import FeatureAttack, FeatureView, Reconstruction, encoded_matrix, encoded_slices
+from cutlayer.attacks.feature.base import FeatureAttack, Reconstruction, encoded_matrix, encoded_slices
 from cutlayer.attacks.feature.inversion import Inversion, kernel_shares
+from cutlayer.attacks.feature.view import FeatureView
 from cutlayer.attacks.knowledge import Auxiliary, Knowledge, Need
 from cutlayer.errors import NotApplicable
 from cutlayer.lazy import Tensor, nn, torch

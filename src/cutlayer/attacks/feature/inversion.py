@@ -6,13 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cutlayer.attacks.feature.base import (
-    FeatureAttack,
-    FeatureView,
-    Reconstruction,
-    encoded_matrix,
-    encoded_slices,
-)
+from cutlayer.attacks.feature.base import FeatureAttack, Reconstruction, encoded_matrix, encoded_slices
+from cutlayer.attacks.feature.view import FeatureView
 from cutlayer.attacks.knowledge import Knowledge
 from cutlayer.lazy import Tensor, torch
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from cutlayer.attacks.feature.base import FeatureAttack, FeatureView
+from cutlayer.attacks.feature.base import FeatureAttack
 from cutlayer.attacks.feature.model_outputs import class_logits, regression_errors
+from cutlayer.attacks.feature.view import FeatureView
 from cutlayer.attacks.knowledge import Knowledge, Need, Shadows
 from cutlayer.attacks.label.base import Scores
 from cutlayer.lazy import Tensor, functional, torch

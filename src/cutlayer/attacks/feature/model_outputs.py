@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cutlayer.attacks.feature.base import FeatureView
+from cutlayer.attacks.feature.view import FeatureView
 from cutlayer.lazy import Tensor, torch
 
 if TYPE_CHECKING:

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from cutlayer.attacks.feature.base import FeatureAttack, FeatureView, Reconstruction, encoded_matrix, encoded_slices
+from cutlayer.attacks.feature.base import FeatureAttack, Reconstruction, encoded_matrix, encoded_slices
 from cutlayer.attacks.feature.inversion import column_weights
+from cutlayer.attacks.feature.view import FeatureView
 from cutlayer.attacks.knowledge import Auxiliary, Knowledge, Need, Simulation
 from cutlayer.errors import NotApplicable
 from cutlayer.lazy import Tensor, functional, nn, torch

@@ -11,8 +11,9 @@ from functools import cache, partial
 from typing import Any
 
 from cutlayer.attacks import resolve
-from cutlayer.attacks.feature.base import FeatureAttack, FeatureView
+from cutlayer.attacks.feature.base import FeatureAttack
 from cutlayer.attacks.feature.inversion import Inversion
+from cutlayer.attacks.feature.view import FeatureView
 from cutlayer.attacks.knowledge import Auxiliary, Knowledge, Need
 from cutlayer.audit.attack_audit import AttackAudit
 from cutlayer.audit.features.measures import Case, measure

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from cutlayer.attacks.feature.attribute import MAX_CODES, Inferences, Inferred
-from cutlayer.attacks.feature.base import FeatureView, Reconstruction, encoded_matrix, encoded_slices
+from cutlayer.attacks.feature.base import Reconstruction, encoded_matrix, encoded_slices
+from cutlayer.attacks.feature.view import FeatureView
 from cutlayer.attacks.knowledge import Auxiliary, Knowledge
 from cutlayer.attacks.label.base import Scores
 from cutlayer.audit.features.images import ImagePairs

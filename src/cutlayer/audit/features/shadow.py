@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from cutlayer.attacks.feature.base import FeatureView
+from cutlayer.attacks.feature.view import FeatureView
 from cutlayer.attacks.knowledge import SHADOW_ROWS, Shadows, Simulation
 from cutlayer.data.batches import Schedule, evaluation_batches
 from cutlayer.data.store import Store

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cutlayer.durable import write_whole
 from cutlayer.report.card.annex import annex_html, annex_markdown
 from cutlayer.report.card.build import build_card
 from cutlayer.results.privacy_card import PrivacyCard
+from cutlayer.storage.durable import write_whole
 
 __all__ = ["PrivacyCard", "annex_html", "annex_markdown", "build_card", "write_card"]
 

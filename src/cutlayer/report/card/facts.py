@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cutlayer.accounting import DPSGD, GaussianRelease, LabelFree
-from cutlayer.accounting.ledger import Total
+from cutlayer.accounting.total import Total
 from cutlayer.config.party import LABEL_FREE
 from cutlayer.report.rounding import amount, auc, count, date, metric, setting, size, times
 from cutlayer.report.sections.protections import REPRODUCIBLE, label_free_parties

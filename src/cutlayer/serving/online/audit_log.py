@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from cutlayer.data.ids import Digests
-from cutlayer.durable import make_folder
 from cutlayer.errors import DataError
+from cutlayer.storage.durable import make_folder
 
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 

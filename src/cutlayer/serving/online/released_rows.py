@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from cutlayer.data.ids import Digests
-from cutlayer.durable import make_folder, sync_folder
 from cutlayer.errors import CheckpointError
+from cutlayer.storage.durable import make_folder, sync_folder
 
 _HEADER = struct.Struct("<8sII")
 _MAGIC = b"cutserv1"

@@ -16,7 +16,6 @@ from cutlayer.accounting import GaussianRelease, ReleaseLog, Slot, log_of_run
 from cutlayer.accounting.slots import ANY_PART, Occasion
 from cutlayer.channel import Kind
 from cutlayer.data.ids import Digests
-from cutlayer.durable import locked, make_folder
 from cutlayer.errors import BudgetExceeded, ConfigError
 from cutlayer.parties.local import context_of
 from cutlayer.parties.numbers import check_own
@@ -29,6 +28,7 @@ from cutlayer.serving.online.released_rows import ReleasedRows
 from cutlayer.serving.online.status import Status
 from cutlayer.serving.online.trained_party import TrainedParty
 from cutlayer.serving.release import run_noise_key
+from cutlayer.storage.durable import locked, make_folder
 from cutlayer.training.run_ledger import chain_of
 from cutlayer.training.trained import checkpoint_of
 

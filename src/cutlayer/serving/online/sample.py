@@ -18,9 +18,9 @@ import torch
 from torch import Tensor
 
 from cutlayer.data.ids import Digests
-from cutlayer.durable import make_folder
 from cutlayer.errors import DataError
-from cutlayer.tensor_file import read_tensors, write_tensors
+from cutlayer.storage.durable import make_folder
+from cutlayer.storage.tensor_file import read_tensors, write_tensors
 
 MAX_BYTES = 64 * 2**20
 """Maximum size of a sample; wide rows, such as images, are fewer."""

@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from cutlayer.durable import write_whole
 from cutlayer.errors import ConfigError
+from cutlayer.storage.durable import write_whole
 from cutlayer.sweeps.result import UNCOUNTED
 from cutlayer.version import __version__
 

@@ -9,16 +9,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cutlayer.config import Job
-from cutlayer.durable import make_folder
 from cutlayer.errors import ConfigError, RunFolderError
-from cutlayer.jobs.execute import Progress
 from cutlayer.jobs.forecast import forecast
+from cutlayer.jobs.options import Progress
+from cutlayer.storage.durable import make_folder
 from cutlayer.sweeps.leak_kind import LeakKind
+from cutlayer.sweeps.plan import Plan
 from cutlayer.sweeps.recommend.candidates import UNDEFENDED, Candidates
 from cutlayer.sweeps.recommend.halving import by_nearness, front, rungs, survivors
 from cutlayer.sweeps.recommend.result import Checked, Limits, Measured, Recommendation, by_reason
 from cutlayer.sweeps.result import SweepResult, TrialMetrics
-from cutlayer.sweeps.search import Plan, identity_of
+from cutlayer.sweeps.search import identity_of
 from cutlayer.sweeps.space import Choices, Value, space_of
 from cutlayer.sweeps.storage import open_study, require_optuna, without_password
 from cutlayer.tasks import Task

@@ -11,11 +11,11 @@ from typing import Any
 from ruamel.yaml import YAML
 
 from cutlayer.config.load import absolute
-from cutlayer.durable import write_whole
 from cutlayer.report.rounding import auc, difference, excess, metric
 from cutlayer.report.section import Table, number, table
 from cutlayer.results.metric_names import name_of
 from cutlayer.results.number import NOT_AVAILABLE
+from cutlayer.storage.durable import write_whole
 from cutlayer.sweeps.recommend.candidates import Candidates
 from cutlayer.sweeps.recommend.result import Checked, Recommendation, by_reason
 

@@ -22,26 +22,11 @@ from cutlayer.models import BottomModel
 from cutlayer.parties.active_model import ActiveModel, TrainingLabels
 from cutlayer.parties.messages import checked_embedding, receive
 from cutlayer.parties.numbers import check_loss, check_own, check_received
-from cutlayer.parties.team import StepOrder, Team, together
+from cutlayer.parties.team.needs import BatchTensors, Needs
+from cutlayer.parties.team.team import StepOrder, Team, together
 
 if TYPE_CHECKING:
-    from cutlayer.parties.leading import ActiveLead, PassiveLead
-
-BatchTensors = dict[str, Tensor]
-"""Tensors (n, width) by passive party, of the whole batch or of a worker's part."""
-
-
-@dataclass(frozen=True)
-class Needs:
-    """What protections of a party need of the whole batch, which is the same for all of its workers.
-
-    Attributes:
-        out: What leaves (embeddings of a passive party, cut gradients of the active one), or what comes back for it.
-        shown: The embeddings that the top model sees; `out` is set too.
-    """
-
-    out: bool = False
-    shown: bool = False
+    from cutlayer.parties.team.leading import ActiveLead, PassiveLead
 
 
 @dataclass(frozen=True)

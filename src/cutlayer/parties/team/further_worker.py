@@ -20,12 +20,13 @@ from cutlayer.kernels.noise import derive
 from cutlayer.models import BottomModel, build_bottom, build_top
 from cutlayer.parties.active_model import ActiveModel
 from cutlayer.parties.handshake import check_order
-from cutlayer.parties.lanes import ActiveLanes, Needs, PassiveLanes
-from cutlayer.parties.leading import SharedLabels
 from cutlayer.parties.messages import DONE, receive
 from cutlayer.parties.random_state import random_state
 from cutlayer.parties.state import build_optimizer, load_optimizer
-from cutlayer.parties.team import Team
+from cutlayer.parties.team.lanes import ActiveLanes, PassiveLanes
+from cutlayer.parties.team.leading import SharedLabels
+from cutlayer.parties.team.needs import Needs
+from cutlayer.parties.team.team import Team
 
 
 class FurtherWorker:

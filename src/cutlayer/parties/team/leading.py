@@ -12,11 +12,11 @@ from torch import Tensor
 from cutlayer.kernels.noise import derive
 from cutlayer.kernels.received_gradient import with_gradient
 from cutlayer.parties.active_model import TrainingLabels
-from cutlayer.parties.lanes import BatchTensors, Needs
 from cutlayer.parties.local import Local
 from cutlayer.parties.numbers import check_own
 from cutlayer.parties.state import PartyState
-from cutlayer.parties.team import StepOrder, Team
+from cutlayer.parties.team.needs import BatchTensors, Needs
+from cutlayer.parties.team.team import StepOrder, Team
 from cutlayer.protections.views import ActiveView, Mode, PassiveView
 from cutlayer.tasks import Task
 

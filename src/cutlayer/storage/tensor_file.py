@@ -15,8 +15,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from cutlayer.checksum import KEY, crc32
-from cutlayer.durable import UnsyncedFile, create
+from cutlayer.storage.checksum import KEY, crc32
+from cutlayer.storage.durable import UnsyncedFile, create
 
 _DTYPES = {
     torch.float64: "F64",

@@ -12,7 +12,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from cutlayer import row_arrays
 from cutlayer.config import SplitConfig
 from cutlayer.data import digest_shares
 from cutlayer.data.align import intersect
@@ -21,7 +20,8 @@ from cutlayer.data.ids import row_digests
 from cutlayer.data.shuffling import permutation
 from cutlayer.data.split import split_rows
 from cutlayer.data.take_rows import take_rows
-from cutlayer.row_arrays import GrowingRows, chosen, computed, gathered, joined_rows, row_array
+from cutlayer.storage import row_arrays
+from cutlayer.storage.row_arrays import GrowingRows, chosen, computed, gathered, joined_rows, row_array
 
 
 @pytest.fixture

@@ -13,11 +13,11 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from cutlayer import checksum, tensor_file
 from cutlayer.data.encoded import ColumnSpec, Encoded
 from cutlayer.data.store import Store, write_store
 from cutlayer.errors import DataError
-from cutlayer.tensor_file import read_tensors, write_tensors
+from cutlayer.storage import checksum, tensor_file
+from cutlayer.storage.tensor_file import read_tensors, write_tensors
 
 TENSORS = {
     "weight": torch.arange(6, dtype=torch.float32).reshape(2, 3),
@@ -99,7 +99,7 @@ def test_a_full_disk_is_an_error_of_the_system(tmp_path: Path, monkeypatch: pyte
     def full(*_: object) -> None:
         raise SafetensorError("I/O error: No space left on device (os error 28)")
 
-    monkeypatch.setattr("cutlayer.tensor_file.save_file", full)
+    monkeypatch.setattr("cutlayer.storage.tensor_file.save_file", full)
     with pytest.raises(OSError, match="No space left") as refused:
         write_tensors(tmp_path / "x", TENSORS, {})
     assert (refused.value.errno, refused.value.filename) == (errno.ENOSPC, str(tmp_path / "x"))

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from cutlayer import durable
 from cutlayer.errors import RunFolderError
+from cutlayer.storage import durable
 
 
 def test_a_failed_write_leaves_the_old_content_and_no_other_file(tmp_path: Path) -> None:
@@ -56,7 +56,7 @@ def test_lines_are_appended(tmp_path: Path) -> None:
 def test_a_lock_is_held_by_one_process_and_freed_when_it_is_killed(tmp_path: Path) -> None:
     lock = tmp_path / "lock"
     held = (
-        "from cutlayer.durable import locked; from pathlib import Path; import time\n"
+        "from cutlayer.storage.durable import locked; from pathlib import Path; import time\n"
         f"with locked(Path({str(lock)!r}), 'a run'): print('held', flush=True); time.sleep(60)"
     )
     child = subprocess.Popen([sys.executable, "-c", held], stdout=subprocess.PIPE, env=dict(os.environ))

@@ -1,0 +1,1 @@
+"""The workers of one party: processes that divide every batch, and the lanes between them."""

@@ -1,0 +1,1 @@
+"""Files that keep bytes: durable, checksummed, and arrays that the system pages."""
