@@ -11,6 +11,7 @@ import pytest
 
 from cutlayer.cli.app import _run
 from cutlayer.config.load import dump_job, load_job
+from cutlayer.jobs.forecast import FEW_ROWS
 from tests.cli.jobs import BRIEF, JOB, Place, as_yaml, changed, write_tables
 
 PROTECTED = {"parties.bank.privacy": {"label_dp": {"eps": 2.0}, "max_norm": None}, "parties.bank.audit": BRIEF}
@@ -295,8 +296,8 @@ def no_module(inputs):
         ("cli_user_models:Bottom", {"wrong": "built"}, "cli_user_models.py, line 10: ValueError: not today"),
         ("cli_user_models:Bottom", {"wrong": "raises"}, "cli_user_models.py, line 14: RuntimeError: forward is broken"),
         ("cli_user_models:Bottom", {"wrong": "multiplies"}, "cli_user_models.py, line 16: RuntimeError: "),
-        ("cli_user_models:Bottom", {"wrong": "returns"}, "expected cli_user_models:Bottom to return (64, 3) numbers"),
-        ("cli_user_models:Bottom", {"width": 4}, "expected cli_user_models:Bottom to return (64, 4) numbers"),
+        ("cli_user_models:Bottom", {"wrong": "returns"}, "expected cli_user_models:Bottom to return (ROWS, 3) numbers"),
+        ("cli_user_models:Bottom", {"width": 4}, "expected cli_user_models:Bottom to return (ROWS, 4) numbers"),
         ("cli_user_models:Bottom", {"width": "4"}, "with an int attribute `width`"),
     ],
 )
@@ -310,7 +311,9 @@ def test_a_users_module_that_fails(place, monkeypatch, path, arguments, message)
     (modules / "cli_user_models.py").write_text(MODULES)
     (modules / "cli_user_broken.py").write_text("def :\n")
     place.change({"model.bottom": {"kind": "python", "path": path, "args": arguments}})
-    place.refused(message, options=("--allow-model", path.partition(":")[0]))
+    for verb, rows in (("check", FEW_ROWS), ("run", 64)):
+        text = message.replace("ROWS", str(rows))
+        place.refused(text, verbs=(verb,), options=("--allow-model", path.partition(":")[0]))
 
 
 def test_a_users_module_that_works(place, monkeypatch):

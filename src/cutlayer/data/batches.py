@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from typing import Literal
 
 import numpy as np
@@ -14,7 +15,7 @@ from cutlayer.data.shuffling import block_windows, permutation
 from cutlayer.data.streams import RandomStream
 from cutlayer.errors import DataError
 from cutlayer.lazy import Tensor, torch
-from cutlayer.storage.row_arrays import gathered
+from cutlayer.storage.row_arrays import chunks_of, computed, gathered, row_array
 
 
 class Schedule:
@@ -106,7 +107,9 @@ class IdSchedule(Schedule):
             seed: Seed of the job.
         """
         self._rows = torch.from_numpy(np.ascontiguousarray(train_rows, dtype=np.int64))
-        self._words = np.ascontiguousarray(digests[:, :8]).view("<u8").reshape(-1)
+        self._words = computed(
+            len(digests), np.uint64, lambda part: np.ascontiguousarray(digests[part, :8]).view("<u8")[:, 0]
+        )
         self._steps, self._seed = steps, seed
 
     @property
@@ -122,11 +125,20 @@ class IdSchedule(Schedule):
     def epoch(self, number: int, upcoming: Callable[[Tensor], None] | None = None) -> Iterator[Tensor]:
         """The batches of one epoch: int64, ascending, together every training row once; see `Schedule.epoch`."""
         key = np.random.default_rng([self._seed, RandomStream.BATCHES, number]).integers(2**64, dtype=np.uint64)
-        # The upper half of the hash, as a fraction of 2^32, times the number of batches.
-        drawn = (_mixed(self._words ^ key) >> np.uint64(32)) * np.uint64(self._steps) >> np.uint64(32)
-        order = np.argsort(drawn, kind="stable")
-        sizes = np.bincount(drawn.astype(np.int64), minlength=self._steps)
-        yield from torch.split(self._rows[torch.from_numpy(order)], sizes.tolist())
+        rows, parts = self._rows.numpy(), [*chunks_of(len(self._rows))]
+        # The rows of each part by their batches, so that no temporary array has an entry for every row.
+        ends = np.zeros((len(parts), self._steps + 1), dtype=np.int64)
+        ordered = row_array(len(rows), np.int64)
+        for index, (start, end) in enumerate(parts):
+            # The upper half of the hash, as a fraction of 2^32, times the number of batches.
+            words = _mixed(self._words[start:end] ^ key) >> np.uint64(32)
+            drawn = (words * np.uint64(self._steps) >> np.uint64(32)).astype(np.int64)
+            ordered[start:end] = rows[start:end][np.argsort(drawn, kind="stable")]
+            ends[index, 1:] = np.bincount(drawn, minlength=self._steps).cumsum()
+        starts = np.array([start for start, _ in parts], dtype=np.int64)
+        for first, last in pairwise((starts[:, None] + ends).T):
+            batch = [ordered[begin:end] for begin, end in zip(first, last, strict=True)]
+            yield torch.from_numpy(np.concatenate([rows[:0], *batch]))
 
 
 def _mixed(words: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:

@@ -129,7 +129,10 @@ class HeldRows:
         """The first row of the active party that each of a party's rows belongs to, int64 (m,)."""
         numbers = self.by_party[name]
         there = np.flatnonzero(numbers >= 0)
-        return there[np.unique(numbers[there], return_index=True)[1]]
+        own = numbers[there]
+        if (np.diff(own) > 0).all():  # no id repeats
+            return there
+        return there[np.unique(own, return_index=True)[1]]
 
     def digests(self, name: str, digests: Digests) -> Digests:
         """The digests (m, 16) of a party's rows, from those of all rows, (n, 16)."""
