@@ -25,16 +25,17 @@ BATCH = 8192
 Words = npt.NDArray[np.uint64]
 
 
-def make_tables(folder: Path, rows: int) -> None:
+def make_tables(folder: Path, rows: int, overlap: float = OVERLAP) -> None:
     """Write `publisher.parquet`, with the label and numbers, and `network.parquet`, with categories.
 
     Args:
         folder: Existing folder.
         rows: Number of rows of each table.
+        overlap: Share of the rows of each table that both have.
     """
     values = [_texts(column) for column in range(CATEGORIES)]
     files = {name: folder / f"{name}.parquet" for name in ("publisher", "network")}
-    for name, first in (("publisher", 0), ("network", rows - round(rows * OVERLAP))):
+    for name, first in (("publisher", 0), ("network", rows - round(rows * overlap))):
         writer: Any = None
         for start in range(0, rows, PIECE):
             numbers = np.arange(start, min(start + PIECE, rows), dtype=np.uint64)

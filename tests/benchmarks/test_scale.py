@@ -10,6 +10,7 @@ from pyarrow import parquet
 from benchmarks import scale_page
 from benchmarks.scale import Meter, Size, Stage, counts_to, summary
 from benchmarks.scale_alignment import measure
+from benchmarks.scale_partial import scale_partial
 from benchmarks.scale_tables import make_tables, scale_job
 
 PUBLISHED = Path(__file__).parents[2] / "docs" / "results"
@@ -75,3 +76,11 @@ def test_the_published_page_is_written_from_the_published_results(
     scale_page.main()
     for name in ("scale.md", "figures/scale-seconds.svg", "figures/scale-memory.svg"):
         assert (tmp_path / name).read_text() == (PUBLISHED / name).read_text()
+
+
+def test_a_run_on_all_rows_is_measured_beside_one_on_the_common_rows() -> None:
+    measured = scale_partial(2_000)
+    assert {*measured} == {"common", "all"}
+    for peaks in measured.values():
+        assert {*peaks} == {"encode", "train", "evaluate", "outside", "seconds"}
+        assert min(peaks.values()) > 0
