@@ -71,7 +71,7 @@ def scale_partial(rows: int) -> dict[str, dict[str, float]]:
     """Both kinds of runs, each in a process of its own.
 
     Args:
-        rows: Number of rows of each table.
+        rows: Number of rows of each table, 50,000 or more: a batch has 8,192.
     """
     with tempfile.TemporaryDirectory(prefix="cutlayer-partial-") as scratch:
         make_tables(Path(scratch), rows, OVERLAP)

@@ -79,7 +79,7 @@ def test_the_published_page_is_written_from_the_published_results(
 
 
 def test_a_run_on_all_rows_is_measured_beside_one_on_the_common_rows() -> None:
-    measured = scale_partial(2_000)
+    measured = scale_partial(50_000)
     assert {*measured} == {"common", "all"}
     for peaks in measured.values():
         assert {*peaks} == {"encode", "train", "evaluate", "outside", "seconds"}

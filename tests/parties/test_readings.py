@@ -7,14 +7,19 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import Tensor
 
 from cutlayer.channel import Kind
+from cutlayer.config import Job, validated
 from cutlayer.errors import Diverged, ProtocolError
 from cutlayer.parties import readings as readings_module
+from cutlayer.parties.active_step import ActiveStep, Batch
+from cutlayer.parties.passive_setup import PassiveSetup
 from cutlayer.parties.readings import READ_STEPS, Readings
+from cutlayer.protections.views import ActiveView
 from cutlayer.training.folder import RunFolder
 from tests.parties.mutants import tamper
-from tests.parties.runs import run, tables, unaudited_job
+from tests.parties.runs import PASSIVES, UNAUDITED, raw_job, run, tables, unaudited_job
 from tests.parties.test_numbers import with_entry
 
 LIMIT = 10.0
@@ -104,3 +109,70 @@ def test_no_checkpoint_within_an_epoch_is_committed_after_a_bad_message(
     assert commits.exists() == (nth > 0)
     if nth:
         assert f'"step": {nth}' in commits.read_text()
+
+
+@pytest.mark.parametrize("site", ["embedding", "loss"])
+@pytest.mark.parametrize(
+    "privacy",
+    [
+        {"dp_embedding": {"clip": 1.0, "noise_multiplier": 0.2}},
+        {"dp_bottom": {"clip": 1.0, "noise_multiplier": 1.0}},
+    ],
+)
+def test_steps_that_a_bad_number_makes_vain_do_not_use_up_the_account(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, privacy: dict[str, dict[str, float]], site: str
+) -> None:
+    """The run that resumes releases what the schedule allows, and ends as one that nothing happened to."""
+    raw = raw_job(audit=UNAUDITED, keep="best", epochs=2)
+    raw["parties"][PASSIVES[0]]["privacy"] = privacy
+    job = validated(Job, raw, "")
+    whole = run(job, tables(), tmp_path / "whole")
+    with monkeypatch.context() as patched:
+        _break(patched, site, at=(1, 0))
+        with pytest.raises(Diverged, match="epoch 1, step 0"):
+            run(job, tables(), tmp_path / "broken")
+    resumed = run(job, tables(), tmp_path / "broken", resume=True)
+    assert resumed.active.logits.equal(whole.active.logits)
+    assert resumed.active.evidence == whole.active.evidence
+
+
+@pytest.mark.parametrize("privacy", [{"ppdl": {"theta": 0.2}}, {"iso_noise": {"ratio": 1.0}}])
+@pytest.mark.parametrize("value", [math.nan, 1e30])
+def test_no_protection_hides_a_bad_gradient(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, privacy: dict[str, dict[str, float]], value: float
+) -> None:
+    job = validated(Job, raw_job(audit=UNAUDITED, epochs=2, privacy=privacy), "")
+    with monkeypatch.context() as patched:
+        _break(patched, "gradient", at=(1, 1), value=value)
+        with pytest.raises(Diverged, match=r"cut gradient for \w+ in epoch 1, step 1 "):
+            run(job, tables(), tmp_path)
+
+
+def _break(patched: pytest.MonkeyPatch, site: str, at: tuple[int, int], value: float = math.nan) -> None:
+    """Make one number of a step bad: of an embedding of the first passive party, of the loss, or of a cut gradient."""
+    check_own, loss, gradients = PassiveSetup.check_own, ActiveStep._loss, ActiveStep._with_task_gradients
+
+    def broken_embedding(
+        self: PassiveSetup, embedding: Tensor, epoch: int, step: int, readings: Readings | None = None
+    ) -> None:
+        if (epoch, step) == at and self._local.name == PASSIVES[0]:
+            embedding.data[0] = value
+        check_own(self, embedding, epoch, step, readings)
+
+    def broken_loss(self: ActiveStep, batch: Batch) -> Tensor:
+        found = loss(self, batch)
+        return found * value if (batch.view.epoch, batch.step) == at else found
+
+    def broken_gradients(self: ActiveStep, view: ActiveView) -> ActiveView:
+        if self.passives.presence.now == at:
+            for embedding in view.embeddings.values():
+                if embedding.grad is not None:
+                    embedding.grad[0] = value
+        return gradients(self, view)
+
+    if site == "embedding":
+        patched.setattr(PassiveSetup, "check_own", broken_embedding)
+    elif site == "loss":
+        patched.setattr(ActiveStep, "_loss", broken_loss)
+    else:
+        patched.setattr(ActiveStep, "_with_task_gradients", broken_gradients)

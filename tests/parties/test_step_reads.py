@@ -30,8 +30,8 @@ READS = {
     "dcor": 6,
     "dimip": 2,
     "discrete_sgd": 2,
-    "dp_bottom": 2,
-    "dp_embedding": 7,
+    "dp_bottom": 4,
+    "dp_embedding": 9,
     "gradient_compression": 4,
     "iso_noise": 3,
     "label_dp": 0,
@@ -45,7 +45,8 @@ READS = {
 """Readings of a step of two parties by the protection that one of them has, "" for none: mostly copies of a message.
 
 Two are the digests by which the chain compares what it returned with what is sent; one more is the content that keys
-noise. `max_norm` and `marvell` read how many rows of a kind there are, `dcor` the labels, which it sorts by.
+noise, and two what is read before a release is counted. `max_norm` and `marvell` read how many rows of a kind there
+are, `dcor` the labels, which it sorts by.
 """
 
 

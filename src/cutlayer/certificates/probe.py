@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import socket
 import ssl
+import time
 
 from cryptography import x509
 
@@ -19,6 +20,7 @@ _EXPIRED, _NOT_YET, _SELF_SIGNED = 10, 9, (18, 19)
 """Of OpenSSL's X509_V_ERR codes."""
 _TRIES = 5
 """Handshakes without an answer after which the certificate counts as refused: a connection that was cut looks alike."""
+_LEAST_SECONDS = 0.001
 
 
 def probe(host: str, port: int, credentials: Credentials, expected: str, timeout: float) -> x509.Certificate:
@@ -29,17 +31,21 @@ def probe(host: str, port: int, credentials: Credentials, expected: str, timeout
         port: Port.
         credentials: This party's files.
         expected: Identity that the certificate must state.
-        timeout: Seconds for the whole handshake.
+        timeout: Seconds for all handshakes together.
 
     Raises:
         PeerLost: Nobody answers there.
         TrustError: A certificate is refused, here or there; the message says whose and why.
     """
+    end = time.monotonic() + timeout
     for _ in range(_TRIES):
         loaded = credentials.current()
-        certificate, is_answered = _handshake(host, port, credentials, loaded, expected, timeout)
+        left = end - time.monotonic()
+        certificate, is_answered = _handshake(host, port, credentials, loaded, expected, max(left, _LEAST_SECONDS))
         if is_answered:
             return certificate
+        if time.monotonic() >= end:
+            break
     raise TrustError(_refused_there(f"{host}:{port}", loaded))
 
 

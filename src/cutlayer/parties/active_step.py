@@ -83,7 +83,7 @@ class ActiveStep:
         self.job, self.local, self.setup, self.passives = job, local, setup, passives
         self.state = setup.state
         self.transcript, self.sampling, self.follower = transcript, sampling, follower
-        self.has_gradient = False
+        self.has_gradient, self._step = False, 0
         self.lanes: ActiveLanes | None = None
         self.guard = None if local.guard is None else EmbeddingGuard(local.name, local.guard)
         self._threads: GroupThreads | None = None
@@ -140,7 +140,7 @@ class ActiveStep:
         Returns:
             The mean loss of the batch in parts, which add up to it, once `local.readings` has read them.
         """
-        self.passives.presence.now = (epoch, step)
+        self.passives.presence.now, self._step = (epoch, step), step
         if self.lanes is not None:
             return [(yield from self._team_step(self.lanes, epoch, step, global_step, rows))]
         if not len(rows):
@@ -322,6 +322,10 @@ class ActiveStep:
         embeddings = {name: view.embeddings[name] for name in self.passives.gradient_ports}
         task: Mapping[str, Tensor]
         task = {name: e.grad if e.grad is not None else torch.zeros_like(e) for name, e in embeddings.items()}
+        if self.state.chain.protections:  # which may hide a bad number: a clipped one, or one under noise
+            for name, gradient in task.items():
+                what = f"cut gradient for {name} in epoch {view.epoch}, step {self._step}"
+                check_own(gradient, self.local.limits.gradient_norm, self.local.name, what, self.local.readings)
         # In warm-up epochs embeddings may be zeros, so that no weight of the top model has a gradient, but they have.
         self.has_gradient = self.has_gradient or any(bool(gradient.any()) for gradient in task.values())
         if self.local.tampering is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections import deque
 from collections.abc import Callable
@@ -173,6 +174,8 @@ class EmbeddingGuard(_Guard):
         if len(rows) < MIN_ROWS:
             return
         mean, variance = rows.mean(dim=0), float(rows.var(dim=0, correction=0).sum())
+        if not math.isfinite(variance):  # refused elsewhere, where it comes from this party's own training too
+            return
         if peer not in self._recent:
             self._recent[peer] = mean, variance
             return

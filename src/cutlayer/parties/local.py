@@ -125,18 +125,28 @@ class Local:
     def charge_run(self, digests: Digests, draws: Callable[[], str] = str) -> Callable[[], None] | None:
         """What counts this run in the ledger of all runs, to be called before each release; `None` without a ledger.
 
+        A release is counted after the numbers are read that it may follow from: steps that a bad number makes vain
+        must not use up the account, which a resume finds on disk.
+
         Args:
             digests: Digests of the ids of the common rows, uint8 (n, 16).
             draws: Returns the fingerprint of the draws of labels, once they are drawn.
         """
-        if self.all_runs is None:
+        all_runs = self.all_runs
+        if all_runs is None:
+            self.chain.before_release = self.readings.read
             return None
-        self.all_runs.set_up(digests, draws)
-        self.chain.exceeding = self.all_runs.exceed
+        all_runs.set_up(digests, draws)
+        self.chain.exceeding = all_runs.exceed
+
+        def before_release() -> None:
+            self.readings.read()
+            all_runs.charge()
+
         # Before the release log too: a run that is refused has released nothing, and none of its releases must be in
         # the account of the next one.
-        self.chain.before_release = self.all_runs.charge
-        return self.all_runs.charge
+        self.chain.before_release = before_release
+        return all_runs.charge
 
     def release_log(self, job: Job, rows: bytes) -> ReleaseLog:
         """The log of this run's releases, by the run's noise key.
