@@ -14,7 +14,7 @@ from torch import Tensor
 
 from cutlayer.errors import ConfigError
 from cutlayer.models import Inputs, build_bottom
-from cutlayer.models.fitting import Columns, check_fit, fit_bottom
+from cutlayer.models.fitting import Columns, check_columns, check_fit, fit_bottom
 from cutlayer.models.fitting.sketch import orthogonal
 from cutlayer.parties.random_state import drawn_under
 
@@ -177,3 +177,46 @@ def test_bad_sections_are_refused(raw: dict[str, Any], bottom: dict[str, Any], m
     if bottom["kind"] == "mlp":
         with pytest.raises(ConfigError, match="linear for fit sketch"):
             fit_bottom(raw, build_bottom(bottom, COLUMNS.inputs), COLUMNS, "fit")
+
+
+def test_the_check_refuses_the_columns_that_the_fit_refuses() -> None:
+    """On tables of 2 to 9 rows in which much is constant, or as frequent as everything else."""
+    draw, refused = np.random.default_rng(8), 0
+    for number in range(400):
+        rows = int(draw.integers(2, 10))
+        kinds = (draw.permutation(9)[:rows], np.full(rows, 2), draw.integers(2, size=rows), np.arange(rows) // 2)
+        codes = np.stack([kinds[kind] for kind in draw.integers(4, size=2)], axis=1)
+        numbers = draw.integers(2, size=(rows, 1)) * (number % 5 == 0)
+        columns = _all_rows(Inputs((9, 9), 1), torch.from_numpy(codes).int(), torch.from_numpy(numbers).float())
+        fit = {"kind": "sketch", "numbers": bool(number % 3)}
+        with drawn_under(bytes(32)):
+            bottom = build_bottom({"kind": "linear", "width": 30}, columns.inputs)
+            refusals = [_refusal(check_columns, fit, columns), _refusal(fit_bottom, fit, bottom, columns)]
+        assert refusals[0] == refusals[1]
+        refused += bool(refusals[0])
+    assert 50 < refused < 350
+
+
+def _all_rows(inputs: Inputs, codes: Tensor, numbers: Tensor) -> Columns:
+    return Columns(inputs, torch.arange(len(codes)), lambda rows: (codes[rows], numbers[rows]))
+
+
+def _refusal(call: Any, *args: Any) -> str:
+    try:
+        call(*args, "parties.shop.fit")
+    except ConfigError as failure:
+        return str(failure)
+    return ""
+
+
+@pytest.mark.parametrize("numbers", [True, False])
+def test_the_check_reads_one_chunk_of_a_table_that_varies(numbers: bool) -> None:
+    read = 0
+
+    def gather(rows: Tensor) -> tuple[Tensor, Tensor]:
+        nonlocal read
+        read += len(rows)
+        return (rows % 2)[:, None].int(), rows[:, None].float()
+
+    check_columns({"kind": "sketch", "numbers": numbers}, Columns(Inputs((2,), 1), torch.arange(50_000), gather), "fit")
+    assert 0 < read < 10_000

@@ -62,13 +62,17 @@ MATCHED = {(0, 2), (1, 0), (2, 1), (3, 3), (6, 4)}
 
 def keyed(rows: Sequence[Row], party: str = BANK, ids: IdConfig = KEYS, **settings: Any) -> PartyTable:
     """A table with two keys: a number, and a telephone number with a date."""
+    return PartyTable(party, columns_of(rows), ids.model_copy(update=settings))
+
+
+def columns_of(rows: Sequence[Row]) -> pa.Table:
     columns = {
         "national": pa.array([first for first, _ in rows], pa.string()),
         "phone": pa.array([second and f"+49 30 {second}" for _, second in rows], pa.string()),
         "born": pa.array(["1990-01-31"] * len(rows)),
         "x": pa.array(range(len(rows))),
     }
-    return PartyTable(party, pa.table(columns), ids.model_copy(update=settings))
+    return pa.table(columns)
 
 
 def source(table: PartyTable, positions: Any) -> list[int]:
@@ -393,6 +397,39 @@ def test_repeated_values_of_the_first_key(duplicates: dict[str, str], rows: list
         keyed(given)
     table = keyed(given, **duplicates)
     assert source(table, np.arange(table.rows)) == rows
+
+
+@pytest.mark.parametrize(
+    ("duplicates", "matched"),
+    [
+        ({"duplicates": "drop"}, [(4, 2)]),
+        ({"duplicates": "first"}, [(4, 2), (5, 3)]),
+        ({"duplicates": "latest", "by": "x"}, [(4, 2), (6, 3)]),
+    ],
+)
+@pytest.mark.parametrize("in_batches", [False, True])
+def test_a_value_that_a_removed_row_shared_identifies_no_row(
+    duplicates: dict[str, str], matched: list[tuple[int, int]], in_batches: bool, tmp_path: Path
+) -> None:
+    rows: list[Row] = [
+        ("9", "500000"),  # 0: removed, or the row of this first key; row 3 has the same phone
+        ("9", "600000"),  # 1: removed, or the row of this first key; row 2 has the same phone
+        ("8", "600000"),  # 2
+        ("7", "500000"),  # 3
+        ("1", "100000"),  # 4: telco row 2 by the first key
+        ("5", "700000"),  # 5: one person's phone, in two rows
+        ("5", "700000"),  # 6
+    ]
+    bank = keyed(rows, **duplicates)
+    if in_batches:
+        parquet.write_table(columns_of(rows), tmp_path / "rows.parquet", row_group_size=2)
+        config = TableConfig(path=tmp_path / "rows.parquet")
+        bank = PartyTable(BANK, config, KEYS.model_copy(update=duplicates), memory=1)
+    telco = keyed([(None, "600000"), (None, "500000"), ("1", None), (None, "700000")], TELCO, **duplicates)
+    tables = {BANK: bank, TELCO: telco}
+    found = aligned(bank, {TELCO: telco}, PLAIN)
+    assert sorted(pairs(found, tables)) == matched
+    assert bank.repeated_keys == (0, 4)
 
 
 def test_dates_and_numbers_are_keys_as_their_text() -> None:

@@ -56,19 +56,20 @@ class RowKeys:
         """Leave out all other rows."""
         self.digests = tuple(digests[rows] for digests in self.digests)
 
-    def drop_repeats(self, first: int = 1) -> tuple[int, ...]:
-        """Take the values that several rows have for missing ones: they identify no row.
+    def drop_repeats(self) -> tuple[int, ...]:
+        """Take the values of further keys that several rows have for missing ones: they identify no row.
 
-        Args:
-            first: Number of the first key to do this for.
+        Rows with one value of the first key count as one row.
 
         Returns:
             Number of rows with such a value, of each key.
         """
         counts = [0] * len(self.digests)
-        for number, digests in enumerate(self.digests[first:], first):
+        for number, digests in enumerate(self.digests[1:], 1):
             rows = np.flatnonzero(has_key(digests))
             repeated = np.delete(rows, first_rows(digests[rows], drop=True)) if len(rows) else rows
+            if len(repeated):
+                repeated = repeated[_differ_within(digests[repeated], self.digests[0][repeated])]
             digests[repeated] = 0
             counts[number] = len(repeated)
         return tuple(counts)
@@ -198,6 +199,21 @@ def _shared(mine: Digests, theirs: Digests) -> Pairs:
     own, other = np.flatnonzero(has_key(mine)), np.flatnonzero(has_key(theirs))
     found = intersect({"mine": mine[own], "theirs": theirs[other]}, may_be_none=True)
     return Pairs(own[found["mine"]], other[found["theirs"]])
+
+
+def _differ_within(values: Digests, first_key: Digests) -> Mask:
+    """Which rows have a value that a row with another first key, or another row without one, has too: bool (n,).
+
+    Args:
+        values: Digests of the values of a further key, uint8 (n, 16).
+        first_key: Those of the first key, uint8 (n, 16), zeros where a row does not have it.
+    """
+    whole = np.ascontiguousarray(values).view(f"V{DIGEST_BYTES}")[:, 0]
+    _, first, group = np.unique(whole, return_index=True, return_inverse=True)
+    others = first[group]
+    alone = ~has_key(first_key) & (others != np.arange(len(values)))
+    differs = (first_key != first_key[others]).any(axis=1) | alone
+    return np.asarray(np.isin(group, group[differs]))
 
 
 def _key_digests(text: pa.ChunkedArray, number: int) -> Digests:

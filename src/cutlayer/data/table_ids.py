@@ -83,7 +83,8 @@ class TableIds:
         digests: Digests of the ids in the table's own order, uint8 (n, 16); of several keys, of a row's first one.
         kind: `integer`, `text`, or `row` where row numbers are the ids; of several keys that of each, as one text.
         keys: Of several keys the digest of every row, uint8 (n, 16), zeros where a row does not have it; else empty.
-        repeated: Number of rows of each key that have it in common with other rows, so that it identifies none of them.
+        repeated: Number of rows of each key that have it in common with other rows, so that it identifies none of them;
+            counted before rows are left out.
         left_out: Number of rows that were left out, by the reason.
 
     Raises:
@@ -167,13 +168,13 @@ class TableIds:
         """Digest the keys, and leave out rows by the rule for repeated ids of the first, and rows without any."""
         found = RowKeys(self._table.batches(self._names), rule, self._where)
         self.keys, self.kind, self.digests = found.digests, found.kind, found.digests[0]
+        self.repeated = found.drop_repeats()  # of the whole table: a row that is left out may share a further key
         there = has_key(self.digests)
         first = np.flatnonzero(there)
         if len(first) and has_duplicates(self.digests[first]):
             remaining = self._of_repeated(rule, self.digests[first], first)
             self.keep(np.sort(np.concatenate([remaining, np.flatnonzero(~there)])), REPEATED)
             found.digests = self.keys
-        self.repeated = found.drop_repeats()
         self.digests = found.identity()
         identified = np.flatnonzero(has_key(self.digests))
         if not len(identified):

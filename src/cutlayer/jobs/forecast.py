@@ -215,6 +215,7 @@ def _forecast(job: Job, tables: Mapping[str, PartyTable], threads: int, secrets:
             name: table.prepare(positions[name], held.split(name, split).train, Path(scratch) / name)
             for name, table in tables.items()
         }
+        _check_fits(job, prepared, held, split)
         model, seconds = _timed(job, prepared, schedule, held)
         columns = dict.fromkeys(job.parties, 0) if job.fits_top else _layer_columns(job, model)
         outputs, products = (0, 0) if job.fits_top else _layer_outputs(model)
@@ -278,6 +279,16 @@ def _schedule(job: Job, table: PartyTable, positions: Positions, split: Split) -
         digests = table.digests[positions[split.train]]
         return IdSchedule(split.train, digests, steps_of_ids(train, table.identified.stated_rows), train.seed)
     return Schedule(split.train, train.rows_per_step(len(split.train)), train.seed, train.shuffle)
+
+
+def _check_fits(job: Job, prepared: Mapping[str, Prepared], held: HeldRows, split: Split) -> None:
+    """Refuse columns that a party's bottom model cannot be fitted to."""
+    from cutlayer.models.fitting import Columns, check_columns
+
+    for name, data in prepared.items():
+        if data.store is not None:
+            columns = Columns(data.store.columns.inputs, held.split(name, split).part("train"), data.store.gather)
+            check_columns(job.parties[name].fit, columns, f"parties.{name}.fit")
 
 
 def _timed(job: Job, prepared: Mapping[str, Prepared], schedule: Schedule, held: HeldRows) -> tuple[JointModel, float]:

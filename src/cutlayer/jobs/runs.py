@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from torch import Tensor
 
@@ -67,9 +68,10 @@ def run_all(
         progress: Called as the runs go on.
     """
     runs: dict[str, Described] = {}
+    fits = {name: party.fit for name, party in job.parties.items()}
     for compared, other in compared_jobs(job):
         progress.stage(compared.label)
-        runs[compared.label] = _compared(other, folder, compared, tables, options, threads, progress)
+        runs[compared.label] = _compared(other, folder, compared, tables, fits, options, threads, progress)
     this_run = RunId(RunKind.THIS_RUN)
     progress.stage(this_run.label)
     watcher = Watcher(job, folder, progress)
@@ -134,6 +136,7 @@ def _compared(
     parent: RunFolder,
     run: RunId,
     tables: Mapping[str, PartyTable],
+    fits: Mapping[str, Mapping[str, Any] | None],
     options: Options,
     threads: int,
     progress: Progress,
@@ -159,6 +162,7 @@ def _compared(
         watcher,
         data=parent.path / "data",
         origin=parent,
+        fits=fits,
         wraps=wraps_of(job, run),
         tampering=tampering,
         resume=begun,

@@ -91,6 +91,7 @@ class Local:
         guard: Scrutiny of what it receives, if any.
         device: Device that its models train on, and its protections compute on as far as they can.
         resident: Gathers its rows on that device.
+        fit: Section `fit` that its columns have to suit, in this run or the one that this is a baseline of.
         readings: Reads the losses and norms of its steps, at once unless all parties share this process.
     """
 
@@ -116,6 +117,7 @@ class Local:
     all_runs: RunCharge | None = field(default=None, repr=False)
     guard: GuardConfig | None = None
     device: torch.device = CPU
+    fit: Mapping[str, Any] | None = None
     readings: Readings = field(default_factory=Readings, repr=False)
     resident: Resident = field(init=False, repr=False)
 

@@ -6,6 +6,7 @@ import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from cutlayer.attacks.completion.base import OptimizerHook
 from cutlayer.attacks.malicious.base import Tampering
@@ -131,6 +132,7 @@ def local_side(
         forget_peer_progress=forget_peer_progress,
         limits=party.limits,
         guard=party.guard,
+        fit=party.fit,
         device=device_of(party.device, f"parties.{name}.device"),
     )
 
@@ -144,6 +146,7 @@ def train_together(
     *,
     data: Path | None = None,
     origin: RunFolder | None = None,
+    fits: Mapping[str, Mapping[str, Any] | None] | None = None,
     wraps: Mapping[str, OptimizerHook] | None = None,
     tampering: Mapping[str, Tampering] | None = None,
     resume: bool = False,
@@ -159,6 +162,8 @@ def train_together(
         observer: Watches the run.
         data: Folder of the encoded columns, if not in `folder`.
         origin: Run whose initial weights this one starts from, if not its own.
+        fits: Sections `fit` of the run that this one is a baseline of, by party, which the columns have to suit before
+            this one is trained.
         wraps: What passive parties that attack do to their own optimisers, by party.
         tampering: What parties that attack change of what they send, by party; such a run cannot be resumed.
         resume: Whether to continue from the last committed epoch in `folder`.
@@ -182,6 +187,7 @@ def train_together(
 
     readings = Readings(READ_STEPS)
     sides = {name: replace(side_of(name), readings=readings) for name in job.parties}
+    sides |= {name: replace(sides[name], fit=fit) for name, fit in (fits or {}).items()}
     sides |= {name: replace(sides[name], wrap=wrap) for name, wrap in (wraps or {}).items()}
     sides |= {name: replace(sides[name], tampering=change) for name, change in (tampering or {}).items()}
     passives = {name: PassiveParty(job, sides[name], ends[name][0]) for name in job.passives}

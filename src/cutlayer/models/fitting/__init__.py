@@ -15,7 +15,7 @@ from cutlayer.models.fitting.sections import AutoencoderFit, ContrastiveFit, Gra
 if TYPE_CHECKING:
     from cutlayer.models.base import BottomModel
 
-__all__ = ["FITS", "Columns", "check_fit", "fit_bottom", "is_independent"]
+__all__ = ["FITS", "Columns", "check_columns", "check_fit", "fit_bottom", "is_independent"]
 
 
 class Fit(NamedTuple):
@@ -26,27 +26,29 @@ class Fit(NamedTuple):
         run: Fits the bottom model in place.
         bottom: Kind of the bottom model that it needs; empty for any.
         needs_warmup: Whether it needs gradients, so epochs before the release, and an embedding of both signs.
+        check: Refuses columns that it cannot be fitted to, at little cost; `None` where only the fit can tell.
     """
 
     config: type[FrozenModel]
     run: Callable[[Any, BottomModel, Columns], tuple[float, ...]]
     bottom: str = ""
     needs_warmup: bool = False
+    check: Callable[[Any, Columns], None] | None = None
 
 
 def _leave(_settings: NoFit, _bottom: BottomModel, _columns: Columns) -> tuple[float, ...]:
     return ()
 
 
-def _run(name: str) -> Callable[[Any, BottomModel, Columns], tuple[float, ...]]:
-    """What runs a fit, as `module.function`; PyTorch is loaded with it."""
+def _run(name: str) -> Callable[..., Any]:
+    """What runs or checks a fit, as `module.function`; PyTorch is loaded with it."""
     return called_on_first_use(f"{__name__}.{name}")
 
 
 FITS: Mapping[str, Fit] = {
     "none": Fit(NoFit, _leave),
     "pca": Fit(PcaFit, _run("pca.fit_pca"), "linear"),
-    "sketch": Fit(SketchFit, _run("sketch.fit_sketch"), "linear"),
+    "sketch": Fit(SketchFit, _run("sketch.fit_sketch"), "linear", check=_run("sketch.check_sketch")),
     "autoencoder": Fit(AutoencoderFit, _run("autoencoder.fit_autoencoder")),
     "contrastive": Fit(ContrastiveFit, _run("contrastive.fit_contrastive")),
     "gradients": Fit(GradientsFit, _run("gradients.fit_gradients"), needs_warmup=True),
@@ -76,6 +78,25 @@ def fit_bottom(raw: Mapping[str, Any] | None, bottom: BottomModel, columns: Colu
         raise ConfigError(f"{where}: {failure}") from None
     bottom.eval()
     return losses
+
+
+def check_columns(raw: Mapping[str, Any] | None, columns: Columns, where: str) -> None:
+    """Refuse columns that a fit cannot be used with, before it is run.
+
+    Args:
+        raw: Section `fit` of the party.
+        columns: The party's own training rows.
+        where: Dotted path of `fit`, for messages.
+
+    Raises:
+        ConfigError: Unknown kind or key, or columns that it cannot be used with.
+    """
+    fit, settings = _section(raw, where)
+    try:
+        if fit.check is not None:
+            fit.check(settings, columns)
+    except ConfigError as failure:
+        raise ConfigError(f"{where}: {failure}") from None
 
 
 def check_fit(raw: Mapping[str, Any] | None, bottom: Mapping[str, Any], warmup_epochs: int, where: str) -> None:

@@ -53,7 +53,7 @@ def fit_sketch(settings: SketchFit, bottom: BottomModel, columns: Columns) -> tu
     """
     if not isinstance(bottom, LinearBottom):
         raise ConfigError.expected("a bottom model of kind linear for fit sketch", type(bottom).__name__)
-    counts, owner = _counts(columns)
+    counts, owner = _counts(columns), _owner(columns)
     logs = counts.log1p()
     scales = _log_count_scales(columns, counts, logs, owner)
     if settings.numbers:
@@ -68,6 +68,25 @@ def fit_sketch(settings: SketchFit, bottom: BottomModel, columns: Columns) -> tu
     mean, deviation = _moments(bottom, columns)
     bottom.assign(weights / deviation, -mean / deviation)
     return ()
+
+
+def check_sketch(settings: SketchFit, columns: Columns) -> None:
+    """Refuse columns that are all constant for a sketch, before it is fitted.
+
+    Training rows are read until it is known that a number or a category with a vector varies: of most tables one chunk.
+
+    Raises:
+        ConfigError: No number, log count or category of `min_count` rows or more varies over the training rows.
+    """
+    first, seen, counts = None, 0, torch.empty(0)
+    for counts, numbers in _running_counts(columns):
+        first, seen = numbers[:1] if first is None else first, seen + len(numbers)
+        if settings.numbers and bool((numbers != first).any()):
+            return
+        if bool(((counts >= settings.min_count) & (counts < seen)).any()):
+            return
+    if not _log_count_scales(columns, counts, counts.log1p(), _owner(columns)).any():
+        raise _constant()
 
 
 def orthogonal(rows: int, columns: int) -> Tensor:
@@ -118,14 +137,31 @@ def _permuted(counts: Tensor, min_count: int, logs: Tensor, owner: Tensor, scale
     return torch.cat([codes, scales[:numbers, None] * turn[:numbers]])
 
 
-def _counts(columns: Columns) -> tuple[Tensor, Tensor]:
-    """Training rows of each code, float32, all columns one after the other; and the column that each code is of."""
-    cards = torch.tensor(columns.inputs.cardinalities, dtype=torch.int64)
+def _counts(columns: Columns) -> Tensor:
+    """Training rows of each code, float32 (codes,), all columns one after the other."""
+    counts = torch.empty(0)
+    for so_far, _ in _running_counts(columns):
+        counts = so_far
+    return counts.float()
+
+
+def _running_counts(columns: Columns) -> Iterator[Batch]:
+    """After each batch, the rows of each code so far, int64 (codes,), the same tensor each time; and its numbers."""
+    cards = _cardinalities(columns)
     starts, total = cards.cumsum(0) - cards, int(cards.sum())
     counts = torch.zeros(total, dtype=torch.int64)
-    for codes, _ in _batches(columns):
+    for codes, numbers in _batches(columns):
         counts += torch.bincount((codes + starts).flatten(), minlength=total)
-    return counts.float(), torch.repeat_interleave(cards)
+        yield counts, numbers
+
+
+def _cardinalities(columns: Columns) -> Tensor:
+    return torch.tensor(columns.inputs.cardinalities, dtype=torch.int64)
+
+
+def _owner(columns: Columns) -> Tensor:
+    """Index of the categorical column that each code is of, int64 (codes,)."""
+    return torch.repeat_interleave(_cardinalities(columns))
 
 
 def _number_scales(columns: Columns) -> Tensor:
@@ -160,8 +196,12 @@ def _moments(bottom: LinearBottom, columns: Columns) -> tuple[Tensor, Tensor]:
     mean = torch.stack([part.sum(0) for part in parts]).sum(0) / len(columns.rows)
     square = torch.stack([(part - mean).square().sum() for part in parts]).sum() / (len(columns.rows) * bottom.width)
     if not float(square) > 0:
-        raise ConfigError.expected("a column that varies over the training rows, for fit sketch", "constant ones alone")
+        raise _constant()
     return mean.float(), square.sqrt().float()
+
+
+def _constant() -> ConfigError:
+    return ConfigError.expected("a column that varies over the training rows, for fit sketch", "constant ones alone")
 
 
 def _batches(columns: Columns) -> Iterator[Batch]:
