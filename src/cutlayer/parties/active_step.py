@@ -162,7 +162,7 @@ class ActiveStep:
         return losses
 
     def _empty_step(self, epoch: int, step: int, global_step: int, rows: Tensor) -> Generator[Port, Message, None]:
-        """A batch that drew no row: messages of no rows keep all parties at the same step, and nobody learns."""
+        """A batch that drew no row: messages of no rows keep all parties at the same step, and no model learns."""
         parts, digest = self.passives.held.parts(rows), rows_digest(rows)
         received = yield from self.passives.receive(Kind.EMBEDDING, epoch, step, rows, digest, parts)
         labels = self.local.resident.take("labels", self.setup.labels, rows)

@@ -25,8 +25,8 @@ class Readings:
     """Reads numbers in the order in which they were handed over, and calls what waits for each.
 
     Where all parties share a process they share one: what failed first is reported, at whichever party that was. Until
-    then models may train on a bad number. So whoever saves or reports a result calls `read` before, and nothing that
-    was computed from a bad number is committed.
+    then models may train on a bad number. So a party that saves, reports or counts something calls `read` before, and
+    nothing that was computed from a bad number is committed.
 
     Args:
         steps: Steps between two readings, at most; with 0 every number is read at once, as by a party whose messages

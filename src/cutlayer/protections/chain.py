@@ -363,7 +363,7 @@ class Chain:
 
 
 def _differs(after: Tensor, before: Tensor) -> bool | Tensor:
-    """Whether two tensors differ; on a device the answer stays there, so that nobody waits for it."""
+    """Whether two tensors differ; on a device the answer stays there, so that no step waits for it."""
     if after is before or after.shape != before.shape:
         return after is not before
     return not torch.equal(after, before) if after.device.type == CPU else (after.detach() != before.detach()).any()

@@ -1,4 +1,4 @@
-"""Sums of what protections count, which stay on a GPU until somebody reads them."""
+"""Sums of what protections count, which stay on a GPU until they are read."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ def _without_own_protections(job: Job, run: RunId) -> Job:
         changes: dict[str, Any] = {"audit": audit, "guard": guard} | ({"privacy": {}} if name in run.parties else {})
         parties[name] = party.model_copy(update=changes)
     train = job.train
-    if run.attack == "hijack":  # whoever leads the training decides when it ends
+    if run.attack == "hijack":  # the party that leads the training decides when it ends
         train = train.model_copy(update={"epochs": train.max_epochs, "early_stop": None, "keep": "last"})
     return job.model_copy(update={"parties": parties, "train": train, "compare": (), "alternatives": {}})
 
