@@ -20,19 +20,17 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from ruamel.yaml import YAML
 from sklearn.decomposition import FastICA
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import RidgeCV
 
 from benchmarks.utility.datasets import DataSet, load
-from benchmarks.utility.sides import LABEL, write_tables
+from benchmarks.utility.sides import LABEL, write_tables, written_job
 from cutlayer.attacks.feature.base import encoded_matrix, encoded_slices
 from cutlayer.attacks.feature.inversion import STRENGTHS
 from cutlayer.audit.features.releases import released
 from cutlayer.cli.init import init
-from cutlayer.config import validated
-from cutlayer.config.job import Job
+from cutlayer.config import SplitConfig
 from cutlayer.data.store import Store
 from cutlayer.jobs.execute import execute
 from cutlayer.jobs.options import Options, Progress
@@ -80,7 +78,7 @@ def readings(name: str, data: DataSet, kind: str, seed: int = 0) -> Readings:
         write_tables(data, folder)
         with redirect_stdout(io.StringIO()):
             init(folder, label=LABEL, yes=True)
-        job = _job(folder, kind, seed)
+        job = written_job(folder, seed, _changes(kind))
         execute(job, folder / "run", Options(Keys(folder / "keys")), Progress())
         run = RunFolder(folder / "run")
         ((_, rows, embeddings),) = released(job, run, "partner")
@@ -101,15 +99,10 @@ def readings(name: str, data: DataSet, kind: str, seed: int = 0) -> Readings:
     )
 
 
-def _job(folder: Path, kind: str, seed: int) -> Job:
-    raw: dict[str, Any] = YAML(typ="safe").load(folder / "job.yaml")
-    for party in raw["parties"].values():
-        party |= {"table": str(folder / party["table"]), "audit": {"every": "never", "attacks": []}}
-    raw["parties"]["partner"]["fit"] = {"kind": "sketch", "map": kind}
-    raw["model"]["top"] = {"kind": "linear"}
-    raw["train"] |= {"seed": seed, "threads": 1}
-    del raw["compare"]
-    return validated(Job, raw, "job")
+def _changes(kind: str) -> dict[str, Any]:
+    partner = {"fit": {"kind": "sketch", "map": kind}, "audit": {"every": "never", "attacks": []}}
+    split = {"test": SplitConfig().test}
+    return {"parties": {"partner": partner}, "model": {"top": {"kind": "linear"}}, "train": {"split": split}}
 
 
 def _components(sent: Matrix) -> Matrix:

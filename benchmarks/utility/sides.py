@@ -65,7 +65,7 @@ def ours(data: DataSet, seed: int, changes: Mapping[str, Any] | None = None) -> 
         write_tables(data, folder)
         with redirect_stdout(io.StringIO()):
             init(folder, label=LABEL, yes=True)
-        job = _job(folder, seed, changes or {})
+        job = written_job(folder, seed, changes or {})
         if job.task != data.task:
             raise ValueError(f"expected task {data.task} from init, got {job.task}")
         run = execute(job, folder / "run", Options(Keys(folder / "keys")), Progress())
@@ -86,7 +86,14 @@ def write_tables(data: DataSet, folder: Path) -> None:
     data.partner.assign(**{ID: ids}).to_parquet(folder / "partner.parquet", index=False)
 
 
-def _job(folder: Path, seed: int, changes: Mapping[str, Any]) -> Job:
+def written_job(folder: Path, seed: int, changes: Mapping[str, Any]) -> Job:
+    """The job that `init` wrote into a folder, with a seed, no audit of the bank and no baselines.
+
+    Args:
+        folder: Folder of the job and of the tables.
+        seed: Seed of the job.
+        changes: Sections of the job in which others are tried.
+    """
     raw = YAML(typ="safe").load(folder / "job.yaml")
     raw["parties"]["bank"] |= {"audit": {"every": "never", "attacks": []}}
     for party in raw["parties"].values():

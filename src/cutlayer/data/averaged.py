@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from cutlayer.data.align import Positions
 from cutlayer.data.columns import category_text, decoded, kind_of, number_values
 from cutlayer.data.faults import fault
-from cutlayer.data.ids import DIGEST_BYTES, Digests
+from cutlayer.data.ids import Digests, as_values
 
 
 @dataclass(frozen=True)
@@ -37,8 +37,7 @@ class AveragedRows:
     @classmethod
     def of(cls, digests: Digests, unchanged: Collection[str], categorical: Collection[str], where: str) -> AveragedRows:
         """By the digests of the rows' ids, uint8 (n, 16)."""
-        words = np.ascontiguousarray(digests).view(f"V{DIGEST_BYTES}")[:, 0]
-        _, first, ids = np.unique(words, return_index=True, return_inverse=True)
+        _, first, ids = np.unique(as_values(digests), return_index=True, return_inverse=True)
         order = np.argsort(first)
         place = np.empty_like(order)
         place[order] = np.arange(len(order))

@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from cutlayer.data.ids import DIGEST_BYTES, Digests
+from cutlayer.data.ids import Digests, as_values
 
 Positions = npt.NDArray[np.int64]
 
@@ -53,8 +53,7 @@ class DistinctIds:
     @classmethod
     def of(cls, table: Identified) -> DistinctIds:
         """The different ids of a table."""
-        words = np.ascontiguousarray(table.digests).view(f"V{DIGEST_BYTES}")[:, 0]
-        _, first, of_rows = np.unique(words, return_index=True, return_inverse=True)
+        _, first, of_rows = np.unique(as_values(table.digests), return_index=True, return_inverse=True)
         stated = len(first) if table.stated_rows == table.rows else table.stated_rows
         return cls(table.where, table.digests[first], table.id_kind, table.id_rule, stated, of_rows.astype(np.int64))
 

@@ -19,7 +19,7 @@ from cutlayer.data.columns import decoded, is_text, without_nan
 from cutlayer.data.digest_shares import has_duplicates
 from cutlayer.data.faults import fault
 from cutlayer.errors import DataError
-from cutlayer.storage.row_arrays import row_array
+from cutlayer.storage.row_arrays import computed, row_array
 
 IdKind = Literal["integer", "text", "row"]
 Digests = npt.NDArray[np.uint8]
@@ -188,6 +188,34 @@ def latest_rows(digests: Digests, values: npt.NDArray[np.float64]) -> npt.NDArra
     return np.sort(order[last]).astype(np.int64)
 
 
+def as_values(digests: Digests) -> npt.NDArray[np.void]:
+    """Digests (n, 16) as single values that NumPy sorts and compares, (n,)."""
+    return np.ascontiguousarray(digests).view(f"V{DIGEST_BYTES}")[:, 0]
+
+
+def keyed_hashes(digests: Digests, key: bytes, size: int) -> npt.NDArray[np.uint8]:
+    """A hash of each digest under a key, by BLAKE2b.
+
+    Args:
+        digests: uint8 (n, 16).
+        key: Up to 64 bytes.
+        size: Bytes of a hash, up to 64.
+
+    Returns:
+        uint8 (n, size), as a `row_array`.
+    """
+
+    def hashed(part: slice) -> npt.NDArray[np.uint8]:
+        hashes = np.empty((part.stop - part.start, size), dtype=np.uint8)
+        for start in range(0, len(hashes), _HASHED_ROWS):
+            rows = np.ascontiguousarray(digests[part][start : start + _HASHED_ROWS])
+            whole = b"".join(blake2b(row.data, digest_size=size, key=key).digest() for row in rows)
+            hashes[start : start + len(rows)] = np.frombuffer(whole, np.uint8).reshape(-1, size)
+        return hashes
+
+    return computed(len(digests), np.uint8, hashed, (size,))
+
+
 def first_rows(digests: Digests, *, drop: bool) -> npt.NDArray[np.int64]:
     """The rows that are left of a table with repeated ids, ascending.
 
@@ -195,9 +223,7 @@ def first_rows(digests: Digests, *, drop: bool) -> npt.NDArray[np.int64]:
         digests: uint8 (n, 16).
         drop: Whether to leave out all rows of a repeated id, instead of all but the first.
     """
-    _, rows, counts = np.unique(
-        np.ascontiguousarray(digests).view(f"V{DIGEST_BYTES}")[:, 0], return_index=True, return_counts=True
-    )
+    _, rows, counts = np.unique(as_values(digests), return_index=True, return_counts=True)
     return np.sort(rows[counts == 1] if drop else rows).astype(np.int64)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from hashlib import blake2b
 from typing import NamedTuple
 
 import numpy as np
@@ -15,8 +14,18 @@ import pyarrow.compute as pc
 from cutlayer.config import IdConfig
 from cutlayer.config.ids import BETWEEN_KEYS, MAX_KEYS
 from cutlayer.data.align import Positions, intersect
-from cutlayer.data.ids import DIGEST_BYTES, SEPARATOR, Digests, digests_of, first_rows, id_texts, kind_of
-from cutlayer.storage.row_arrays import GrowingRows, computed
+from cutlayer.data.ids import (
+    DIGEST_BYTES,
+    SEPARATOR,
+    Digests,
+    as_values,
+    digests_of,
+    first_rows,
+    id_texts,
+    keyed_hashes,
+    kind_of,
+)
+from cutlayer.storage.row_arrays import GrowingRows
 
 Mask = npt.NDArray[np.bool_]
 
@@ -104,13 +113,7 @@ def drawn_ids(key: bytes, digests: Digests) -> Digests:
         key: Secret of the active party, 32 bytes.
         digests: What each row is in its own table, uint8 (m, 16).
     """
-
-    def drawn(part: slice) -> Digests:
-        rows = np.ascontiguousarray(digests[part])
-        hashes = b"".join(blake2b(row.data, digest_size=DIGEST_BYTES, key=key).digest() for row in rows)
-        return np.frombuffer(hashes, np.uint8).reshape(-1, DIGEST_BYTES)
-
-    return computed(len(digests), np.uint8, drawn, (DIGEST_BYTES,))
+    return keyed_hashes(digests, key, DIGEST_BYTES)
 
 
 class Pairs(NamedTuple):
@@ -208,8 +211,7 @@ def _differ_within(values: Digests, first_key: Digests) -> Mask:
         values: Digests of the values of a further key, uint8 (n, 16).
         first_key: Those of the first key, uint8 (n, 16), zeros where a row does not have it.
     """
-    whole = np.ascontiguousarray(values).view(f"V{DIGEST_BYTES}")[:, 0]
-    _, first, group = np.unique(whole, return_index=True, return_inverse=True)
+    _, first, group = np.unique(as_values(values), return_index=True, return_inverse=True)
     others = first[group]
     alone = ~has_key(first_key) & (others != np.arange(len(values)))
     differs = (first_key != first_key[others]).any(axis=1) | alone

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from hashlib import blake2b
 
 import numpy as np
 import numpy.typing as npt
 
 from cutlayer.config import SplitConfig
-from cutlayer.data.ids import Digests
+from cutlayer.data.ids import Digests, keyed_hashes
 from cutlayer.data.shuffling import permutation
 from cutlayer.data.streams import RandomStream
 from cutlayer.errors import DataError
@@ -84,10 +83,6 @@ def split_rows(n: int, split: SplitConfig, seed: int) -> Split:
     return Split(*parts)
 
 
-_HASHED_ROWS = 1 << 14
-"""Hashes that are Python objects at the same time: each takes 8 times its bytes."""
-
-
 def rows_by_id(digests: Digests, split: SplitConfig, seed: int) -> Split:
     """Draw the part of each row from its id and the seed: a row is in the same part whichever other rows there are.
 
@@ -100,14 +95,10 @@ def rows_by_id(digests: Digests, split: SplitConfig, seed: int) -> Split:
         seed: Seed of the draws.
     """
     key = seed.to_bytes(8, "little", signed=True)
+    words = keyed_hashes(digests, key, 8).view("<u8")[:, 0]
 
     def drawn(part: slice) -> npt.NDArray[np.uint8]:
-        words = np.empty(part.stop - part.start, "<u8")
-        for start in range(0, len(words), _HASHED_ROWS):
-            rows = np.ascontiguousarray(digests[part][start : start + _HASHED_ROWS])
-            hashes = b"".join(blake2b(row.data, digest_size=8, key=key).digest() for row in rows)
-            words[start : start + len(rows)] = np.frombuffer(hashes, "<u8")
-        uniform = words / 2.0**64
+        uniform = words[part] / 2.0**64
         codes: npt.NDArray[np.uint8] = (uniform < split.test + split.validation).astype(np.uint8)
         return codes + (uniform < split.test)
 

@@ -80,8 +80,11 @@ class TopModel(PreciseModel, ABC):
         Args:
             embeddings: Embeddings of all parties, in the job's order.
             present: Names of the parties whose embeddings count.
-            rows: Which rows each party that lacks some has, bool (n,), by name.
+            rows: Which rows each party that lacks some has, bool (n,), by name; empty where all have all.
         """
+        if not rows:
+            whole: Tensor = self.answer(embeddings, present) if embeddings.keys() - {*present} else self(embeddings)
+            return whole
         logits: Tensor | None = None
         for names, chosen in _by_presence(embeddings, rows):
             part = self.answer({name: e[chosen] for name, e in embeddings.items()}, names & {*present})

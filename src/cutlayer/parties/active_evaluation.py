@@ -54,14 +54,9 @@ def evaluate(
         labels = passives.local.resident.take("labels", setup.labels, rows)
         view = ActiveView(Mode.EVALUATE, epoch, number, rows, labels, received)
         with torch.no_grad():
-            seen = setup.ordered(active_embedding, view)
+            seen, having = setup.ordered(active_embedding, view), passives.held.present(rows)
             for names in logits:
-                absent_parties = {*names, *passives.presence.left}
-                present = seen.keys() - absent_parties
-                if passives.held.by_party:
-                    answer = setup.top.answer_rows(seen, present, passives.held.present(rows))
-                else:
-                    answer = setup.top.answer(seen, present) if absent_parties else setup.top(seen)
+                answer = setup.top.answer_rows(seen, seen.keys() - {*names, *passives.presence.left}, having)
                 if not done:
                     logits[names] = empty_rows(len(held_out), answer)
                 logits[names][done : done + len(rows)] = answer.cpu()
@@ -91,10 +86,11 @@ def _own_parts(
         passives.presence.now = (epoch, number)
         asked = {name: rows[number] for name, rows in batches.items() if number < len(rows)}
         asked = {name: rows for name, rows in asked.items() if name not in passives.presence.left}
+        digests = {name: rows_digest(rows) for name, rows in asked.items()}
+        for name, digest in digests.items():
+            _ask(passives, [name], part, epoch, number, digest)
         for name, rows in asked.items():
-            _ask(passives, [name], part, epoch, number, rows_digest(rows))
-        for name, rows in asked.items():
-            sent = yield from passives.receive_of(name, Kind.EVALUATION, epoch, number, rows)
+            sent = yield from passives.receive_of(name, Kind.EVALUATION, epoch, number, rows, digests[name])
             if sent is not None:
                 own_rows[name][number * EVALUATION_ROWS : number * EVALUATION_ROWS + len(rows)] = sent.cpu()
     lost = [name for name in passives.widths if name not in parts and name not in passives.released]

@@ -225,7 +225,7 @@ def agree_active(
         rows[peer] = int(theirs.fields["rows"])
         latest[peer] = int(theirs.fields["resume"]), int(theirs.fields["step"])
     # Before anything is sent, so that no party acts on a start that another party cannot make. A party that takes no
-    # part in the epochs is not told the epoch to start at, which can depend on labels.
+    # part in the epochs is not sent the epoch to start at, which can depend on labels.
     alone = job.trains_alone
     start = max(saved, default=START) if alone else _common_start(saved, latest)
     mine = hello(job, identified, START if alone else start, alignment)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from cutlayer.channel import rows_digest
 from cutlayer.data.align import Positions
 from cutlayer.data.distinct_ids import DistinctIds, Identified
 from cutlayer.data.ids import Digests
@@ -50,6 +52,11 @@ class PartOfBatch:
             return cls(own, places, None, len(numbers))
         rows, owner = np.unique(own.numpy(), return_inverse=True)
         return cls(torch.from_numpy(rows), places, torch.from_numpy(owner.reshape(-1)), len(numbers))
+
+    @cached_property
+    def digest(self) -> bytes:
+        """Digest of the party's rows, as its messages have it: computed once for a step's two directions."""
+        return rows_digest(self.rows)
 
     @property
     def first(self) -> Tensor:

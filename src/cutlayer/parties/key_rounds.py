@@ -8,7 +8,7 @@ digests of all keys at the active party.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -18,7 +18,7 @@ from cutlayer.channel import Kind, Message, Port
 from cutlayer.config import LimitsConfig
 from cutlayer.data.align import Positions, order_digest
 from cutlayer.data.distinct_ids import Identified
-from cutlayer.data.ids import DIGEST_BYTES, Digests
+from cutlayer.data.ids import DIGEST_BYTES
 from cutlayer.data.row_keys import has_key, match_keys
 from cutlayer.errors import ProtocolError
 from cutlayer.parties.alignment import Alignment, common_ranks, receive_indices, send_indices
@@ -71,10 +71,17 @@ class _Left:
         self.by_key: list[int] = []
         self._rows: list[Positions] = [np.zeros(0, dtype=np.int64)]
 
-    def own(self, digests: Digests) -> tuple[Positions, Own]:
-        """The rows that take part in the round of a key, and what is sent for them."""
-        rows = np.flatnonzero(self._left & has_key(digests))
-        return rows, Own(self._table.where, digests[rows], self.mine)
+    def rounds(self) -> Iterator[tuple[int, Positions, Own]]:
+        """The number of each key, the rows that take part in its round, and what is sent for them.
+
+        A key of which either side has no row left has no round. Of all others `add` is called in each.
+        """
+        for number, digests in enumerate(self._table.keys):
+            rows = np.flatnonzero(self._left & has_key(digests))
+            if self.mine and self.theirs:
+                yield number, rows, Own(self._table.where, digests[rows], self.mine)
+            else:
+                self.add(rows[:0])
 
     def add(self, rows: Positions) -> None:
         """Take rows that the key of this round matched out of the next ones."""
@@ -108,11 +115,7 @@ def rounds_passive(
     """
     left = _Left(table, rows)
     with Workers(alignment.processes) as workers:
-        for number, digests in enumerate(table.keys):
-            taking, own = left.own(digests)
-            if not (left.mine and left.theirs):
-                left.add(taking[:0])
-                continue
+        for number, taking, own in left.rounds():
             order, ranks = yield from points_passive(
                 own, port, left.theirs, limits, _of_round(alignment, port, number), workers, only=True
             )
@@ -154,11 +157,7 @@ def _rounds_with(
     table: Identified, port: Port, rows: int, limits: LimitsConfig, alignment: Alignment, workers: Workers
 ) -> Generator[Port, Message, Matched]:
     left, peer = _Left(table, rows), port.peer
-    for number, digests in enumerate(table.keys):
-        taking, own = left.own(digests)
-        if not (left.mine and left.theirs):
-            left.add(taking[:0])
-            continue
+    for number, taking, own in left.rounds():
         order, matches = yield from points_active(
             own, {peer: port}, {peer: left.theirs}, limits, _of_round(alignment, port, number), workers
         )

@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 import torch
 from torch import Tensor
 
-from cutlayer.channel import Kind, Message, Port, rows_digest
+from cutlayer.channel import Kind, Message, Port
 from cutlayer.config import Job
 from cutlayer.data.batches import micro_batches
 from cutlayer.data.split import Split
@@ -116,7 +116,7 @@ class Passives:
                 received[name] = self.local.resident.take(f"released by {name}", self.released[name], rows)
                 continue
             if name not in self.presence.left:
-                own, asked = (rows, digest) if part is None else (part.rows, None)
+                own, asked = (rows, digest) if part is None else (part.rows, part.digest)
                 embedding = yield from self.receive_of(name, kind, epoch, step, own, asked)
             if embedding is None:
                 received[name] = torch.zeros(len(rows), width, device=self.local.device)
@@ -125,11 +125,10 @@ class Passives:
         return received
 
     def receive_of(
-        self, name: str, kind: Kind, epoch: int, step: int, rows: Tensor, digest: bytes | None = None
+        self, name: str, kind: Kind, epoch: int, step: int, rows: Tensor, digest: bytes
     ) -> Generator[Port, Message, Tensor | None]:
-        """The embeddings of a party's rows, by its own numbers, int64 (m,); `None` if it is lost."""
-        asked = rows_digest(rows) if digest is None else digest
-        message = yield from self.presence.receive(receive(self.ports[name], kind, epoch, step, asked), name)
+        """The embeddings of a party's rows, by its own numbers, int64 (m,), with their digest; `None` if it is lost."""
+        message = yield from self.presence.receive(receive(self.ports[name], kind, epoch, step, digest), name)
         if message is None:
             return None
         limit, width = self.local.limits.embedding_norm, self.widths[name]
@@ -170,7 +169,7 @@ class Passives:
         sent = {}
         for name, port in self.gradient_ports.items():
             crossed, held = [], parts.get(name)
-            of_each = digests if held is None else [rows_digest(held.rows)]
+            of_each = digests if held is None else [held.digest]
             for digest, rows_sent in zip(of_each, micro_batches(gradients[name], len(of_each)), strict=True):
                 tensors = {"gradient": rows_sent}
                 message = self.presence.send(port, Kind.GRADIENT, epoch=epoch, step=step, rows=digest, tensors=tensors)

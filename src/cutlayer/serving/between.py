@@ -188,11 +188,7 @@ def ask(
         with torch.no_grad():
             if embed is not None:
                 embeddings[side.name] = embed(rows)
-            answering = embeddings.keys() - set(absent)
-            if held.by_party:
-                logits.append(top.answer_rows(embeddings, answering, held.present(rows)))
-            else:
-                logits.append(top.answer(embeddings, answering) if absent else top(embeddings))
+            logits.append(top.answer_rows(embeddings, embeddings.keys() - set(absent), held.present(rows)))
     order = np.argsort(aligned.positions)
     ids = side.table.ids(aligned.positions[order]).combine_chunks()
     present = {name: np.full(count, name not in absent) for name in widths}

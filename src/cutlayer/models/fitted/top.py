@@ -195,7 +195,7 @@ class FittedTop(TopModel):
         self, embeddings: Mapping[str, Tensor], present: Collection[str], rows: Mapping[str, Tensor]
     ) -> Tensor:
         """Logits of rows that some of the parties lack, whose releases of these are NaN; see `TopModel.answer_rows`."""
-        return self.answer(embeddings, present)
+        return self.answer(embeddings, present) if rows else super().answer_rows(embeddings, present, rows)
 
     def _answer(self, index: int, embeddings: Mapping[str, Tensor]) -> Tensor:
         if not self.is_fitted:
