@@ -18,6 +18,7 @@ from cutlayer.errors import ConfigError, ProtocolError
 from cutlayer.kernels.received_gradient import with_gradient
 from cutlayer.models import tapped
 from cutlayer.models.fitting.gradients import no_gradients
+from cutlayer.parties.graphs import Replayed
 from cutlayer.parties.group_threads import GroupThreads
 from cutlayer.parties.groups import BatchColumns, ReadAhead, groups_of, joined, joined_by_name, parts_of
 from cutlayer.parties.guard import GradientGuard
@@ -60,6 +61,7 @@ class PassiveStep:
         if local.guard is not None and not self.releases_once:
             self.guard = GradientGuard(local.name, port.peer, local.guard, setup.bottom.width)
         self._ahead = ReadAhead(setup.gather)
+        self._embed = Replayed.of(setup.bottom, setup.bottom, job, local)
         self._threads: GroupThreads | None = None
         if not setup.whole and local.team is None and self.state.optimizer is not None:
             self._threads = GroupThreads.of([setup.bottom], job.train, local.device)
@@ -199,7 +201,7 @@ class PassiveStep:
         """
         taps = self.setup.bottom if self.local.records_layers(self.sampling, step) else None
         with tapped(taps, LAYER_ROWS) as layers:
-            embedding: Tensor = self.setup.bottom(*columns) if computed is None else computed.result()
+            embedding: Tensor = self._embed(*columns) if computed is None else computed.result()
         self.setup.check_own(embedding, epoch, step, self.local.readings)
         rows, number = joined(parts), len(parts)
         view = PassiveView(
