@@ -5,6 +5,7 @@ from cutlayer.cli import (
     audit,
     check,
     demo,
+    doctor,
     export,
     init,
     keys,
@@ -31,6 +32,7 @@ __all__ = [
     "audit",
     "check",
     "demo",
+    "doctor",
     "export",
     "init",
     "keys",
@@ -71,6 +73,7 @@ _VERBS = (
     "recommend",
     "list_",
     "schema",
+    "doctor",
     "api_key",
 )
 """In the order of a first day with cutlayer; `--help` lists them so."""
@@ -97,6 +100,7 @@ _EXAMPLES = {
     "recommend": "recommend job.yaml --max-excess 0.02 --max-loss 0.01 --guarantee eps=2",
     "list_": "list protections",
     "schema": "schema report",
+    "doctor": "doctor job.yaml --as telco --local telco.yaml",
     "api_key": "api-key website",
 }
 

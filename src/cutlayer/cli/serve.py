@@ -20,6 +20,7 @@ from rich.console import Console
 from cutlayer.cli.app import Json, app, emit, notify
 from cutlayer.cli.organisation import LocalFile, Name, Plaintext
 from cutlayer.cli.run import AllowModel, KeyFile
+from cutlayer.config.extras import check_extra
 from cutlayer.errors import ConfigError
 
 Runs = Annotated[
@@ -57,7 +58,7 @@ def serve(
         security = None if plaintext else security_of(trained.job, name, private, local.parent, notify)
         trail = open_trail(trained.job, name, trail_folder(private, name, local.parent), security)
         if name == trained.job.active:
-            _check_installed()
+            check_extra("serve")
             run_service(serve_active(tuple(runs), name, private, _show(as_json=json), security, trail))
         elif len(runs) > 1:
             wanted = "one run folder at a passive party"
@@ -100,12 +101,6 @@ def freeze_loaded() -> None:
     """Take all that is loaded out of the garbage collection, which otherwise walks it again and again while serving."""
     gc.collect()
     gc.freeze()
-
-
-def _check_installed() -> None:
-    missing = [name for name in ("fastapi", "uvicorn", "prometheus_client") if find_spec(name) is None]
-    if missing:
-        raise ConfigError.expected("the extra `serve`", f"no {', '.join(missing)}", "pip install 'cutlayer[serve]'")
 
 
 def _show(*, as_json: bool):  # type: ignore[no-untyped-def]

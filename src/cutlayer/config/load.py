@@ -195,6 +195,10 @@ def _absolute_party(party: Any, folder: Path) -> Any:
     changed = _absolute_table(party, folder)
     if isinstance(party.get("secret"), str):
         changed["secret"] = str(folder / party["secret"])
+    if isinstance(log := party.get("log"), Mapping):
+        # An address of MLflow that is no URI is a folder.
+        paths = {key: value for key, value in log.items() if isinstance(value, str) and "://" not in value}
+        changed["log"] = {**log, **{key: str(folder / path) for key, path in paths.items()}}
     if isinstance(party.get("serve"), Mapping):
         changed["serve"] = _absolute_serving(party["serve"], folder)
     if isinstance(tls := party.get("tls"), Mapping):

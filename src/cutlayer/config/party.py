@@ -12,6 +12,7 @@ from cutlayer.config.device import DeviceName
 from cutlayer.config.guard import GuardConfig
 from cutlayer.config.ids import IdConfig
 from cutlayer.config.limits import LimitsConfig
+from cutlayer.config.log import LogConfig
 from cutlayer.config.names import FilePath, Identity, ModuleName
 from cutlayer.config.protect_labels import PROTECT_LABELS, expanded
 from cutlayer.config.serve import ServeConfig
@@ -180,6 +181,7 @@ class PrivatePart(FrozenModel):
             one gains. It is in no digest and crosses to no partner.
         report: What the report shows besides.
         guard: Scrutiny of what this party receives; none without it. It is in no digest and crosses to no partner.
+        log: Where curves and results go besides the run folder, at the active party; nowhere without it.
     """
 
     table: TableConfig | None = None
@@ -199,6 +201,7 @@ class PrivatePart(FrozenModel):
     device: DeviceName = "cpu"
     report: ReportConfig = ReportConfig()
     guard: GuardConfig | None = None
+    log: LogConfig | None = None
 
     @model_validator(mode="before")
     @classmethod
