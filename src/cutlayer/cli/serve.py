@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
-from cutlayer.cli.app import Json, app, emit, notify
+from cutlayer.cli.app import Json, answer, app, notify
 from cutlayer.cli.organisation import LocalFile, Name, Plaintext
 from cutlayer.cli.run import AllowModel, KeyFile
 from cutlayer.config.extras import check_extra
@@ -77,12 +76,9 @@ def api_key(
     key = "cut_" + secrets.token_urlsafe(32)
     hashed = sha256(key.encode()).hexdigest()
     caller = validated(CallerConfig, {"name": name, "sha256": hashed}, "caller")
-    if json:
-        emit({"name": caller.name, "key": key, "sha256": hashed})
-        return
-    console = Console()
-    console.print(f"key, for the caller alone: {key}", highlight=False, soft_wrap=True)
-    console.print(f"serve.http.callers: - {{name: {caller.name}, sha256: {hashed}}}", highlight=False, soft_wrap=True)
+    section = f"serve.http.callers: - {{name: {caller.name}, sha256: {hashed}}}"
+    document = {"name": caller.name, "key": key, "sha256": hashed}
+    answer(json, document, f"key, for the caller alone: {key}", section)
 
 
 def run_service(service: Coroutine[Any, Any, None]) -> None:

@@ -100,13 +100,9 @@ class AuditConfig(FrozenModel):
         return self
 
     @model_validator(mode="after")
-    def _gates_are_measured(self) -> AuditConfig:
+    def _messages_are_recorded(self) -> AuditConfig:
         if self.fail_above.limits and self.every == "never":
             raise ValueError("every: epoch or end with fail_above, got never; a gate needs a measured leak")
-        return self
-
-    @model_validator(mode="after")
-    def _malicious_attacks_are_measured(self) -> AuditConfig:
         if self.malicious and self.every == "never":
             raise ValueError("every: epoch or end with malicious, got never; what they gain is read from the messages")
         return self
