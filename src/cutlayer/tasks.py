@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -188,22 +188,27 @@ class Task:
             r2, mae = r2_and_mae(truth, predicted)
             return {"r2": r2 if len(truth) > 1 else float("nan"), "mae": mae}
         codes = range(1, 2) if len(self.classes) == 2 else range(len(self.classes))
+        scores = {code: predicted[:, code] for code in codes}
+        if self.kind == "binary":
+            # Of equal logits a vectorised sigmoid gives probabilities that differ in the last bit, and so in rank.
+            scores = {1: computed(len(logits), np.float64, lambda part: logits[part, 0].double().numpy())}
         if len(truth) > row_arrays.CHUNK_ROWS:
-            return _evaluate_many(truth, predicted, codes)
+            return _evaluate_many(truth, predicted, scores)
         chosen = predicted[np.arange(len(truth)), truth]
         return {
             # By our own kernel: scikit-learn takes longer to look at a few rows than to compute.
-            "auc": float(np.average([roc_auc(predicted[:, code], truth == code) for code in codes])),
+            "auc": float(np.average([roc_auc(ranked, truth == code) for code, ranked in scores.items()])),
             "log_loss": float(-np.log(np.clip(chosen, EPSILON, 1 - EPSILON)).mean()),
             "accuracy": float((truth == predicted.argmax(axis=1)).mean()),
         }
 
 
 def _evaluate_many(
-    truth: npt.NDArray[Any], predicted: npt.NDArray[np.float64], codes: Sequence[int]
+    truth: npt.NDArray[Any], predicted: npt.NDArray[np.float64], scores: Mapping[int, npt.NDArray[np.float64]]
 ) -> Mapping[str, float]:
     """Metrics of classes as `Task.evaluate` has them, of more rows than fit into memory."""
-    aucs = [_auc_of_many(predicted[:, code], where_equal(torch.from_numpy(truth), code).numpy()) for code in codes]
+    labels = torch.from_numpy(truth)
+    aucs = [_auc_of_many(ranked, where_equal(labels, code).numpy()) for code, ranked in scores.items()]
     return {
         "auc": float(np.average(aucs)),
         "log_loss": log_loss(truth, predicted),

@@ -9,11 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 import typer
-from rich.console import Console
 
-from cutlayer.cli.app import Json, app, emit
+from cutlayer.cli.app import Json, answer, app
 from cutlayer.errors import ConfigError, RunFolderError
-from cutlayer.report.rounding import plain
 
 if TYPE_CHECKING:
     from cutlayer.config.job import TaskKind
@@ -82,11 +80,8 @@ def init(
     files = files_of(job, folder)
     written = _write(folder, files)
     checks = _commands(job, folder, files)
-    if json:
-        label_fields = profile.model_dump(mode="json", include={"name", "distinct", "classes", "notes"})
-        answers = {"files": [str(path) for path in written], "task": job.task, "rows": job.rows, "label": label_fields}
-        emit({**answers, "next": checks})
-        return
+    label_fields = profile.model_dump(mode="json", include={"name", "distinct", "classes", "notes"})
+    answers = {"files": [str(path) for path in written], "task": job.task, "rows": job.rows, "label": label_fields}
     lines = [*(f"wrote {path}" for path in written), f"task: {job.task}"]
     if overlap is not None:
         which = f"all {overlap.rows:,} of {job.owner.party}" if job.rows == "all" else "those that all parties have"
@@ -96,9 +91,7 @@ def init(
     if profile.classes and profile.distinct is not None:
         lines.append(": ".join(listed_classes(profile.classes, profile.distinct, job.positive or profile.positive)))
     lines += [f"warning {profile.name}: {note}" for note in profile.notes]
-    console = Console()
-    for line in (*lines, "next:", *(f"  {command}" for command in checks)):
-        console.print(plain(line), highlight=False, markup=False, soft_wrap=True)
+    answer(json, {**answers, "next": checks}, *lines, "next:", *(f"  {command}" for command in checks))
 
 
 def _answered(

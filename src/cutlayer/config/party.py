@@ -12,6 +12,7 @@ from cutlayer.config.device import DeviceName
 from cutlayer.config.guard import GuardConfig
 from cutlayer.config.ids import IdConfig
 from cutlayer.config.limits import LimitsConfig
+from cutlayer.config.log import LogConfig
 from cutlayer.config.names import FilePath, Identity, ModuleName
 from cutlayer.config.protect_labels import PROTECT_LABELS, expanded
 from cutlayer.config.serve import ServeConfig
@@ -99,13 +100,9 @@ class AuditConfig(FrozenModel):
         return self
 
     @model_validator(mode="after")
-    def _gates_are_measured(self) -> AuditConfig:
+    def _messages_are_recorded(self) -> AuditConfig:
         if self.fail_above.limits and self.every == "never":
             raise ValueError("every: epoch or end with fail_above, got never; a gate needs a measured leak")
-        return self
-
-    @model_validator(mode="after")
-    def _malicious_attacks_are_measured(self) -> AuditConfig:
         if self.malicious and self.every == "never":
             raise ValueError("every: epoch or end with malicious, got never; what they gain is read from the messages")
         return self
@@ -182,6 +179,7 @@ class PrivatePart(FrozenModel):
             crosses to no partner.
         report: What the report shows besides.
         guard: Scrutiny of what this party receives; none without it. It is in no digest and crosses to no partner.
+        log: Where curves and results go besides the run folder, at the active party; nowhere without it.
     """
 
     table: TableConfig | None = None
@@ -202,6 +200,7 @@ class PrivatePart(FrozenModel):
     cuda_graphs: bool = False
     report: ReportConfig = ReportConfig()
     guard: GuardConfig | None = None
+    log: LogConfig | None = None
 
     @model_validator(mode="before")
     @classmethod

@@ -8,6 +8,7 @@ from cutlayer.accounting import NoFormalGuarantee
 from cutlayer.attacks import Resolved, resolve
 from cutlayer.channel.address import check_fixed_port
 from cutlayer.config import Job, near_miss, validated
+from cutlayer.config.extras import check_extra
 from cutlayer.config.job import COLUMNS, FITTED_TOPS
 from cutlayer.config.party import LABEL_FREE, LabelFreeConfig, Role
 from cutlayer.errors import ConfigError, CutlayerError
@@ -54,6 +55,7 @@ def check_job(job: Job, only: str | None = None) -> None:
     check_devices(job)
     check_malicious(job)
     check_guards(job)
+    check_logs(job)
     for name, party in job.parties.items():
         chain = chain_of(job, name)
         chain.account(plan_of(job, name))
@@ -122,6 +124,22 @@ def check_guards(job: Job) -> None:
             raise ConfigError.expected(f"{where} without {changing[0]}", "both", remedy)
         if job.task == "multiclass" and name != job.active and "classes" not in party.guard.model_fields_set:
             raise ConfigError.expected(f"{where}.classes in a multi-class task", "none", "state the number of classes")
+
+
+def check_logs(job: Job) -> None:
+    """Check that a log has something to write, and the packages that write it.
+
+    Raises:
+        ConfigError: It is at a passive party, which has neither curves nor a report, or a package is missing.
+    """
+    for name, party in job.parties.items():
+        if party.log is None:
+            continue
+        if party.role == "passive":
+            wanted = f"no parties.{name}.log at a passive party, which has neither curves nor a report"
+            raise ConfigError.expected(wanted, "one", f"set it at {job.active}")
+        for extra in party.log.model_dump(exclude_none=True):
+            check_extra(extra, f"parties.{name}.log.{extra}")
 
 
 def _attacks_of(job: Job, name: str, role: Role) -> Resolved:

@@ -110,7 +110,7 @@ def _split(vector: Tensor, shapes: Sequence[torch.Size]) -> list[tuple[Tensor, T
 
 
 class DIMIP(Protection[DIMIPConfig]):
-    """Send party k the gradient of (1 - lam) L_C + lam L_A + lam L_R in place of that of the task loss L_C alone.
+    """Send party k the gradient of (1 - lam) L_C + lam L_A + lam L_R, where L_C is the task loss.
 
     A predictor g of the labels from the embedding h, one per party, is trained to maximise L_A, the mean of
     log g(y_i | h_i); party k descends that log-likelihood. L_R is the mean of -log g(y' | h_i), y' the label of a

@@ -63,9 +63,9 @@ class DPBottom(Protection[DPBottomConfig]):
     Reference: Abadi et al. 2016, Deep learning with differential privacy (arXiv 1607.00133), algorithm 1.
 
     Guarantee: (epsilon, delta)-differential privacy of a row's features in the weights of the bottom model, given what
-    the active party sends back, where neighbours differ in one row, replaced. A row is in one step of each epoch, whose
-    noise is that of a Gaussian mechanism; steps compose adaptively, those of one epoch in parallel. It holds together
-    with embeddings that are released with noise themselves, and says nothing of others.
+    the active party sends back. Neighbours differ in one row, replaced. A row is in one step of each epoch, whose noise
+    is that of a Gaussian mechanism. Steps compose adaptively, those of one epoch in parallel. It holds together with
+    embeddings that are released with noise themselves, and says nothing of others.
     """
 
     name = "dp_bottom"

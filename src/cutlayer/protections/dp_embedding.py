@@ -100,8 +100,8 @@ class DPEmbedding(Protection[DPEmbeddingConfig]):
     Reference: Mi et al. 2023, Flexible differentially private vertical federated learning with adaptive feature
     embeddings (arXiv 2308.02362), section 3; Balle and Wang 2018 (arXiv 1805.06530), theorem 8 (calibration).
 
-    Guarantee: (epsilon, delta)-differential privacy of a row's features over all its releases, where neighbours differ
-    in one row, replaced; conditional on the bottom model and the encoding wherever these were fitted on the rows. It
+    Guarantee: (epsilon, delta)-differential privacy of a row's features over all its releases. Neighbours differ in one
+    row, replaced. It is conditional on the bottom model and the encoding wherever these were fitted on the rows. It
     needs a bottom model that embeds every row on its own, which is tested before anything is sent. It holds for the
     numbers that are sent, not for real numbers alone: they are points of a lattice (`kernels.lattice`). None with
     `rescale: paper`.
