@@ -21,15 +21,9 @@ def stored(pieces: Iterable[pa.ChunkedArray]) -> pa.Array:
     >>> stored([pa.chunked_array([["a", None]]), pa.chunked_array([["bc"]])]).to_pylist()
     ['a', None, 'bc']
     """
-    growing: _Growing | None = None
+    growing = GrowingColumn()
     for piece in pieces:
-        column = decoded(piece)
-        column = column.cast(pa.large_string()) if is_text(column.type) else column
-        growing = growing or _Growing(column.type)
-        for chunk in column.chunks:
-            growing.add(chunk)
-    if growing is None:
-        raise ValueError("a column without a piece has no type")
+        growing.add(piece)
     return growing.to_array()
 
 
@@ -46,7 +40,32 @@ def gathered_column(column: pa.Array, rows: npt.NDArray[np.int64]) -> pa.Chunked
     return pa.chunked_array([stored(taken(column, rows))])
 
 
-class _Growing:
+class GrowingColumn:
+    """A column that comes in pieces; see `stored`."""
+
+    def __init__(self) -> None:
+        self._buffers: _Buffers | None = None
+
+    def add(self, piece: pa.ChunkedArray) -> None:
+        """Append rows.
+
+        Raises:
+            OSError: The disk has no room for them.
+        """
+        column = decoded(piece)
+        column = column.cast(pa.large_string()) if is_text(column.type) else column
+        self._buffers = self._buffers or _Buffers(column.type)
+        for chunk in column.chunks:
+            self._buffers.add(chunk)
+
+    def to_array(self) -> pa.Array:
+        """All rows; call it once, after one `add` or more."""
+        if self._buffers is None:
+            raise ValueError("a column without a piece has no type")
+        return self._buffers.to_array()
+
+
+class _Buffers:
     """The buffers of a column: its values, the ends of its texts, and which rows have a value."""
 
     def __init__(self, kind: pa.DataType) -> None:

@@ -14,6 +14,9 @@ EXACT = 2.0**53
 _DIGITS = 1e15
 """Smallest number of 16 digits."""
 
+_HEAD = 64
+"""Values that are looked at before all are."""
+
 
 class TextType:
     """Whole numbers in all rows make an int64 column, else numbers in all rows a float64 column, else it is text.
@@ -71,10 +74,12 @@ class _Values:
             return
         integers = _parsed(text, pa.int64()) if self._integers else None
         self._integers = integers is not None
-        self._prefixed = _matches(text, r"^[+-]?0[0-9xX]")
         numbers = integers.cast(pa.float64(), safe=False) if integers is not None else _parsed(text, pa.float64())
         self._numbers = numbers is not None
-        largest = pc.max(pc.abs(numbers)).as_py() if numbers is not None else None
+        if numbers is None:
+            return
+        self._prefixed = _matches(text, r"^[+-]?0[0-9xX]")
+        largest = pc.max(pc.abs(numbers)).as_py()
         if largest is not None and largest >= _DIGITS:
             self._large = self._large or largest >= EXACT
             self._long = self._long or _matches(text, r"^[+-]?[0-9]{16,}$")
@@ -100,6 +105,7 @@ def _pattern(config: TableConfig) -> str | None:
 def _parsed(text: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray | None:
     """Text as numbers of a type; `None` if a value is none."""
     try:
+        text.slice(0, _HEAD).cast(kind)  # a cast makes an error for each value that is none, which takes long
         return text.cast(kind)
     except pa.ArrowInvalid:
         return None
