@@ -50,6 +50,7 @@ from benchmarks.serving import ServingSpeeds, serving
 from benchmarks.serving_kills import Kills, serving_kills
 from benchmarks.single_methods import SingleMethods, single_methods
 from benchmarks.start import StartTimes, start_times
+from benchmarks.tables import Tables, tables
 from benchmarks.two_processes import TwoProcesses, two_processes
 from benchmarks.utility.__main__ import main as utility
 from benchmarks.wire import RoundTrips, wire
@@ -234,6 +235,10 @@ def _row_memory(_table: str, rows: int, _repeats: int) -> RowMemories:
     return row_memory(rows)
 
 
+def _tables(_table: str, rows: int, _repeats: int) -> Tables:
+    return tables(rows)
+
+
 Result = (
     Alignments
     | Comparison
@@ -263,6 +268,7 @@ Result = (
     | SingleMethods
     | StartTimes
     | StepCosts
+    | Tables
     | TwoProcesses
 )
 TABLE = {
@@ -354,6 +360,10 @@ BENCHMARKS: dict[str, tuple[str, Callable[[str, int, int], Result]]] = {
     ),
     "start": ("each verb's time as a multiple of `import torch`; goal 1.5 for a check of a small job", _start),
     "row_memory": ("memory of the parts of a run that have an entry for each of --rows rows", _row_memory),
+    "tables": (
+        "reading, joining and encoding against DuckDB and Polars, which are to be installed, to --rows",
+        _tables,
+    ),
     "gradient_defences": ("share of the reference step, batch 8192; goal under 0.10", _gradient_defences),
 }
 

@@ -10,6 +10,7 @@ import numpy.typing as npt
 from cutlayer.config import FrozenModel
 from cutlayer.config.table import Infinite
 from cutlayer.data.categories import FIRST, MISSING
+from cutlayer.data.numbers import present_values
 
 Floats = npt.NDArray[np.float64]
 
@@ -39,11 +40,12 @@ class QuantileEncoder(FrozenModel):
             count: Number of intervals of equal share; equal edges, as of a column of few values, count once.
             infinite: As in `NumbersConfig`.
         """
-        present = values[~np.isnan(values)]
-        shares = np.arange(1, count) / count
-        edges = np.unique(np.quantile(present, shares, method="higher")) if len(present) else np.empty(0)
-        ends = tuple(edges[edges > present.min()].tolist() if len(edges) else ())
-        return cls(name=name, edges=ends, infinite=infinite)
+        present = present_values(values)
+        if not len(present):
+            return cls(name=name, infinite=infinite)
+        lowest, shares = present.min(), np.arange(1, count) / count
+        edges = np.unique(np.quantile(present, shares, method="higher", overwrite_input=True))
+        return cls(name=name, edges=tuple(edges[edges > lowest].tolist()), infinite=infinite)
 
     @classmethod
     def stated(cls, name: str, span: tuple[float, float], count: int, infinite: Infinite = "error") -> QuantileEncoder:

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+import torch
 
-from cutlayer.data.align import check_id_kinds, check_id_rules
+from cutlayer.data.align import Positions, check_id_kinds, check_id_rules
+from cutlayer.data.buckets import texts
+from cutlayer.data.digest_shares import DigestShares, has_duplicates, share_bits
+from cutlayer.data.encoded import ColumnSpec, Encoded
 from cutlayer.data.faults import fault
-from cutlayer.data.ids import Digests
+from cutlayer.data.ids import DIGEST_BYTES, Digests
 from cutlayer.data.row_keys import has_key, joined_ids, match_keys, numbered_ids
 from cutlayer.data.store import Store
+from cutlayer.data.stored import GrowingColumn
 from cutlayer.errors import AlignmentError
 from cutlayer.parties.local import EVALUATION_ROWS
 from cutlayer.serving.new_rows import NewRows
-from cutlayer.serving.spill import BUCKETS, Divided, InOrder, Records, record_type, records_of, store_of
+from cutlayer.storage.row_arrays import GrowingRows, row_array
 
 WINDOW_BYTES = 32 * 2**20
 """Approximate memory of the rows of a window, of all parties together."""
@@ -62,14 +64,12 @@ def window_rows(row_bytes: int) -> int:
 
 
 class AlignedRows:
-    """Aligns the rows to predict, in files below a folder, before anything of them is released.
+    """Aligns the rows to predict before anything of them is released.
 
-    Two passes over files of records: rows with one id are brought together in one of 256 parts by its digest, then all
-    rows are brought into the order of the first table.
+    Encoded rows and ids are in arrays that are mapped from files once they are large, so that memory is bounded.
 
     Args:
         tables: New rows by party; the order of the rows is that of the first.
-        folder: Empty folder on a disk with room for about twice the encoded rows.
         partial: Whether to keep rows of the first table that another party does not have.
 
     Attributes:
@@ -78,17 +78,17 @@ class AlignedRows:
         features: Parties whose columns are predicted from.
     """
 
-    def __init__(self, tables: Mapping[str, NewRows], folder: Path, *, partial: bool = False) -> None:
-        self._tables, self._folder, self._partial = tables, folder, partial
+    def __init__(self, tables: Mapping[str, NewRows], *, partial: bool = False) -> None:
+        self._tables, self._partial = tables, partial
         self._first, *self._others = tables
-        self._types = {name: record_type(table.columns) for name, table in tables.items()}
         self._named: Mask | None = None  # rows of the first table that a key identifies, where there are several
-        self._by_number = all(table.id_kind == "row" for table in tables.values())
-        self._by_id = dict[str, Divided]()
-        self._by_window = dict[str, Divided]()
-        self.window = window_rows(sum(kind.itemsize for kind in self._types.values()))
+        self._stores: dict[str, Store] = {}
+        self._numbers: dict[str, Positions] = {}
+        self._shown = GrowingColumn()
+        shapes = (table.columns for table in tables.values())
+        self.window = window_rows(sum(_row_bytes(columns) for columns in shapes))
         self.features = [name for name, table in tables.items() if table.has_columns]
-        self.lacking = Counter[str]()
+        self.lacking: dict[str, int] = {}
         self.ids: pa.DataType = pa.null()
 
     def prepare(self) -> None:
@@ -100,19 +100,19 @@ class AlignedRows:
                 a table has no row of the first.
         """
         ids = self._ids_by_keys()
-        counts = {name: self._write(name, ids.get(name)) for name in self._tables}
+        digests = {name: ids.get(name, read) for name, read in ((name, self._read(name)) for name in self._tables)}
+        counts = {name: store.rows for name, store in self._stores.items()}
         check_id_kinds({name: table.id_kind for name, table in self._tables.items()}, counts)
-        if self._by_number:
+        if all(table.id_kind == "row" for table in self._tables.values()):
             return
+        for name, table in self._tables.items():
+            if not table.keeps_repeats:
+                _check_distinct(digests[name], table.where)
+        rows = counts[self._first] if self._named is None else int(np.count_nonzero(self._named))
         for name in self._others:
-            self._by_window[name] = Divided(self._folder / f"{name}.windows", self._types[name])
-        for bucket in range(BUCKETS):
-            self._match(bucket)
-        rows = counts[self._first]
-        if self._named is not None:
-            nameless = rows - int(np.count_nonzero(self._named))
-            rows -= nameless
-            self.lacking = Counter({name: count - nameless for name, count in self.lacking.items()})
+            numbers = self._numbers[name] = matching_rows(digests[self._first], digests[name])
+            self._stores[name] = self._stores[name].numbered(torch.from_numpy(numbers))
+            self.lacking[name] = rows - int(np.count_nonzero(numbers >= 0))
         strangers = [name for name in self._others if self.lacking[name] == rows]
         if strangers:
             got = f"none of {rows:,} at {self._first} and {counts[strangers[0]]:,} at {strangers[0]}"
@@ -121,17 +121,19 @@ class AlignedRows:
 
     def windows(self) -> Iterator[Window]:
         """The aligned rows, a window at a time; to be read once."""
-        ordered = [*self._tables] if self._by_number else [self._first]
-        stored = {name: self._in_order(name).windows(self.window) for name in ordered}
-        with pa.OSFile(str(self._folder / "ids"), "rb") as file, pa.ipc.open_stream(file) as reader:
-            for number, ids in enumerate(_regrouped((batch.column(0) for batch in reader), self.window)):
-                records = {name: next(rows) for name, rows in stored.items()}
-                present = {name: np.ones(len(ids), dtype=bool) for name in records}
-                for name, divided in self._by_window.items():
-                    records[name], present[name] = _placed(divided.take(number), number * self.window, len(ids))
-                window = self._selected(ids, records, present)
-                if len(window):
-                    yield window
+        ids = self._shown.to_array()
+        for start in range(0, len(ids), self.window):
+            piece = ids.slice(start, self.window).cast(self.ids)
+            rows = np.arange(start, start + len(piece))
+            present = {
+                name: self._numbers[name][rows] >= 0 if name in self._numbers else np.ones(len(rows), dtype=bool)
+                for name in self._tables
+            }
+            selected = self._selected(piece, present)
+            if selected.any():
+                stores = {name: self._stores[name].take(torch.from_numpy(rows[selected])) for name in self.features}
+                shown = piece if selected.all() else piece.filter(pa.array(selected))
+                yield Window(shown, stores, {name: present[name][selected] for name in self.features})
 
     def _ids_by_keys(self) -> dict[str, Digests]:
         """Where several keys identify rows: an id of every row of each party, equal for rows that belong together."""
@@ -147,121 +149,80 @@ class AlignedRows:
             ids[name] = joined_ids(ids[self._first], pairs, len(keys[name][0]))
         return ids
 
-    def _write(self, name: str, row_ids: Digests | None) -> int:
-        """Write the encoded rows of a party; returns their number.
-
-        Args:
-            name: Name of the party.
-            row_ids: Ids of its rows, uint8 (n, 16); `None` for those that it reads.
-        """
-        table, kind, rows = self._tables[name], self._types[name], 0
-        first, by_number = name == self._first, table.id_kind == "row"
-        if not by_number:
-            # The columns of the first table are in order already: its ids alone are divided.
-            self._by_id[name] = Divided(self._folder / f"{name}.ids", _KEY if first else kind)
-        with ExitStack() as opened:
-            ids: pa.ipc.RecordBatchStreamWriter | None = None
-            for piece in table.pieces(self.window):
-                digests = piece.digests if row_ids is None else row_ids[rows : rows + len(piece.ids)]
-                records = records_of(piece.encoded, kind, digests, rows)
-                if first and ids is None:
-                    self.ids = piece.ids.type
-                    schema = pa.schema([("id", self.ids)])
-                    ids = opened.enter_context(pa.ipc.new_stream(str(self._folder / "ids"), schema))
-                if ids is not None:
-                    named = piece.ids if self._named is None else self._without_nameless(piece.ids, rows)
-                    ids.write_batch(pa.record_batch([named], ["id"]))
-                if first or by_number:
-                    self._in_order(name).add(records)
-                if digests is not None:
-                    divided = records[["digest", "position"]].astype(_KEY) if first else records
-                    self._by_id[name].add(divided, digests[:, 0])
-                rows += len(records)
-        return rows
+    def _read(self, name: str) -> Digests:
+        """Store the encoded rows of a party; returns the digests of its ids, (0, 16) where it reads none."""
+        table, columns = self._tables[name], self._tables[name].columns
+        codes, numbers, images, digests = GrowingRows(), GrowingRows(), GrowingRows(), GrowingRows()
+        digests.add(np.zeros((0, DIGEST_BYTES), np.uint8))
+        rows = 0
+        for piece in table.pieces(self.window):
+            codes.add(piece.encoded.codes)
+            numbers.add(piece.encoded.numbers)
+            if piece.encoded.images is not None:
+                images.add(piece.encoded.images)
+            if piece.digests is not None:
+                digests.add(piece.digests)
+            if name == self._first:
+                self.ids = piece.ids.type
+                self._shown.add(pa.chunked_array([self._without_nameless(piece.ids, rows)]))
+            rows += len(piece.ids)
+        encoded = Encoded(codes.to_array(), numbers.to_array(), None if columns.image is None else images.to_array())
+        self._stores[name] = Store(encoded, columns)
+        found: Digests = digests.to_array()
+        return found
 
     def _without_nameless(self, ids: pa.Array, first: int) -> pa.Array:
         """Ids of some rows, missing where no key identifies the row: such a row is not predicted."""
-        assert self._named is not None  # noqa: S101 - called where there are several keys
+        if self._named is None:
+            return ids
         return pc.if_else(pa.array(self._named[first : first + len(ids)]), ids, None)
 
-    def _in_order(self, name: str) -> InOrder:
-        return InOrder(self._folder / f"{name}.rows", self._types[name])
-
-    def _match(self, bucket: int) -> None:
-        """Give the rows of a bucket the positions of their ids in the first table, and divide them by window."""
-        first = self._sorted(self._first, bucket)
-        for name in self._others:
-            other = self._sorted(name, bucket)
-            # From the first table to the other one: several of its rows may have one id.
-            indices = np.searchsorted(other["digest"], first["digest"])
-            known = indices < len(other)
-            known[known] = other["digest"][indices[known]] == first["digest"][known]
-            matched = other[indices[known]]
-            matched["position"] = first["position"][known]
-            self._by_window[name].add(matched, matched["position"] // self.window)
-            self.lacking[name] += len(first) - len(matched)
-
-    def _sorted(self, name: str, bucket: int) -> Records:
-        """The rows of a bucket of a party, by their digests.
-
-        Raises:
-            DataError: An id repeats.
-        """
-        records = self._by_id[name].take(bucket)
-        records = records[np.argsort(records["digest"], kind="stable")]
-        if self._tables[name].keeps_repeats:
-            return records
-        same = np.flatnonzero(records["digest"][1:] == records["digest"][:-1])
-        if len(same):
-            rows = records["position"][[same[0], same[0] + 1]].tolist()
-            got = f"one id in rows {rows[0]} and {rows[1]} (counted from 0)"
-            raise fault(self._tables[name].where, "every id once", got, "a prediction has one row per id")
-        return records
-
-    def _selected(self, ids: pa.Array, records: Mapping[str, Records], present: Mapping[str, Mask]) -> Window:
+    def _selected(self, ids: pa.Array, present: Mapping[str, Mask]) -> Mask:
         """The rows of a window that are predicted: those that all parties have, or any with columns where partial."""
         if self._partial:
             selected = np.logical_or.reduce([present[name] for name in self.features])
         else:
             selected = np.logical_and.reduce([*present.values()])
-        if ids.null_count:
-            selected = selected & ids.is_valid().to_numpy(zero_copy_only=False)
-        if not selected.all():
-            ids = ids.filter(pa.array(selected))
-            records = {name: rows[selected] for name, rows in records.items()}
-            present = {name: mask[selected] for name, mask in present.items()}
-        stores = {name: store_of(records[name], self._tables[name].columns) for name in self.features}
-        return Window(ids, stores, {name: present[name] for name in self.features})
+        return np.asarray(selected & ids.is_valid().to_numpy(zero_copy_only=False))
 
 
-_KEY = np.dtype([("digest", "S16"), ("position", np.int64)])
-
-
-def _placed(records: Records, first: int, rows: int) -> tuple[Records, Mask]:
-    """Records at their positions in a window, zeros elsewhere; and which positions have one.
+def matching_rows(digests: Digests, others: Digests) -> Positions:
+    """The first row of another table with each id, int64 (n,); -1 where there is none.
 
     Args:
-        records: Records of the window, in any order.
-        first: Position of the first row of the window.
-        rows: Number of rows of the window.
+        digests: Digests of the ids, uint8 (n, 16), which may repeat.
+        others: Those of the other table, uint8 (m, 16).
     """
-    arranged, present = np.zeros(rows, records.dtype), np.zeros(rows, dtype=bool)
-    positions = records["position"] - first
-    arranged[positions], present[positions] = records, True
-    return arranged, present
+    bits, numbers = share_bits(len(digests) + len(others)), row_array(len(digests), np.int64)
+    mine, theirs = DigestShares(digests, bits), DigestShares(others, bits)
+    for share in range(2**bits):
+        rows, candidates = mine.rows(share), theirs.rows(share)
+        wanted, known = texts(digests[rows]), texts(others[candidates])
+        order = np.argsort(known, kind="stable")
+        places = np.searchsorted(known, wanted, sorter=order)
+        found = places < len(known)
+        chosen = order[places[found]]
+        found[found] = known[chosen] == wanted[found]
+        numbers[rows] = -1
+        numbers[rows[found]] = candidates[order[places[found]]]
+    return numbers
 
 
-def _regrouped(arrays: Iterator[pa.Array], size: int) -> Iterator[pa.Array]:
-    """The same values, `size` at a time."""
-    waiting: list[pa.Array] = []
-    count = 0
-    for array in arrays:
-        waiting.append(array)
-        count += len(array)
-        while count >= size:
-            whole = pa.chunked_array(waiting)
-            yield whole.slice(0, size).combine_chunks()
-            rest = whole.slice(size)
-            waiting, count = list(rest.chunks), len(rest)
-    if count:
-        yield pa.chunked_array(waiting).combine_chunks()
+def _check_distinct(digests: Digests, where: str) -> None:
+    """Refuse digests of which one repeats.
+
+    Raises:
+        DataError: One does.
+    """
+    if not has_duplicates(digests):
+        return
+    order = np.argsort(texts(digests), kind="stable")
+    same = np.flatnonzero((digests[order][1:] == digests[order][:-1]).all(axis=1))[0]
+    got = f"one id in rows {order[same]} and {order[same + 1]} (counted from 0)"
+    raise fault(where, "every id once", got, "a prediction has one row per id")
+
+
+def _row_bytes(columns: ColumnSpec) -> int:
+    """Memory of a row, with its id and its number."""
+    pixels = 0 if columns.image is None else columns.image.pixels * np.dtype(columns.image.dtype).itemsize
+    return DIGEST_BYTES + 8 + 4 * (len(columns.cardinalities) + columns.numeric) + pixels

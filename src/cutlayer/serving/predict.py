@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -79,7 +78,7 @@ def predict(job: Job, folder: RunFolder, out: Path, request: Request) -> Predict
     Args:
         job: Job of the run, with the private parts of all parties.
         folder: Folder of the run, with the parts of all parties.
-        out: Path of the Parquet or CSV file to write, by its ending; temporary files are made next to it.
+        out: Path of the Parquet or CSV file to write, by its ending.
         request: What to predict.
 
     Raises:
@@ -90,19 +89,19 @@ def predict(job: Job, folder: RunFolder, out: Path, request: Request) -> Predict
     check_other_file(folder, out)
     models = Models.load(job, folder)
     absent = models.absent(request.absent)
-    with _open_rows(job, folder, models, absent, out.parent, request) as rows:
-        passives = [name for name in rows.features if name in job.passives]
-        serving = servings(job, folder, {name: models.widths[name] for name in passives}, request.key)
-        with ExitStack() as stack, score_file(out, models.task, rows.ids, [*models.encoders]) as writer:
-            open_predictions = {name: stack.enter_context(party.prediction()) for name, party in serving.items()}
-            _write(models, rows, open_predictions, writer)
-            if not writer.rows:
-                raise AlignmentError.expected("rows that all parties have", "none", "or predict without some of them")
-        predictions = {
-            name: (party.predictions_made, party.plan.serving) for name, party in serving.items() if party.counted
-        }
-        lacking = {name: count for name, count in rows.lacking.items() if count}
-        return Predicted(out, writer.rows, writer.counts, absent, lacking, predictions)
+    rows = _open_rows(job, folder, models, absent, request)
+    passives = [name for name in rows.features if name in job.passives]
+    serving = servings(job, folder, {name: models.widths[name] for name in passives}, request.key)
+    with ExitStack() as stack, score_file(out, models.task, rows.ids, [*models.encoders]) as writer:
+        open_predictions = {name: stack.enter_context(party.prediction()) for name, party in serving.items()}
+        _write(models, rows, open_predictions, writer)
+        if not writer.rows:
+            raise AlignmentError.expected("rows that all parties have", "none", "or predict without some of them")
+    predictions = {
+        name: (party.predictions_made, party.plan.serving) for name, party in serving.items() if party.counted
+    }
+    lacking = {name: count for name, count in rows.lacking.items() if count}
+    return Predicted(out, writer.rows, writer.counts, absent, lacking, predictions)
 
 
 @dataclass(frozen=True)
@@ -115,19 +114,14 @@ class _OpenRows:
     windows: Iterator[Window]
 
 
-@contextmanager
-def _open_rows(
-    job: Job, folder: RunFolder, models: Models, absent: Sequence[str], scratch: Path, request: Request
-) -> Iterator[_OpenRows]:
+def _open_rows(job: Job, folder: RunFolder, models: Models, absent: Sequence[str], request: Request) -> _OpenRows:
     needed = [name for name in models.encoders if name not in absent]
     if not request.tables:
-        yield _test_rows(job, folder, needed)
-        return
+        return _test_rows(job, folder, needed)
     tables = _tables(job, models, needed, absent, request)
-    with tempfile.TemporaryDirectory(prefix=".cutlayer-", dir=scratch) as path:
-        aligned = AlignedRows(tables, Path(path), partial=request.partial or job.rows == "all")
-        aligned.prepare()
-        yield _OpenRows(aligned.ids, aligned.features, aligned.lacking, aligned.windows())
+    aligned = AlignedRows(tables, partial=request.partial or job.rows == "all")
+    aligned.prepare()
+    return _OpenRows(aligned.ids, aligned.features, aligned.lacking, aligned.windows())
 
 
 def _tables(

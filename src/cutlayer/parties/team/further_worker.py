@@ -13,8 +13,8 @@ from cutlayer.channel import Kind, Message, Port
 from cutlayer.channel.compression import Compression
 from cutlayer.config import Job
 from cutlayer.config.size import in_bytes
-from cutlayer.data.large import SHARE
 from cutlayer.data.store import Store
+from cutlayer.data.typed_table import SHARE
 from cutlayer.errors import DataError, ProtocolError
 from cutlayer.kernels.noise import derive
 from cutlayer.models import BottomModel, build_bottom, build_top
