@@ -65,11 +65,6 @@ class Lira(FeatureAttack[Scores]):
     reference = "Carlini et al. 2022 (arXiv 2112.03570), section V, algorithm 1"
     needs = frozenset({Need.CANDIDATE_ROWS})
 
-    def check(self, view: FeatureView, knowledge: Knowledge) -> None:
-        """Raise `NotApplicable` without logits, labels or enough rows for the shadow models."""
-        super().check(view, knowledge)
-        self._check_shadows(view, knowledge.shadows)
-
     def run(self, view: FeatureView, knowledge: Knowledge) -> Scores:
         """Train the shadow models, fit the trees on them, and apply the trees to the attacked rows."""
         from sklearn.ensemble import HistGradientBoostingClassifier

@@ -134,7 +134,7 @@ class LabelAttack(Attack[LabelView, Scores], ABC):
         reads: The targets that the attack is defined for.
     """
 
-    reads: ClassVar[tuple[Target, ...]]
+    reads: ClassVar[tuple[Target, ...]] = (Target.GRADIENT,)
     tasks: ClassVar[frozenset[str]] = frozenset({"binary"})
     live: ClassVar[bool] = True
 
