@@ -18,7 +18,8 @@ from cutlayer.parties.local import Local, context_of
 from cutlayer.parties.numbers import check_own
 from cutlayer.parties.readings import Readings
 from cutlayer.parties.state import PartyState
-from cutlayer.protections.views import PassiveView
+from cutlayer.parties.step_order import StepOrder
+from cutlayer.protections.views import Mode, PassiveView
 
 
 class PassiveSetup:
@@ -99,6 +100,12 @@ class PassiveSetup:
     def columns(self, rows: Tensor) -> Tensor:
         """Columns of rows as one matrix, float32 (n, d), with categories one-hot."""
         return one_hot_columns(*self.gather(rows), self.inputs.cardinalities)
+
+    def training_view(self, order: StepOrder, rows: Tensor, parts: int) -> PassiveView:
+        """What protections may see of some rows of a step, which cross in a number of messages."""
+        return PassiveView(
+            Mode.TRAIN, order.epoch, order.global_step, rows, self.embed, inputs=self.columns, part="train", parts=parts
+        )
 
     def check_own(self, embedding: Tensor, epoch: int, step: int, readings: Readings | None = None) -> None:
         """Stop if this party's own embeddings diverge, before a protection hides it; read at once by default."""

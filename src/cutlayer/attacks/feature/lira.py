@@ -78,8 +78,7 @@ class Lira(FeatureAttack[Scores]):
         trees = HistGradientBoostingClassifier(learning_rate=0.05, early_stopping=False, random_state=0)
         trees.fit(torch.cat(inputs).numpy(), torch.cat(members).numpy())
         scores = torch.from_numpy(trees.decision_function(statistics(confidence(view, shadows.task), drawn).numpy()))
-        zeros = torch.zeros(len(view.rows), dtype=torch.int64)
-        return Scores(view.rows, scores, zeros, scores > 0, scale=torch.ones_like(scores)).with_ties()
+        return Scores.of_rows(view.rows, scores, hard=scores > 0, scale=torch.ones_like(scores)).with_ties()
 
 
 def shadow_confidences(rows: Tensor, shadows: Shadows) -> Confidences:

@@ -11,6 +11,7 @@ from cutlayer.attacks.knowledge import Knowledge, Need
 from cutlayer.attacks.label.base import Scores, Target
 from cutlayer.attacks.label.directions import own_matrices
 from cutlayer.attacks.label.history import HistoryAttack, HistoryView, run_scores, seen_labels
+from cutlayer.attacks.label.probe import class_scores
 from cutlayer.errors import NotApplicable
 from cutlayer.kernels.logistic import Matrix, fit_logistic
 from cutlayer.kernels.normal_scores import normal_scores
@@ -132,11 +133,7 @@ def fit_and_read(x: Blocks, known: Tensor, labels: Tensor, task: Task) -> Tensor
     logits = _along(x, model.weights) + model.intercepts
     if task.kind == "binary":
         return torch.from_numpy(logits[:, 0])
-    # A class that no known row has scores lowest for every row.
-    lowest = torch.finfo(torch.float64).min
-    values = torch.full((len(logits), task.outputs), lowest, dtype=torch.float64)
-    values[:, torch.from_numpy(model.classes)] = torch.from_numpy(model.log_probabilities(logits)).clamp_min(lowest)
-    return values
+    return class_scores(model, logits, task.outputs)
 
 
 def joined(blocks: Blocks | list[Matrix]) -> Matrix:

@@ -175,9 +175,8 @@ def run_scores(view: HistoryView, values: Tensor, seen: Tensor | None = None, **
         also: Other scores of the same rows, by variant.
     """
     seen = torch.ones(len(values), dtype=torch.bool) if seen is None else seen
-    rows = view.rows[seen]
     other = {name: scores[seen].double() for name, scores in also.items()}
-    return Scores(rows, values[seen].double(), torch.zeros(len(rows), dtype=torch.int64), also=other)
+    return Scores.of_rows(view.rows[seen], values[seen].double(), also=other)
 
 
 def seen_labels(view: HistoryView, knowledge: Knowledge, seen: Tensor) -> tuple[Tensor, Tensor]:
