@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from cutlayer.attacks import REGISTRY as ATTACKS
-from cutlayer.attacks import FeatureAttack
+from cutlayer.attacks.feature.base import FeatureAttack
 from cutlayer.attacks.knowledge import condition
 from cutlayer.audit.checks import Check, FindingContext, Occurrence
 from cutlayer.audit.scored_rows import narrow_leaks

@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from functools import cache, partial
 from typing import TypeVar
 
-from cutlayer.attacks import REGISTRY, FeatureAttack, HistoryAttack, left_out, resolve
+from cutlayer.attacks import REGISTRY, left_out, resolve
+from cutlayer.attacks.feature.base import FeatureAttack
+from cutlayer.attacks.label.history import HistoryAttack
 from cutlayer.audit.auditor import Auditor
 from cutlayer.audit.checks import FindingContext
 from cutlayer.audit.completion import audit_completions

@@ -15,9 +15,10 @@ from cutlayer.errors import ConfigError, CutlayerError
 from cutlayer.models import check_allowed, check_models, imported_path
 from cutlayer.models.fitting import check_fit
 from cutlayer.parties.plan import plan_of
-from cutlayer.protections import Chain, LabelDP
 from cutlayer.protections.base import Asset
+from cutlayer.protections.chain import Chain
 from cutlayer.protections.hooks import acts_at, hooks_of
+from cutlayer.protections.label_dp import LabelDP
 from cutlayer.results.run import RunKind
 from cutlayer.training.comparisons import alternative_job, compared_jobs
 from cutlayer.training.run_ledger import chain_of

@@ -14,8 +14,7 @@ from torch import Tensor
 from cutlayer.accounting import Entry
 from cutlayer.config import Job
 from cutlayer.parties.outcome import ActiveOutcome
-from cutlayer.protections import Protection
-from cutlayer.protections.base import Evidence
+from cutlayer.protections.base import Evidence, Protection
 from cutlayer.results.alarm import AlarmRecord
 from cutlayer.results.protection import ProtectionResult
 from cutlayer.results.run import DataInfo, PartyInfo, RunId, RunInfo, RunKind, TaskInfo
