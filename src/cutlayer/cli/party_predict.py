@@ -150,7 +150,7 @@ def _lead(
     from cutlayer.jobs.courier import open_releases
     from cutlayer.jobs.links import open_server
     from cutlayer.parties.linked import driven
-    from cutlayer.serving.between import ask, write_answered
+    from cutlayer.serving.between import ask
     from cutlayer.serving.by_file import with_agreed_rows
     from cutlayer.training.finetuning import checked_absent
 
@@ -166,7 +166,8 @@ def _lead(
             done = driven(ask(side, links.ports, absent), links, link_options.deadline)
     else:
         raise ConfigError.expected("a passive party that is not absent", "none", "use cutlayer predict")
-    rows, own = write_answered(side, done, out), len(side.table.digests)
+    done.write(out, side.model.task)
+    rows, own = len(done.ids), len(side.table.digests)
     contributed = [name for name, rows_with in done.present.items() if rows_with.any()]
     if as_json:
         emit({"party": side.name, "out": str(out), "rows": rows, "contributed": contributed})
