@@ -40,7 +40,8 @@ from cutlayer.parties.held_rows import HeldRows, PartOfBatch
 from cutlayer.parties.outcome import ActiveOutcome
 from cutlayer.protections.chain import Chain
 from cutlayer.protections.views import ActiveView
-from cutlayer.serving.between import PredictedRows, PredictionSide, answer, ask
+from cutlayer.serving.answers import PredictedRows
+from cutlayer.serving.between import PredictionSide, answer, ask
 from cutlayer.serving.predict import Request, predict
 from cutlayer.serving.release import Serving
 from cutlayer.tasks import Task
