@@ -38,10 +38,10 @@ from cutlayer.audit.features.measures import Case, measure_reconstruction
 from cutlayer.audit.watch import Watcher
 from cutlayer.channel.transcript import read_epochs
 from cutlayer.config import Job, validated
+from cutlayer.config.guard import Alarm
 from cutlayer.data.store import Store
 from cutlayer.jobs.execute import execute
 from cutlayer.jobs.options import Options, Progress
-from cutlayer.parties.guard import Alarm
 from cutlayer.results.audit import RunAudit
 from cutlayer.results.malicious import MaliciousResult
 from cutlayer.training.attacked import auxiliary_indices, known_rows

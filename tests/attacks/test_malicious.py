@@ -32,7 +32,7 @@ def hijack(strength: float = 1.0) -> Hijack:
 def test_a_party_that_changes_nothing_sends_what_it_would_send() -> None:
     honest, embedding = {"telco": torch.ones(2, WIDTH)}, torch.randn(2, WIDTH)
     assert Tampering().gradients(torch.arange(2), {"telco": embedding}, honest) is honest
-    assert Tampering().embedding(1, embedding) is embedding
+    assert Tampering().embedding(1, torch.arange(2), embedding) is embedding
 
 
 def test_hijack_replaces_the_gradients_of_known_rows_alone() -> None:
@@ -86,8 +86,8 @@ def test_the_gradients_of_a_hijack_descend_the_error_of_the_inverse() -> None:
 def test_probing_sends_the_mean_of_the_batch_in_odd_epochs(spread: float) -> None:
     embedding = torch.randn(5, WIDTH, requires_grad=True)
     probing = Probing(spread)
-    assert probing.embedding(0, embedding) is embedding
-    sent = probing.embedding(1, embedding)
+    assert probing.embedding(0, torch.arange(5), embedding) is embedding
+    sent = probing.embedding(1, torch.arange(5), embedding)
     mean = embedding.mean(dim=0)
     torch.testing.assert_close(sent, mean + spread * (embedding - mean))
     sent.sum().backward()  # the bottom model learns on

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from benchmarks import malicious
+from cutlayer.config.guard import Alarm
 from cutlayer.jobs.check import check_job
-from cutlayer.parties.guard import Alarm
 
 
 @pytest.mark.parametrize("privacy", malicious.OF_LABELS.values(), ids=malicious.OF_LABELS)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from cutlayer.accounting import NoFormalGuarantee
 from cutlayer.attacks import Resolved, resolve
+from cutlayer.attacks.malicious import TAMPERINGS
 from cutlayer.channel.address import check_fixed_port
 from cutlayer.config import Job, near_miss, validated
 from cutlayer.config.job import COLUMNS, FITTED_TOPS
@@ -15,9 +17,10 @@ from cutlayer.models import check_allowed, check_models, imported_path
 from cutlayer.models.fitting import check_fit
 from cutlayer.parties.plan import plan_of
 from cutlayer.protections import Chain, LabelDP
-from cutlayer.protections.base import Asset
+from cutlayer.protections.base import Asset, Protection
 from cutlayer.protections.hooks import acts_at, hooks_of
 from cutlayer.results.run import RunKind
+from cutlayer.training.attacked import by_active
 from cutlayer.training.comparisons import alternative_job, compared_jobs
 from cutlayer.training.run_ledger import chain_of
 
@@ -90,12 +93,15 @@ def check_malicious(job: Job) -> None:
         ConfigError: It is named by the other side.
     """
     for name, party in job.parties.items():
-        wanted = "probing" if party.role == "active" else "hijack"
         for attack in party.audit.malicious:
-            if attack != wanted:
-                where, looks_for = ("a passive", "features") if party.role == "active" else ("the active", "labels")
+            if by_active(attack) == (party.role == "active"):
+                where, what = "a passive" if party.role == "active" else "the active", TAMPERINGS[attack].target
                 raise ConfigError(
-                    f"parties.{name}.audit.malicious: {attack} looks for {looks_for}; name it in {where} party's audit"
+                    f"parties.{name}.audit.malicious: {attack} looks for {what}; name it in {where} party's audit"
+                )
+            if attack == "backdoor" and job.task == "regression":
+                raise ConfigError(
+                    f"parties.{name}.audit.malicious: backdoor needs classes; leave it out of a regression"
                 )
 
 
@@ -120,8 +126,18 @@ def check_guards(job: Job) -> None:
             # Honest gradients then follow from the noise that was sent, which was an alarm in honest trainings.
             remedy = "leave one of both out; noise on embeddings bounds what a hijack can rebuild"
             raise ConfigError.expected(f"{where} without {changing[0]}", "both", remedy)
+        bending = [each.name for each in chain_of(job, job.active).protections if _bends_gradients(each)]
+        if bending and name != job.active and not party.guard.protected_gradients:
+            wanted = f"{where}.protected_gradients: true beside {bending[0]} of {job.active}"
+            raise ConfigError.expected(wanted, "none", "its gradients leave the directions of the label")
         if job.task == "multiclass" and name != job.active and "classes" not in party.guard.model_fields_set:
             raise ConfigError.expected(f"{where}.classes in a multi-class task", "none", "state the number of classes")
+
+
+def _bends_gradients(protection: Protection[Any]) -> bool:
+    """Whether a protection changes the direction of a row's gradient, beyond its sign."""
+    acts = acts_at(protection, "gradient_out") or acts_at(protection, "cut_gradient")
+    return acts and protection.name != "max_norm"
 
 
 def _attacks_of(job: Job, name: str, role: Role) -> Resolved:

@@ -213,7 +213,7 @@ class PassiveStep:
             parts=number,
         )
         if self.local.tampering is not None:
-            embedding = self.local.tampering.embedding(epoch, embedding)
+            embedding = self.local.tampering.embedding(epoch, rows, embedding)
         released = self.state.chain.embedding_out(embedding, view)
         crossed = [
             self.port.send(Kind.EMBEDDING, epoch=epoch, step=step, rows=digest, tensors={"embedding": chunk})
