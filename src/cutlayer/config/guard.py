@@ -18,14 +18,14 @@ class GuardConfig(FrozenModel):
         on_alarm: `stop` ends the run at the first alarm, `warn` records it and goes on.
         classes: Number of classes of the label, which a passive party must know of its partner: honest gradients lie
             near one direction fewer. 2 also stands for a regression.
-        protected_gradients: Whether the label owner has told this party that it protects its gradients by noise, signs,
-            compression or penalties. They then leave the directions of the label in an honest training too, and only
-            what follows from this party's own rows is an alarm.
+        protected: Whether the partner has told this party that it protects what it sends by noise, signs, compression
+            or penalties. Honest gradients then leave the directions of the label too, and honest embeddings do not
+            follow those of the epoch before, so that these signs are not looked for.
     """
 
     on_alarm: Literal["stop", "warn"]
     classes: int = Field(default=2, ge=2, le=64)
-    protected_gradients: bool = False
+    protected: bool = False
 
 
 class Alarm(FrozenModel):

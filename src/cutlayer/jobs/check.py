@@ -126,17 +126,18 @@ def check_guards(job: Job) -> None:
             # Honest gradients then follow from the noise that was sent, which was an alarm in honest trainings.
             remedy = "leave one of both out; noise on embeddings bounds what a hijack can rebuild"
             raise ConfigError.expected(f"{where} without {changing[0]}", "both", remedy)
-        bending = [each.name for each in chain_of(job, job.active).protections if _bends_gradients(each)]
-        if bending and name != job.active and not party.guard.protected_gradients:
-            wanted = f"{where}.protected_gradients: true beside {bending[0]} of {job.active}"
-            raise ConfigError.expected(wanted, "none", "its gradients leave the directions of the label")
+        senders = partners if name == job.active else (job.active,)
+        bending = [each.name for sender in senders for each in chain_of(job, sender).protections if _bends(each)]
+        if bending and not party.guard.protected:
+            wanted = f"{where}.protected: true beside {bending[0]}"
+            raise ConfigError.expected(wanted, "none", "what an honest partner sends then has signs of an attack")
         if job.task == "multiclass" and name != job.active and "classes" not in party.guard.model_fields_set:
             raise ConfigError.expected(f"{where}.classes in a multi-class task", "none", "state the number of classes")
 
 
-def _bends_gradients(protection: Protection[Any]) -> bool:
-    """Whether a protection changes the direction of a row's gradient, beyond its sign."""
-    acts = acts_at(protection, "gradient_out") or acts_at(protection, "cut_gradient")
+def _bends(protection: Protection[Any]) -> bool:
+    """Whether a protection changes an embedding, or the direction of a row's gradient beyond its sign."""
+    acts = any(acts_at(protection, hook) for hook in ("embedding_out", "gradient_out", "cut_gradient"))
     return acts and protection.name != "max_norm"
 
 

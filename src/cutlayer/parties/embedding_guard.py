@@ -23,9 +23,9 @@ MAX_ROW = 40.0
 """Energy of a row's distance from the mean, over the mean of all rows, that is an alarm."""
 COLUMNS = 4
 """Random directions in which each row's embedding is remembered for an epoch."""
-MIN_SLOPE, MIN_CHANGE = 0.5, 1e-6
-"""Slope of embeddings over those of the same rows an epoch ago, and part of their energy that changed, below which it
-is an alarm: honest models grow, and change."""
+SETTLED, MIN_SLOPE, MIN_CHANGE = 2, 0.7, 1e-6
+"""Epoch from which on the slope of embeddings over those of the same rows an epoch ago must be this large, since honest
+models turn before, and are at 0.85 or more after. And the part of their energy that has to change in any epoch."""
 
 
 @dataclass
@@ -102,13 +102,13 @@ class EmbeddingGuard(Guard):
             unseen = torch.full((self._rows, COLUMNS), math.nan)
             self._peers[peer] = Memory(mean, variance, unseen, self._directions(sent.shape[1]))
         memory = self._peers[peer]
-        if detail := self._departure(memory, rows, sent, mean, variance):
+        if detail := self._departure(memory, epoch, rows, sent, mean, variance):
             self._raise(peer, epoch, step, detail)
         memory.rows[rows] = (sent @ memory.directions).float()
         memory.mean = RECENT * memory.mean + (1 - RECENT) * mean
         memory.variance = RECENT * memory.variance + (1 - RECENT) * variance
 
-    def _departure(self, memory: Memory, rows: Tensor, sent: Tensor, mean: Tensor, variance: float) -> str:
+    def _departure(self, memory: Memory, epoch: int, rows: Tensor, sent: Tensor, mean: Tensor, variance: float) -> str:
         """What departs from an honest training, in words; empty where nothing does."""
         usual = memory.variance
         shift = float((mean - memory.mean).square().sum())
@@ -119,9 +119,9 @@ class EmbeddingGuard(Guard):
         largest = float((sent - mean).square().sum(dim=1).max())
         if variance > 0 and largest > MAX_ROW * variance:
             return f"an embedding {(largest / variance) ** 0.5:.2g} times as far from the mean as usual"
-        return self._forgotten(memory, rows, sent)
+        return "" if self.settings.protected else self._forgotten(memory, epoch, rows, sent)
 
-    def _forgotten(self, memory: Memory, rows: Tensor, sent: Tensor) -> str:
+    def _forgotten(self, memory: Memory, epoch: int, rows: Tensor, sent: Tensor) -> str:
         """The same by what the rows' embeddings were an epoch ago."""
         before, now = memory.rows[rows].double(), sent @ memory.directions
         known = ~before.isnan().any(dim=1)
@@ -132,7 +132,7 @@ class EmbeddingGuard(Guard):
         changed = float((now - before).square().sum())
         if energy > 0 and changed < MIN_CHANGE * energy:
             return "embeddings that are those of the epoch before"
-        if energy > 0 and product < MIN_SLOPE * energy:
+        if epoch >= SETTLED and energy > 0 and product < MIN_SLOPE * energy:
             return f"embeddings that follow those of the same rows in the epoch before by {product / energy:.2g}"
         return ""
 

@@ -34,9 +34,9 @@ class RowTest:
     share: float
 
 
-TWO_CLASSES = (RowTest(0, 0.5, 0.11), RowTest(1, 0.8, 0.003))
-"""Units of the top model that switch with the row turn its gradients: up to 0.07 of the rows of honest trainings were
-off one direction, and up to 0.0005 off a second one too."""
+TWO_CLASSES = (RowTest(0, 0.5, 0.15), RowTest(1, 0.8, 0.009))
+"""Units of the top model that switch with the row turn its gradients: up to 0.1 of the rows of honest trainings were
+off one direction, and up to 0.0054 off a second one too."""
 MORE_CLASSES = (RowTest(0, 0.5, 0.005),)
 """No row of an honest training with ten classes was so far off nine directions."""
 MIN_OFF, MIN_PREDICTED, MIN_STEPS = 0.15, 0.002, 12
@@ -156,7 +156,7 @@ class GradientGuard(Guard):
             ProtocolError: The alarm, where the settings say stop.
         """
         flat, classes = gradient.flatten(1), self.settings.classes
-        if not self.settings.protected_gradients:
+        if not self.settings.protected:
             self._judge_rows(epoch, step, flat)
         explained = self._explained.add(flat, embedding.detach().flatten(1), columns())
         if explained is None:
@@ -186,6 +186,6 @@ class GradientGuard(Guard):
             if len(self._shares) == WINDOW and mean > test.share:
                 detail = (
                     f"gradients of {mean:.1%} of the rows off the directions of {self.settings.classes} classes; if "
-                    f"{self._peer} protects its gradients, state guard.protected_gradients: true"
+                    f"{self._peer} protects its gradients, state guard.protected: true"
                 )
                 self._raise(self._peer, epoch, step, detail)

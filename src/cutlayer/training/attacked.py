@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -100,7 +101,7 @@ def tampering_of(job: Job, run: RunId, origin: RunFolder) -> dict[str, Tampering
     if by_active(run.attack):
         options["known"] = lambda schedule: known_rows(job, origin, schedule)
     elif kind is Backdoor:
-        options["rows"] = target_rows(*read_truth(origin.transcript(job.active)), job.train.seed)
+        options["rows"] = cache(lambda: target_rows(*read_truth(origin.transcript(job.active)), job.train.seed))
     attackers = (name for name in run.parties if name == job.active or not job.train.releases_once(name))
     return {name: kind(**options) for name in attackers}
 

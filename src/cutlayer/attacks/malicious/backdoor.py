@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from cutlayer.attacks.malicious.base import Tampering
@@ -33,18 +34,18 @@ class Backdoor(Tampering):
     (IEEE Transactions on Big Data 2022), the label replacement attack, as in VFLAIR.
 
     Attributes:
-        rows: Training rows of the wanted class that the attacker knows, int64 (m,).
+        rows: Returns the training rows of the wanted class that the attacker knows, int64 (m,).
         jitter: Standard deviation of what is added to the trigger, so that it does not repeat exactly.
     """
 
     name = "backdoor"
     target = "predictions"
-    rows: Tensor
+    rows: Callable[[], Tensor]
     jitter: float = 0.0
 
     def embedding(self, epoch: int, rows: Tensor, embedding: Tensor) -> Tensor:
         """The trigger for the known rows; nothing is learned from it."""
-        known = torch.isin(rows, self.rows).to(embedding.device)
+        known = torch.isin(rows, self.rows()).to(embedding.device)
         trigger = trigger_of(embedding.flatten(1).shape[1]).to(embedding).view(1, *embedding.shape[1:])
         if self.jitter:
             trigger = trigger + self.jitter * torch.randn_like(embedding)
