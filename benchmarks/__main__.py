@@ -244,7 +244,6 @@ Result = (
     | AuditPrices
     | AveragedNoise
     | Collusion
-    | Malicious
     | MaxNormRepairs
     | OtherDefences
     | RarePositives
