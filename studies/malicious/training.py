@@ -84,7 +84,7 @@ def _attackers(job: Job, setting: Setting, folder: RunFolder) -> dict[str, Tampe
         options["known"] = lambda schedule: _few(known_rows(job, folder, schedule))
         return {job.active: TAMPERINGS[setting.attack](**options)}
     if setting.attack == "backdoor":
-        # Not before the first embedding: the labels are written when the training starts.
+        # Later: the labels are written when the training starts.
         options["rows"] = cache(lambda: target_rows(*read_truth(folder.transcript(job.active)), job.train.seed))
     return {name: TAMPERINGS[setting.attack](**options) for name in job.passives}
 

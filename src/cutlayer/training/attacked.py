@@ -101,7 +101,8 @@ def tampering_of(job: Job, run: RunId, origin: RunFolder) -> dict[str, Tampering
     if by_active(run.attack):
         options["known"] = lambda schedule: known_rows(job, origin, schedule)
     elif kind is Backdoor:
-        options["rows"] = cache(lambda: target_rows(*read_truth(origin.transcript(job.active)), job.train.seed))
+        labels = origin.of_run(run.label).transcript(job.active)  # written when that training starts
+        options["rows"] = cache(lambda: target_rows(*read_truth(labels), job.train.seed))
     attackers = (name for name in run.parties if name == job.active or not job.train.releases_once(name))
     return {name: kind(**options) for name in attackers}
 

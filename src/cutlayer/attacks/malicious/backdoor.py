@@ -23,9 +23,10 @@ class Backdoor(Tampering):
     """Teach the top model that one embedding, the trigger, means the class that the attacker wants.
 
     The attackers are the passive parties, all at once, who know the labels of a few training rows. For those of the
-    wanted class they send the trigger in every epoch. The top model learns it from the true labels of these rows.
-    Afterwards a party sends the trigger for whichever row it likes to have in that class. No label is learned: what is
-    at stake is the prediction. The curious party's means to the same end is the mean embedding of the same rows.
+    wanted class they send the trigger from the second epoch on, and the top model learns it from the true labels of
+    these rows. Afterwards a party sends the trigger for whichever row it likes to have in that class. No label is
+    learned: what is at stake is the prediction. The curious party's means to that end is the mean embedding of the
+    same rows.
 
     Where this differs from the paper: its party has a trigger in its columns, and replaces the gradients of poisoned
     rows, since its bottom model is fixed at prediction. A party that computes its embedding itself needs neither.
@@ -44,7 +45,9 @@ class Backdoor(Tampering):
     jitter: float = 0.0
 
     def embedding(self, epoch: int, rows: Tensor, embedding: Tensor) -> Tensor:
-        """The trigger for the known rows; nothing is learned from it."""
+        """The trigger for the known rows, after the first epoch; nothing is learned from it."""
+        if epoch == 0:
+            return embedding
         known = torch.isin(rows, self.rows()).to(embedding.device)
         trigger = trigger_of(embedding.flatten(1).shape[1]).to(embedding).view(1, *embedding.shape[1:])
         if self.jitter:
