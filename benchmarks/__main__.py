@@ -34,7 +34,6 @@ from benchmarks.local_training import (
     whole_side,
     wholly_audited_side,
 )
-from benchmarks.malicious import Malicious, malicious
 from benchmarks.max_norm_repairs import MaxNormRepairs, max_norm_repairs
 from benchmarks.noise import NoiseSpeeds, noise_speeds
 from benchmarks.other_defences import OtherDefences, other_defences
@@ -148,10 +147,6 @@ def _max_norm_repairs(_table: str, _rows: int, repeats: int) -> MaxNormRepairs:
     return max_norm_repairs(repeats)
 
 
-def _malicious(_table: str, _rows: int, repeats: int) -> Malicious:
-    return malicious(repeats)
-
-
 def _rare_positives(_table: str, _rows: int, repeats: int) -> RarePositives:
     return rare_positives(repeats)
 
@@ -254,7 +249,6 @@ Result = (
     | AuditPrices
     | AveragedNoise
     | Collusion
-    | Malicious
     | MaxNormRepairs
     | OtherDefences
     | RarePositives
@@ -333,7 +327,6 @@ BENCHMARKS: dict[str, tuple[str, Callable[[str, int, int], Result]]] = {
     "collusion": ("leak of labels to each passive party and to all together, --repeats seeds", _collusion),
     "averaged_noise": ("leak of gradients to attacks on the mean of all epochs, --repeats seeds", _averaged_noise),
     "max_norm_repairs": ("leak and utility of repairs of max_norm that were not taken", _max_norm_repairs),
-    "malicious": ("gain of malicious parties, alarms and false alarms, --repeats seeds", _malicious),
     "rare_positives": ("leak of gradients to attacks on sizes of messages, --repeats seeds", _rare_positives),
     "other_defences": ("leak under max_norm, ppdl, dimip and others, by task, --repeats seeds", _other_defences),
     "embedding_history": ("labels and columns from the embeddings of all epochs, --repeats seeds", _embedding_history),

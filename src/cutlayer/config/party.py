@@ -23,7 +23,7 @@ Role = Literal["active", "passive"]
 OnAbsent = Literal["stop", "wait", "continue"]
 MAX_SERVING = 1_000_000
 MAX_SAMPLED_ROWS = 8192
-MaliciousName = Literal["hijack", "probing"]
+MaliciousName = Literal["hijack", "chosen_labels", "probing", "replay", "scaling", "swap", "backdoor"]
 Share = Annotated[float, Field(gt=0, lt=1)]
 RowCount = Annotated[int, Field(ge=64)]
 
@@ -68,7 +68,9 @@ class AuditConfig(FrozenModel):
         fail_above: Gates, such as `{label_auc: 0.6, excess: 0.05}`.
         attribute: Column that the attack of that name reports on, besides the column that it infers best.
         malicious: Attacks by parties that do not follow the protocol, each of which trains the job once more, where all
-            parties run in one process: `probing` of the active party's labels, `hijack` of a passive party's features.
+            parties run in one process. At the active party those by its partners: `probing`, `replay`, `scaling` and
+            `swap` of its labels, `backdoor` of its predictions. At a passive party those on its features: `hijack` and
+            `chosen_labels`.
     """
 
     attacks: Literal["auto", "full"] | tuple[str, ...] = "auto"

@@ -15,13 +15,14 @@ from cutlayer.channel import Kind, Message, Port, rows_digest
 from cutlayer.channel.followed import Follower
 from cutlayer.channel.transcript import LAYER_ROWS, Sampling, Step, Transcript
 from cutlayer.config import Job
+from cutlayer.kernels.noise import derive
 from cutlayer.models import tapped
 from cutlayer.parties.active_model import ActiveModel, TrainingLabels
 from cutlayer.parties.active_setup import ActiveSetup
+from cutlayer.parties.embedding_guard import EmbeddingGuard
 from cutlayer.parties.graphs import Replayed
 from cutlayer.parties.group_threads import GroupThreads, Learned
 from cutlayer.parties.groups import groups_of, joined, joined_by_name, parts_of
-from cutlayer.parties.guard import EmbeddingGuard
 from cutlayer.parties.held_rows import PartOfBatch
 from cutlayer.parties.local import Local
 from cutlayer.parties.numbers import check_loss, check_own
@@ -86,7 +87,10 @@ class ActiveStep:
         self.transcript, self.sampling, self.follower = transcript, sampling, follower
         self.has_gradient, self._step = False, 0
         self.lanes: ActiveLanes | None = None
-        self.guard = None if local.guard is None else EmbeddingGuard(local.name, local.guard)
+        self.guard: EmbeddingGuard | None = None
+        if local.guard is not None:
+            seed = int.from_bytes(derive(local.noise_key, b"guard", size=4))
+            self.guard = EmbeddingGuard(local.name, local.guard, len(setup.labels), seed)
         own = None if setup.store is None else self.state.modules["bottom"]
         self._own = None if own is None else Replayed.of(own, own, job, local)
         self._objective = Replayed.of(setup.top, self._plain_objective, job, local)
@@ -261,7 +265,8 @@ class ActiveStep:
         }
         if self.guard is not None:
             for name in self.passives.gradient_ports:
-                self.guard.add(epoch, step, name, embeddings[name])
+                there = held[name].mask if name in held else slice(None)  # of other rows it sent nothing
+                self.guard.add(epoch, step, name, rows[there], embeddings[name][there])
         labels = self.local.resident.take("labels", self.setup.labels, rows)
         view = ActiveView(Mode.TRAIN, epoch, order.global_step, rows, labels, embeddings, parts=len(parts))
         return Batch(step, view, self.setup.ordered(active_embedding, view), digests, held)

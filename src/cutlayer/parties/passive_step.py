@@ -197,7 +197,7 @@ class PassiveStep:
         rows = joined([part for part, _ in parts])
         view = self.setup.training_view(order, rows, len(parts))
         if self.local.tampering is not None:
-            embedding = self.local.tampering.embedding(order.epoch, embedding)
+            embedding = self.local.tampering.embedding(order.epoch, rows, embedding)
         released = self.state.chain.embedding_out(embedding, view)
         return embedding, replace(view, embedding=released), self._send(order, parts, released), layers
 
