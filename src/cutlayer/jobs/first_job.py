@@ -40,6 +40,10 @@ MAX_CLASSES = 10
 """Number of different values up to which numbers are taken for classes."""
 MIN_SKETCH, MAX_SKETCH = 32, 256
 """Columns of the release of each partner, where labels are protected: as many as its table has after encoding."""
+STEP_INTERVALS = 64
+"""Intervals of each number in runs on all rows that are trained by steps. Rows that no partner has are predicted from
+the owner's columns alone, of which networks use skewed numbers as well as trees do by their intervals only: see
+docs/how-to/all-rows.md."""
 
 
 @dataclass(frozen=True)
@@ -388,6 +392,8 @@ def files_of(job: FirstJob, folder: Path) -> dict[str, dict[str, Any]]:
             bottoms[table.party] = {"kind": "linear", "width": sketch_width(table, job.ids[table.path.name])}
         shared["model"] = {"bottom": bottoms, "top": {"kind": "auto"}}
         shared["train"] = {"release": "once"}
+    elif job.rows == "all":
+        shared["model"] = {"bottom": {"kind": "tabular"}}
     if split := _split(job, labels_protected=release):
         shared.setdefault("train", {})["split"] = split
     if job.apart:
@@ -435,6 +441,8 @@ def _private(job: FirstJob, folder: Path) -> Iterator[dict[str, Any]]:
         if table is job.owner and job.repeats:
             section["id"] = {"column": key, "duplicates": "keep"}
         numbers: dict[str, Any] = {"quantiles": 1} if table.has_missing_numbers else {}  # flags them
+        if job.rows == "all" and not releases_once(job):
+            numbers["quantiles"] = STEP_INTERVALS
         if table is job.owner:
             section["label"] = job.label
             if job.positive is not None:
