@@ -130,7 +130,7 @@ def _job(folder: Path, rows: str, seed: int, *, by_steps: bool) -> Job:
 def _run(folder: Path, rows: str, seed: int, *, by_steps: bool) -> RunFolder:
     out = folder / f"{rows}-{by_steps}"
     job = _job(folder, rows, seed, by_steps=by_steps)
-    return execute(job, out, Options(Keys(folder / "keys")), Progress())
+    return execute(job, out, Options(Keys(folder / "keys", seed.to_bytes(32, "big"))), Progress())
 
 
 def partial_rows(rows: int | None = None, seeds: int = 5, *, by_steps: bool = False) -> Iterator[Overlap]:

@@ -202,7 +202,8 @@ def first_places(numbers: Positions) -> Positions:
 
     def first(part: slice) -> Positions:
         before = numbers[there[part.start - 1]] if part.start else -1
-        return there[part][np.diff(numbers[there[part]], prepend=before) > 0]
+        places: Positions = there[part][np.diff(numbers[there[part]], prepend=before) > 0]
+        return places
 
     return chosen(len(there), np.int64, first)
 
