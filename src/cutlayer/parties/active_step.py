@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator, Iterator, Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -18,7 +17,7 @@ from cutlayer.config import Job
 from cutlayer.models import tapped
 from cutlayer.parties.active_model import ActiveModel, TrainingLabels
 from cutlayer.parties.active_setup import ActiveSetup
-from cutlayer.parties.group_threads import GroupThreads, Learned
+from cutlayer.parties.group_threads import GroupThreads
 from cutlayer.parties.groups import groups_of, joined, joined_by_name, parts_of
 from cutlayer.parties.guard import EmbeddingGuard
 from cutlayer.parties.held_rows import PartOfBatch
@@ -149,12 +148,8 @@ class ActiveStep:
             yield from self._empty_step(order)
             return []
         self.setup.optimizer.zero_grad()
-        # Taps on the layers collect what any thread computes, so that a step with taps is computed in one.
         taps = self.state.modules if self.local.records_layers(self.sampling, step) else None
-        if self._threads is None or taps is not None:
-            losses, pieces = yield from self._train_in_turn(order, taps)
-        else:
-            losses, pieces = yield from self._train_at_once(self._threads, order)
+        losses, pieces = yield from self._train(order, taps)
         self.has_gradient = self.has_gradient or reaches_a_weight(self.setup.top)
         self.setup.optimizer.step()
         if order.record:
@@ -187,47 +182,52 @@ class ActiveStep:
         self._record(order, crossed.embeddings, crossed.gradients, {})
         return crossed.loss
 
-    def _train_in_turn(
+    def _train(
         self, order: StepOrder, taps: nn.Module | None
     ) -> Generator[Port, Message, tuple[list[float], list[Crossed]]]:
-        """Forward and backward passes of the groups of a step, one after another; the outputs of layers of `taps`."""
-        losses: list[float] = []
-        pieces: list[Crossed] = []
-        for parts, share in self._groups(order.rows):
-            # Where parties lack rows, of all: those that all have are taken of them.
-            most = len(order.rows) if self.passives.held.by_party else LAYER_ROWS
-            with tapped(taps, most) as layers:
-                batch = yield from self._receive(order, parts)
-                loss = self._loss(batch)
-            self._read_loss(loss, share, batch, losses)
-            (loss if share == 1 else loss * share).backward()  # type: ignore[no-untyped-call]
-            pieces.append((*self._return_gradients(batch), layers))
-        return losses, pieces
+        """Forward and backward passes of the groups of a step, whose gradients are returned in the order of the groups.
 
-    def _train_at_once(
-        self, threads: GroupThreads, order: StepOrder
-    ) -> Generator[Port, Message, tuple[list[float], list[Crossed]]]:
-        """The same, several groups at a time. Gradients are returned in the order of the groups."""
+        Args:
+            order: The step.
+            taps: Models whose layers' outputs are collected. These are what any thread computes, so that all groups are
+                computed in one; otherwise several are computed at a time, where that gives the same numbers.
+        """
+        threads = self._threads if taps is None else None
         losses: list[float] = []
         pieces: list[Crossed] = []
-        waiting: deque[tuple[Batch, float, Future[Learned]]] = deque()
+        waiting: deque[tuple[Batch, float, Callable[[], Tensor], Mapping[str, Tensor]]] = deque()
 
         def finish() -> None:
-            batch, share, learned = waiting.popleft()
-            self._read_loss(learned.result().loss, share, batch, losses)
-            pieces.append((*self._return_gradients(batch), {}))
+            batch, share, loss, layers = waiting.popleft()
+            self._read_loss(loss(), share, batch, losses)
+            pieces.append((*self._return_gradients(batch), layers))
 
-        threads.begin()
+        if threads is not None:
+            threads.begin()
+        # Where parties lack rows, outputs of all: those of the rows that all parties have are taken of them.
+        most = len(order.rows) if self.passives.held.by_party else LAYER_ROWS
         for parts, share in self._groups(order.rows):
-            batch = yield from self._receive(order, parts)
-            leaves = [embedding for embedding in batch.view.embeddings.values() if embedding.requires_grad]
-            waiting.append((batch, share, threads.learn_from(partial(self._loss, batch), share, leaves)))
-            if len(waiting) == threads.at_once:
+            with tapped(taps, most) as layers:
+                batch = yield from self._receive(order, parts)
+                loss = self._learned(batch, share, threads)
+            waiting.append((batch, share, loss, layers))
+            if threads is None or len(waiting) == threads.at_once:
                 finish()
         while waiting:
             finish()
-        threads.collect()
+        if threads is not None:
+            threads.collect()
         return losses, pieces
+
+    def _learned(self, batch: Batch, share: float, threads: GroupThreads | None) -> Callable[[], Tensor]:
+        """Learn from a group, or have a thread learn; returns what waits for its loss."""
+        if threads is not None:
+            leaves = [embedding for embedding in batch.view.embeddings.values() if embedding.requires_grad]
+            learned = threads.learn_from(partial(self._loss, batch), share, leaves)
+            return lambda: learned.result().loss
+        loss = self._loss(batch)
+        (loss if share == 1 else loss * share).backward()  # type: ignore[no-untyped-call]
+        return lambda: loss
 
     def _groups(self, rows: Tensor) -> Iterator[tuple[Sequence[Tensor], float]]:
         """The groups of a step: the rows of each message, and the group's share of the batch's rows."""
