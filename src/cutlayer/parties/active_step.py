@@ -22,7 +22,7 @@ from cutlayer.parties.groups import groups_of, joined, joined_by_name, parts_of
 from cutlayer.parties.guard import EmbeddingGuard
 from cutlayer.parties.held_rows import PartOfBatch
 from cutlayer.parties.local import Local
-from cutlayer.parties.numbers import check_loss, check_own
+from cutlayer.parties.numbers import check_gradients, check_loss
 from cutlayer.parties.passives import Passives
 from cutlayer.parties.step_order import StepOrder
 from cutlayer.parties.team.lanes import ActiveLanes
@@ -98,9 +98,7 @@ class ActiveStep:
         shared = SharedLabels.of(labels)
         plain = {**shared.plain, "widths": self.setup.widths, "features": self.setup.store is not None}
         share_start(team, local, state, needs, shared.tensors, **plain)
-        self.lead = ActiveLead(
-            state, team.size, self.setup.labels, self.protected_gradients, local.name, local.limits.gradient_norm
-        )
+        self.lead = ActiveLead(state, team.size, self.setup.labels, self.protected_gradients)
         self.lanes = ActiveLanes(
             self.passives.ports,
             ActiveModel(state.modules, local.name, tuple(self.setup.widths)),
@@ -289,9 +287,7 @@ class ActiveStep:
         view, step = batch.view, batch.step
         gradients = self._protected_parts(view, batch.parts) if batch.parts else self.protected_gradients(view)
         # All are checked before the first is sent: no peer trains on a step that another peer would refuse.
-        for name, gradient in gradients.items():
-            what = f"cut gradient for {name} in epoch {view.epoch}, step {step}"
-            check_own(gradient, self.local.limits.gradient_norm, self.local.name, what, self.local.readings)
+        self._check(gradients, view.epoch, step)
         rows, digests = len(view.rows), batch.digests
         return view.embeddings, self.passives.send_gradients(view.epoch, step, rows, gradients, digests, batch.parts)
 
@@ -321,14 +317,16 @@ class ActiveStep:
         task: Mapping[str, Tensor]
         task = {name: e.grad if e.grad is not None else torch.zeros_like(e) for name, e in embeddings.items()}
         if self.state.chain.protections:  # which may hide a bad number: a clipped one, or one under noise
-            for name, gradient in task.items():
-                what = f"cut gradient for {name} in epoch {view.epoch}, step {self._step}"
-                check_own(gradient, self.local.limits.gradient_norm, self.local.name, what, self.local.readings)
+            self._check(task, view.epoch, self._step)
         # In warm-up epochs embeddings may be zeros, so that no weight of the top model has a gradient, but they have.
         self.has_gradient = self.has_gradient or any(bool(gradient.any()) for gradient in task.values())
         if self.local.tampering is not None:
             task = self.local.tampering.gradients(view.rows, embeddings, task)
         return replace(view, embeddings=embeddings, task_gradients=task)
+
+    def _check(self, gradients: Mapping[str, Tensor], epoch: int, step: int) -> None:
+        limit, readings = self.local.limits.gradient_norm, self.local.readings
+        check_gradients(gradients, limit, self.local.name, epoch, step, readings)
 
     def _is_recorded(self, step: int) -> bool:
         """Whether anything of a step is recorded."""
