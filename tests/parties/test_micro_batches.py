@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from cutlayer.channel import Kind, Message, rows_digest
+from cutlayer.channel import Kind, Message
 from cutlayer.config import validated
 from cutlayer.config.job import Job
 from cutlayer.config.train import TrainConfig
@@ -17,6 +17,7 @@ from cutlayer.errors import ConfigError, NotApplied
 from cutlayer.models import Inputs
 from cutlayer.parties import passive
 from cutlayer.parties.passive_step import PassiveStep
+from cutlayer.parties.step_order import StepOrder
 from cutlayer.training.folder import RunFolder
 from tests.parties.runs import ACTIVE, PASSIVES, raw_job, record, run, tables, unaudited_job
 
@@ -84,7 +85,7 @@ def test_protections_act_on_the_whole_batch(tmp_path: Path) -> None:
 class SkipsOnePart(PassiveStep):
     """Sends the second part of a batch as the bottom model gave it."""
 
-    def _send_group(self, epoch: int, step: int, count: int, parts: Any, *columns: Any) -> Any:
+    def _send_group(self, order: StepOrder, parts: Any, *columns: Any) -> Any:
         send = self.port.send
 
         def tampering(kind: Kind, **content: Any) -> Message:
@@ -92,10 +93,10 @@ class SkipsOnePart(PassiveStep):
                 content["tensors"] = {"embedding": content["tensors"]["embedding"] + 1}
             return send(kind, **content)
 
-        first = rows_digest(parts[0])
+        first = parts[0][1]
         self.port.send = tampering  # type: ignore[method-assign]
         try:
-            return super()._send_group(epoch, step, count, parts, *columns)
+            return super()._send_group(order, parts, *columns)
         finally:
             self.port.send = send  # type: ignore[method-assign]
 

@@ -13,6 +13,7 @@ from cutlayer.channel import Kind, Message, Port
 from cutlayer.config import Job, validated
 from cutlayer.errors import CheckpointError, ConfigError, PeerLost
 from cutlayer.parties.passive_step import PassiveStep
+from cutlayer.parties.step_order import StepOrder
 from cutlayer.training.departures import departure_result
 from cutlayer.training.folder import RunFolder
 from tests.parties.interruptions import Dying, assert_equal, history, interrupted
@@ -38,10 +39,10 @@ def losing(monkeypatch: pytest.MonkeyPatch, at: tuple[int, int], party: str = TE
     """Have a party die right before the embedding of a step."""
     step_of = PassiveStep._train_step
 
-    def dying(self: PassiveStep, epoch: int, step: int, *rest: Any) -> Generator[Port, Message, None]:
-        if (self.local.name, epoch, step) == (party, *at):
+    def dying(self: PassiveStep, order: StepOrder, *rest: Any) -> Generator[Port, Message, None]:
+        if (self.local.name, order.epoch, order.step) == (party, *at):
             raise PeerLost("lost telco: the process was killed")
-        yield from step_of(self, epoch, step, *rest)
+        yield from step_of(self, order, *rest)
 
     monkeypatch.setattr(PassiveStep, "_train_step", dying)
 

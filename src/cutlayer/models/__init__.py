@@ -9,9 +9,14 @@ from cutlayer.config import FrozenModel, Job, registered, validated
 from cutlayer.config.device import Precision
 from cutlayer.errors import ConfigError
 from cutlayer.lazy import called_on_first_use, on_first_use
-from cutlayer.models.auto import auto_bottom, resolved_section, suits_rare_categories
-from cutlayer.models.consent import IMPORTED_KINDS, allowed_models, check_allowed, modules_of
-from cutlayer.models.inputs import Inputs
+from cutlayer.models.auto import auto_bottom
+from cutlayer.models.auto import resolved_section as resolved_section
+from cutlayer.models.auto import suits_rare_categories as suits_rare_categories
+from cutlayer.models.consent import IMPORTED_KINDS
+from cutlayer.models.consent import allowed_models as allowed_models
+from cutlayer.models.consent import check_allowed as check_allowed
+from cutlayer.models.consent import modules_of as modules_of
+from cutlayer.models.inputs import Inputs as Inputs
 from cutlayer.models.sections import (
     AutoBottomConfig,
     AutoTopConfig,
@@ -34,37 +39,15 @@ from cutlayer.models.sections import (
 )
 
 if TYPE_CHECKING:
-    from cutlayer.models.base import BottomModel, Dense, FusedEmbedding, TopModel, layers_of, tapped
+    from cutlayer.models.base import BottomModel as BottomModel
+    from cutlayer.models.base import Dense as Dense
+    from cutlayer.models.base import FusedEmbedding as FusedEmbedding
+    from cutlayer.models.base import TopModel as TopModel
+    from cutlayer.models.base import layers_of as layers_of
+    from cutlayer.models.base import tapped as tapped
 else:
     _CLASSES = ("BottomModel", "Dense", "FusedEmbedding", "TopModel", "layers_of", "tapped")
     __getattr__, __dir__ = on_first_use(__name__, dict.fromkeys(_CLASSES, ".base"))
-
-__all__ = [
-    "BOTTOMS",
-    "TOPS",
-    "BottomModel",
-    "Dense",
-    "FitResult",
-    "FittedTop",
-    "FusedEmbedding",
-    "Inputs",
-    "TopModel",
-    "allowed_models",
-    "bottom_of",
-    "build_bottom",
-    "build_top",
-    "check_allowed",
-    "check_models",
-    "imported_path",
-    "is_fitted",
-    "layers_of",
-    "modules_of",
-    "resolved_section",
-    "stated_width",
-    "suits_rare_categories",
-    "tapped",
-    "top_of",
-]
 
 
 class ModelKind(NamedTuple):

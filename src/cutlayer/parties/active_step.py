@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator, Iterator, Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -21,11 +20,11 @@ from cutlayer.parties.active_model import ActiveModel, TrainingLabels
 from cutlayer.parties.active_setup import ActiveSetup
 from cutlayer.parties.embedding_guard import EmbeddingGuard
 from cutlayer.parties.graphs import Replayed
-from cutlayer.parties.group_threads import GroupThreads, Learned
+from cutlayer.parties.group_threads import GroupThreads
 from cutlayer.parties.groups import groups_of, joined, joined_by_name, parts_of
 from cutlayer.parties.held_rows import PartOfBatch
 from cutlayer.parties.local import Local
-from cutlayer.parties.numbers import check_loss, check_own
+from cutlayer.parties.numbers import check_gradients, check_loss
 from cutlayer.parties.passives import Passives
 from cutlayer.parties.step_order import StepOrder
 from cutlayer.parties.team.lanes import ActiveLanes
@@ -107,9 +106,7 @@ class ActiveStep:
         shared = SharedLabels.of(labels)
         plain = {**shared.plain, "widths": self.setup.widths, "features": self.setup.store is not None}
         share_start(team, local, state, needs, shared.tensors, **plain)
-        self.lead = ActiveLead(
-            state, team.size, self.setup.labels, self.protected_gradients, local.name, local.limits.gradient_norm
-        )
+        self.lead = ActiveLead(state, team.size, self.setup.labels, self.protected_gradients)
         self.lanes = ActiveLanes(
             self.passives.ports,
             ActiveModel(state.modules, local.name, tuple(self.setup.widths)),
@@ -157,12 +154,8 @@ class ActiveStep:
             yield from self._empty_step(order)
             return []
         self.setup.optimizer.zero_grad()
-        # Taps on the layers collect what any thread computes, so that a step with taps is computed in one.
         taps = self.state.modules if self.local.records_layers(self.sampling, step) else None
-        if self._threads is None or taps is not None:
-            losses, pieces = yield from self._train_in_turn(order, taps)
-        else:
-            losses, pieces = yield from self._train_at_once(self._threads, order)
+        losses, pieces = yield from self._train(order, taps)
         self.has_gradient = self.has_gradient or reaches_a_weight(self.setup.top)
         self.setup.optimizer.step()
         if order.record:
@@ -195,47 +188,52 @@ class ActiveStep:
         self._record(order, crossed.embeddings, crossed.gradients, {})
         return crossed.loss
 
-    def _train_in_turn(
+    def _train(
         self, order: StepOrder, taps: nn.Module | None
     ) -> Generator[Port, Message, tuple[list[float], list[Crossed]]]:
-        """Forward and backward passes of the groups of a step, one after another; the outputs of layers of `taps`."""
-        losses: list[float] = []
-        pieces: list[Crossed] = []
-        for parts, share in self._groups(order.rows):
-            # Where parties lack rows, of all: those that all have are taken of them.
-            most = len(order.rows) if self.passives.held.by_party else LAYER_ROWS
-            with tapped(taps, most) as layers:
-                batch = yield from self._receive(order, parts)
-                loss = self._loss(batch)
-            self._read_loss(loss, share, batch, losses)
-            (loss if share == 1 else loss * share).backward()  # type: ignore[no-untyped-call]
-            pieces.append((*self._return_gradients(batch), layers))
-        return losses, pieces
+        """Forward and backward passes of the groups of a step, whose gradients are returned in the order of the groups.
 
-    def _train_at_once(
-        self, threads: GroupThreads, order: StepOrder
-    ) -> Generator[Port, Message, tuple[list[float], list[Crossed]]]:
-        """The same, several groups at a time. Gradients are returned in the order of the groups."""
+        Args:
+            order: The step.
+            taps: Models whose layers' outputs are collected. These are what any thread computes, so that all groups are
+                computed in one; otherwise several are computed at a time, where that gives the same numbers.
+        """
+        threads = self._threads if taps is None else None
         losses: list[float] = []
         pieces: list[Crossed] = []
-        waiting: deque[tuple[Batch, float, Future[Learned]]] = deque()
+        waiting: deque[tuple[Batch, float, Callable[[], Tensor], Mapping[str, Tensor]]] = deque()
 
         def finish() -> None:
-            batch, share, learned = waiting.popleft()
-            self._read_loss(learned.result().loss, share, batch, losses)
-            pieces.append((*self._return_gradients(batch), {}))
+            batch, share, loss, layers = waiting.popleft()
+            self._read_loss(loss(), share, batch, losses)
+            pieces.append((*self._return_gradients(batch), layers))
 
-        threads.begin()
+        if threads is not None:
+            threads.begin()
+        # Where parties lack rows, outputs of all: those of the rows that all parties have are taken of them.
+        most = len(order.rows) if self.passives.held.by_party else LAYER_ROWS
         for parts, share in self._groups(order.rows):
-            batch = yield from self._receive(order, parts)
-            leaves = [embedding for embedding in batch.view.embeddings.values() if embedding.requires_grad]
-            waiting.append((batch, share, threads.learn_from(partial(self._loss, batch), share, leaves)))
-            if len(waiting) == threads.at_once:
+            with tapped(taps, most) as layers:
+                batch = yield from self._receive(order, parts)
+                loss = self._learned(batch, share, threads)
+            waiting.append((batch, share, loss, layers))
+            if threads is None or len(waiting) == threads.at_once:
                 finish()
         while waiting:
             finish()
-        threads.collect()
+        if threads is not None:
+            threads.collect()
         return losses, pieces
+
+    def _learned(self, batch: Batch, share: float, threads: GroupThreads | None) -> Callable[[], Tensor]:
+        """Learn from a group, or have a thread learn; returns what waits for its loss."""
+        if threads is not None:
+            leaves = [embedding for embedding in batch.view.embeddings.values() if embedding.requires_grad]
+            learned = threads.learn_from(partial(self._loss, batch), share, leaves)
+            return lambda: learned.result().loss
+        loss = self._loss(batch)
+        (loss if share == 1 else loss * share).backward()  # type: ignore[no-untyped-call]
+        return lambda: loss
 
     def _groups(self, rows: Tensor) -> Iterator[tuple[Sequence[Tensor], float]]:
         """The groups of a step: the rows of each message, and the group's share of the batch's rows."""
@@ -307,9 +305,7 @@ class ActiveStep:
         view, step = batch.view, batch.step
         gradients = self._protected_parts(view, batch.parts) if batch.parts else self.protected_gradients(view)
         # All are checked before the first is sent: no peer trains on a step that another peer would refuse.
-        for name, gradient in gradients.items():
-            what = f"cut gradient for {name} in epoch {view.epoch}, step {step}"
-            check_own(gradient, self.local.limits.gradient_norm, self.local.name, what, self.local.readings)
+        self._check(gradients, view.epoch, step)
         rows, digests = len(view.rows), batch.digests
         return view.embeddings, self.passives.send_gradients(view.epoch, step, rows, gradients, digests, batch.parts)
 
@@ -339,14 +335,16 @@ class ActiveStep:
         task: Mapping[str, Tensor]
         task = {name: e.grad if e.grad is not None else torch.zeros_like(e) for name, e in embeddings.items()}
         if self.state.chain.protections:  # which may hide a bad number: a clipped one, or one under noise
-            for name, gradient in task.items():
-                what = f"cut gradient for {name} in epoch {view.epoch}, step {self._step}"
-                check_own(gradient, self.local.limits.gradient_norm, self.local.name, what, self.local.readings)
+            self._check(task, view.epoch, self._step)
         # In warm-up epochs embeddings may be zeros, so that no weight of the top model has a gradient, but they have.
         self.has_gradient = self.has_gradient or any(bool(gradient.any()) for gradient in task.values())
         if self.local.tampering is not None:
             task = self.local.tampering.gradients(view.rows, embeddings, task)
         return replace(view, embeddings=embeddings, task_gradients=task)
+
+    def _check(self, gradients: Mapping[str, Tensor], epoch: int, step: int) -> None:
+        limit, readings = self.local.limits.gradient_norm, self.local.readings
+        check_gradients(gradients, limit, self.local.name, epoch, step, readings)
 
     def _is_recorded(self, step: int) -> bool:
         """Whether anything of a step is recorded."""

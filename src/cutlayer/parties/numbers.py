@@ -71,6 +71,14 @@ def check_own(rows: Tensor, limit: float, party: str, what: str, readings: Readi
     (readings or Readings()).check_rows(rows, limit, refusal)
 
 
+def check_gradients(
+    gradients: Mapping[str, Tensor], limit: float, party: str, epoch: int, step: int, readings: Readings | None = None
+) -> None:
+    """`check_own` of the cut gradients of a step for each passive party, by its name."""
+    for name, gradient in gradients.items():
+        check_own(gradient, limit, party, f"cut gradient for {name} in epoch {epoch}, step {step}", readings)
+
+
 def check_loss(loss: float, party: str, epoch: int, step: int) -> None:
     """Raise `Diverged` if a loss is not finite: its gradients would destroy the models of the peers."""
     if not math.isfinite(loss):

@@ -49,11 +49,6 @@ class Usage:
             usage[name] = _added([earlier, now, of_workers])
         return usage
 
-    @property
-    def traffic(self) -> dict[str, tuple[int, int]]:
-        """Bytes that the active party sent to and received from each passive party, by name."""
-        return {name: _total(kinds) for name, kinds in self.kinds.items()}
-
     def by_party(self, active: str) -> dict[str, tuple[int, int]]:
         """Bytes sent and received by every party, the active one first."""
         return {name: _total(kinds) for name, kinds in self.kinds_by_party(active).items()}

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from cutlayer.attacks.knowledge import Knowledge, Need
-from cutlayer.attacks.label.base import Scores, Target
+from cutlayer.attacks.label.base import Scores
 from cutlayer.attacks.label.gradient_match import as_guess, match_blocks
 from cutlayer.attacks.label.history import HistoryAttack, HistoryView, oriented, run_scores, unit_variance
 from cutlayer.attacks.label.mixture import log_odds
-from cutlayer.errors import NotApplicable
 from cutlayer.kernels.alignment import align_signs
 from cutlayer.lazy import Tensor, torch
 
@@ -49,14 +48,11 @@ def matched_scores(view: HistoryView, share: float) -> Tensor:
 
     def compute() -> Tensor:
         gradients = view.gradients
-        embeddings = {epoch.epoch: matrix for epoch, matrix in view.matrices(Target.EMBEDDING)}
-        usable = [number for number, epoch in enumerate(gradients.epochs) if epoch in embeddings]
-        if not usable:
-            raise NotApplicable.expected("an epoch with both embeddings and gradients", "none")
-        chosen = usable[:: -(-len(usable) // MAX_EPOCHS)]
+        embeddings = view.both(MAX_EPOCHS)
+        chosen = list(embeddings)
         blocks = [gradients.blocks[number] for number in chosen]
         cells = [(column, part) for column, parts in enumerate(blocks) for part in parts]
-        own = [embeddings[gradients.epochs[chosen[column]]][part] for column, part in cells]
+        own = [embeddings[chosen[column]][part] for column, part in cells]
         sent = [gradients.matrices[chosen[column]][part] for column, part in cells]
         scores = torch.zeros(len(view.rows), len(chosen), dtype=torch.float64)
         for (column, part), logs in zip(cells, match_blocks(own, sent, 2), strict=True):

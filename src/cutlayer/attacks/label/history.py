@@ -97,6 +97,14 @@ class HistoryView:
 
         return self.once("gradients", compute)
 
+    def both(self, most: int) -> dict[int, Tensor]:
+        """Embeddings of up to `most` epochs that have gradients too, by the index of the epoch in `gradients`."""
+        embeddings = {epoch.epoch: matrix for epoch, matrix in self.matrices(Target.EMBEDDING)}
+        usable = [number for number, epoch in enumerate(self.gradients.epochs) if epoch in embeddings]
+        if not usable:
+            raise NotApplicable.expected("an epoch with both embeddings and gradients", "none")
+        return {number: embeddings[self.gradients.epochs[number]] for number in usable[:: -(-len(usable) // most)]}
+
     def once(self, key: Hashable, compute: Callable[[], T]) -> T:
         """The result of `compute`, computed once for all attacks on this view."""
         if key not in self._results:

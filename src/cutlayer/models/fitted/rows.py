@@ -60,22 +60,6 @@ class Rows:
             self, codes=self.codes[rows], numbers=self.numbers[rows], targets=self.targets[rows], weights=weights
         )
 
-    def read(self, numbers: npt.NDArray[np.bool_]) -> Rows:
-        """All rows with some of the numbers, a mask (m,)."""
-        return self if numbers.all() else replace(self, numbers=self.numbers[:, numbers])
-
-    def divided(self, share: float, seed: int, most: int | None = None) -> tuple[Integers, Integers]:
-        """Row numbers to train on and to hold out, at random.
-
-        Args:
-            share: Share of the rows that is held out.
-            seed: Seed of the draw.
-            most: Maximum number of rows that are held out.
-        """
-        order = np.random.default_rng(seed).permutation(len(self))
-        count = max(1, min(int(share * len(self)), most or len(self)))
-        return order[count:], order[:count]
-
 
 class Part(nn.Module, ABC):
     """A fitted model: buffers alone, and so plain tensors on disk; their shapes come with the fit.

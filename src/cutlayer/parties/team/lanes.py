@@ -20,7 +20,7 @@ from cutlayer.kernels.received_gradient import with_gradient
 from cutlayer.models import BottomModel
 from cutlayer.parties.active_model import ActiveModel, TrainingLabels
 from cutlayer.parties.messages import checked_embedding, receive, receive_gradient
-from cutlayer.parties.numbers import check_loss, check_own
+from cutlayer.parties.numbers import check_gradients, check_loss, check_own
 from cutlayer.parties.step_order import StepOrder
 from cutlayer.parties.team.needs import BatchTensors, Needs
 from cutlayer.parties.team.team import Team, together
@@ -213,9 +213,8 @@ class ActiveLanes(Lanes):
             whole_gradients = self._gathered(order, gradients)
             if protections is not None:
                 protected = protections.protect(order, embeddings, whole_gradients)
-        for name, gradient in gradients.items() if not self.needs.out else ():
-            what = f"cut gradient for {name} in epoch {order.epoch}, step {order.step}"
-            check_own(gradient, self.limits.gradient_norm, self.name, what)
+        checked = protected if self.needs.out else gradients
+        check_gradients(checked, self.limits.gradient_norm, self.name, order.epoch, order.step)
         leave = None if protections is None else protections.leave
         sent = {
             name: self.send(port, Kind.GRADIENT, order, gradients[name], protected.get(name), leave)

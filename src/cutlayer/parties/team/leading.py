@@ -13,7 +13,6 @@ from cutlayer.kernels.noise import derive
 from cutlayer.kernels.received_gradient import with_gradient
 from cutlayer.parties.active_model import TrainingLabels
 from cutlayer.parties.local import Local
-from cutlayer.parties.numbers import check_own
 from cutlayer.parties.state import PartyState
 from cutlayer.parties.step_order import StepOrder
 from cutlayer.parties.team.needs import BatchTensors, Needs
@@ -91,22 +90,13 @@ class ActiveLead:
         workers: Number of workers.
         labels: Protected labels by row.
         protected: The protected cut gradients of a view whose embeddings hold the task gradients.
-        name: Name of the party.
-        limit: Maximum norm of a row of a cut gradient.
     """
 
     def __init__(
-        self,
-        state: PartyState,
-        workers: int,
-        labels: Tensor,
-        protected: Callable[[ActiveView], BatchTensors],
-        name: str,
-        limit: float,
+        self, state: PartyState, workers: int, labels: Tensor, protected: Callable[[ActiveView], BatchTensors]
     ) -> None:
         self.state, self.leave = state, state.leave
         self._workers, self._labels, self._protected = workers, labels, protected
-        self._name, self._limit = name, limit
         self._shown: tuple[BatchTensors, BatchTensors] | None = None
 
     def show(self, order: StepOrder, embeddings: BatchTensors) -> BatchTensors:
@@ -132,11 +122,7 @@ class ActiveLead:
             for name, e in shown.items():
                 if e.requires_grad:
                     torch.autograd.backward([with_gradient(e, gradients[name])])
-        protected = self._protected(self._view(order, leaves))
-        for name, gradient in protected.items():
-            what = f"cut gradient for {name} in epoch {order.epoch}, step {order.step}"
-            check_own(gradient, self._limit, self._name, what)
-        return protected
+        return self._protected(self._view(order, leaves))
 
     def _view(self, order: StepOrder, embeddings: BatchTensors) -> ActiveView:
         labels = self._labels[order.rows]
