@@ -23,13 +23,13 @@ from cutlayer.data.faults import fault, missing_column
 from cutlayer.data.ids import (
     Digests,
 )
-from cutlayer.data.labels import Labels
+from cutlayer.data.labels import Labels, check_training_labels, encode_labels
 from cutlayer.data.packed import packed
-from cutlayer.data.prepared import ENCODER, Prepared, checked_labels, reusable_store
+from cutlayer.data.prepared import ENCODER, Prepared, reusable_store
 from cutlayer.data.profile import ColumnProfile, column_profiles
 from cutlayer.data.sources import open_source
 from cutlayer.data.store import Store, write_store
-from cutlayer.data.stored import gathered_column, taken
+from cutlayer.data.stored import gathered_column
 from cutlayer.data.table_ids import TableIds, id_columns
 from cutlayer.data.table_rows import TableRows
 from cutlayer.data.typed_table import MEMORY, SHARE
@@ -243,14 +243,16 @@ class PartyTable:
     def _labels(self, positions: Positions, training: npt.NDArray[np.int64]) -> Labels | None:
         if self.label is None:
             return None
-        column, where = self._table.column(self.label), f"{self.where}: label {self.label!r}"
-        return checked_labels(lambda: taken(column, positions), self._task, where, training, positions)
+        where = f"{self.where}: label {self.label!r}"
+        labels = encode_labels(self._table.column(self.label), self._task, where, positions)
+        check_training_labels(labels, torch.from_numpy(training), where)
+        return labels
 
     def _weights(self, positions: Positions, training: npt.NDArray[np.int64]) -> torch.Tensor | None:
         if self.weight is None:
             return None
-        column, where = self._table.column(self.weight), f"{self.where}: weight {self.weight!r}"
-        return row_weights(lambda: taken(column, positions), len(positions), where, training)
+        where = f"{self.where}: weight {self.weight!r}"
+        return row_weights(self._table.column(self.weight), positions, where, training)
 
     def _encoded(
         self, positions: Positions, training: npt.NDArray[np.int64], folder: Path | None, fingerprint: str
