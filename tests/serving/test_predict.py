@@ -196,7 +196,10 @@ BAD: Mapping[str, tuple[Any, str]] = {
         lambda t: t.set_column(1, "usage", pa.array(["1", "x"] * (len(t) // 2))),
         "expected numbers in column 'usage', got 'x' in row 1",
     ),
-    "an id twice, far apart": (lambda t: pa.concat_tables([t, t.slice(3, 1)]), "one id in rows 3 and 100"),
+    "an id twice, far apart": (
+        lambda t: pa.concat_tables([t, t.slice(3, 1)]),
+        r"every id once, got '.*' 2 times; a prediction has one row per id",
+    ),
     "an id twice, nearby": (lambda t: pa.concat_tables([t.slice(0, 9), t]), "every id once, got '.*' 2 times"),
     "an id is missing": (lambda t: t.set_column(0, "id", pa.array([None, *range(1, len(t))])), "an id in every row"),
     "infinity": (lambda t: t.set_column(1, "usage", pa.array([float("inf")] * len(t))), "finite numbers"),

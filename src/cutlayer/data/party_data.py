@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from hashlib import blake2b
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from cutlayer.data.align import Positions, checked_positions, order_digest
 from cutlayer.data.columns import feature_names, without_nan
 from cutlayer.data.digest_shares import has_duplicates
 from cutlayer.data.distinct_ids import DistinctIds, Identified
-from cutlayer.data.encoded import collected
+from cutlayer.data.encoded import Encoded, collected
 from cutlayer.data.encoding import Encoder, chosen_kind
 from cutlayer.data.faults import fault, missing_column
 from cutlayer.data.ids import (
@@ -72,6 +72,7 @@ class PartyTable:
         split_by: str | None = None,
         *,
         drop_unlabelled: bool = False,
+        repeated_ids: str = "",
     ) -> None:
         """Read the table and digest its ids. A file that would take too much memory is read again where it is needed.
 
@@ -90,6 +91,7 @@ class PartyTable:
             memory: Bytes that the rows may take.
             split_by: Name of the column that the split is by, at the active party; it is no feature.
             drop_unlabelled: Whether rows without a label are no rows of the table.
+            repeated_ids: What to advise where ids repeat; how to state a rule for them by default.
 
         Raises:
             DataError: The file cannot be read, a column is not there, or ids are missing or repeat.
@@ -105,7 +107,7 @@ class PartyTable:
         self._memory = memory
         self._table = TableRows(self._source, *self._wanted(), memory)
         any_columns, categorical = self._wanted()[0][:1], self._features.categorical
-        self._table_ids = TableIds(self._table, self._ids, self._id, self.where, any_columns, categorical)
+        self._table_ids = TableIds(self._table, self._ids, self._id, self.where, any_columns, categorical, repeated_ids)
         if drop_unlabelled and label is not None:
             self._table_ids.keep(self._labelled(label), "without a label")
         self.digests, self.id_kind, self.keys = self._table_ids.digests, self._table_ids.kind, self._table_ids.keys
@@ -237,8 +239,15 @@ class PartyTable:
         """
         if self._encoder is None:
             raise fault(self.where, "the encoder of an earlier run", "none", "give it when the table is opened")
-        chunks = (self._encoder.transform(batch, self.where) for batch in self._table.batches())
-        return Store(collected(chunks, self._encoder.columns, self.rows), self._encoder.columns)
+        encoder = self._encoder
+
+        def chunks() -> Iterator[Encoded]:
+            first = 0
+            for batch in self._table.batches():
+                yield encoder.transform(batch, self.where, np.arange(first, first + batch.num_rows))
+                first += batch.num_rows
+
+        return Store(collected(chunks(), encoder.columns, self.rows), encoder.columns)
 
     def _labels(self, positions: Positions, training: npt.NDArray[np.int64]) -> Labels | None:
         if self.label is None:

@@ -8,27 +8,27 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 import torch
 
+from cutlayer.config.ids import ROW_NUMBER, IdConfig
 from cutlayer.data.align import Positions, check_id_kinds, check_id_rules
 from cutlayer.data.buckets import texts
-from cutlayer.data.digest_shares import DigestShares, has_duplicates, share_bits
-from cutlayer.data.encoded import ColumnSpec, Encoded
-from cutlayer.data.faults import fault
+from cutlayer.data.digest_shares import DigestShares, share_bits
+from cutlayer.data.encoded import ColumnSpec
+from cutlayer.data.encoding import Encoder
 from cutlayer.data.ids import DIGEST_BYTES, Digests
-from cutlayer.data.row_keys import has_key, joined_ids, match_keys, numbered_ids
+from cutlayer.data.party_data import PartyTable
+from cutlayer.data.row_keys import joined_ids, match_keys, numbered_ids
 from cutlayer.data.store import Store
-from cutlayer.data.stored import GrowingColumn
 from cutlayer.errors import AlignmentError
 from cutlayer.parties.local import EVALUATION_ROWS
-from cutlayer.serving.new_rows import NewRows
-from cutlayer.storage.row_arrays import GrowingRows, row_array
+from cutlayer.storage.row_arrays import row_array
 
 WINDOW_BYTES = 32 * 2**20
 """Approximate memory of the rows of a window, of all parties together."""
 MAX_WINDOW = 32 * EVALUATION_ROWS
 
+NO_COLUMNS = ColumnSpec((), 0)
 Mask = npt.NDArray[np.bool_]
 
 
@@ -63,52 +63,73 @@ def window_rows(row_bytes: int) -> int:
     return EVALUATION_ROWS * min(max(fitting, 1), MAX_WINDOW // EVALUATION_ROWS)
 
 
+def rows_to_predict(name: str, table: object, ids: IdConfig | None, encoder: Encoder | None) -> PartyTable:
+    """A party's table of rows to predict.
+
+    Args:
+        name: Name of the party, for messages.
+        table: A `TableConfig`, or a table in memory.
+        ids: Id column or columns; `None` where row numbers are the ids.
+        encoder: Encoder of the training; `None` of a party without features, whose ids alone count.
+
+    Raises:
+        DataError: The file cannot be read, or lacks the id column or a column that was trained on; or an id is missing,
+            or repeats.
+    """
+    rule = IdConfig(column=ROW_NUMBER) if ids is None else ids
+    repeats = "keep" if rule.duplicates == "keep" else "refuse"
+    rule = rule.model_copy(update={"duplicates": repeats, "by": None, "pad_to": None})
+    advice = "a prediction has one row per id"
+    return PartyTable(name, table, rule, encoder=encoder or Encoder(encoders=()), repeated_ids=advice)
+
+
 class AlignedRows:
     """Aligns the rows to predict before anything of them is released.
 
     Encoded rows and ids are in arrays that are mapped from files once they are large, so that memory is bounded.
 
     Args:
-        tables: New rows by party; the order of the rows is that of the first.
+        tables: New rows by party, from `rows_to_predict`; the order of the rows is that of the first.
         partial: Whether to keep rows of the first table that another party does not have.
 
     Attributes:
-        ids: Arrow type of the ids, once the rows are prepared.
+        ids: Arrow type of the ids.
         lacking: Number of rows of the first table that each other party does not have.
         features: Parties whose columns are predicted from.
+
+    Raises:
+        DataError: The columns are not those that were trained on.
+        AlignmentError: The ids are not of one kind, the tables differ in length where row numbers are the ids, or a
+            table has no row of the first.
     """
 
-    def __init__(self, tables: Mapping[str, NewRows], *, partial: bool = False) -> None:
+    def __init__(self, tables: Mapping[str, PartyTable], *, partial: bool = False) -> None:
         self._tables, self._partial = tables, partial
         self._first, *self._others = tables
-        self._named: Mask | None = None  # rows of the first table that a key identifies, where there are several
-        self._stores: dict[str, Store] = {}
+        self._stores = {name: table.encode_all() for name, table in tables.items()}
         self._numbers: dict[str, Positions] = {}
-        self._shown = GrowingColumn()
-        shapes = (table.columns for table in tables.values())
-        self.window = window_rows(sum(_row_bytes(columns) for columns in shapes))
-        self.features = [name for name, table in tables.items() if table.has_columns]
+        columns = {name: store.columns for name, store in self._stores.items()}
+        self.window = window_rows(sum(map(_row_bytes, columns.values())))
+        self.features = [name for name, shape in columns.items() if shape.inputs != NO_COLUMNS.inputs]
         self.lacking: dict[str, int] = {}
-        self.ids: pa.DataType = pa.null()
+        ids = tables[self._first].ids(np.arange(tables[self._first].rows)).combine_chunks()
+        self._shown = ids.cast(pa.string()) if pa.types.is_large_string(ids.type) else ids
+        self.ids: pa.DataType = self._shown.type
+        self._align()
 
-    def prepare(self) -> None:
-        """Read, encode and align all rows.
+    def _align(self) -> None:
+        """Find the row of each other table that belongs to each of the first.
 
         Raises:
-            DataError: A table cannot be used; see `NewRows`. An id repeats.
             AlignmentError: The ids are not of one kind, the tables differ in length where row numbers are the ids, or
                 a table has no row of the first.
         """
-        ids = self._ids_by_keys()
-        digests = {name: ids.get(name, read) for name, read in ((name, self._read(name)) for name in self._tables)}
-        counts = {name: store.rows for name, store in self._stores.items()}
+        counts = {name: table.rows for name, table in self._tables.items()}
         check_id_kinds({name: table.id_kind for name, table in self._tables.items()}, counts)
         if all(table.id_kind == "row" for table in self._tables.values()):
             return
-        for name, table in self._tables.items():
-            if not table.keeps_repeats:
-                _check_distinct(digests[name], table.where)
-        rows = counts[self._first] if self._named is None else int(np.count_nonzero(self._named))
+        digests = self._ids_by_keys() or {name: table.digests for name, table in self._tables.items()}
+        rows = counts[self._first]
         for name in self._others:
             numbers = self._numbers[name] = matching_rows(digests[self._first], digests[name])
             self._stores[name] = self._stores[name].numbered(torch.from_numpy(numbers))
@@ -120,16 +141,15 @@ class AlignedRows:
             raise AlignmentError.expected("rows that all parties have", got, remedy)
 
     def windows(self) -> Iterator[Window]:
-        """The aligned rows, a window at a time; to be read once."""
-        ids = self._shown.to_array()
-        for start in range(0, len(ids), self.window):
-            piece = ids.slice(start, self.window).cast(self.ids)
+        """The aligned rows, a window at a time."""
+        for start in range(0, len(self._shown), self.window):
+            piece = self._shown.slice(start, self.window)
             rows = np.arange(start, start + len(piece))
             present = {
                 name: self._numbers[name][rows] >= 0 if name in self._numbers else np.ones(len(rows), dtype=bool)
                 for name in self._tables
             }
-            selected = self._selected(piece, present)
+            selected = self._selected(present)
             if selected.any():
                 stores = {name: self._stores[name].take(torch.from_numpy(rows[selected])) for name in self.features}
                 shown = piece if selected.all() else piece.filter(pa.array(selected))
@@ -137,53 +157,22 @@ class AlignedRows:
 
     def _ids_by_keys(self) -> dict[str, Digests]:
         """Where several keys identify rows: an id of every row of each party, equal for rows that belong together."""
-        if not any(table.has_keys for table in self._tables.values()):
+        keys = {name: table.keys for name, table in self._tables.items()}
+        if not any(keys.values()):
             return {}
-        keys = {name: table.keys(self.window) for name, table in self._tables.items()}
         check_id_rules({name: table.id_rule for name, table in self._tables.items()})
         mine = keys[self._first]
-        self._named = np.logical_or.reduce([has_key(digests) for digests in mine])
         ids = {self._first: numbered_ids(len(mine[0]))}
         for name in self._others:
             pairs = match_keys(mine, keys[name]).pairs
             ids[name] = joined_ids(ids[self._first], pairs, len(keys[name][0]))
         return ids
 
-    def _read(self, name: str) -> Digests:
-        """Store the encoded rows of a party; returns the digests of its ids, (0, 16) where it reads none."""
-        table, columns = self._tables[name], self._tables[name].columns
-        codes, numbers, images, digests = GrowingRows(), GrowingRows(), GrowingRows(), GrowingRows()
-        digests.add(np.zeros((0, DIGEST_BYTES), np.uint8))
-        rows = 0
-        for piece in table.pieces(self.window):
-            codes.add(piece.encoded.codes)
-            numbers.add(piece.encoded.numbers)
-            if piece.encoded.images is not None:
-                images.add(piece.encoded.images)
-            if piece.digests is not None:
-                digests.add(piece.digests)
-            if name == self._first:
-                self.ids = piece.ids.type
-                self._shown.add(pa.chunked_array([self._without_nameless(piece.ids, rows)]))
-            rows += len(piece.ids)
-        encoded = Encoded(codes.to_array(), numbers.to_array(), None if columns.image is None else images.to_array())
-        self._stores[name] = Store(encoded, columns)
-        found: Digests = digests.to_array()
-        return found
-
-    def _without_nameless(self, ids: pa.Array, first: int) -> pa.Array:
-        """Ids of some rows, missing where no key identifies the row: such a row is not predicted."""
-        if self._named is None:
-            return ids
-        return pc.if_else(pa.array(self._named[first : first + len(ids)]), ids, None)
-
-    def _selected(self, ids: pa.Array, present: Mapping[str, Mask]) -> Mask:
+    def _selected(self, present: Mapping[str, Mask]) -> Mask:
         """The rows of a window that are predicted: those that all parties have, or any with columns where partial."""
         if self._partial:
-            selected = np.logical_or.reduce([present[name] for name in self.features])
-        else:
-            selected = np.logical_and.reduce([*present.values()])
-        return np.asarray(selected & ids.is_valid().to_numpy(zero_copy_only=False))
+            return np.asarray(np.logical_or.reduce([present[name] for name in self.features]))
+        return np.asarray(np.logical_and.reduce([*present.values()]))
 
 
 def matching_rows(digests: Digests, others: Digests) -> Positions:
@@ -206,20 +195,6 @@ def matching_rows(digests: Digests, others: Digests) -> Positions:
         numbers[rows] = -1
         numbers[rows[found]] = candidates[order[places[found]]]
     return numbers
-
-
-def _check_distinct(digests: Digests, where: str) -> None:
-    """Refuse digests of which one repeats.
-
-    Raises:
-        DataError: One does.
-    """
-    if not has_duplicates(digests):
-        return
-    order = np.argsort(texts(digests), kind="stable")
-    same = np.flatnonzero((digests[order][1:] == digests[order][:-1]).all(axis=1))[0]
-    got = f"one id in rows {order[same]} and {order[same + 1]} (counted from 0)"
-    raise fault(where, "every id once", got, "a prediction has one row per id")
 
 
 def _row_bytes(columns: ColumnSpec) -> int:

@@ -14,15 +14,15 @@ from torch import Tensor
 
 from cutlayer.config import Job, near_miss
 from cutlayer.data.batches import evaluation_batches
+from cutlayer.data.party_data import PartyTable
 from cutlayer.errors import AlignmentError, ConfigError, DataError
 from cutlayer.kernels.patterns import patterns
 from cutlayer.parties.local import EVALUATION_ROWS
 from cutlayer.parties.partners import Partners
 from cutlayer.parties.split import split_of_run
 from cutlayer.results.scores import ScoreWriter, check_scores_path, score_file, scores_of
-from cutlayer.serving.aligned import MAX_WINDOW, AlignedRows, Window
+from cutlayer.serving.aligned import MAX_WINDOW, AlignedRows, Window, rows_to_predict
 from cutlayer.serving.models import Models, embedding_of
-from cutlayer.serving.new_rows import NewRows
 from cutlayer.serving.release import OpenPrediction, servings
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.recorder import read_truth
@@ -120,13 +120,12 @@ def _open_rows(job: Job, folder: RunFolder, models: Models, absent: Sequence[str
         return _test_rows(job, folder, needed)
     tables = _tables(job, models, needed, absent, request)
     aligned = AlignedRows(tables, partial=request.partial or job.rows == "all")
-    aligned.prepare()
     return _OpenRows(aligned.ids, aligned.features, aligned.lacking, aligned.windows())
 
 
 def _tables(
     job: Job, models: Models, needed: Sequence[str], absent: Sequence[str], request: Request
-) -> dict[str, NewRows]:
+) -> dict[str, PartyTable]:
     """The tables of the parties that answer; that of the active party is the first, if it has one.
 
     Raises:
@@ -146,7 +145,9 @@ def _tables(
     names = sorted(
         (name for name in tables if name in needed or name == job.active), key=lambda name: name != job.active
     )
-    return {name: NewRows(name, tables[name], job.parties[name].id, models.encoders.get(name)) for name in names}
+    return {
+        name: rows_to_predict(name, tables[name], job.parties[name].id, models.encoders.get(name)) for name in names
+    }
 
 
 def _test_rows(job: Job, folder: RunFolder, needed: Sequence[str]) -> _OpenRows:
