@@ -18,7 +18,7 @@ from torch import Tensor
 from benchmarks.scale import apart, memory_mb
 from cutlayer.accounting import Ledger
 from cutlayer.accounting.run_store import RunLine, RunStore, row_words, rows_digest
-from cutlayer.data.prepared import checked_labels
+from cutlayer.data.labels import encode_labels
 from cutlayer.data.stored import stored, taken
 from cutlayer.kernels.randomized_response import randomized_response
 from cutlayer.protections.label_memory import Drawn, LabelMemory
@@ -112,10 +112,8 @@ def _interval(rows: int, _: Path) -> Callable[[], object]:
 def _labels(rows: int, _: Path) -> Callable[[], object]:
     draw = np.random.default_rng(2)
     column = stored(pa.chunked_array([draw.integers(0, 2, end - start)]) for start, end in chunks_of(rows))
-    order, training = (
-        computed(count, np.int64, lambda part: np.arange(part.start, part.stop)) for count in (rows, rows * 7 // 10)
-    )
-    return lambda: checked_labels(lambda: taken(column, order), "binary", "labels", training)
+    order = computed(rows, np.int64, lambda part: np.arange(part.start, part.stop))
+    return lambda: encode_labels(column, "binary", "labels", order)
 
 
 def _truth(rows: int, scratch: Path) -> Callable[[], object]:

@@ -207,7 +207,7 @@ FEATURES = [
 @pytest.mark.parametrize("features", FEATURES, ids=["default", "quantiles", "stated", "text"])
 def test_a_table_is_prepared_as_by_plain_code(tmp_path: Path, kind: str, features: FeaturesConfig, memory: int) -> None:
     table = opened(written(tmp_path, kind, rows()), memory, features)
-    assert table._table._table.is_in_memory == (memory > SMALL or kind == "sql")
+    assert table._table._table.fits == (memory > SMALL)
     assert (table.rows, table.id_kind) == (ROWS, "text")
     assert kind == "sql" or (table.bytes == table.digests.nbytes) == (memory == SMALL), "no row is in memory"
     ids = rows().column("id").to_pylist()
@@ -215,7 +215,10 @@ def test_a_table_is_prepared_as_by_plain_code(tmp_path: Path, kind: str, feature
         some = np.array([7, 2999, 0, 501])
         assert table.ids(some).to_pylist() == [ids[row] for row in some]
         assert table.id_texts().to_pylist() == ids
+    before = table._table.sample()
+    assert before.num_rows == (ROWS if memory > SMALL else 500)
     result = prepared(table, tmp_path / "store")
+    assert table._table.sample().equals(before), "also when the rows were released"
     check_reference(result, features)
     digests = [blake2b(ids[row].encode(), digest_size=16).digest() for row in reference_order()]
     assert result.digests.tobytes() == b"".join(digests)

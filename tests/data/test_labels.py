@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Iterator
 from decimal import Decimal
 
 import numpy as np
@@ -10,7 +9,7 @@ import pytest
 import torch
 
 from cutlayer.config.job import TaskKind
-from cutlayer.data.labels import check_training_labels, encode_label_pieces, encode_labels
+from cutlayer.data.labels import check_training_labels, encode_labels
 from cutlayer.errors import DataError
 
 
@@ -81,15 +80,6 @@ def test_bad_labels(values: object, task: str, message: str) -> None:
         encode_labels(chunked(values), task, "labels")  # type: ignore[arg-type]
     assert message in str(caught.value)
 
-    parts = pa.array(values)
-    with pytest.raises(DataError) as caught:
-        encode_label_pieces(pieces(parts, 1), task, "labels")  # type: ignore[arg-type]
-    assert message in str(caught.value)
-
-
-def pieces(values: pa.Array, size: int) -> Callable[[], Iterator[pa.ChunkedArray]]:
-    return lambda: (pa.chunked_array([values.slice(start, size)]) for start in range(0, len(values), size))
-
 
 @pytest.mark.parametrize(
     ("values", "task"),
@@ -102,7 +92,7 @@ def pieces(values: pa.Array, size: int) -> Callable[[], Iterator[pa.ChunkedArray
 )
 def test_labels_in_pieces_are_those_of_the_whole_column(values: pa.Array, task: TaskKind) -> None:
     whole = encode_labels(pa.chunked_array([values]), task)
-    parts = encode_label_pieces(pieces(values, 2), task)
+    parts = encode_labels(pa.chunked_array([values.slice(start, 2) for start in range(0, len(values), 2)]), task)
     assert (parts.classes, parts.kind) == (whole.classes, whole.kind)
     assert parts.values.dtype == whole.values.dtype
     assert torch.equal(parts.values, whole.values)

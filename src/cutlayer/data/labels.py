@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -13,14 +12,13 @@ import pyarrow.compute as pc
 
 from cutlayer.config.job import TaskKind
 from cutlayer.data.classes import folded, spelt_differently
-from cutlayer.data.columns import category_text, decoded, is_text, number_values, without_nan
+from cutlayer.data.columns import category_text, is_text, number_values, without_nan
 from cutlayer.data.faults import fault
+from cutlayer.data.stored import stored, taken
 from cutlayer.lazy import Tensor, torch
-from cutlayer.storage.row_arrays import chunks_of, row_array
+from cutlayer.storage.row_arrays import chosen, chunks_of, computed
 
 LabelKind = Literal["text", "integer", "number", "boolean"]
-Pieces = Callable[[], Iterator[pa.ChunkedArray]]
-"""Returns the pieces of a column in the order of its rows, at each call anew."""
 _MEASURED = 100
 _KINDS = (pa.types.is_boolean, pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)
 
@@ -42,7 +40,10 @@ class Labels:
 
 
 def encode_labels(
-    column: pa.ChunkedArray, task: TaskKind, where: str = "labels", rows: npt.NDArray[np.int64] | None = None
+    column: pa.Array | pa.ChunkedArray,
+    task: TaskKind,
+    where: str = "labels",
+    rows: npt.NDArray[np.int64] | None = None,
 ) -> Labels:
     """Turn a label column into the targets of the task's loss.
 
@@ -62,28 +63,19 @@ def encode_labels(
     >>> labels.values.tolist(), labels.classes
     ([1, 0, 0], ('no', 'yes'))
     """
-    chosen = column if rows is None else column.take(pa.array(rows))
-    return encode_label_pieces(lambda: iter((chosen,)), task, where, rows)
-
-
-def encode_label_pieces(
-    pieces: Pieces, task: TaskKind, where: str = "labels", rows: npt.NDArray[np.int64] | None = None
-) -> Labels:
-    """As `encode_labels`, for a column that comes in pieces and is never in memory as a whole.
-
-    Args:
-        pieces: Returns the pieces in the order of the rows, of one type, at each call anew.
-        task: As there.
-        where: As there.
-        rows: Numbers of the rows in the table, for error messages, int64 (n,).
-
-    Raises:
-        DataError: As there.
-    """
-    column = _Column.read(pieces, task, where, rows)
+    whole = stored([column]) if isinstance(column, pa.ChunkedArray) else column
+    rows = np.arange(len(whole)) if rows is None else rows
+    values = stored(without_nan(piece) for piece in taken(whole, rows))
+    if values.null_count:
+        absent = chosen(len(values), np.int64, lambda part: rows[part][_is_null(values, part)])
+        got = f"none in {values.null_count} rows, the first is {_row(absent.min())}"
+        raise fault(where, "a label in every row", got, "drop the rows without one, or set unlabelled: drop")
+    if not is_text(values.type) and not any(check(values.type) for check in _KINDS):
+        raise fault(where, "numbers, text or booleans", f"{values.type}", "turn the label column into one of these")
     if task == "regression":
-        return _targets(column, where)
-    distinct = column.distinct.take(pc.array_sort_indices(column.distinct))
+        return _targets(values, where, rows)
+    distinct = pc.unique(values)
+    distinct = distinct.take(pc.array_sort_indices(distinct))
     classes = tuple(category_text(pa.chunked_array([distinct]), "label", where).to_pylist())
     if len(classes) < 2:
         got = f"only {classes[0]!r}" if classes else "no label"
@@ -95,10 +87,10 @@ def encode_label_pieces(
         raise fault(where, "two classes for task binary", f"{len(classes)} ({_some(classes)})", remedy)
     if task == "multiclass" and _is_measured(distinct):
         raise fault(where, "classes", f"{len(classes)} different numbers ({_some(classes)})", "set task: regression")
-    codes = row_array(column.count, np.int64)
-    for part, piece in column.pieces():
-        codes[part] = pc.index_in(piece, value_set=distinct).to_numpy()
-    return Labels(torch.from_numpy(codes), classes, _kind_of(column.type))
+    codes = computed(
+        len(values), np.int64, lambda part: pc.index_in(_piece(values, part), value_set=distinct).to_numpy()
+    )
+    return Labels(torch.from_numpy(codes), classes, _kind_of(values.type))
 
 
 def check_training_labels(labels: Labels, training: Tensor, where: str) -> None:
@@ -118,82 +110,33 @@ def check_training_labels(labels: Labels, training: Tensor, where: str) -> None:
         raise fault(where, "different labels in the training rows", "the same in all", "provide more rows")
 
 
-@dataclass(frozen=True)
-class _Column:
-    """A label column in pieces, without a missing value.
-
-    Attributes:
-        type: Arrow type.
-        count: Number of rows.
-        distinct: Different values, in no order; empty for a regression.
-        rows: Numbers of the rows in the table, for error messages.
-    """
-
-    type: pa.DataType
-    count: int
-    distinct: pa.Array
-    rows: npt.NDArray[np.int64] | None
-    _pieces: Pieces
-
-    @classmethod
-    def read(cls, pieces: Pieces, task: TaskKind, where: str, rows: npt.NDArray[np.int64] | None) -> _Column:
-        """Read the column once.
-
-        Raises:
-            DataError: Labels are missing, or of a type that is none of labels.
-        """
-        count, missing, first, kind = 0, 0, -1, pa.null()  # the first by its number in the table
-        distinct: pa.Array | None = None
-        for piece in map(_values, pieces()):
-            kind = piece.type
-            if piece.null_count:
-                absent = count + np.flatnonzero(pc.is_null(piece).to_numpy(zero_copy_only=False))
-                row = int(absent[0] if rows is None else rows[absent].min())
-                first = min(first, row) if missing else row
-            missing += piece.null_count
-            count += len(piece)
-            if task != "regression" and not missing and _is_label(kind):
-                values = pc.unique(piece)
-                distinct = values if distinct is None else pc.unique(pa.concat_arrays([distinct, values]))
-        if missing:
-            got = f"none in {missing} rows, the first is {_row(first, None)}"
-            raise fault(where, "a label in every row", got, "drop the rows without one, or set unlabelled: drop")
-        if not _is_label(kind):
-            raise fault(where, "numbers, text or booleans", f"{kind}", "turn the label column into one of these")
-        return cls(kind, count, pa.array([], kind) if distinct is None else distinct, rows, pieces)
-
-    def pieces(self) -> Iterator[tuple[slice, pa.ChunkedArray]]:
-        """The pieces, each with the rows that it has."""
-        first = 0
-        for piece in map(_values, self._pieces()):
-            yield slice(first, first + len(piece)), piece
-            first += len(piece)
+def _piece(values: pa.Array, part: slice) -> pa.Array:
+    return values.slice(part.start, part.stop - part.start)
 
 
-def _values(piece: pa.ChunkedArray) -> pa.ChunkedArray:
-    return without_nan(decoded(piece))
+def _is_null(values: pa.Array, part: slice) -> npt.NDArray[np.bool_]:
+    return np.asarray(pc.is_null(_piece(values, part)).to_numpy(zero_copy_only=False))
 
 
-def _is_label(kind: pa.DataType) -> bool:
-    return is_text(kind) or any(check(kind) for check in _KINDS)
+def _targets(values: pa.Array, where: str, rows: npt.NDArray[np.int64]) -> Labels:
+    if is_text(values.type) or pa.types.is_boolean(values.type):
+        got = str(values.type).removeprefix("large_")
+        raise fault(where, "numbers for task regression", got, "set task: binary or multiclass")
 
-
-def _targets(column: _Column, where: str) -> Labels:
-    if is_text(column.type) or pa.types.is_boolean(column.type):
-        raise fault(where, "numbers for task regression", f"{column.type}", "set task: binary or multiclass")
-    values, same = row_array(column.count, np.float32), True
-    for part, piece in column.pieces():
+    def finite(part: slice) -> npt.NDArray[np.float32]:
+        piece = pa.chunked_array([_piece(values, part)])
         numbers = torch.from_numpy(number_values(piece, "label", where)).to(torch.float32).numpy()
         if not np.isfinite(numbers).all():
             row = int(np.flatnonzero(~np.isfinite(numbers))[0])
-            got = f"{piece[row].as_py()} in {_row(part.start + row, column.rows)}"
+            got = f"{piece[row].as_py()} in {_row(rows[part.start + row])}"
             raise fault(where, "finite labels", got, "fix or drop the row")
-        values[part] = numbers
-        same = same and bool((numbers == values[:1]).all())
-    if same:
-        first = f"{values[0]:g}" if len(values) else "none"
+        return numbers
+
+    targets = computed(len(values), np.float32, finite)
+    if not len(targets) or targets.min() == targets.max():
+        first = f"{targets[0]:g}" if len(targets) else "none"
         raise fault(where, "different labels", f"{first} in all rows", "is it the right column?")
-    return Labels(torch.from_numpy(values), (), _kind_of(column.type))
+    return Labels(torch.from_numpy(targets), (), _kind_of(values.type))
 
 
 def _kind_of(kind: pa.DataType) -> LabelKind:
@@ -213,8 +156,8 @@ def _is_measured(distinct: pa.Array) -> bool:
     return bool((values != np.floor(values)).any())
 
 
-def _row(index: int, rows: npt.NDArray[np.int64] | None) -> str:
-    return f"row {index if rows is None else int(rows[index])} (counted from 0)"
+def _row(number: int | np.int64) -> str:
+    return f"row {number} (counted from 0)"
 
 
 def _some(classes: tuple[str, ...]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from hashlib import blake2b
 from pathlib import Path
 
@@ -17,19 +17,19 @@ from cutlayer.data.align import Positions, checked_positions, order_digest
 from cutlayer.data.columns import feature_names, without_nan
 from cutlayer.data.digest_shares import has_duplicates
 from cutlayer.data.distinct_ids import DistinctIds, Identified
-from cutlayer.data.encoded import collected
+from cutlayer.data.encoded import Encoded, collected
 from cutlayer.data.encoding import Encoder, chosen_kind
 from cutlayer.data.faults import fault, missing_column
 from cutlayer.data.ids import (
     Digests,
 )
-from cutlayer.data.labels import Labels
+from cutlayer.data.labels import Labels, check_training_labels, encode_labels
 from cutlayer.data.packed import packed
-from cutlayer.data.prepared import ENCODER, Prepared, checked_labels, reusable_store
+from cutlayer.data.prepared import ENCODER, Prepared, reusable_store
 from cutlayer.data.profile import ColumnProfile, column_profiles
 from cutlayer.data.sources import open_source
 from cutlayer.data.store import Store, write_store
-from cutlayer.data.stored import gathered_column, taken
+from cutlayer.data.stored import gathered_column
 from cutlayer.data.table_ids import TableIds, id_columns
 from cutlayer.data.table_rows import TableRows
 from cutlayer.data.typed_table import MEMORY, SHARE
@@ -72,6 +72,7 @@ class PartyTable:
         split_by: str | None = None,
         *,
         drop_unlabelled: bool = False,
+        repeated_ids: str = "",
     ) -> None:
         """Read the table and digest its ids. A file that would take too much memory is read again where it is needed.
 
@@ -90,6 +91,7 @@ class PartyTable:
             memory: Bytes that the rows may take.
             split_by: Name of the column that the split is by, at the active party; it is no feature.
             drop_unlabelled: Whether rows without a label are no rows of the table.
+            repeated_ids: What to advise where ids repeat; how to state a rule for them by default.
 
         Raises:
             DataError: The file cannot be read, a column is not there, or ids are missing or repeat.
@@ -105,7 +107,7 @@ class PartyTable:
         self._memory = memory
         self._table = TableRows(self._source, *self._wanted(), memory)
         any_columns, categorical = self._wanted()[0][:1], self._features.categorical
-        self._table_ids = TableIds(self._table, self._ids, self._id, self.where, any_columns, categorical)
+        self._table_ids = TableIds(self._table, self._ids, self._id, self.where, any_columns, categorical, repeated_ids)
         if drop_unlabelled and label is not None:
             self._table_ids.keep(self._labelled(label), "without a label")
         self.digests, self.id_kind, self.keys = self._table_ids.digests, self._table_ids.kind, self._table_ids.keys
@@ -167,7 +169,7 @@ class PartyTable:
         return gathered_column(self._table.column(name), positions)
 
     def profiles(self, party: str, *, rare_are_odd: bool, positive: str | None = None) -> tuple[ColumnProfile, ...]:
-        """What each column was taken for; of a table that is not in memory, by its first batch.
+        """What each column was taken for; of a table that does not fit into memory, by its first batch.
 
         Args:
             party: Name of the owner.
@@ -237,20 +239,29 @@ class PartyTable:
         """
         if self._encoder is None:
             raise fault(self.where, "the encoder of an earlier run", "none", "give it when the table is opened")
-        chunks = (self._encoder.transform(batch, self.where) for batch in self._table.batches())
-        return Store(collected(chunks, self._encoder.columns, self.rows), self._encoder.columns)
+        encoder = self._encoder
+
+        def chunks() -> Iterator[Encoded]:
+            first = 0
+            for batch in self._table.batches():
+                yield encoder.transform(batch, self.where, np.arange(first, first + batch.num_rows))
+                first += batch.num_rows
+
+        return Store(collected(chunks(), encoder.columns, self.rows), encoder.columns)
 
     def _labels(self, positions: Positions, training: npt.NDArray[np.int64]) -> Labels | None:
         if self.label is None:
             return None
-        column, where = self._table.column(self.label), f"{self.where}: label {self.label!r}"
-        return checked_labels(lambda: taken(column, positions), self._task, where, training, positions)
+        where = f"{self.where}: label {self.label!r}"
+        labels = encode_labels(self._table.column(self.label), self._task, where, positions)
+        check_training_labels(labels, torch.from_numpy(training), where)
+        return labels
 
     def _weights(self, positions: Positions, training: npt.NDArray[np.int64]) -> torch.Tensor | None:
         if self.weight is None:
             return None
-        column, where = self._table.column(self.weight), f"{self.where}: weight {self.weight!r}"
-        return row_weights(lambda: taken(column, positions), len(positions), where, training)
+        where = f"{self.where}: weight {self.weight!r}"
+        return row_weights(self._table.column(self.weight), positions, where, training)
 
     def _encoded(
         self, positions: Positions, training: npt.NDArray[np.int64], folder: Path | None, fingerprint: str

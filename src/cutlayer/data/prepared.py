@@ -5,15 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-import numpy.typing as npt
-
-from cutlayer.config.job import TaskKind
-from cutlayer.data.align import Positions, order_digest
+from cutlayer.data.align import order_digest
 from cutlayer.data.encoded import ColumnSpec
 from cutlayer.data.encoding import Encoder
 from cutlayer.data.ids import Digests
-from cutlayer.data.labels import Labels, Pieces, check_training_labels, encode_label_pieces
+from cutlayer.data.labels import Labels
 from cutlayer.data.store import Store
 from cutlayer.data.typed_table import SHARE
 from cutlayer.errors import DataError
@@ -55,30 +51,6 @@ class Prepared:
     def order_digest(self) -> bytes:
         """Digest of the ordered ids, 16 bytes, to compare with other parties."""
         return order_digest(self.digests)
-
-
-def checked_labels(
-    pieces: Pieces,
-    task: TaskKind,
-    where: str,
-    training: npt.NDArray[np.int64],
-    rows: Positions | None = None,
-) -> Labels:
-    """Labels of the common rows, of which those of the training rows differ.
-
-    Args:
-        pieces: Returns the labels in the common order, in pieces.
-        task: Kind of the labels.
-        where: Name of the data, for error messages.
-        training: Training rows, as positions in the common order, int64 (t,).
-        rows: Numbers of the rows in the table, for error messages.
-
-    Raises:
-        DataError: An error of `encode_label_pieces`, or all training rows have one label.
-    """
-    labels = encode_label_pieces(pieces, task, where, rows)
-    check_training_labels(labels, torch.from_numpy(training), where)
-    return labels
 
 
 def reusable_store(folder: Path, fingerprint: str, memory: int) -> tuple[Store, Encoder] | None:

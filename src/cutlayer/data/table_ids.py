@@ -77,6 +77,7 @@ class TableIds:
         where: Party and file, for messages.
         any_columns: Columns to count the rows by where row numbers are the ids.
         categorical: Columns that are categories whatever their type.
+        repeated_ids: What to advise where ids repeat; how to state a rule for them by default.
 
     Attributes:
         digests: Digests of the ids in the table's own order, uint8 (n, 16); of several keys, of a row's first one.
@@ -98,8 +99,9 @@ class TableIds:
         where: str,
         any_columns: Sequence[str],
         categorical: Sequence[str] = (),
+        repeated_ids: str = "",
     ) -> None:
-        self._categorical = categorical
+        self._categorical, self._advice = categorical, repeated_ids
         self._table, self._names, self._rule, self._where = table, names, rule, where
         self.kind: str = "row"
         self.keys: tuple[Digests, ...] = ()
@@ -193,7 +195,7 @@ class TableIds:
         where = f"{self._where}: id {', '.join(map(repr, names))}"
         if rule.duplicates == "refuse":
             repeated = np.setdiff1d(np.arange(len(rows)), first_rows(digests, drop=True))
-            raise duplicates(gathered_column(stored(self._texts(rule)), rows[repeated]), where, names)
+            raise duplicates(gathered_column(stored(self._texts(rule)), rows[repeated]), where, names, self._advice)
         if rule.duplicates == "latest" and rule.by is not None:
             by = sort_values(self._table.values(rule.by), rule.by, self._where, "to find the latest of an id")
             remaining = latest_rows(digests, by[rows])

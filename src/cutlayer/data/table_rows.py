@@ -60,7 +60,7 @@ class TableRows:
         Raises:
             DataError: The table is not in memory.
         """
-        if not self._table.is_in_memory:
+        if not self._table.fits:
             wanted, remedy = (
                 "a table in memory with id.duplicates: mean",
                 "raise memory of the party, or average before",
@@ -73,8 +73,8 @@ class TableRows:
         self._table.release()
 
     def sample(self) -> pa.Table:
-        """All rows of a table in memory, else the first batch."""
-        return pa.concat_tables(self.batches()) if self._table.is_in_memory else next(self.batches())
+        """All rows if they fit into memory, else the first batch."""
+        return pa.concat_tables(self.batches()) if self._table.fits else next(self.batches())
 
     def batches(self, names: Sequence[str] | None = None, coded: Collection[str] = ()) -> Iterator[pa.Table]:
         """Rows in the table's own order, 131,072 at most at a time.

@@ -36,6 +36,7 @@ class TypedTable:
 
     Attributes:
         schema: Names and types of the columns.
+        fits: Whether all batches fit into memory.
 
     Raises:
         DataError: The table has no row, or the file cannot be read.
@@ -47,14 +48,16 @@ class TypedTable:
         self._source, self._as_text = source, as_text
         self._types = source.text_types(names, as_text)
         self._in_memory: list[pa.Table] | None = []
-        read, size, schemas = self._in_memory, 0, list[pa.Schema]()
+        read, rows, size, schemas = self._in_memory, 0, 0, list[pa.Schema]()
         for piece in source.chunks(names, CHUNK_ROWS, as_text):
             for name, column in self._types.items():
                 column.add(piece.column(name))
             if piece.schema not in schemas:
                 schemas.append(piece.schema)
-            size += piece.nbytes
-            if memory is None or SHARE * size <= memory:
+            rows, size = rows + piece.num_rows, size + piece.nbytes
+            expected = size if source.rows is None else size * source.rows // rows
+            self.fits = memory is None or SHARE * expected <= memory
+            if self.fits:
                 read.append(piece)
             elif not source.ordered:
                 read.append(_on_disk(piece))
@@ -75,11 +78,6 @@ class TypedTable:
     def nbytes(self) -> int:
         """Memory of the batches, in bytes."""
         return sum(piece.nbytes for piece in self._in_memory or ())
-
-    @property
-    def is_in_memory(self) -> bool:
-        """Whether all batches are in memory."""
-        return self._in_memory is not None
 
     def release(self) -> None:
         """Free the memory of batches that can be read again in the same order."""

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from cutlayer.data.columns import number_values
 from cutlayer.data.faults import fault
-from cutlayer.data.labels import Pieces
 from cutlayer.lazy import Tensor, torch
-from cutlayer.storage.row_arrays import computed, gathered, row_array
+from cutlayer.storage.row_arrays import computed, gathered
 
 
-def row_weights(pieces: Pieces, rows: int, where: str, training: npt.NDArray[np.int64]) -> Tensor:
+def row_weights(column: pa.Array, rows: npt.NDArray[np.int64], where: str, training: npt.NDArray[np.int64]) -> Tensor:
     """Weights divided by their mean over the training rows, so that the learning rate keeps its meaning.
 
     Args:
-        pieces: Returns the weights of the common rows in their order, in pieces.
-        rows: Number of common rows m.
+        column: Weights of the table.
+        rows: The common rows in their order, int64 (m,).
         where: Table and column, for error messages.
-        training: Training rows, int64 (t,).
+        training: Training rows among these, int64 (t,).
 
     Returns:
         float32 (m,).
@@ -27,16 +27,17 @@ def row_weights(pieces: Pieces, rows: int, where: str, training: npt.NDArray[np.
     Raises:
         DataError: No number, a missing or negative one, or no weight above 0 among the training rows.
     """
-    values, first = row_array(rows, np.float64), 0
-    for piece in pieces():
-        numbers = number_values(piece, "weight", where)
+
+    def checked(part: slice) -> npt.NDArray[np.float64]:
+        numbers = number_values(pa.chunked_array([column.take(pa.array(rows[part]))]), "weight", where)
         wrong = np.flatnonzero(~(np.isfinite(numbers) & (numbers >= 0)))
         if len(wrong):
-            got = f"{numbers[wrong[0]]:g} in row {first + int(wrong[0])} of the common ones"
+            got = f"{numbers[wrong[0]]:g} in row {part.start + int(wrong[0])} of the common ones"
             raise fault(where, "weights of 0 or more in all rows", got, "fill or drop the row")
-        values[first : first + len(numbers)] = numbers
-        first += len(numbers)
+        return numbers
+
+    values = computed(len(rows), np.float64, checked)
     mean = float(gathered(values, training).mean())
     if mean == 0:
         raise fault(where, "a weight above 0 among the training rows", "0 in all", "is it the right column?")
-    return torch.from_numpy(computed(rows, np.float32, lambda part: values[part] / mean))
+    return torch.from_numpy(computed(len(rows), np.float32, lambda part: values[part] / mean))

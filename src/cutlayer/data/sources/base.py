@@ -27,10 +27,12 @@ class Source(ABC):
         names: Names of all columns, in the table's order.
         is_file: Whether the table can be read again.
         ordered: Whether its rows then come in the same order, so that nothing need stay in memory.
+        rows: Number of rows, where the format states it.
     """
 
     is_file = True
     ordered = True
+    rows: int | None = None
 
     def __init__(self, where: str, names: Sequence[str]) -> None:
         check_names(where, names)

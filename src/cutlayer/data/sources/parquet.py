@@ -17,7 +17,9 @@ class ParquetSource(FileSource):
 
     def read_names(self) -> Sequence[str]:
         """Names of all columns, in the file's order."""
-        names: Sequence[str] = parquet.read_schema(self.config.path).names
+        metadata = parquet.read_metadata(self.config.path)
+        self.rows = metadata.num_rows
+        names: Sequence[str] = metadata.schema.to_arrow_schema().names
         return names
 
     def read_pieces(self, names: list[str], size: int, as_text: Collection[str]) -> Iterator[pa.Table]:
