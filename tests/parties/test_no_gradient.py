@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from cutlayer.models import top_of_job
+from cutlayer.models import build_top
 from cutlayer.parties import active, active_setup
 from cutlayer.parties.active_step import reaches_a_weight
 from cutlayer.parties.observer import EpochRecord, Observer
@@ -34,13 +34,13 @@ class Records(Observer):
 @pytest.fixture
 def dead(monkeypatch: pytest.MonkeyPatch) -> None:
     def build(*args: Any, **options: Any) -> Any:
-        top: Any = top_of_job(*args, **options)
+        top: Any = build_top(*args, **options)
         linear = next(module for module in top.modules() if isinstance(module, nn.Linear))
         with torch.no_grad():
             linear.bias.fill_(BIAS)
         return top
 
-    monkeypatch.setattr(active_setup, "top_of_job", build)
+    monkeypatch.setattr(active_setup, "build_top", build)
 
 
 @contextmanager

@@ -152,7 +152,7 @@ def test_a_party_notices_its_own_divergence_before_its_noise_hides_it(tmp_path: 
 
 
 def test_the_active_party_is_to_blame_for_its_own_loss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    build = active_setup.top_of_job
+    build = active_setup.build_top
 
     def broken(*args: Any, **options: Any) -> Any:
         top = build(*args, **options)
@@ -166,7 +166,7 @@ def test_the_active_party_is_to_blame_for_its_own_loss(tmp_path: Path, monkeypat
         monkeypatch.setattr(top, "forward", later)
         return top
 
-    monkeypatch.setattr(active_setup, "top_of_job", broken)
+    monkeypatch.setattr(active_setup, "build_top", broken)
     with pytest.raises(Diverged, match=rf"the loss at {ACTIVE} is (nan|inf) in epoch 0, step 2; lower train\."):
         run(unaudited_job(), GIVEN, tmp_path)
 

@@ -14,7 +14,7 @@ from cutlayer.data.prepared import Prepared
 from cutlayer.data.split import Split
 from cutlayer.errors import ConfigError, DataError
 from cutlayer.kernels.row_tensors import number_equal, rows_of, scattered
-from cutlayer.models import Inputs, TopModel, bottom_of_job, top_of_job
+from cutlayer.models import Inputs, TopModel, build_bottom, build_top
 from cutlayer.parties.groups import check_bottom, check_top
 from cutlayer.parties.local import Local, context_of
 from cutlayer.parties.staged_labels import staged_labels
@@ -100,12 +100,15 @@ class ActiveSetup:
         divided = not self.whole or local.team is not None
         modules: dict[str, nn.Module] = {}
         if self.store is not None:
-            bottom = bottom_of_job(job, local.name, self.inputs)
+            section, where = job.bottom_of(local.name), f"model.bottom ({local.name})"
+            bottom = build_bottom(section, self.inputs, where, precision=job.train.precision)
             modules["bottom"], widths = bottom, {**widths, local.name: bottom.width}
             if divided:
                 check_bottom(bottom, self.inputs, job.train)
         self.widths = {party: widths[party] for party in job.parties if party in widths}
-        self.top: TopModel = top_of_job(job, self.widths, self.task.outputs)
+        self.top: TopModel = build_top(
+            job.top, self.widths, self.task.outputs, may_leave=job.passives, precision=job.train.precision
+        )
         modules["top"] = self.top
         if divided:
             check_top(self.top, job.train)

@@ -11,7 +11,7 @@ from cutlayer.data.prepared import Prepared
 from cutlayer.data.split import Split
 from cutlayer.errors import DataError
 from cutlayer.kernels.one_hot import one_hot_columns
-from cutlayer.models import BottomModel, bottom_of_job
+from cutlayer.models import BottomModel, build_bottom
 from cutlayer.models.fitting import Columns, check_columns
 from cutlayer.parties.groups import BatchColumns, check_bottom
 from cutlayer.parties.local import Local, context_of
@@ -47,7 +47,8 @@ class PassiveSetup:
         self.inputs = self.store.columns.inputs
         columns = Columns(self.inputs, split.part("train"), self.store.gather)
         check_columns(local.fit, columns, f"parties.{local.name}.fit")  # before any training, also that of a baseline
-        bottom: BottomModel = bottom_of_job(job, local.name, self.inputs)
+        section, where = job.bottom_of(local.name), f"model.bottom ({local.name})"
+        bottom: BottomModel = build_bottom(section, self.inputs, where, precision=job.train.precision)
         # Before the first message about features: all protections assume that rows do not affect each other.
         local.chain.check_bottom(bottom, self.inputs)
         if not self.whole or local.team is not None:

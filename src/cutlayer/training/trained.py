@@ -14,7 +14,7 @@ from cutlayer.data.split import Split
 from cutlayer.data.store import Store
 from cutlayer.errors import CheckpointError
 from cutlayer.kernels.row_tensors import number_equal, rows_of, where_equal
-from cutlayer.models import BottomModel, Inputs, TopModel, bottom_of_job, top_of_job
+from cutlayer.models import BottomModel, Inputs, TopModel, build_bottom, build_top
 from cutlayer.parties.checkpoint import Checkpoints, State
 from cutlayer.parties.held_rows import HeldRows
 from cutlayer.parties.partners import Partners
@@ -99,7 +99,7 @@ class Run:
 
     def bottom(self, party: str) -> BottomModel:
         """The bottom model of one party, in evaluation mode."""
-        bottom = bottom_of_job(self.job, party, self.inputs(party))
+        bottom = build_bottom(self.job.bottom_of(party), self.inputs(party), precision=self.job.train.precision)
         self.restore(bottom, "bottom", party)
         return bottom
 
@@ -109,7 +109,8 @@ class Run:
         Args:
             widths: Width of every party's embedding, in the job's order.
         """
-        top = top_of_job(self.job, widths, self.task.outputs)
+        precision = self.job.train.precision
+        top = build_top(self.job.top, widths, self.task.outputs, may_leave=self.job.passives, precision=precision)
         self.restore(top, "top", self.job.active)
         return top
 

@@ -24,7 +24,7 @@ from cutlayer.config import Job
 from cutlayer.config.load import load_job
 from cutlayer.data.store import Store
 from cutlayer.errors import NotApplicable
-from cutlayer.models import bottom_of_job
+from cutlayer.models import build_bottom
 from cutlayer.parties.random_state import drawn_under
 from cutlayer.results.features import FeatureResult
 from cutlayer.results.run import RunKind
@@ -146,7 +146,7 @@ def white_box_cases(job: Job, releases: Callable[[], list[Case]], folder: RunFol
     cases = releases()
     with drawn_under(starting_keys(folder.path, [party])[party]):
         inputs = Store.open(folder.data(party)).columns.inputs
-        bottom = bottom_of_job(job, party, inputs)
+        bottom = build_bottom(job.bottom_of(party), inputs, precision=job.train.precision)
     return [
         replace(case, knowledge=replace(case.knowledge, initial_bottom=bottom))
         for case in cases

@@ -17,7 +17,7 @@ from cutlayer.data.large import SHARE
 from cutlayer.data.store import Store
 from cutlayer.errors import DataError, ProtocolError
 from cutlayer.kernels.noise import derive
-from cutlayer.models import bottom_of_job, top_of_job
+from cutlayer.models import BottomModel, build_bottom, build_top
 from cutlayer.parties.active_model import ActiveModel
 from cutlayer.parties.handshake import check_order
 from cutlayer.parties.messages import DONE, receive
@@ -77,9 +77,15 @@ class FurtherWorker:
         modules: dict[str, nn.Module] = {}
         all_widths = {name: int(width) for name, width in plain["widths"].items()}
         if store is not None:
-            modules["bottom"] = bottom_of_job(self.job, self.name, store.columns.inputs)
+            modules["bottom"] = self._bottom(store)
         labels = SharedLabels(tensors, plain).labels()
-        modules["top"] = top_of_job(self.job, all_widths, labels.task.outputs)
+        modules["top"] = build_top(
+            self.job.top,
+            all_widths,
+            labels.task.outputs,
+            may_leave=self.job.passives,
+            precision=self.job.train.precision,
+        )
         modules_by_name = nn.ModuleDict(modules)
         return ActiveLanes(
             self.ports,
@@ -96,9 +102,13 @@ class FurtherWorker:
         """The lanes of a worker of a passive party."""
         (port,) = self.ports.values()
         store = self._store()
-        bottom = bottom_of_job(self.job, self.name, store.columns.inputs)
+        bottom = self._bottom(store)
         yield from self._met(port, plain["rows"], bottom.width)
         return PassiveLanes(port, bottom, store, **self._common(nn.ModuleDict({"bottom": bottom}), tensors, plain))
+
+    def _bottom(self, store: Store) -> BottomModel:
+        section, precision = self.job.bottom_of(self.name), self.job.train.precision
+        return build_bottom(section, store.columns.inputs, "model.bottom", precision=precision)
 
     def _common(self, modules: nn.Module, tensors: Mapping[str, Tensor], plain: Mapping[str, Any]) -> dict[str, Any]:
         optimizer = build_optimizer(self.job.train.optimizer, list(modules.parameters()))
