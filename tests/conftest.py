@@ -46,6 +46,7 @@ SLOW = (
     "estimator",
     "jobs",
     "kernels/test_rounded_normal.py",
+    "loggers/test_logged.py",
     "mutation",
     "nvflare/test_process.py",
     "nvflare/test_tunnel.py",

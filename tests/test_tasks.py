@@ -53,6 +53,14 @@ def test_regression_loss_is_the_mean_square_of_scaled_residuals(seed: int, cente
     assert float(task.loss(logits, targets)) == pytest.approx(expected / 11)
 
 
+@pytest.mark.parametrize("rows", [7, 93, 1000])
+def test_equal_logits_have_an_auc_of_a_half(rows: int) -> None:
+    """Whatever a vectorised sigmoid makes of them: some values get other last bits at the end of the rows."""
+    labels = torch.arange(rows) % 2
+    values = torch.linspace(-3, 3, 500, dtype=torch.float64)
+    assert {BINARY.evaluate(value.expand(rows, 1), labels)["auc"] for value in values} == {0.5}
+
+
 @pytest.mark.parametrize("logit", [-200.0, 200.0])
 def test_a_sure_and_wrong_prediction_has_a_finite_loss(logit: float) -> None:
     wrong = torch.tensor([0 if logit > 0 else 1])

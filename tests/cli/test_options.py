@@ -173,6 +173,7 @@ VERBS = {
     },
     "list": {"--help", "--json", "what"},
     "schema": {"--help", "--json", "of"},
+    "doctor": {"--as", "--help", "--json", "--local", "job"},
     "api-key": {"--help", "--json", "name"},
     "keys": {"--help"},
     "trail": {"--help"},

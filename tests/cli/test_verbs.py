@@ -286,7 +286,17 @@ def test_every_verb_prints_one_document_with_json(place, finished):
         "list": ("attacks",),
         "schema": (),
     }
-    apart = {"sweep", "recommend", "align", "serve", "api-key", "keys", "trail", "ledger"}  # run by tests of their own
+    apart = {
+        "sweep",
+        "recommend",
+        "align",
+        "serve",
+        "api-key",
+        "keys",
+        "trail",
+        "ledger",
+        "doctor",
+    }  # run by tests of their own
     assert arguments.keys() == VERBS.keys() - apart
     for verb, given in arguments.items():
         result = place.call(*verb.split(), *given, "--json")

@@ -185,6 +185,6 @@ def test_without_the_extra_onnx_is_refused(
     run: tuple[Any, RunFolder], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "onnxscript", None)
-    monkeypatch.setattr("cutlayer.serving.onnx_program.find_spec", lambda name: None if name == "onnxscript" else name)
+    monkeypatch.setattr("cutlayer.config.extras.find_spec", lambda name: None if name == "onnxscript" else name)
     with pytest.raises(ConfigError, match=r"the extra `onnx`, got no onnxscript; pip install 'cutlayer\[onnx\]'"):
         export_part(run[0], PartyModel.load(*run, "shop"), tmp_path / "out", onnx=True)

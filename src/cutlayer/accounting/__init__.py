@@ -11,7 +11,7 @@ from cutlayer.accounting.events import (
     RandomizedResponse,
 )
 from cutlayer.accounting.ledger import Entry, Ledger
-from cutlayer.accounting.plan import Bottom, Condition, ReleasePlan
+from cutlayer.accounting.plan import ReleasePlan
 from cutlayer.accounting.release_log import MARKER, ReleaseLog, log_of_run
 from cutlayer.accounting.slots import ANY_PART, Occasion, Slot
 from cutlayer.accounting.total import Total
@@ -22,9 +22,7 @@ __all__ = [
     "DPSGD",
     "MARKER",
     "Account",
-    "Bottom",
     "Composition",
-    "Condition",
     "Entry",
     "Event",
     "GaussianRelease",

@@ -34,13 +34,13 @@ T = TypeVar("T")
 
 
 _SENT_ROWS = "the features of {rows} rows whose embeddings were sent{bound}"
-_SENT_ROWS_AND_WEIGHTS = f"{_SENT_ROWS}, and the bottom model's design and initial weights"
+_SENT_ROWS_AND_WEIGHTS = f"{_SENT_ROWS}, the bottom model's design and initial weights"
 _OTHER_ROWS = (
     "the features and labels of {rows} other rows of the population, without their embeddings, the bottom model's "
     "design and the final top model"
 )
 _ATTACKED_AND_OTHER_ROWS = (
-    "all parties' columns and labels of the attacked rows and of {rows} other rows of the population, and the models' "
+    "all parties' columns and labels of the attacked rows and {rows} other rows of the population, the models' "
     "design, initial weights and schedule"
 )
 _ROWS_OF_ALL = (

@@ -1,10 +1,11 @@
 """The command line, one file per verb."""
 
-from cutlayer.cli import (
+from cutlayer.cli import (  # noqa: F401 (each file registers its verb)
     align,
     audit,
     check,
     demo,
+    doctor,
     export,
     init,
     keys,
@@ -25,57 +26,7 @@ from cutlayer.cli import (
 )
 from cutlayer.cli.app import app, main
 
-__all__ = [
-    "align",
-    "app",
-    "audit",
-    "check",
-    "demo",
-    "export",
-    "init",
-    "keys",
-    "ledger",
-    "list_",
-    "main",
-    "nvflare",
-    "party",
-    "party_predict",
-    "predict",
-    "recommend",
-    "release",
-    "report",
-    "run",
-    "schema",
-    "serve",
-    "sweep",
-    "trail",
-]
-
-_VERBS = (
-    "demo",
-    "init",
-    "check",
-    "run",
-    "party",
-    "nvflare",
-    "align",
-    "release",
-    "party_predict",
-    "predict",
-    "serve",
-    "export",
-    "audit",
-    "report",
-    "ledger",
-    "sweep",
-    "recommend",
-    "list_",
-    "schema",
-    "api_key",
-)
-"""In the order of a first day with cutlayer; `--help` lists them so."""
-
-app.registered_commands.sort(key=lambda verb: _VERBS.index(getattr(verb.callback, "__name__", "")))
+__all__ = ["app", "main"]
 
 _EXAMPLES = {
     "demo": "demo --copy mine",
@@ -97,8 +48,12 @@ _EXAMPLES = {
     "recommend": "recommend job.yaml --max-excess 0.02 --max-loss 0.01 --guarantee eps=2",
     "list_": "list protections",
     "schema": "schema report",
+    "doctor": "doctor job.yaml --as telco --local telco.yaml",
     "api_key": "api-key website",
 }
+"""An example of each verb, in the order of a first day with cutlayer; `--help` lists them so."""
+
+app.registered_commands.sort(key=lambda verb: [*_EXAMPLES].index(getattr(verb.callback, "__name__", "")))
 
 _OF_GROUPS = {
     "keys": {

@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
-from cutlayer.cli.app import Json, app, emit
+from cutlayer.cli.app import Json, answer, app
 from cutlayer.cli.organisation import Deadline, LocalFile, Name, Plaintext, Reconnect, Timeout, organisation
 from cutlayer.cli.run import JobFile, keys_for
 from cutlayer.errors import ConfigError
@@ -76,21 +75,14 @@ def align(
         except Waiting as waiting:
             _say_waiting(waiting, as_json=json)
             return
-    if json:
-        emit({**asdict(result), "out": str(result.out) if result.out else None})
-        return
-    for line in _lines(result):
-        Console().print(line, highlight=False, markup=False, soft_wrap=True)
+    answer(json, {**asdict(result), "out": str(result.out) if result.out else None}, *_lines(result))
 
 
 def _say_waiting(waiting: Waiting, *, as_json: bool) -> None:
     """What to bring to whom, and what to wait for."""
-    if as_json:
-        emit({"waiting_for": str(waiting.path), "written": [str(path) for path in waiting.written]})
-        return
     lines = [f"written, to be brought to the folder of its receiver: {path}" for path in waiting.written]
-    for line in (*lines, f"waiting for {waiting.path}; run the same command when it is there"):
-        Console().print(line, highlight=False, markup=False, soft_wrap=True)
+    lines.append(f"waiting for {waiting.path}; run the same command when it is there")
+    answer(as_json, {"waiting_for": str(waiting.path), "written": [str(path) for path in waiting.written]}, *lines)
 
 
 def purpose_of(dry_run: bool, reveal: Reveal | None) -> Purpose:

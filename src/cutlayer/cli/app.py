@@ -99,6 +99,21 @@ def emit(value: Any) -> None:
     sys.stdout.write(json.dumps(value, indent=1) + "\n")
 
 
+def say(*lines: str) -> None:
+    """Print lines on standard output, each on one line however narrow the terminal is."""
+    console = Console()
+    for line in lines:
+        console.print(plain(line), highlight=False, markup=False, soft_wrap=True)
+
+
+def answer(as_json: bool, value: Any, *lines: str) -> None:
+    """Print the result of a verb: one JSON document, or lines."""
+    if as_json:
+        emit(value)
+    else:
+        say(*lines)
+
+
 def main() -> None:
     """Run the command line; every failure becomes one message and an exit code.
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from cutlayer.cli.app import Json, app, emit
+from cutlayer.cli.app import Json, app, emit, say
 from cutlayer.cli.report import GATE_FAILED, RunPath, finish
 from cutlayer.cli.run import AllowModel
 from cutlayer.errors import ConfigError
@@ -95,12 +95,10 @@ def _served(
         emit(result.model_dump(mode="json"))
     else:
         console = Console()
-        for name, rows in result.rows.items():
-            console.print(f"served rows of {name}: {rows:,}", highlight=False, markup=False)
+        say(*(f"served rows of {name}: {rows:,}" for name, rows in result.rows.items()))
         for section in served_sections(result):
             print_section(section, console)
-        for attack in result.skipped:
-            console.print(f"  {attack.label}: {attack.reason}", highlight=False, markup=False)
+        say(*(f"  {attack.label}: {attack.reason}" for attack in result.skipped))
     return GATE_FAILED if limit is not None and result.worst > limit else 0
 
 

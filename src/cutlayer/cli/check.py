@@ -113,7 +113,8 @@ def _lines(result: Forecast) -> Iterator[tuple[str, str]]:
             yield title, escape(classes)
     seconds = f"{result.seconds_per_epoch:,.{0 if result.seconds_per_epoch >= 10 else 2}f} s an epoch"
     if result.fits_top:
-        yield "time", f"about {seconds.removesuffix(' an epoch')} for the model, roughly; it is fitted at once"
+        once = seconds.removesuffix(" an epoch")
+        yield "time", f"about {once} for the model, which is fitted at once; audit and references take more"
     else:
         yield "time", f"{seconds}, by three steps timed on {times(result.threads, 'thread')}"
     yield "trains on", f"{', '.join(dict.fromkeys(result.devices.values()))}, {result.precision}"

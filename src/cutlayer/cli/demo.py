@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
-from cutlayer.cli.app import Json, Quiet, app, emit
+from cutlayer.cli.app import Json, Quiet, answer, app
 from cutlayer.cli.report import finish
 from cutlayer.cli.run import keys_for, train
 
@@ -27,10 +26,7 @@ def demo(out: Out = None, copy: Copy = None, quiet: Quiet = False, json: Json = 
 
     if copy is not None:
         copy_files(copy)
-        if json:
-            emit({"job": str(copy / "job.yaml")})
-        else:
-            Console().print(f"now: cutlayer run {copy / 'job.yaml'}", highlight=False)
+        answer(json, {"job": str(copy / "job.yaml")}, f"now: cutlayer run {copy / 'job.yaml'}")
         return
     folder = out or _unused(Path("runs"))
     ran = train(demo_job(), folder, Options(keys_for(folder.parent, None)), quiet=quiet or json)

@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
-from cutlayer.cli.app import Json, app, emit
+from cutlayer.cli.app import Json, answer, app
 from cutlayer.cli.report import RunPath
 from cutlayer.cli.run import AllowModel
 from cutlayer.errors import ConfigError
@@ -41,10 +40,6 @@ def export(
         exported = export_part(job, model, out, onnx=onnx)
     write_card(model_card(job, folder, model, Architecture.read(out / ARCHITECTURE), exported), exported)
     files = sorted((*exported.files, CARD))
-    if json:
-        emit({"out": str(out), "files": files, "left_out": dict(exported.left_out)})
-        return
-    console = Console()
-    console.print(f"{out}: {', '.join(files)}", highlight=False, markup=False, soft_wrap=True)
-    for name, why in exported.left_out.items():
-        console.print(f"  {name} was left out: {why}", highlight=False, markup=False, soft_wrap=True)
+    left_out = [f"  {name} was left out: {why}" for name, why in exported.left_out.items()]
+    document = {"out": str(out), "files": files, "left_out": dict(exported.left_out)}
+    answer(json, document, f"{out}: {', '.join(files)}", *left_out)

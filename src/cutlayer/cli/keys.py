@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
-from cutlayer.cli.app import Json, app, emit
+from cutlayer.cli.app import Json, answer, app
 from cutlayer.errors import ConfigError, TrustError
 from cutlayer.report.rounding import plain
 from cutlayer.storage.durable import make_folder, write_whole
@@ -44,7 +43,7 @@ def init(
     from cutlayer.certificates.names import federation_name
 
     authority = Authority.create(folder, _checked(federation_name, federation), _checked_party(name))
-    _print(
+    answer(
         as_json,
         {"identity": identity(federation, name), "folder": str(folder), "authority": authority.fingerprint},
         f"authority of {federation} and certificate of {name} in {folder}",
@@ -77,7 +76,7 @@ def invite(
         "authority": pem_of(authority.certificate).decode(),
     }
     write_whole(path, _as_yaml(entries), PUBLIC)
-    _print(
+    answer(
         as_json,
         {"file": str(path), "authority": authority.fingerprint},
         f"send {path} to {name}, and read the fingerprint out to them:",
@@ -107,7 +106,7 @@ def request(
     path, signing_request = make_request(folder, federation, party)
     write_whole(known, pem_of(authority), PUBLIC)
     key = key_fingerprint(signing_request.public_key())
-    _print(
+    answer(
         as_json,
         {"file": str(path), "key": key, "authority": fingerprint(authority), "party": party, "address": address},
         _heard(seen, f"authority {fingerprint(authority)}"),
@@ -134,7 +133,7 @@ def sign(
     key = key_fingerprint(signing_request.public_key())
     _compare(seen, key, "the key in the request")
     path = authority.sign(signing_request, _checked_days(days), out)
-    _print(
+    answer(
         as_json,
         {"file": str(path), "key": key},
         _heard(seen, f"key {key}", f"; if it differs, revoke {path.stem} at once"),
@@ -158,7 +157,7 @@ def renew(
     lines = [f"wrote {path}; the old certificate of {name} stays valid until it expires"]
     if path.parent != folder:
         lines.append(f"send it to {name}, for the folder {KEYS} there; a running party takes it up without a restart")
-    _print(as_json, {"file": str(path)}, *lines)
+    answer(as_json, {"file": str(path)}, *lines)
 
 
 @keys.command()
@@ -171,7 +170,7 @@ def revoke(
     from cutlayer.certificates.authority import Authority
 
     serials = Authority(folder).revoke(name)
-    _print(
+    answer(
         as_json,
         {"revoked": serials, "file": str(folder / "crl.pem")},
         f"revoked {', '.join(serials)}; a running party here takes it up without a restart",
@@ -188,7 +187,7 @@ def list_(folder: Folder = KEYS, as_json: Json = False) -> None:
     shown = ("party", "serial", "until", "revoked")
     issued = [{key: entry[key] for key in shown} for entry in Authority(folder).certificates]
     lines = [f"{e['party']}: until {e['until']}, serial {e['serial']}{_state(e)}" for e in issued]
-    _print(as_json, {"certificates": issued}, *lines)
+    answer(as_json, {"certificates": issued}, *lines)
 
 
 def _state(entry: Mapping[str, Any]) -> str:
@@ -243,16 +242,6 @@ def _heard(seen: str, real: str, remedy: str = "") -> str:
     if seen:
         return f"as the other side read out: {real}"
     return f"compare with what the other side reads out: {real}{remedy}"
-
-
-def _print(as_json: bool, entries: Mapping[str, Any], *lines: str) -> None:
-    """Print one JSON document, or some lines."""
-    if as_json:
-        emit(entries)
-        return
-    console = Console()
-    for line in lines:
-        console.print(plain(line), soft_wrap=True, highlight=False, markup=False)
 
 
 def _as_yaml(entries: Mapping[str, str]) -> str:

@@ -7,11 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
-from cutlayer.cli.app import Json, app, emit
+from cutlayer.cli.app import Json, app, emit, say
 from cutlayer.errors import ConfigError
-from cutlayer.report.rounding import plain
 
 if TYPE_CHECKING:
     from cutlayer.accounting.run_store import RunLine
@@ -31,10 +29,8 @@ def ledger(folder: Folder = Path(".cutlayer"), json: Json = False) -> None:
     sums = [(line, store.sharing(line, lines)) for line in lines]
     if json:
         emit({"runs": [_plain(line, runs) for line, runs in sums]})
-        return
-    console = Console()
-    for text in _page(sums):
-        console.print(plain(text), soft_wrap=True, highlight=False, markup=False)
+    else:
+        say(*_page(sums))
 
 
 def _page(sums: Sequence[tuple[RunLine, Sequence[RunLine]]]) -> Iterator[str]:

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
-from cutlayer.cli.app import Json, app, emit
+from cutlayer.cli.app import Json, answer, app
 from cutlayer.cli.run import JobFile
 from cutlayer.errors import ConfigError
 from cutlayer.nvflare.route import Route
@@ -43,16 +42,10 @@ def nvflare(
     from cutlayer.nvflare.export import export_job
 
     exported = export_job(load_job(job), out, _sites(site or ()), route=route, resume=resume_job)
-    if json:
-        emit({"out": str(out), **asdict(exported)})
-        return
-    console = Console()
-    console.print(f"{out}: job {exported.name}", highlight=False, markup=False, soft_wrap=True)
-    for party, name in exported.sites.items():
-        text = f"  {party}: site {name}, which needs local/cutlayer/{exported.name}/job.yaml and party.yaml"
-        console.print(text, highlight=False, markup=False, soft_wrap=True)
-    if exported.left_out:
-        console.print(f"  left out: {', '.join(exported.left_out)}", highlight=False, markup=False, soft_wrap=True)
+    needed = f"which needs local/cutlayer/{exported.name}/job.yaml and party.yaml"
+    sites = [f"  {party}: site {name}, {needed}" for party, name in exported.sites.items()]
+    left_out = [f"  left out: {', '.join(exported.left_out)}"] if exported.left_out else []
+    answer(json, {"out": str(out), **asdict(exported)}, f"{out}: job {exported.name}", *sites, *left_out)
 
 
 def _sites(texts: Sequence[str]) -> dict[str, str]:

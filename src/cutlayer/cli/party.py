@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 
 from cutlayer.cli.app import BAD_INPUT, Json, Quiet, app, emit
 from cutlayer.cli.organisation import (
@@ -41,7 +42,7 @@ from cutlayer.cli.run import (
 from cutlayer.report.rounding import plain
 
 if TYPE_CHECKING:
-    from cutlayer.jobs.preflight import PreflightCheck
+    from cutlayer.jobs.one_check import PreflightCheck
 
 Out = Annotated[
     Path | None,
@@ -94,6 +95,7 @@ def party(
     from cutlayer.jobs.party import run_party
     from cutlayer.jobs.preflight import run_preflight
     from cutlayer.jobs.team import rank_here
+    from cutlayer.loggers.logged import logged
     from cutlayer.models import allowed_models
 
     chosen = with_device(setup.job, device, name)
@@ -106,8 +108,14 @@ def party(
         with models:
             raise typer.Exit(show_checks(run_preflight(chosen, name, options, setup.links), as_json=json))
     quiet = quiet or json or rank_here() > 0
-    with lines, interruptible(folder), models, progress_for(quiet=quiet) as progress:
-        ran = run_party(chosen, name, folder, options, progress, links)
+    with (
+        lines,
+        interruptible(folder),
+        models,
+        progress_for(quiet=quiet) as progress,
+        logged(chosen, name, folder, progress) as watched,
+    ):
+        ran = run_party(chosen, name, folder, options, watched, links)
     if rank_here():  # the first worker shows the result
         return
     if name == setup.job.active:
@@ -126,5 +134,5 @@ def show_checks(checks: Sequence[PreflightCheck], *, as_json: bool) -> int:
             mark, text = ("[red]fix[/]", check.problem) if check.problem else ("[green]ok[/] ", check.result)
             if check.caution:
                 mark = "[yellow]warning[/]"
-            console.print(mark, f"{check.name}:", plain(text), highlight=False, soft_wrap=True)
+            console.print(mark, escape(f"{check.name}: {plain(text)}"), highlight=False, soft_wrap=True)
     return 0 if ready else BAD_INPUT

@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
-from cutlayer.cli.app import Json, app, emit
+from cutlayer.cli.app import Json, answer, app
 from cutlayer.cli.organisation import (
     Deadline,
     LocalFile,
@@ -169,35 +168,22 @@ def _lead(
     done.write(out, side.model.task)
     rows, own = len(done.ids), len(side.table.digests)
     contributed = [name for name, rows_with in done.present.items() if rows_with.any()]
-    if as_json:
-        emit({"party": side.name, "out": str(out), "rows": rows, "contributed": contributed})
-        return
-    text = f"{out}: {rows:,} rows, from {', '.join(contributed)}"
+    lines = [f"{out}: {rows:,} rows, from {', '.join(contributed)}"]
     if own > rows:
-        text = f"{text}\n  {own - rows:,} of the {own:,} ids of {side.name} are not with {', '.join(peers)}: left out"
-    Console().print(text, highlight=False, markup=False, soft_wrap=True)
+        lines.append(f"  {own - rows:,} of the {own:,} ids of {side.name} are not with {', '.join(peers)}: left out")
+    answer(as_json, {"party": side.name, "out": str(out), "rows": rows, "contributed": contributed}, *lines)
 
 
 def _follow(side: PredictionSide, serving: Serving, job: Job, link_options: LinkOptions, *, as_json: bool) -> None:
     from cutlayer.jobs.links import make_client
     from cutlayer.parties.linked import driven
-    from cutlayer.serving.between import answer
+    from cutlayer.serving import between
 
     serving.check()  # before the active party waits for an alignment
     with make_client(job, side.name, link_options) as link:
         link.open(link_options.timeout)
-        rows = driven(answer(side, serving, link.port), link, link_options.deadline)
-    planned = serving.plan.serving if serving.counted else None
-    if as_json:
-        emit(
-            {
-                "party": side.name,
-                "rows": rows,
-                "predictions": serving.predictions_made if serving.counted else None,
-                "planned": planned,
-            }
-        )
-        return
-    prediction = f"; prediction {serving.predictions_made} of {planned} planned" if serving.counted else ""
-    text = f"{side.name}: released {rows:,} rows to {job.active}{prediction}"
-    Console().print(text, highlight=False, markup=False, soft_wrap=True)
+        rows = driven(between.answer(side, serving, link.port), link, link_options.deadline)
+    made, planned = (serving.predictions_made, serving.plan.serving) if serving.counted else (None, None)
+    prediction = f"; prediction {made} of {planned} planned" if serving.counted else ""
+    document = {"party": side.name, "rows": rows, "predictions": made, "planned": planned}
+    answer(as_json, document, f"{side.name}: released {rows:,} rows to {job.active}{prediction}")

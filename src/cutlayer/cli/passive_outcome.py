@@ -6,10 +6,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-
-from cutlayer.cli.app import emit
-from cutlayer.report.rounding import metric, plain
+from cutlayer.cli.app import emit, say
+from cutlayer.report.rounding import metric
 from cutlayer.results.metric_names import name_of
 
 if TYPE_CHECKING:
@@ -41,8 +39,7 @@ def show_outcome(ran: RunFolder, *, as_json: bool = False, trail: Path | None = 
     lines += (f"  {line}" for line in _cost(ran, outcome["party"]))
     if trail is not None:
         lines.append(f"  every message that left: cutlayer trail show {trail}")
-    for line in lines:
-        Console().print(plain(line), highlight=False, markup=False, soft_wrap=True)
+    say(*lines)
 
 
 def _rows(rows: Mapping[str, Any] | None, party: str) -> Iterator[str]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
-from cutlayer.cli.app import Json, app, emit
+from cutlayer.cli.app import Json, answer, app
 from cutlayer.cli.report import RunPath
 from cutlayer.cli.run import AllowModel, KeyFile
 from cutlayer.errors import ConfigError
@@ -59,10 +59,7 @@ def predict(
     request = Request(tables, absent or (), partial, supplied)
     with allowed_models(*allow_model or ()), run_threads(job.train.threads, 1):
         predicted = predict_rows(job, folder, out, request)
-    if json:
-        emit({**asdict(predicted), "out": str(predicted.out)})
-    else:
-        show(predicted)
+    answer(json, {**asdict(predicted), "out": str(predicted.out)}, *_lines(predicted))
 
 
 def tables_of(job: Job, options: list[str] | tuple[()]) -> dict[str, TableConfig]:
@@ -105,18 +102,13 @@ def table_like(trained: TableConfig | None, path: Path) -> TableConfig:
     return validated(TableConfig, {**settings, "path": str(path)}, "--data")
 
 
-def show(predicted: Predicted) -> None:
-    """Print what a prediction left."""
-    console = Console()
-
-    def line(text: str) -> None:
-        console.print(text, highlight=False, markup=False, soft_wrap=True)
-
-    line(f"{predicted.out}: {predicted.rows:,} rows")
+def _lines(predicted: Predicted) -> Iterator[str]:
+    """What a prediction left."""
+    yield f"{predicted.out}: {predicted.rows:,} rows"
     for name, rows in predicted.contributed.items():
         note = " (absent)" if name in predicted.absent else ""
-        line(f"  {name} contributed to {'all' if rows == predicted.rows else f'{rows:,}'}{note}")
+        yield f"  {name} contributed to {'all' if rows == predicted.rows else f'{rows:,}'}{note}"
     for name, rows in predicted.lacking.items():
-        line(f"  {name} does not have {rows:,} of the ids")
+        yield f"  {name} does not have {rows:,} of the ids"
     for name, (made, planned) in predicted.predictions.items():
-        line(f"  {name}: prediction {made} of {planned} planned")
+        yield f"  {name}: prediction {made} of {planned} planned"

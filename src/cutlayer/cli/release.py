@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
-from cutlayer.cli.app import Json, app, emit
+from cutlayer.cli.app import Json, answer, app, say
 from cutlayer.cli.organisation import LocalFile, Name, Organisation, Plaintext, Rows, organisation
 from cutlayer.cli.run import AllowModel, Device, JobFile, KeyFile, Resume, keys_for
 from cutlayer.errors import ConfigError
@@ -69,7 +68,7 @@ def release(
         ran = release_training(with_device(setup.job, device, name), name, out, place, options, links)
     show_outcome(ran, as_json=json, trail=links.trail)
     if not json:
-        _say(f"{out}: for {setup.job.active}, which reads it with cutlayer party --release; it is not encrypted")
+        say(f"{out}: for {setup.job.active}, which reads it with cutlayer party --release; it is not encrypted")
 
 
 def _release_new_rows(
@@ -102,11 +101,5 @@ def _release_new_rows(
         trail = None if links.trail is None else open_trail(trained, name, links.trail, links.security)
         side = with_agreed_rows(side, links.rows)
         released = release_prediction(side, serving, out, links.security, trail)
-    if as_json:
-        emit({"party": name, "out": str(out), "rows": released})
-        return
-    _say(f"{out}: {released:,} rows for {trained.active}, which reads it with cutlayer party predict --release")
-
-
-def _say(text: str) -> None:
-    Console().print(text, highlight=False, markup=False, soft_wrap=True)
+    text = f"{out}: {released:,} rows for {trained.active}, which reads it with cutlayer party predict --release"
+    answer(as_json, {"party": name, "out": str(out), "rows": released}, text)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from cutlayer.cli.app import Json, app, emit
+from cutlayer.cli.app import Json, app, emit, say
 
 if TYPE_CHECKING:
     from cutlayer.report import Report
@@ -68,9 +68,7 @@ def _card(folder: RunFolder, *, as_json: bool, as_markdown: bool) -> None:
     for sentence in (card.statement, *card.learns):
         console.print(plain(sentence), highlight=False, markup=False)
     blanks = sum(field.value is None for field in card.fields)
-    console.print(f"{blanks} fields are blank: for the controller", highlight=False, markup=False)
-    for kind, written in paths.items():
-        console.print(f"{kind:<9}{written}", highlight=False, markup=False, soft_wrap=True)
+    say(f"{blanks} fields are blank: for the controller", *(f"{kind:<9}{path}" for kind, path in paths.items()))
 
 
 def finish(

@@ -87,9 +87,14 @@ def train(job: Job, folder: Path, options: Options, *, quiet: bool) -> RunFolder
     """
     from cutlayer.cli.progress import progress_for
     from cutlayer.jobs.execute import execute
+    from cutlayer.loggers.logged import logged
 
-    with interruptible(folder), progress_for(quiet=quiet) as progress:
-        return execute(job, folder, options, progress)
+    with (
+        interruptible(folder),
+        progress_for(quiet=quiet) as progress,
+        logged(job, job.active, folder, progress) as watched,
+    ):
+        return execute(job, folder, options, watched)
 
 
 @contextmanager

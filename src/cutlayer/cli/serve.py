@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
-from cutlayer.cli.app import Json, app, emit, notify
+from cutlayer.cli.app import Json, answer, app, notify
 from cutlayer.cli.organisation import LocalFile, Name, Plaintext
 from cutlayer.cli.run import AllowModel, KeyFile
+from cutlayer.config.extras import check_extra
 from cutlayer.errors import ConfigError
 
 Runs = Annotated[
@@ -57,7 +57,7 @@ def serve(
         security = None if plaintext else security_of(trained.job, name, private, local.parent, notify)
         trail = open_trail(trained.job, name, trail_folder(private, name, local.parent), security)
         if name == trained.job.active:
-            _check_installed()
+            check_extra("serve")
             run_service(serve_active(tuple(runs), name, private, _show(as_json=json), security, trail))
         elif len(runs) > 1:
             wanted = "one run folder at a passive party"
@@ -76,12 +76,9 @@ def api_key(
     key = "cut_" + secrets.token_urlsafe(32)
     hashed = sha256(key.encode()).hexdigest()
     caller = validated(CallerConfig, {"name": name, "sha256": hashed}, "caller")
-    if json:
-        emit({"name": caller.name, "key": key, "sha256": hashed})
-        return
-    console = Console()
-    console.print(f"key, for the caller alone: {key}", highlight=False, soft_wrap=True)
-    console.print(f"serve.http.callers: - {{name: {caller.name}, sha256: {hashed}}}", highlight=False, soft_wrap=True)
+    section = f"serve.http.callers: - {{name: {caller.name}, sha256: {hashed}}}"
+    document = {"name": caller.name, "key": key, "sha256": hashed}
+    answer(json, document, f"key, for the caller alone: {key}", section)
 
 
 def run_service(service: Coroutine[Any, Any, None]) -> None:
@@ -100,12 +97,6 @@ def freeze_loaded() -> None:
     """Take all that is loaded out of the garbage collection, which otherwise walks it again and again while serving."""
     gc.collect()
     gc.freeze()
-
-
-def _check_installed() -> None:
-    missing = [name for name in ("fastapi", "uvicorn", "prometheus_client") if find_spec(name) is None]
-    if missing:
-        raise ConfigError.expected("the extra `serve`", f"no {', '.join(missing)}", "pip install 'cutlayer[serve]'")
 
 
 def _show(*, as_json: bool):  # type: ignore[no-untyped-def]

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
-from cutlayer.cli.app import BAD_INPUT, Json, app, emit
+from cutlayer.cli.app import BAD_INPUT, Json, answer, app
 from cutlayer.report.rounding import plain, size
 
 if TYPE_CHECKING:
@@ -59,17 +58,9 @@ def verify_(folder: Folder, json: Json = False) -> None:
     from cutlayer.channel.trail import verify
 
     record = verify(folder)
-    if json:
-        emit(
-            {
-                "intact": not record.problems,
-                "lines": record.lines,
-                "hash": record.hash,
-                "problems": list(record.problems),
-            }
-        )
-    else:
-        _print(_verdict(record))
+    problems = list(record.problems)
+    document = {"intact": not problems, "lines": record.lines, "hash": record.hash, "problems": problems}
+    answer(json, document, *_shown(_verdict(record)))
     raise typer.Exit(BAD_INPUT if record.problems else 0)
 
 
@@ -79,18 +70,9 @@ def show(folder: Folder, json: Json = False) -> None:
     from cutlayer.channel.trail import verify
 
     record = verify(folder)
-    if json:
-        emit(
-            {
-                "intact": not record.problems,
-                "problems": list(record.problems),
-                "starts": [_plain(f) for f in record.files],
-            }
-        )
-    else:
-        for file in record.files:
-            _print(_page(file))
-        _print(_verdict(record))
+    problems = list(record.problems)
+    document = {"intact": not problems, "problems": problems, "starts": [_plain(file) for file in record.files]}
+    answer(json, document, *_shown([*(line for file in record.files for line in _page(file)), *_verdict(record)]))
     raise typer.Exit(BAD_INPUT if record.problems else 0)
 
 
@@ -130,9 +112,6 @@ def _plain(file: TrailFile) -> dict[str, object]:
     return {**asdict(file), "sent": sent}
 
 
-def _print(lines: Iterator[str]) -> None:
-    console = Console()
-    for line in lines:
-        # Of a line break in an entry too: the id of a run comes from another party, and anyone can write a trail.
-        shown = "\ufffd".join(plain(line).splitlines())
-        console.print(shown, soft_wrap=True, highlight=False, markup=False)
+def _shown(lines: Iterable[str]) -> Iterator[str]:
+    """Each on one line, also with a line break in an entry: another party names runs, and anyone can write a trail."""
+    return ("\ufffd".join(plain(line).splitlines()) for line in lines)

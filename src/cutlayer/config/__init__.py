@@ -2,12 +2,12 @@
 
 from cutlayer.config.base import FrozenModel, registered, validated
 from cutlayer.config.ids import IdConfig
-from cutlayer.config.job import Job, ModelConfig
+from cutlayer.config.job import Job
 from cutlayer.config.limits import LimitsConfig
 from cutlayer.config.party import AuditConfig, BudgetConfig, LabelFreeConfig, PartyConfig, PrivateFile, PrivatePart
-from cutlayer.config.serve import CallerConfig, HttpConfig, ServeConfig
+from cutlayer.config.serve import CallerConfig, ServeConfig
 from cutlayer.config.table import CategoriesConfig, FeaturesConfig, NumbersConfig, TableConfig
-from cutlayer.config.train import EarlyStopConfig, OptimizerConfig, SplitConfig, TrainConfig
+from cutlayer.config.train import OptimizerConfig, SplitConfig, TrainConfig
 from cutlayer.config.wording import near_miss
 
 __all__ = [
@@ -15,15 +15,12 @@ __all__ = [
     "BudgetConfig",
     "CallerConfig",
     "CategoriesConfig",
-    "EarlyStopConfig",
     "FeaturesConfig",
     "FrozenModel",
-    "HttpConfig",
     "IdConfig",
     "Job",
     "LabelFreeConfig",
     "LimitsConfig",
-    "ModelConfig",
     "NumbersConfig",
     "OptimizerConfig",
     "PartyConfig",

@@ -27,6 +27,8 @@ FITTED_TOPS = frozenset({"auto", "boosting", "linear", "sklearn"})
 """Kinds of top models that are fitted at once, to all rows, where the active party trains alone."""
 _OF_ALL_ROWS = ("alone", "undefended", "each", "uncompressed")
 """Baselines that are trained on all rows, by the active party's own columns or by the protocol."""
+_NEWER_OF_TRAIN = ("micro_batches", "workers", "precision", "checkpoint_every", "best_by", "class_weight")
+_NEWER_OF_SPLIT = ("by", "by_id", "stratify")
 COLUMNS = "columns"
 """Kind of the active party's bottom model under them: its columns as they are."""
 
@@ -255,26 +257,15 @@ class Job(FrozenModel):
             whole["on_absent"] = may_leave
         # Settings that are new here are left out at their default: logs of releases are named by the digest.
         del whole["model"]["cut_depth"]  # 0 by now: the sections say where the cut is
-        if self.train.micro_batches == 1:
-            del whole["train"]["micro_batches"]
-        if self.train.workers == 1:
-            del whole["train"]["workers"]
-        if self.train.precision == "float32":
-            del whole["train"]["precision"]
-        if self.train.checkpoint_every is None:
-            del whole["train"]["checkpoint_every"]
-        if self.train.best_by == "auto":
-            del whole["train"]["best_by"]
-        if self.train.class_weight is None:
-            del whole["train"]["class_weight"]
-        if self.train.split.by is None:
-            del whole["train"]["split"]["by"]
-        if not self.train.split.by_id:
-            del whole["train"]["split"]["by_id"]
+        for section, stated, newer in (
+            (self.train, whole["train"], _NEWER_OF_TRAIN),
+            (self.train.split, whole["train"]["split"], _NEWER_OF_SPLIT),
+        ):
+            for key in newer:
+                if getattr(section, key) == type(section).model_fields[key].default:
+                    del stated[key]
         if self.rows != "common":
             whole["rows"] = self.rows
-        if not self.train.split.stratify:
-            del whole["train"]["split"]["stratify"]
         if self.channel != ChannelConfig():
             whole["channel"] = self.channel.model_dump(mode="json")
         if self.alignment != "psi":

@@ -57,14 +57,8 @@ def with_private_part(job: Job, name: str, part: PrivatePart) -> Job:
         raise ConfigError.expected(f"a party of the job ({', '.join(job.parties)})", name)
     public = job.parties[name]
     private = {key: getattr(part, key) for key in PrivatePart.model_fields}
-    whole = PartyConfig(
-        role=public.role,
-        address=public.address,
-        lanes=public.lanes,
-        identity=public.identity,
-        on_absent=public.on_absent,
-        **private,
-    )
+    shared = {key: getattr(public, key) for key in PartyConfig.model_fields if key not in private}
+    whole = PartyConfig(**shared, **private)
     return job.model_copy(update={"parties": {**job.parties, name: whole}})
 
 
@@ -191,6 +185,10 @@ def _absolute_party(party: Any, folder: Path) -> Any:
     changed = _absolute_table(party, folder)
     if isinstance(party.get("secret"), str):
         changed["secret"] = str(folder / party["secret"])
+    if isinstance(log := party.get("log"), Mapping):
+        # An address of MLflow that is no URI is a folder.
+        paths = {key: value for key, value in log.items() if isinstance(value, str) and "://" not in value}
+        changed["log"] = {**log, **{key: str(folder / path) for key, path in paths.items()}}
     if isinstance(party.get("serve"), Mapping):
         changed["serve"] = _absolute_serving(party["serve"], folder)
     if isinstance(tls := party.get("tls"), Mapping):

@@ -213,10 +213,10 @@ def _of_text(present: pa.ChunkedArray) -> Iterator[str]:
     elif distinct and len(dates := [value for value in distinct if _DATE.fullmatch(value)]) > len(distinct) / 2:
         yield (
             f"dates as text, such as {_shown(dates[0])}: each is a category; write them as dates in a Parquet file "
-            "(CSV has none) or as numbers of days, or exclude it"
+            "(CSV has none) or as numbers of days, or name it in features.exclude"
         )
     elif len(distinct) == len(present) > MANY:
-        yield "all values differ: a value of a new row is always unknown; exclude it"
+        yield "all values differ: a value of a new row is always unknown; name it in features.exclude"
 
 
 def _of_numbers(name: str, present: pa.ChunkedArray) -> Iterator[str]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -18,6 +17,7 @@ from cutlayer.data.row_keys import has_key
 from cutlayer.errors import CutlayerError
 from cutlayer.jobs.check import check_job
 from cutlayer.jobs.links import LinkOptions, address_of, make_client, open_server
+from cutlayer.jobs.one_check import PreflightCheck, checked
 from cutlayer.jobs.options import Options
 from cutlayer.models import suits_rare_categories
 from cutlayer.parties.device import chosen_device
@@ -27,23 +27,6 @@ from cutlayer.training.tables import open_table
 
 MAX_COLUMNS = 40
 """Columns that a check of one half lists."""
-
-
-@dataclass(frozen=True)
-class PreflightCheck:
-    """One thing that was checked.
-
-    Attributes:
-        name: What was checked.
-        result: What was seen.
-        problem: What is wrong and how to fix it; empty if all is well.
-        caution: Whether `result` is something that the party may not have meant; it stops nothing.
-    """
-
-    name: str
-    result: str = ""
-    problem: str = ""
-    caution: bool = False
 
 
 def run_preflight(job: Job, name: str, options: Options, links: LinkOptions) -> list[PreflightCheck]:
@@ -59,10 +42,10 @@ def run_preflight(job: Job, name: str, options: Options, links: LinkOptions) -> 
         links: How to connect to the other parties.
     """
     checks = [
-        _checked("job", lambda: _job(job, name)),
-        _checked("table", lambda: f"{open_table(job, name, options.tables).rows:,} rows"),
-        _checked("certificate", lambda: _certificate(links.security)),
-        _checked("address", lambda: _address(job, links)),
+        checked("job", lambda: _job(job, name)),
+        checked("table", lambda: f"{open_table(job, name, options.tables).rows:,} rows"),
+        checked("certificate", lambda: certificate_of(links.security)),
+        checked("address", lambda: _address(job, links)),
     ]
     return [*checks, *(_passive_parties(job, links) if name == job.active else _active_party(job, name, links))]
 
@@ -74,10 +57,10 @@ def check_own_part(job: Job, name: str) -> list[PreflightCheck]:
         job: Job with this party's private part filled in.
         name: Name of the party.
     """
-    checks = [_checked("job", lambda: _job(job, name))]
+    checks = [checked("job", lambda: _job(job, name))]
     cautions: list[PreflightCheck] = []
     columns: list[PreflightCheck] = []
-    checks += [_checked("table", lambda: _columns(job, name, columns, cautions))]
+    checks += [checked("table", lambda: _columns(job, name, columns, cautions))]
     if not any(check.problem for check in checks):
         checks += columns[:MAX_COLUMNS] + cautions
         if (more := len(columns) - MAX_COLUMNS) > 0:
@@ -139,7 +122,8 @@ def _job(job: Job, name: str) -> str:
     return f"digest {job.digest()}, to be equal at all parties; trains on {device}, {job.train.precision}"
 
 
-def _certificate(security: Security | None) -> str:
+def certificate_of(security: Security | None) -> str:
+    """A party's own certificate in words: its identity, its end and its authorities."""
     if security is None:
         return "none, links without TLS on this machine alone"
     loaded = security.credentials.current()
@@ -160,7 +144,7 @@ def _active_party(job: Job, name: str, links: LinkOptions) -> Iterator[Preflight
             link.greet(links.timeout)
         return f"{job.active} at {address_of(job)} has the same job and version"
 
-    yield _checked(job.active, greeted)
+    yield checked(job.active, greeted)
 
 
 def _passive_parties(job: Job, links: LinkOptions) -> Iterator[PreflightCheck]:
@@ -173,10 +157,3 @@ def _passive_parties(job: Job, links: LinkOptions) -> Iterator[PreflightCheck]:
         return
     for peer, problem in problems.items():
         yield PreflightCheck(peer, "" if problem else "connected, with the same job and version", problem)
-
-
-def _checked(name: str, check: Callable[[], str]) -> PreflightCheck:
-    try:
-        return PreflightCheck(name, check())
-    except CutlayerError as failure:
-        return PreflightCheck(name, problem=str(failure))

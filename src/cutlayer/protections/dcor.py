@@ -29,7 +29,7 @@ class DCorConfig(FrozenModel):
             With the default floor 0.01 and less hid nothing on Criteo, and 0.03 and more hid the label from the
             spectral attack (docs/results/forward-leakage.md).
         floor: Number added to dCor inside the logarithm, so that its slope is alpha / floor at most. 0 is the paper's
-            form, whose slope is largest where the correlation is still that of noise: on a small data set it keeps the
+            form, whose slope is largest where the correlation is still that of noise. On a small data set it keeps the
             model from learning at all.
         estimate: `biased` as in the paper; `unbiased` is about 0, and often below, where nothing is left to hide.
         form: Space of the distances. `paper`: that of the embeddings as received. `whitened`: that in which the batch

@@ -42,8 +42,8 @@ class IsoNoise(Protection[IsoNoiseConfig]):
     Reference: Li, Sun et al., Label leakage and protection in two-party split learning (arXiv 2102.08504, ICLR 2022),
     section 5 (the isotropic Gaussian baseline).
 
-    Guarantee: none, empirical. The scale follows the data, noise is spent on directions that reveal nothing, and the
-    mean of a row's gradients over the epochs has less of it (`mean_gradient`).
+    Guarantee: none, empirical. The scale follows the data, and noise is spent on directions that reveal nothing.
+    The mean of a row's gradients over the epochs has less of it (`mean_gradient`).
     """
 
     name = "iso_noise"

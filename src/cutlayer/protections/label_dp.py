@@ -41,7 +41,7 @@ class LabelDPConfig(FrozenModel):
         correction: Loss of the training on drawn labels. `forward` states their likelihood, so that predictions are
             calibrated for the true label. `none` takes drawn labels for true ones; predictions then tend to the
             probabilities of the drawn label.
-        stages: Number of parts of the training rows, each drawn at the start of its stage of the epochs with a prior
+        stages: Number of parts of the training rows, each drawn at the start of its stage of the epochs. The prior is
             from the model that the earlier parts trained. 1 draws all labels before the first epoch.
     """
 
@@ -82,10 +82,10 @@ class LabelDP(Protection[LabelDPConfig]):
     label_dp has the same probabilities but redraws in every batch. Patrini et al. 2017 (arXiv 1609.03683), section 4.2,
     for the loss.
 
-    Guarantee: eps-label differential privacy per row for the whole run, however many epochs (neighbours differ in one
-    row's label; all else is post-processing), while the secret stays with the label's owner. Over several trainings it
-    holds for each row's first label with `refuse` and `keep`, and with `redraw` for all its labels, at the sum of the
-    eps; trainings that did not end, and drew other labels, are counted in the next.
+    Guarantee: eps-label differential privacy per row for the whole run, however many epochs, while the secret stays
+    with the label's owner. Neighbours differ in one row's label; all else is post-processing. Over several trainings it
+    holds for each row's first label with `refuse` and `keep`. With `redraw` it holds for all its labels, at the sum of
+    the eps. Trainings that did not end, and drew other labels, are counted in the next.
 
     Args:
         settings: A `LabelDPConfig`, or its eps alone.

@@ -35,16 +35,16 @@ class MarvellConfig(FrozenModel):
     """Difficulty of distinguishing the classes: exactly one of the first three.
 
     Attributes:
-        sum_kl: Target of KL(positive || negative) + KL(negative || positive) in nats: of all releases of a row in the
-            run together, and with `form: paper` of each release. The leak AUC of a divergence is Phi(sqrt(sum_kl / 2)):
-            0.556 at 0.04, 0.611 at 0.16, 0.714 at 0.64, 0.910 at 3.6.
+        sum_kl: Target of KL(positive || negative) + KL(negative || positive) in nats. It is for all releases of a row
+            in the run together, and with `form: paper` for each release. The leak AUC of a divergence is
+            Phi(sqrt(sum_kl / 2)): 0.556 at 0.04, 0.611 at 0.16, 0.714 at 0.64, 0.910 at 3.6.
         error_lower_bound: L in (0, 0.5), of the mean of a detector's false positive and false negative rates; the
             target is then (2 - 4 L)^2.
         form: `past`: one noise for all classes, shaped by the second moment of past batches' gradients. `shared`: by
             that of the batch itself, which tells how many of its rows are of the rarer class. `paper`: the published
             noise of each class, which marks the class.
-        s: With `form: paper`, power of the noise over the squared distance of the class means, without a target (the
-            paper uses 0.1 to 4, the study of forward leakage 8).
+        s: With `form: paper`, power of the noise over the squared distance of the class means, without a target. The
+            paper uses 0.1 to 4, the study of forward leakage 8.
         search: With `form: paper`. `exact`: the smallest power that reaches the target. `geometric`: the published
             search, from `s` = 1 upwards by 1.5, which overshoots and adds noise where none is needed.
     """
@@ -174,7 +174,7 @@ class Marvell(Protection[MarvellConfig]):
     Reference: Li, Sun et al., Label leakage and protection in two-party split learning (arXiv 2102.08504, ICLR 2022),
     section 4.2 and theorem 2, for the paper's form.
 
-    Guarantee: none, empirical. The divergence is a mean over rows, so single rows may be exposed more; it is that of
+    Guarantee: none, empirical. The divergence is a mean over rows, so single rows may be exposed more. It is that of
     gradients for a given model, and what later models reveal of a label is not in it.
     An attacker who knows p_i besides w(e_i) faces w(e_i) instead of 2 g_i, which is longer where p_i is near y_i. The
     paper's bound on a detector's error, 1/2 - sqrt(sumKL)/4, holds for one row of one batch whose classes are isotropic

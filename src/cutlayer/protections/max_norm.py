@@ -58,10 +58,11 @@ class MaxNorm(Protection[MaxNormConfig]):
 
     Guarantee: none, empirical. The direction of a row is kept up to its sign: with several classes that is nearly the
     label (`axis` of `similarity`). With two, the rarer class, whose gradients are longer, keeps its sign more often
-    than the other one, with `past` in up to three rows of four, where a half says nothing; and directions that depend
-    on the columns expose these. With few positives `sign_changes` reads 0.93 of `past`. Under `once` a reader of some
-    labels gets more than one of none (on the demo's job 0.82 with half of them and 0.69 without; 0.97 and 0.86 in the
-    paper's form; `python -m benchmarks label_defences`), and so does one of the party's own columns (`co_training`).
+    than the other one. With `past` it does so in up to three rows of four, where a half says nothing. Directions that
+    depend on the columns expose these. With few positives `sign_changes` reads 0.93 of `past`. Under `once` a reader of
+    some labels gets more than one of none, and so does one of the party's own columns (`co_training`). On the demo's
+    job it reads 0.82 with half of the labels and 0.69 without; 0.97 and 0.86 in the paper's form (`python -m benchmarks
+    label_defences`).
     """
 
     name = "max_norm"

@@ -18,7 +18,7 @@ class NoisyGradientConfig(FrozenModel):
 
     Attributes:
         scale: b of the Laplace distribution (its standard deviation is 1.41 b), or the standard deviation of the
-            Gaussian, in the units of a gradient of the mean loss; 0.0001 to 0.1 are in the published grids.
+            Gaussian. The units are those of a gradient of the mean loss; 0.0001 to 0.1 are in the published grids.
         distribution: `laplace` or `gaussian`.
     """
 

@@ -22,7 +22,7 @@ class PartyDropoutConfig(FrozenModel):
 
     Attributes:
         rate: Share of the steps in which a party is dropped: one number for all passive parties, or a mapping from
-            party to number; a party that is not in the mapping is never dropped. The paper tries 0.05 to 0.5.
+            party to number. A party that is not in the mapping is never dropped. The paper tries 0.05 to 0.5.
     """
 
     rate: Rate | Mapping[str, Rate] = Field(description="the paper tries 0.05 to 0.5")

@@ -55,8 +55,8 @@ class PPDL(Protection[PPDLConfig]):
     Reference: Shokri and Shmatikov, Privacy-preserving deep learning (CCS 2015), section 5, as applied to cut gradients
     by Fu et al., Label inference attacks against vertical federated learning (USENIX Security 2022).
 
-    Guarantee: none, empirical. Its authors' epsilon is per entry and message, so a run's adds up over all of them, and
-    the sensitivity of 1 it assumes of an entry is not shown.
+    Guarantee: none, empirical. Its authors' epsilon is per entry and message, so a run's adds up over all of them.
+    The sensitivity of 1 that it assumes of an entry is not shown.
     """
 
     name = "ppdl"

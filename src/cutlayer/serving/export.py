@@ -17,12 +17,13 @@ from torch import Tensor, nn
 
 from cutlayer.config import FrozenModel, Job
 from cutlayer.config.device import Precision
+from cutlayer.config.extras import check_extra
 from cutlayer.data.encoding import Encoder
 from cutlayer.errors import RunFolderError
 from cutlayer.models import BottomModel, Inputs, TopModel, build_bottom, build_top, resolved_section
 from cutlayer.results.document import Document
 from cutlayer.serving.models import PartyModel
-from cutlayer.serving.onnx_program import check_onnx, onnx_bytes, refused
+from cutlayer.serving.onnx_program import onnx_bytes, refused
 from cutlayer.storage.durable import create, make_folder, write_whole
 from cutlayer.storage.tensor_file import read_tensors, write_tensors
 from cutlayer.tasks import Task
@@ -291,7 +292,7 @@ def _reason(failure: Exception) -> str:
 
 def _converted(architecture: Architecture, name: str, program: torch.export.ExportedProgram | str) -> bytes:
     """A model as ONNX; its tensors have the same names in all parts of a training."""
-    check_onnx()
+    check_extra("onnx")
     if isinstance(program, str):
         raise refused(name, program)
     if name == TOP and architecture.top is not None:

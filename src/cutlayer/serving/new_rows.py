@@ -16,13 +16,12 @@ from cutlayer.data.digest_shares import has_duplicates
 from cutlayer.data.encoding import Encoder
 from cutlayer.data.faults import fault
 from cutlayer.data.ids import first_rows
-from cutlayer.data.large import positions_among
 from cutlayer.data.party_data import PartyTable
 from cutlayer.data.store import Store
 from cutlayer.errors import AlignmentError
 from cutlayer.parties.held_rows import HeldRows
 from cutlayer.parties.matching import all_positions, check_ids, matched_ids
-from cutlayer.storage.row_arrays import chosen, gathered
+from cutlayer.storage.row_arrays import chosen, chunks_of, gathered, row_array
 
 MEMORY = 256 << 20
 """Bytes that the rows of a table may take; those of a larger one are read in batches."""
@@ -89,7 +88,9 @@ def new_rows(
     check_ids(tables)
     first, *others = tables
     positions, held = all_positions(first, matched_ids(first, tables)[0], tables)
-    order = positions_among(positions[first])  # where each row of the table is in the order of the alignment
+    order = row_array(len(positions[first]), np.int64)  # where each row of the table is in the order of the alignment
+    for start, end in chunks_of(len(order)):
+        order[positions[first][start:end]] = np.arange(start, end)
     numbers = {name: gathered(held.by_party[name], order) for name in others}
     has = {first: np.ones(len(order), dtype=bool)} | {name: own >= 0 for name, own in numbers.items()}
     answering = [name for name in tables if name in features]

@@ -6,7 +6,6 @@ import logging
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -14,17 +13,6 @@ import torch
 from cutlayer.errors import ConfigError
 
 ROWS = "rows"
-
-
-def check_onnx() -> None:
-    """Refuse without the packages that ONNX needs.
-
-    Raises:
-        ConfigError: The extra `onnx` is not installed.
-    """
-    missing = [name for name in ("onnx", "onnxscript") if find_spec(name) is None]
-    if missing:
-        raise ConfigError.expected("the extra `onnx`", f"no {', '.join(missing)}", "pip install 'cutlayer[onnx]'")
 
 
 def onnx_bytes(program: torch.export.ExportedProgram, model: str, inputs: Sequence[str], output: str) -> bytes:

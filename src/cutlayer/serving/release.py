@@ -16,7 +16,7 @@ from cutlayer.errors import BudgetExceeded, ConfigError, ProtocolError
 from cutlayer.parties.local import EVALUATION_ROWS, context_of
 from cutlayer.parties.plan import plan_of
 from cutlayer.parties.state import restore_chain
-from cutlayer.protections import Chain
+from cutlayer.protections.chain import Chain
 from cutlayer.protections.views import Mode, PassiveView
 from cutlayer.storage.durable import locked
 from cutlayer.training.folder import RunFolder

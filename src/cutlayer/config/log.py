@@ -1,0 +1,45 @@
+"""Where the curves and the results of a run go besides its folder: the section `log` of the active party."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+from pydantic import AfterValidator, model_validator
+
+from cutlayer.config.base import FrozenModel
+from cutlayer.config.names import FilePath
+
+
+def tracking_uri(uri: str) -> str:
+    """Return the address of an MLflow server, or of a store that MLflow opens itself, if it holds no secret.
+
+    Raises:
+        ValueError: It is empty, or holds a user or a password, which the job file and the report would show.
+
+    >>> tracking_uri("https://mlflow.example:5000")
+    'https://mlflow.example:5000'
+    """
+    if not uri.strip() or re.match(r"[\w+-]+://[^/]*@", uri):
+        got = "a user or a password in it" if uri.strip() else "nothing"
+        wanted = "an address such as https://mlflow.example:5000, without user and password"
+        raise ValueError(f"{wanted}, got {got}; MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD are read instead")
+    return uri
+
+
+class LogConfig(FrozenModel):
+    """Where the curves, settings and results of a run are written besides its folder; nothing of a row is.
+
+    Attributes:
+        mlflow: Tracking URI of MLflow, without user and password. The run is in the experiment of the job's name.
+        tensorboard: Folder of TensorBoard, in which each run has a folder of its own.
+    """
+
+    mlflow: Annotated[str, AfterValidator(tracking_uri)] | None = None
+    tensorboard: FilePath | None = None
+
+    @model_validator(mode="after")
+    def _goes_somewhere(self) -> LogConfig:
+        if self.mlflow is None and self.tensorboard is None:
+            raise ValueError("mlflow or tensorboard in it, got neither; leave log out for no log")
+        return self

@@ -1,0 +1,1 @@
+"""Live curves and results of a run in MLflow and TensorBoard."""
