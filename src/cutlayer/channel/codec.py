@@ -16,10 +16,11 @@ import struct
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import msgpack
 import torch
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from torch import Tensor
 
 from cutlayer.channel.kinds import Kind
@@ -34,26 +35,40 @@ HEADER = struct.Struct("<3sBII")
 DTYPES: Mapping[torch.dtype, str] = {torch.uint8: "|u1", torch.int64: "<i8", torch.float32: "<f4"}
 """NumPy's names, which state the byte order."""
 
-_PARTS: Mapping[str, type] = {
-    "kind": str,
-    "sender": str,
-    "receiver": str,
-    "run": str,
-    "epoch": int,
-    "step": int,
-    "sequence": int,
-    "rows": bytes,
-    "tensors": list,
-    "fields": dict,
-}
-_LOWEST = {"epoch": -1, "step": -1, "sequence": 0}
-_MAX_NAME_LENGTH = 256
 _MAX_ENTRIES = 16
 """Maximum length of a list or map in an envelope; the largest, the envelope itself, has ten entries."""
 
 Raw = bytes | bytearray | memoryview
 _NOTHING = memoryview(b"")
 _BIG_ENDIAN = sys.byteorder == "big"
+
+
+def printable_name(name: str) -> str:
+    """Return a text of a peer that may be shown."""
+    if not name.isprintable():  # it may reach a log
+        raise ValueError("expected printable characters")
+    return name
+
+
+_Name = Annotated[str, Field(max_length=256), AfterValidator(printable_name)]
+_Count = Annotated[int, Field(ge=-1, lt=2**63)]
+
+
+class _Envelope(BaseModel):
+    """What a frame says of its message."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    kind: Annotated[Kind, Field(strict=False)]  # a text on the wire
+    sender: _Name
+    receiver: _Name
+    run: _Name
+    epoch: _Count
+    step: _Count
+    sequence: Annotated[_Count, Field(ge=0)]
+    rows: Annotated[bytes, Field(min_length=16, max_length=16)] | Literal[b""]
+    tensors: list[Any]
+    fields: dict[Any, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,11 +157,10 @@ def decode(frame: Raw | Sequence[Raw], limits: FrameLimits = DEFAULT_LIMITS, *, 
     """
     reader = _Reader([frame] if isinstance(frame, bytes | bytearray | memoryview) else frame)
     _check_size("a frame", reader.left, limits.frame_bytes)
-    parts = _parts(_envelope(reader, limits, checksum=checksum))
-    kind = _kind(parts["kind"])
-    sizes = _tensor_shapes(kind, parts["tensors"], reader.left)
+    stated = _parts(_envelope(reader, limits, checksum=checksum))
+    sizes = _tensor_shapes(stated.kind, stated.tensors, reader.left)
     tensors = {name: _tensor(reader, dtype, shape) for name, (dtype, shape) in sizes.items()}
-    return Message(**{**parts, "kind": kind, "tensors": tensors}).checked()
+    return Message(**{**vars(stated), "tensors": tensors}).checked()
 
 
 class _Reader:
@@ -232,25 +246,14 @@ def _envelope(reader: _Reader, limits: FrameLimits, *, checksum: bool) -> memory
     return reader.take(length)
 
 
-def _parts(envelope: memoryview) -> dict[str, Any]:
-    """The envelope's entries, with types and ranges checked."""
-    parts = _unpacked(envelope)
-    if not isinstance(parts, dict) or parts.keys() != _PARTS.keys():
-        raise ProtocolError.expected(f"an envelope with {', '.join(_PARTS)}", reprlib.repr(parts))
-    for name, wanted in _PARTS.items():
-        if type(parts[name]) is not wanted:
-            raise ProtocolError.expected(f"{name} of type {wanted.__name__}", reprlib.repr(parts[name]))
-    for name, lowest in _LOWEST.items():
-        if not lowest <= parts[name] < 2**63:
-            raise ProtocolError.expected(f"{name} from {lowest} to 2**63 - 1", parts[name])
-    for name in ("sender", "receiver", "run"):
-        if len(parts[name]) > _MAX_NAME_LENGTH:
-            raise ProtocolError.expected(f"{name} of at most {_MAX_NAME_LENGTH} characters", len(parts[name]))
-        if not parts[name].isprintable():  # it may reach a log
-            raise ProtocolError.expected(f"{name} of printable characters", ascii(parts[name][:40]))
-    if len(parts["rows"]) not in (0, 16):
-        raise ProtocolError.expected("rows as a digest of 16 bytes, or none", len(parts["rows"]))
-    return parts
+def _parts(envelope: memoryview) -> _Envelope:
+    """The envelope, with types and ranges checked."""
+    try:
+        return _Envelope.model_validate(_unpacked(envelope))
+    except ValidationError as unfit:
+        fault = unfit.errors(include_url=False)[0]
+        where = ".".join(map(str, ("envelope", *fault["loc"])))
+        raise ProtocolError(f"{where}: {fault['msg']}, got {reprlib.repr(fault['input'])}") from None
 
 
 def _unpacked(envelope: memoryview) -> Any:
@@ -276,13 +279,6 @@ def _distinct(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
     if len(entries) != len(pairs):
         raise ProtocolError("expected distinct keys in a map of the envelope, got one twice")
     return entries
-
-
-def _kind(value: str) -> Kind:
-    try:
-        return Kind(value)
-    except ValueError:
-        raise ProtocolError.expected("a kind of message of this version", reprlib.repr(value)) from None
 
 
 def _tensor_shapes(kind: Kind, entries: list[Any], remaining: int) -> dict[str, tuple[torch.dtype, list[int]]]:

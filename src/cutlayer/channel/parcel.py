@@ -20,12 +20,13 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO, Self
+from typing import Annotated, Any, BinaryIO, Self, TypeVar
 
 import msgpack
+from pydantic import AfterValidator, Field, StrictBytes, StrictInt, StrictStr, TypeAdapter
 
 from cutlayer.certificates.signing import check_signature, sign
-from cutlayer.channel.codec import DEFAULT_LIMITS, FrameLimits, decode, encode
+from cutlayer.channel.codec import DEFAULT_LIMITS, FrameLimits, decode, encode, printable_name
 from cutlayer.channel.message import Message
 from cutlayer.channel.security import Security
 from cutlayer.errors import ProtocolError, RunFolderError, TrustError
@@ -39,6 +40,8 @@ MAX_RUN = 64
 """Maximum length of each text of the head, in characters."""
 _MAX_MAP = 2**16
 """Maximum size of the head and of the seal, in bytes."""
+_Text = Annotated[StrictStr, Field(min_length=1, max_length=MAX_RUN), AfterValidator(printable_name)]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -54,12 +57,21 @@ class Head:
         version: Version of this package that wrote it.
     """
 
-    sender: str
-    receiver: str
-    run: str
-    number: int = 0
-    made: str = field(default_factory=lambda: f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S}")
-    version: str = field(default=__version__)
+    sender: _Text
+    receiver: _Text
+    run: _Text
+    number: Annotated[StrictInt, Field(ge=0)] = 0
+    made: _Text = field(default_factory=lambda: f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S}")
+    version: _Text = field(default=__version__)
+
+
+@dataclass(frozen=True)
+class _Seal:
+    """What ends a parcel."""
+
+    digest: StrictBytes
+    signature: StrictBytes
+    chain: StrictBytes
 
 
 class ParcelWriter:
@@ -159,16 +171,16 @@ class Parcel:
         if security is not None:
             self._check_seal(seal, security)
 
-    def _check_seal(self, seal: dict[str, bytes], security: Security) -> None:
+    def _check_seal(self, seal: _Seal, security: Security) -> None:
         sender = self.head.sender
-        if not seal["signature"]:
+        if not seal.signature:
             remedy = "have it written without --plaintext"
             raise TrustError.expected(f"{self.path}: the signature of {sender}", "none", remedy)
         if sender not in security.identities:
             raise TrustError.expected(f"{self.path}: messages of a party of the job", f"messages of {sender}")
-        loaded, signed = security.credentials.current(), _SIGNED + self.digest + seal["chain"]
+        loaded, signed = security.credentials.current(), _SIGNED + self.digest + seal.chain
         identity = security.identities[sender]
-        check_signature(seal["chain"], seal["signature"], signed, loaded, identity, str(self.path))
+        check_signature(seal.chain, seal.signature, signed, loaded, identity, str(self.path))
 
     def messages(self) -> Iterator[Message]:
         """The messages, one at a time in memory.
@@ -198,7 +210,7 @@ class Parcel:
         except OSError as failure:
             raise RunFolderError(f"{self.path} cannot be read: {failure.strerror}") from None
 
-    def _scanned(self, file: BinaryIO) -> tuple[Head, bytes, dict[str, bytes]]:
+    def _scanned(self, file: BinaryIO) -> tuple[Head, bytes, _Seal]:
         """Head, digest and seal, after a check of the digest."""
         hasher = hashlib.sha256()
         magic = file.read(len(MAGIC))
@@ -208,24 +220,13 @@ class Parcel:
         raw = self._block(file, _MAX_MAP, hasher)
         while block := self._block(file, self._limits.frame_bytes, hasher):
             self._frames.append(hashlib.sha256(block).digest())
-        head, seal = self._map(raw), self._map(file.read(_MAX_MAP + 1))
-        if seal.keys() != _SEAL or not all(isinstance(part, bytes) for part in seal.values()):
-            raise self._damaged()
-        if seal["digest"] != hasher.digest():
-            raise self._damaged()
-        try:
-            read = Head(**head)
-        except TypeError:
-            raise self._damaged() from None
-        texts = (read.sender, read.receiver, read.run, read.made, read.version)
-        if not all(isinstance(text, str) and text.isprintable() and 0 < len(text) <= MAX_RUN for text in texts):
-            raise self._damaged()
-        if type(read.number) is not int or read.number < 0:
+        read, seal = self._map(raw, Head), self._map(file.read(_MAX_MAP + 1), _Seal)
+        if seal.digest != hasher.digest():
             raise self._damaged()
         if read.version != __version__:
             wanted = f"{self.path}: a file of cutlayer {__version__}"
             raise ProtocolError.expected(wanted, ascii(read.version)[:20], "install the same version at all parties")
-        return read, seal["digest"], seal
+        return read, seal.digest, seal
 
     def _block(self, file: BinaryIO, most: int, hasher: Any = None) -> bytes:
         raw = file.read(_LENGTH.size)
@@ -242,17 +243,12 @@ class Parcel:
             hasher.update(content)
         return content
 
-    def _map(self, raw: bytes) -> dict[str, Any]:
+    def _map(self, raw: bytes, kind: type[T]) -> T:
         try:
             read = msgpack.unpackb(raw, strict_map_key=True, max_ext_len=0, max_map_len=8)
+            return TypeAdapter(kind).validate_python(read)
         except (ValueError, msgpack.UnpackException):
             raise self._damaged() from None
-        if not isinstance(read, dict):
-            raise self._damaged()
-        return read
 
     def _damaged(self) -> ProtocolError:
         return ProtocolError(f"{self.path}: it is cut off or was changed on the way; ask for it again")
-
-
-_SEAL = {"digest", "signature", "chain"}

@@ -16,7 +16,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import Field, StrictInt, TypeAdapter
 
 from cutlayer.channel.kinds import Kind
 from cutlayer.errors import RunFolderError
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
 
 _VERSION = 1
 _HEAD, _LOCK = "head.json", "trail.lock"
+_HEADS = TypeAdapter(dict[str, tuple[Annotated[StrictInt, Field(ge=1)], str]])
+"""Number of lines and last hash of each file, by its name."""
 _SYNCED_AFTER = frozenset({Kind.EPOCH_END, Kind.COMMITTED, Kind.CLOSE, Kind.ORDER})
 
 
@@ -76,7 +80,7 @@ class Trail:
         os.fdatasync(self._file)
         with locked(self.folder / _LOCK, "an egress trail", wait=True):
             head = _read_head(self.folder)
-            head[self._name] = [self._lines, self._hash]
+            head[self._name] = self._lines, self._hash
             write_whole(self.folder / _HEAD, json.dumps(head) + "\n")
 
     def close(self) -> None:
@@ -176,12 +180,12 @@ def verify(folder: Path) -> Verified:
     for path in files:
         lines: list[Line] = []
         try:
-            lines.extend(read_lines(path))
+            for line in read_lines(path):
+                lines.append(line)  # noqa: PERF402 - what was read before the damage is wanted
         except RunFolderError as damage:
             problems.append(str(damage))
-            lines = _until_damage(path)
         hashes = [line.hash for line in lines]
-        stated, noted = head.get(path.name, [0, ""])
+        stated, noted = head.get(path.name, (0, ""))
         if len(lines) < stated or (stated and hashes[stated - 1] != noted):
             problems.append(f"{path.name}: expected at least {stated} lines, as {_HEAD} says, got {len(lines)} of them")
         if not lines:
@@ -249,16 +253,6 @@ def _summary(path: Path, lines: list[Line]) -> TrailFile:
     return TrailFile(path.name, lines[0].entry, sent, times[0], times[-1], not ends)
 
 
-def _until_damage(path: Path) -> list[Line]:
-    lines: list[Line] = []
-    try:
-        for line in read_lines(path):
-            lines.append(line)  # noqa: PERF402 - what was read before the damage is wanted
-    except RunFolderError:
-        pass
-    return lines
-
-
 def _files(folder: Path) -> list[Path]:
     return sorted(path for path in folder.glob("*.jsonl") if path.stem.isascii() and path.stem.isdigit())
 
@@ -270,20 +264,13 @@ def _absent(files: list[Path], folder: Path) -> list[str]:
     return sorted(wanted - present)
 
 
-def _read_head(folder: Path) -> dict[str, list[Any]]:
+def _read_head(folder: Path) -> dict[str, tuple[int, str]]:
     try:
-        head = json.loads((folder / _HEAD).read_bytes())
-        return {str(name): [_counted(lines), str(last)] for name, (lines, last) in head.items()}
+        return _HEADS.validate_json((folder / _HEAD).read_bytes())
     except OSError:
         return {}
-    except (ValueError, TypeError, AttributeError, RecursionError):
+    except ValueError:
         raise RunFolderError(f"{folder / _HEAD} is damaged; restore it from a backup") from None
-
-
-def _counted(lines: Any) -> int:
-    if type(lines) is not int or lines < 1:
-        raise ValueError(f"expected a number of lines, got {lines!r:.40}")
-    return lines
 
 
 def _body(entry: Mapping[str, Any]) -> str:

@@ -210,6 +210,15 @@ class Job(FrozenModel):
         """Names of the passive parties, in the job's order."""
         return tuple(name for name, party in self.parties.items() if party.role == "passive")
 
+    def with_parties(self, changes: Mapping[str, Mapping[str, Any]], **more: Any) -> Job:
+        """A copy with other fields of some parties, by name, and of the job itself; they are not validated again."""
+        parties = {name: party.model_copy(update=dict(changes.get(name, {}))) for name, party in self.parties.items()}
+        return self.model_copy(update={"parties": parties, **more})
+
+    def uncompared(self, changes: Mapping[str, Mapping[str, Any]] | None = None, **more: Any) -> Job:
+        """As `with_parties`, of a run that is compared with no other."""
+        return self.with_parties(changes or {}, compare=(), alternatives={}, **more)
+
     @property
     def keeps_best(self) -> bool:
         """Whether the run ends with its best epoch, which needs validation rows."""

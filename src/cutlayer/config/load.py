@@ -76,11 +76,7 @@ def with_device(job: Job, device: str | None, name: str | None = None) -> Job:
     if device is None:
         return job
     checked = validated(PrivatePart, {"device": device}, "").device
-    parties = {
-        party: part.model_copy(update={"device": checked}) if name in (None, party) else part
-        for party, part in job.parties.items()
-    }
-    return job.model_copy(update={"parties": parties})
+    return job.with_parties({party: {"device": checked} for party in ([name] if name else job.parties)})
 
 
 def read_yaml(path: Path) -> Any:

@@ -176,13 +176,12 @@ def with_attacks(job: Job, names: tuple[str, ...]) -> Job:
         return job
     features = tuple(name for name in names if name in REGISTRY and issubclass(REGISTRY[name], FeatureAttack))
     labels = tuple(name for name in names if name not in features)
-    parties = {}
+    changes = {}
     for name, party in job.parties.items():
         chosen = labels if party.role == "active" else features
         attribute = party.audit.attribute if "attribute" in chosen else None
-        audit = party.audit.model_copy(update={"attacks": chosen, "attribute": attribute})
-        parties[name] = party.model_copy(update={"audit": audit})
-    return job.model_copy(update={"parties": parties})
+        changes[name] = {"audit": party.audit.model_copy(update={"attacks": chosen, "attribute": attribute})}
+    return job.with_parties(changes)
 
 
 def _with_gate(job: Job, limit: float | None) -> Job:
@@ -190,8 +189,5 @@ def _with_gate(job: Job, limit: float | None) -> Job:
         return job
     if not 0.5 < limit <= 1:
         raise ConfigError.expected("--fail-above in (0.5, 1]", limit, "0.5 is chance")
-    active = job.parties[job.active]
-    gated = active.model_copy(
-        update={"audit": active.audit.model_copy(update={"fail_above": GatesConfig(label_auc=limit)})}
-    )
-    return job.model_copy(update={"parties": {**job.parties, job.active: gated}})
+    audit = job.parties[job.active].audit.model_copy(update={"fail_above": GatesConfig(label_auc=limit)})
+    return job.with_parties({job.active: {"audit": audit}})

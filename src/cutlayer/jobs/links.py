@@ -147,8 +147,7 @@ def at_address(job: Job, address: str | None) -> Job:
     if address is None:
         return job
     check_fixed_port(address)
-    active = job.parties[job.active].model_copy(update={"address": address})
-    return job.model_copy(update={"parties": {**job.parties, job.active: active}})
+    return job.with_parties({job.active: {"address": address}})
 
 
 def open_server(

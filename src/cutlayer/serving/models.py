@@ -12,7 +12,7 @@ from cutlayer.config import Job
 from cutlayer.data.encoding import Encoder
 from cutlayer.data.store import Store
 from cutlayer.errors import RunFolderError
-from cutlayer.models import BottomModel, TopModel, build_bottom, build_top
+from cutlayer.models import BottomModel, TopModel, bottom_of, top_of
 from cutlayer.parties.checkpoint import State
 from cutlayer.tasks import Task
 from cutlayer.training.finetuning import checked_absent
@@ -116,8 +116,7 @@ def _bottom(job: Job, folder: RunFolder, party: str, state: State) -> tuple[Enco
         encoder = Encoder.from_json(path.read_bytes(), f"{path}")
     except OSError as failure:
         raise RunFolderError.expected(f"the encoder of {party} at {path}", failure.strerror) from None
-    section, precision = job.bottom_of(party), job.train.precision
-    bottom = build_bottom(section, encoder.columns.inputs, f"model.bottom ({party})", precision=precision)
+    bottom = bottom_of(job, party, encoder.columns.inputs)
     restore(bottom, "bottom", state)
     return encoder, bottom
 
@@ -125,8 +124,7 @@ def _bottom(job: Job, folder: RunFolder, party: str, state: State) -> tuple[Enco
 def _top(job: Job, record: ModelRecord, state: State) -> TopModel | None:
     if record.task is None:
         return None
-    outputs, precision = record.task.task.outputs, job.train.precision
-    top = build_top(job.top, record.widths, outputs, may_leave=job.passives, precision=precision)
+    top = top_of(job, record.widths, record.task.task.outputs)
     restore(top, "top", state)
     return top
 

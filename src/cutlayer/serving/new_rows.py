@@ -21,7 +21,7 @@ from cutlayer.data.store import Store
 from cutlayer.errors import AlignmentError
 from cutlayer.parties.held_rows import HeldRows
 from cutlayer.parties.matching import all_positions, check_ids, matched_ids
-from cutlayer.storage.row_arrays import gathered
+from cutlayer.storage.row_arrays import chosen, chunks_of, gathered, row_array
 
 MEMORY = 256 << 20
 """Bytes that the rows of a table may take; those of a larger one are read in batches."""
@@ -88,20 +88,23 @@ def new_rows(
     check_ids(tables)
     first, *others = tables
     positions, held = all_positions(first, matched_ids(first, tables)[0], tables)
-    order = np.argsort(positions[first])
+    order = row_array(len(positions[first]), np.int64)  # where each row of the table is in the order of the alignment
+    for start, end in chunks_of(len(order)):
+        order[positions[first][start:end]] = np.arange(start, end)
     numbers = {name: gathered(held.by_party[name], order) for name in others}
     has = {first: np.ones(len(order), dtype=bool)} | {name: own >= 0 for name, own in numbers.items()}
     answering = [name for name in tables if name in features]
     wanted = np.logical_or.reduce([has[name] for name in answering])
-    chosen = np.flatnonzero(wanted if partial else np.logical_and.reduce([*has.values()]))
-    if not len(chosen):
+    if not partial:
+        wanted = np.logical_and.reduce([*has.values()])
+    rows = {first: chosen(len(order), np.int64, lambda part: part.start + np.flatnonzero(wanted[part]))}
+    if not len(rows[first]):
         raise AlignmentError.expected("rows that all parties have", "none", "or predict without some of them")
-    rows = {first: gathered(positions[first], order[chosen])}
     by_party = {}
     for name, own in numbers.items():
-        used, places = in_order_of_use(own[chosen])
-        rows[name] = positions[name][used]
-        if len(used) < len(chosen) and name in answering:  # else all have a row of their own, in this order
+        used, places = in_order_of_use(gathered(own, rows[first]))
+        rows[name] = gathered(positions[name], used)
+        if len(used) < len(rows[first]) and name in answering:  # else all have a row of their own, in this order
             by_party[name] = places
     ids = tables[first].ids(rows[first])
     untrained = np.zeros(0, dtype=np.int64)

@@ -98,8 +98,9 @@ def predict(job: Job, folder: RunFolder, out: Path, request: Request) -> Predict
     needed = [name for name in models.encoders if name not in absent]
     with tempfile.TemporaryDirectory(prefix=".cutlayer-", dir=out.parent) as scratch:
         if request.tables:
-            tables = _tables(job, models, needed, absent, request)
-            rows = new_rows(tables, needed, Path(scratch), partial=request.partial or job.rows == "all")
+            partial = request.partial or job.rows == "all"
+            # The tables are let go once their rows are encoded.
+            rows = new_rows(_tables(job, models, needed, absent, request), needed, Path(scratch), partial=partial)
         else:
             rows = _test_rows(job, folder, needed)
         widths = {name: models.widths[name] for name in rows.stores if name in job.passives}

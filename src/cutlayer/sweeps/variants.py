@@ -43,7 +43,7 @@ class Variants:
             raw = self._raw
             for path, value in point.items():
                 raw = changed(raw, path.split("."), value)
-            job = validated(Job, raw, "").model_copy(update={"compare": (), "alternatives": {}})
+            job = validated(Job, raw, "").uncompared()
             check_job(job)
         except ConfigError as error:
             raise ConfigError("\n".join(f"--vary {values}: {line}" for line in str(error).splitlines())) from None

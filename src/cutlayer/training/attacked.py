@@ -72,19 +72,18 @@ def attacked_labels(job: Job, *targets: str) -> frozenset[str]:
 
 
 def _without_own_protections(job: Job, run: RunId) -> Job:
-    parties = {}
+    parties: dict[str, dict[str, Any]] = {}
     for name, party in job.parties.items():
         audit = party.audit.model_copy(update={"malicious": ()})
         if TAMPERINGS[run.attack].target != "labels" and name == job.active:
             audit = audit.model_copy(update={"attacks": (), "depth": "full", "layers": False})
         # An alarm is recorded, and what leaks without a stop is measured.
         guard = party.guard and party.guard.model_copy(update={"on_alarm": "warn"})
-        changes: dict[str, Any] = {"audit": audit, "guard": guard} | ({"privacy": {}} if name in run.parties else {})
-        parties[name] = party.model_copy(update=changes)
+        parties[name] = {"audit": audit, "guard": guard} | ({"privacy": {}} if name in run.parties else {})
     train = job.train
     if by_active(run.attack):  # the party that leads the training decides when it ends
         train = train.model_copy(update={"epochs": train.max_epochs, "early_stop": None, "keep": "last"})
-    return job.model_copy(update={"parties": parties, "train": train, "compare": (), "alternatives": {}})
+    return job.uncompared(parties, train=train)
 
 
 def tampering_of(job: Job, run: RunId, origin: RunFolder) -> dict[str, Tampering]:

@@ -16,13 +16,11 @@ from cutlayer.training.attacked import attacked_jobs
 
 def with_protections(job: Job, names: dict[str, set[str]]) -> Job:
     """The job with only the named protections of each party."""
-    parties = {
-        name: party.model_copy(
-            update={"privacy": {key: value for key, value in party.protections.items() if key in names.get(name, ())}}
-        )
-        for name, party in job.parties.items()
-    }
-    return job.model_copy(update={"parties": parties, "compare": (), "alternatives": {}})
+    changes = {}
+    for name, party in job.parties.items():
+        chosen = {key: value for key, value in party.protections.items() if key in names.get(name, ())}
+        changes[name] = {"privacy": chosen}
+    return job.uncompared(changes)
 
 
 def compared_jobs(job: Job) -> Iterator[tuple[RunId, Job]]:
@@ -31,10 +29,7 @@ def compared_jobs(job: Job) -> Iterator[tuple[RunId, Job]]:
     if "undefended" in job.compare and (protections or is_label_free(job)):
         yield RunId(RunKind.UNDEFENDED), undefended_job(job)
     if "uncompressed" in job.compare and job.channel.compress:
-        yield (
-            RunId(RunKind.UNCOMPRESSED),
-            job.model_copy(update={"channel": ChannelConfig(), "compare": (), "alternatives": {}}),
-        )
+        yield RunId(RunKind.UNCOMPRESSED), job.uncompared(channel=ChannelConfig())
     if "each" in job.compare and len(protections) > 1:
         for party, key in protections:
             unique = [other for other, protection in protections if protection == key] == [party]
@@ -43,7 +38,7 @@ def compared_jobs(job: Job) -> Iterator[tuple[RunId, Job]]:
     for name in job.alternatives:
         yield RunId(RunKind.ALTERNATIVE, (), name), alternative_job(job, name)
     if _wraps(job):
-        yield malicious_run(job), job.model_copy(update={"compare": (), "alternatives": {}})
+        yield malicious_run(job), job.uncompared()
     yield from attacked_jobs(job)
 
 
@@ -53,12 +48,11 @@ def alternative_job(job: Job, name: str) -> Job:
     Raises:
         ConfigError: The alternative names a party that the job does not have.
     """
-    parties = dict(job.parties)
-    for party, other in job.alternatives[name].items():
-        if party not in parties:
-            raise ConfigError(f"alternatives.{name}.{party}: no such party{near_miss(party, list(parties))}")
-        parties[party] = parties[party].model_copy(update={"privacy": other.privacy})
-    return job.model_copy(update={"parties": parties, "compare": (), "alternatives": {}})
+    others = job.alternatives[name]
+    for party in others:
+        if party not in job.parties:
+            raise ConfigError(f"alternatives.{name}.{party}: no such party{near_miss(party, list(job.parties))}")
+    return job.uncompared({party: {"privacy": other.privacy} for party, other in others.items()})
 
 
 def undefended_job(job: Job) -> Job:
@@ -70,11 +64,10 @@ def undefended_job(job: Job) -> Job:
     plain = with_protections(job, {})
     if not is_label_free(job):
         return plain
-    parties = {name: party.model_copy(update={"fit": None}) for name, party in plain.parties.items()}
     train, model = plain.train.model_copy(update={"release": "every_step"}), plain.model
     if job.fits_top:  # no step trains it, so that a network stands in its place
         train, model = train.of_steps(taken=True), model.model_copy(update={"top": TOP})
-    return plain.model_copy(update={"parties": parties, "train": train, "model": model})
+    return plain.with_parties({name: {"fit": None} for name in job.parties}, train=train, model=model)
 
 
 def is_label_free(job: Job) -> bool:

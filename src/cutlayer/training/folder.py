@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 import shutil
 import stat
@@ -11,6 +10,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+
+from pydantic_core import to_json
 
 from cutlayer.accounting import MARKER
 from cutlayer.config import Job
@@ -215,7 +216,7 @@ class RunFolder:
 
     def write_json(self, name: str, value: Any) -> None:
         """Write strict JSON atomically; a number that is not finite becomes `null`."""
-        write_whole(self.path / name, json.dumps(_finite(value), indent=1, allow_nan=False) + "\n")
+        write_whole(self.path / name, to_json(value, indent=1, inf_nan_mode="null") + b"\n")
 
     def read_json(self, name: str) -> Any:
         """Read a JSON file of this run.
@@ -297,14 +298,6 @@ class RunFolder:
             where = f"{self.path / _HISTORY} is damaged (line {number}: {damage})"
             raise RunFolderError(f"{where}; remove that line, and the report leaves its epoch out") from None
         return epoch
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _finite(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(inner) for inner in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _is_leftover(path: Path) -> bool:

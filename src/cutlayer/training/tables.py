@@ -24,16 +24,11 @@ def open_table(job: Job, name: str, tables: Mapping[str, Any]) -> PartyTable:
         raise ConfigError.expected(f"parties.{name}.table", "none", "name the party's file")
     if party.role == "active" and party.label is None:
         raise ConfigError.expected(f"parties.{name}.label", "none", "name the column that holds the labels")
-    if party.role == "passive" and party.label is not None:
-        raise ConfigError.expected(f"no parties.{name}.label", party.label, "only the active party holds labels")
-    if party.role == "passive" and party.positive is not None:
-        raise ConfigError.expected(f"no parties.{name}.positive", party.positive, "only the active party holds labels")
-    if party.role == "passive" and party.weight is not None:
-        raise ConfigError.expected(f"no parties.{name}.weight", party.weight, "only the active party weighs rows")
-    if party.role == "passive" and party.unlabelled != "refuse":
-        raise ConfigError.expected(
-            f"no parties.{name}.unlabelled", party.unlabelled, "only the active party holds labels"
-        )
+    holds, weighs = "only the active party holds labels", "only the active party weighs rows"
+    if party.role == "passive":
+        for key, remedy in {"label": holds, "positive": holds, "weight": weighs, "unlabelled": holds}.items():
+            if (value := getattr(party, key)) != PartyConfig.model_fields[key].default:
+                raise ConfigError.expected(f"no parties.{name}.{key}", value, remedy)
     table = PartyTable(
         party=name,
         table=source,

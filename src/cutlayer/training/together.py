@@ -179,18 +179,20 @@ def train_together(
         ends[job.active].append(here)
         ends[name].append(there)
 
-    def side_of(name: str) -> Local:
-        forget = forget_peer_progress
-        table = tables[name]
-        return local_side(
+    readings = Readings(READ_STEPS)
+    sides: dict[str, Local] = {}
+    for name in job.parties:
+        forget, table = forget_peer_progress, tables[name]
+        side = local_side(
             job, name, folder, store, keys, table, resume=resume, forget_peer_progress=forget, origin=origin
         )
-
-    readings = Readings(READ_STEPS)
-    sides = {name: replace(side_of(name), readings=readings) for name in job.parties}
-    sides |= {name: replace(sides[name], fit=fit) for name, fit in (fits or {}).items()}
-    sides |= {name: replace(sides[name], wrap=wrap) for name, wrap in (wraps or {}).items()}
-    sides |= {name: replace(sides[name], tampering=change) for name, change in (tampering or {}).items()}
+        sides[name] = replace(
+            side,
+            readings=readings,
+            fit=side.fit if fits is None else fits[name],
+            wrap=None if wraps is None else wraps.get(name),
+            tampering=None if tampering is None else tampering.get(name),
+        )
     passives = {name: PassiveParty(job, sides[name], ends[name][0]) for name in job.passives}
     recorder = Recorder(folder, job.active, observer)
     recorder.connected(passives)

@@ -12,6 +12,7 @@ from fastapi import FastAPI, Request, Response
 from pydantic import BaseModel
 from pydantic_core import to_json
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.responses import PlainTextResponse
 from starlette.types import Receive, Scope, Send
 
@@ -197,7 +198,7 @@ class _Routes:
 
     async def _answer(self, request: Request, handle: Handler) -> Response:
         try:
-            headers = _headers(request.scope)
+            headers = request.headers
             self._callers.check_local(headers.get("host", ""), headers.get("origin"))
             caller = self._callers.find(headers.get("authorization"), headers.get("x-api-key"))
             response = await handle(request, caller)
@@ -224,25 +225,22 @@ async def _body(request: Request, max_bytes: int) -> bytes:
     Raises:
         Refused: The body is larger, or does not come.
     """
-    stated = _headers(request.scope).get("content-length", "")
+    stated = request.headers.get("content-length", "")
     too_large = Refused(413, f"expected a body of at most {max_bytes:,} bytes, got more")
     if stated.isdecimal() and (len(stated) > _DIGITS or int(stated) > max_bytes):
         raise too_large
-    parts, size, more = [], 0, True
+    body = bytearray()
     try:
         async with asyncio.timeout(BODY_SECONDS):
-            while more:
-                message = await request.receive()
-                if message["type"] == "http.disconnect":
-                    raise Refused(400, "the caller left before the end of the body")
-                part, more = message.get("body", b""), message.get("more_body", False)
-                size += len(part)
-                if size > max_bytes:
+            async for part in request.stream():
+                body += part
+                if len(body) > max_bytes:
                     raise too_large
-                parts.append(part)
+    except ClientDisconnect:
+        raise Refused(400, "the caller left before the end of the body") from None
     except TimeoutError:
         raise Refused(408, f"expected the body within {BODY_SECONDS:g} seconds") from None
-    return b"".join(parts)
+    return bytes(body)
 
 
 def _asset(name: str, kind: str) -> Callable[[], Awaitable[Response]]:
@@ -260,11 +258,6 @@ class _JsonResponse(Response):
     def init_headers(self, headers: Mapping[str, str] | None = None) -> None:
         """Take the headers of every answer."""
         self.raw_headers = [*_JSON_HEADERS, (b"content-length", b"%d" % len(self.body))]
-
-
-def _headers(scope: Scope) -> dict[str, str]:
-    """The headers of a request by name; of several of one name the first."""
-    return {name.decode("latin-1"): value.decode("latin-1") for name, value in reversed(scope["headers"])}
 
 
 def _json(status: int, value: Any) -> Response:

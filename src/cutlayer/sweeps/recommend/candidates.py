@@ -134,12 +134,11 @@ class Candidates:
         job = self._checked([*candidate.changes, *((("train", key), value) for key, value in train.items())])
         if max_followed is None:
             return job
-        party = job.parties[job.active]
-        limited: dict[str, Any] = {key: min(getattr(party.audit, key), max_followed) for key in ("rows", "followed")}
-        if party.audit.attacks == "auto":
+        audit = job.parties[job.active].audit
+        limited: dict[str, Any] = {key: min(getattr(audit, key), max_followed) for key in ("rows", "followed")}
+        if audit.attacks == "auto":
             limited["depth"] = "quick"
-        party = party.model_copy(update={"audit": party.audit.model_copy(update=limited)})
-        return job.model_copy(update={"parties": {**job.parties, job.active: party}})
+        return job.with_parties({job.active: {"audit": audit.model_copy(update=limited)}})
 
     def recommended(self, name: str, raw: Any) -> Any:
         """The plain or round-trip values of the job file with a candidate's changes.
@@ -173,8 +172,8 @@ class Candidates:
                 audit = audit.model_copy(update={"attacks": attacks, "every": every, "layers": False, "depth": "full"})
             else:
                 audit = audit.model_copy(update={"attacks": "auto"})
-            parties[name] = party.model_copy(update={"audit": audit})
-        job = job.model_copy(update={"parties": parties, "compare": (), "alternatives": {}})
+            parties[name] = {"audit": audit}
+        job = job.uncompared(parties)
         check_job(job)
         return job
 

@@ -27,8 +27,8 @@ def rungs(epochs: int) -> list[int]:
 
 def by_nearness(measured: Mapping[str, Measured], limits: Limits) -> list[str]:
     """Names of the defended candidates: those within the limits by ascending leak, then the others by their excess."""
-    names = [name for name in measured if name != UNDEFENDED]
-    return sorted(names, key=lambda name: (limits.exceeded(measured[name]), limits.leak(measured[name]), name))
+    leaks = {name: limits.leak(each) for name, each in measured.items() if name != UNDEFENDED}
+    return sorted(leaks, key=lambda name: (limits.exceeded(leaks[name], measured[name].loss), leaks[name], name))
 
 
 def front(measured: Mapping[str, Measured], limits: Limits) -> list[str]:

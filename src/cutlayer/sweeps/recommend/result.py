@@ -69,9 +69,9 @@ class Limits:
         """The quantity that is limited: the leak, or its excess where own columns could be measured."""
         return measured.leak if self.max_excess is None or measured.excess is None else measured.excess
 
-    def exceeded(self, measured: Measured) -> float:
-        """By how much both limits are exceeded together; 0 within both."""
-        return max(0.0, self.leak(measured) - self._leak_limit) + max(0.0, measured.loss - self.max_loss)
+    def exceeded(self, leak: float, loss: float) -> float:
+        """By how much both limits are exceeded together, by the limited quantity and the loss; 0 within both."""
+        return max(0.0, leak - self._leak_limit) + max(0.0, loss - self.max_loss)
 
     def settled(self, candidate: Checked) -> bool:
         """Whether the 95 % intervals of a candidate end within both limits, and not the means alone."""
@@ -154,7 +154,8 @@ class Recommendation:
         """Name of the recommended candidate, or of the nearest that was checked."""
         if self.chosen is not None or not self.checked:
             return self.chosen
-        return min(self.checked, key=lambda checked: (_exceeded(checked, self.limits), checked.name)).name
+        exceeded = {checked.name: self.limits.exceeded(checked.leak, checked.loss) for checked in self.checked}
+        return min(exceeded, key=lambda name: (exceeded[name], name))
 
     def to_json(self) -> dict[str, Any]:
         """The content of `recommend.json`."""
@@ -163,11 +164,6 @@ class Recommendation:
     def write(self, path: Path) -> None:
         """Write `recommend.json` whole or not at all."""
         write_whole(path, json.dumps(self.to_json(), indent=1, allow_nan=False) + "\n")
-
-
-def _exceeded(checked: Checked, limits: Limits) -> float:
-    limit = limits.max_leak if limits.max_leak is not None else limits.max_excess or 0.0
-    return max(0.0, checked.leak - limit) + max(0.0, checked.loss - limits.max_loss)
 
 
 def parse_guarantee(text: str | None) -> float | None:

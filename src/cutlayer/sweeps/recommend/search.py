@@ -130,7 +130,7 @@ class _Search:
         last = _single(self.done[-1][1])
         undefended: SweepResult | None = None
         for number, name in enumerate(nearest[:MAX_CHECKED]):
-            if number and limits.exceeded(last[name]) > 0:
+            if number and limits.exceeded(limits.leak(last[name]), last[name].loss) > 0:
                 return
             if undefended is None:
                 undefended = self._seeds(UNDEFENDED, seeds)
@@ -212,17 +212,17 @@ def _check(
         failed = (*defended.failed, *undefended.failed)
         raise ConfigError(f"{name} cannot be checked with fresh seeds: {failed[0].reason if failed else 'no result'}")
     leaks, losses = [limits.leak(pair) for pair in pairs], [pair.loss for pair in pairs]
-    mean = Measured(_mean([pair.utility for pair in pairs]), _mean(losses), _mean(leaks), _mean(leaks), None, "")
+    leak, loss = _mean(leaks), _mean(losses)
     return Checked(
         name=name,
         seeds=seeds,
-        leak=mean.leak,
+        leak=leak,
         leak_margin=_margin(leaks),
         leak_auc=_mean([pair.leak for pair in pairs]),
-        loss=mean.loss,
+        loss=loss,
         loss_margin=_margin(losses),
-        utility=mean.utility,
-        reached=limits.exceeded(mean) == 0,
+        utility=_mean([pair.utility for pair in pairs]),
+        reached=limits.exceeded(leak, loss) == 0,
     )
 
 
