@@ -176,12 +176,12 @@ def _lead(
 def _follow(side: PredictionSide, serving: Serving, job: Job, link_options: LinkOptions, *, as_json: bool) -> None:
     from cutlayer.jobs.links import make_client
     from cutlayer.parties.linked import driven
-    from cutlayer.serving.between import answer
+    from cutlayer.serving.between import answer as predictions
 
     serving.check()  # before the active party waits for an alignment
     with make_client(job, side.name, link_options) as link:
         link.open(link_options.timeout)
-        rows = driven(answer(side, serving, link.port), link, link_options.deadline)
+        rows = driven(predictions(side, serving, link.port), link, link_options.deadline)
     made, planned = (serving.predictions_made, serving.plan.serving) if serving.counted else (None, None)
     prediction = f"; prediction {made} of {planned} planned" if serving.counted else ""
     document = {"party": side.name, "rows": rows, "predictions": made, "planned": planned}
