@@ -34,7 +34,6 @@ from benchmarks.local_training import (
     whole_side,
     wholly_audited_side,
 )
-from benchmarks.malicious import Malicious, malicious
 from benchmarks.max_norm_repairs import MaxNormRepairs, max_norm_repairs
 from benchmarks.noise import NoiseSpeeds, noise_speeds
 from benchmarks.other_defences import OtherDefences, other_defences
@@ -50,6 +49,7 @@ from benchmarks.serving import ServingSpeeds, serving
 from benchmarks.serving_kills import Kills, serving_kills
 from benchmarks.single_methods import SingleMethods, single_methods
 from benchmarks.start import StartTimes, start_times
+from benchmarks.tables import Tables, tables
 from benchmarks.two_processes import TwoProcesses, two_processes
 from benchmarks.utility.__main__ import main as utility
 from benchmarks.wire import RoundTrips, wire
@@ -147,10 +147,6 @@ def _max_norm_repairs(_table: str, _rows: int, repeats: int) -> MaxNormRepairs:
     return max_norm_repairs(repeats)
 
 
-def _malicious(_table: str, _rows: int, repeats: int) -> Malicious:
-    return malicious(repeats)
-
-
 def _rare_positives(_table: str, _rows: int, repeats: int) -> RarePositives:
     return rare_positives(repeats)
 
@@ -234,6 +230,10 @@ def _row_memory(_table: str, rows: int, _repeats: int) -> RowMemories:
     return row_memory(rows)
 
 
+def _tables(_table: str, rows: int, _repeats: int) -> Tables:
+    return tables(rows)
+
+
 Result = (
     Alignments
     | Comparison
@@ -249,7 +249,6 @@ Result = (
     | AuditPrices
     | AveragedNoise
     | Collusion
-    | Malicious
     | MaxNormRepairs
     | OtherDefences
     | RarePositives
@@ -263,6 +262,7 @@ Result = (
     | SingleMethods
     | StartTimes
     | StepCosts
+    | Tables
     | TwoProcesses
 )
 TABLE = {
@@ -327,7 +327,6 @@ BENCHMARKS: dict[str, tuple[str, Callable[[str, int, int], Result]]] = {
     "collusion": ("leak of labels to each passive party and to all together, --repeats seeds", _collusion),
     "averaged_noise": ("leak of gradients to attacks on the mean of all epochs, --repeats seeds", _averaged_noise),
     "max_norm_repairs": ("leak and utility of repairs of max_norm that were not taken", _max_norm_repairs),
-    "malicious": ("gain of malicious parties, alarms and false alarms, --repeats seeds", _malicious),
     "rare_positives": ("leak of gradients to attacks on sizes of messages, --repeats seeds", _rare_positives),
     "other_defences": ("leak under max_norm, ppdl, dimip and others, by task, --repeats seeds", _other_defences),
     "embedding_history": ("labels and columns from the embeddings of all epochs, --repeats seeds", _embedding_history),
@@ -354,6 +353,10 @@ BENCHMARKS: dict[str, tuple[str, Callable[[str, int, int], Result]]] = {
     ),
     "start": ("each verb's time as a multiple of `import torch`; goal 1.5 for a check of a small job", _start),
     "row_memory": ("memory of the parts of a run that have an entry for each of --rows rows", _row_memory),
+    "tables": (
+        "reading, joining and encoding against DuckDB and Polars, which are to be installed, to --rows",
+        _tables,
+    ),
     "gradient_defences": ("share of the reference step, batch 8192; goal under 0.10", _gradient_defences),
 }
 

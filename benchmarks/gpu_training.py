@@ -161,10 +161,17 @@ def rates(batch: int) -> Part:
     """Rows per second over the centralised loop's, at a size of the batch."""
 
     def measure(bench: Bench) -> tuple[Ratio, ...]:
-        sides = [_split(bench, batch, {}), _centralised(bench, batch)]
-        ours, plain = bench.in_turn(sides)
-        ratios = [slow / fast for fast, slow in zip(ours, plain, strict=True)]
-        return (Ratio.of(f"rows/s over a compiled centralised loop, batch {batch}; goal 0.8", ratios, ours, plain),)
+        sides = [_split(bench, batch, {}), _split(bench, batch, {}, graphs=False), _centralised(bench, batch)]
+        replayed, launched, plain = bench.in_turn(sides)
+        loop = f"a compiled centralised loop, batch {batch}"
+        return tuple(
+            Ratio.of(what, [slow / fast for fast, slow in zip(ours, others, strict=True)], ours, others)
+            for what, ours, others in (
+                (f"rows/s with cuda_graphs over {loop}; goal 0.8", replayed, plain),
+                (f"rows/s without cuda_graphs over {loop}", launched, plain),
+                (f"rows/s with cuda_graphs over those without, batch {batch}", replayed, launched),
+            )
+        )
 
     return measure
 
@@ -280,16 +287,17 @@ def image_job(path: Path, bottom: Mapping[str, Any], batch: int, precision: str)
     return validated(Job, raw, "image job")
 
 
-def _split(bench: Bench, batch: int, privacy: Mapping[str, Mapping[str, Any]]) -> Timed:
+def _split(bench: Bench, batch: int, privacy: Mapping[str, Mapping[str, Any]], *, graphs: bool = True) -> Timed:
     """Cutlayer on the synthetic table, with some protections."""
     job = reference_job(bench.table, batch, 1, "never")
     parties = {name: part.model_copy(update={"privacy": privacy.get(name, {})}) for name, part in job.parties.items()}
-    return _epoch(bench, job.model_copy(update={"parties": parties}))
+    return _epoch(bench, job.model_copy(update={"parties": parties}), graphs=graphs)
 
 
-def _epoch(bench: Bench, job: Job) -> Timed:
+def _epoch(bench: Bench, job: Job, *, graphs: bool = True) -> Timed:
     """Cutlayer: one run is one epoch, checkpoint included."""
-    placed = with_device(job, str(bench.device))
+    parties = {name: part.model_copy(update={"cuda_graphs": graphs}) for name, part in job.parties.items()}
+    placed = with_device(job.model_copy(update={"parties": parties}), str(bench.device))
     scratch = Path(tempfile.mkdtemp(prefix="split-", dir=bench.folder))
     tables = {name: open_table(placed, name, {}) for name in placed.parties}
 

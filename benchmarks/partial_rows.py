@@ -68,7 +68,7 @@ class Overlap:
     common_on_common: float
 
 
-def measured(table: pd.DataFrame, seed: int, share: float = SHARE, top: str | None = None) -> Overlap:
+def measured(table: pd.DataFrame, seed: int, share: float = SHARE, *, by_steps: bool = False) -> Overlap:
     """Train both runs of one draw of the partners' rows, by a single release or end to end."""
     with tempfile.TemporaryDirectory(prefix="cutlayer-rows-") as scratch:
         folder, generator = Path(scratch), np.random.default_rng(seed)
@@ -76,13 +76,11 @@ def measured(table: pd.DataFrame, seed: int, share: float = SHARE, top: str | No
             rows = table if party == "bank" else table[generator.random(len(table)) < share]
             labelled = [LABEL] if party == "bank" else []
             rows[[ID, *columns, *labelled]].to_csv(folder / f"{party}.csv", index=False)
-        with redirect_stdout(io.StringIO()):
-            init(folder, label=LABEL, id=[ID], yes=True)
-        runs = {rows: _run(folder, rows, seed, top) for rows in ("all", "common")}
+        runs = {rows: _run(folder, rows, seed, by_steps=by_steps) for rows in ("all", "common")}
         scores = {rows: _scores(predictions_path(run)) for rows, run in runs.items()}
         # The best model of own columns is that of a run which fits the top model to all of the bank's rows at once.
-        fitted = runs["all"] if top is None else _run(folder, "all", seed, None)
-        predict(_job(folder, "all", seed, None), fitted, folder / "alone.parquet", Request(absent=PARTNERS))
+        fitted = _run(folder, "all", seed, by_steps=False) if by_steps else runs["all"]
+        predict(_job(folder, "all", seed, by_steps=False), fitted, folder / "alone.parquet", Request(absent=PARTNERS))
         scores["alone"] = _scores(folder / "alone.parquet")
     truth = table.set_index(ID)[LABEL].loc[scores["all"].index]
     positive = (truth == sorted(truth.unique())[-1]).to_numpy()
@@ -114,37 +112,37 @@ def _scores(path: Path) -> pd.Series[float]:
     return table.astype({"id": str}).set_index("id")["probability"]
 
 
-def _job(folder: Path, rows: str, seed: int, top: str | None) -> Job:
+def _job(folder: Path, rows: str, seed: int, *, by_steps: bool) -> Job:
+    """The job that `cutlayer init` writes for all rows; for the common ones it differs in that alone."""
+    with redirect_stdout(io.StringIO()):
+        init(folder, label=LABEL, id=[ID], protect="nothing" if by_steps else "labels", rows="all", yes=True)
     raw = YAML(typ="safe").load(folder / "job.yaml")
+    (folder / "job.yaml").unlink()
     for party in raw["parties"].values():
         party["table"] = str(folder / party["table"])
         party["audit"] = {"every": "never"}
     # The same rows test in both runs.
-    raw["train"] |= {"seed": seed, "threads": 1, "split": {"by_id": True, "test": 0.2, "validation": 0.1}}
-    if top is not None:
-        raw["train"].pop("release")
-        raw["model"] = {"top": {"kind": top}}
-        for party in raw["parties"].values():
-            party.pop("fit", None)
-            party.pop("privacy", None)
+    split = {"by_id": True, "test": 0.2, "validation": 0.1}
+    raw["train"] = {**raw.get("train", {}), "seed": seed, "threads": 1, "split": split}
     return validated(Job, raw | {"rows": rows, "compare": []}, "job")
 
 
-def _run(folder: Path, rows: str, seed: int, top: str | None) -> RunFolder:
-    out = folder / f"{rows}-{top or 'once'}"
-    return execute(_job(folder, rows, seed, top), out, Options(Keys(folder / "keys")), Progress())
+def _run(folder: Path, rows: str, seed: int, *, by_steps: bool) -> RunFolder:
+    out = folder / f"{rows}-{by_steps}"
+    job = _job(folder, rows, seed, by_steps=by_steps)
+    return execute(job, out, Options(Keys(folder / "keys", seed.to_bytes(32, "big"))), Progress())
 
 
-def partial_rows(rows: int | None = None, seeds: int = 5, top: str | None = None) -> Iterator[Overlap]:
+def partial_rows(rows: int | None = None, seeds: int = 5, *, by_steps: bool = False) -> Iterator[Overlap]:
     """All seeds, on the first rows of Adult.
 
     Args:
         rows: Number of rows; `None` for all.
         seeds: Number of seeds.
-        top: Kind of the top model of runs that are trained end to end; `None` for runs that release once.
+        by_steps: Whether the runs are trained end to end; else partners release once.
     """
     table = pd.read_parquet(ADULT_TABLE)[:rows].astype({ID: str})
-    return (measured(table, seed, top=top) for seed in range(seeds))
+    return (measured(table, seed, by_steps=by_steps) for seed in range(seeds))
 
 
 def main() -> None:
@@ -152,9 +150,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=None)
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--top", choices=["mlp", "laser", "multi_head"], default=None)
+    parser.add_argument("--by-steps", action="store_true")
     arguments = parser.parse_args()
-    for result in partial_rows(arguments.rows, arguments.seeds, arguments.top):
+    for result in partial_rows(arguments.rows, arguments.seeds, by_steps=arguments.by_steps):
         print(json.dumps(asdict(result)), flush=True)
 
 

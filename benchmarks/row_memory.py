@@ -18,9 +18,8 @@ from torch import Tensor
 from benchmarks.scale import apart, memory_mb
 from cutlayer.accounting import Ledger
 from cutlayer.accounting.run_store import RunLine, RunStore, row_words, rows_digest
-from cutlayer.data.large import Arranged
 from cutlayer.data.prepared import checked_labels
-from cutlayer.data.take_rows import take_rows
+from cutlayer.data.stored import stored, taken
 from cutlayer.kernels.randomized_response import randomized_response
 from cutlayer.protections.label_memory import Drawn, LabelMemory
 from cutlayer.storage.row_arrays import chunks_of, computed
@@ -110,17 +109,13 @@ def _interval(rows: int, _: Path) -> Callable[[], object]:
     return lambda: interval(TASK, logits, labels, 0)
 
 
-def _labels(rows: int, scratch: Path) -> Callable[[], object]:
-    draw, arranged = np.random.default_rng(2), Arranged(rows, scratch / "rows", 16 << 20)
-    for start, end in chunks_of(rows):
-        arranged.add(pa.table({"label": draw.integers(0, 2, end - start)}), np.arange(start, end))
-    arranged.close()
-    training = computed(rows * 7 // 10, np.int64, lambda part: np.arange(part.start, part.stop))
-
-    def pieces() -> Iterator[pa.ChunkedArray]:
-        return (chunk.column(0) for chunk in arranged.chunks())
-
-    return lambda: checked_labels(pieces, "binary", "labels", training)
+def _labels(rows: int, _: Path) -> Callable[[], object]:
+    draw = np.random.default_rng(2)
+    column = stored(pa.chunked_array([draw.integers(0, 2, end - start)]) for start, end in chunks_of(rows))
+    order, training = (
+        computed(count, np.int64, lambda part: np.arange(part.start, part.stop)) for count in (rows, rows * 7 // 10)
+    )
+    return lambda: checked_labels(lambda: taken(column, order), "binary", "labels", training)
 
 
 def _truth(rows: int, scratch: Path) -> Callable[[], object]:
@@ -157,7 +152,7 @@ def _ids(rows: int, _: Path) -> Callable[[], object]:
     def pieces() -> Iterator[pa.ChunkedArray]:
         return (pa.chunked_array([np.arange(start, end)]) for start, end in chunks_of(rows))
 
-    return lambda: take_rows(pieces(), wanted)
+    return lambda: stored(taken(stored(pieces()), wanted))
 
 
 PARTS: Mapping[str, Callable[[int, Path], Any]] = {

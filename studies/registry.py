@@ -19,6 +19,7 @@ from studies.forward_leakage.study import ForwardLeakageStudy
 from studies.gradient_leakage.study import GradientLeakageStudy
 from studies.label_dp.study import LabelDPStudy
 from studies.label_free.study import LabelFreeStudy
+from studies.malicious.study import MaliciousStudy
 from studies.model_completion.study import ModelCompletionStudy
 from studies.reasons.study import ReasonsStudy
 from studies.record import Record, write_page
@@ -39,6 +40,7 @@ STUDIES: Mapping[str, type[Study]] = {
         ClipBoundStudy,
         AdaptiveAuditStudy,
         LabelFreeStudy,
+        MaliciousStudy,
         ReasonsStudy,
     )
 }

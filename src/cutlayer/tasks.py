@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,15 +12,11 @@ from cutlayer.config.job import TaskKind
 from cutlayer.config.wording import did_you_mean
 from cutlayer.errors import ConfigError, Diverged
 from cutlayer.kernels.forward_correction import forward_corrected_loss, informative_loss
-from cutlayer.kernels.held_out_metrics import Ranking, accuracy, log_loss, r2_and_mae
+from cutlayer.kernels.held_out_metrics import accuracy, log_loss, r2_and_mae
 from cutlayer.kernels.roc import roc_auc
 from cutlayer.kernels.row_tensors import doubles, where_equal
 from cutlayer.lazy import Tensor, functional, torch
-from cutlayer.storage import row_arrays
 from cutlayer.storage.row_arrays import chunks_of, computed
-
-EPSILON = float(np.finfo(np.float64).eps)
-"""Probability that a log loss counts for one of 0."""
 
 
 @dataclass(frozen=True)
@@ -192,31 +187,10 @@ class Task:
         if self.kind == "binary":
             # Of equal logits a vectorised sigmoid gives probabilities that differ in the last bit, and so in rank.
             scores = {1: computed(len(logits), np.float64, lambda part: logits[part, 0].double().numpy())}
-        if len(truth) > row_arrays.CHUNK_ROWS:
-            return _evaluate_many(truth, predicted, scores)
-        chosen = predicted[np.arange(len(truth)), truth]
+        # By our own kernels: scikit-learn takes longer to look at a few rows than to compute.
+        aucs = [roc_auc(ranked, where_equal(labels, code).numpy()) for code, ranked in scores.items()]
         return {
-            # By our own kernel: scikit-learn takes longer to look at a few rows than to compute.
-            "auc": float(np.average([roc_auc(ranked, truth == code) for code, ranked in scores.items()])),
-            "log_loss": float(-np.log(np.clip(chosen, EPSILON, 1 - EPSILON)).mean()),
-            "accuracy": float((truth == predicted.argmax(axis=1)).mean()),
+            "auc": float(np.average(aucs)),
+            "log_loss": log_loss(truth, predicted),
+            "accuracy": accuracy(truth, predicted),
         }
-
-
-def _evaluate_many(
-    truth: npt.NDArray[Any], predicted: npt.NDArray[np.float64], scores: Mapping[int, npt.NDArray[np.float64]]
-) -> Mapping[str, float]:
-    """Metrics of classes as `Task.evaluate` has them, of more rows than fit into memory."""
-    labels = torch.from_numpy(truth)
-    aucs = [_auc_of_many(ranked, where_equal(labels, code).numpy()) for code, ranked in scores.items()]
-    return {
-        "auc": float(np.average(aucs)),
-        "log_loss": log_loss(truth, predicted),
-        "accuracy": accuracy(truth, predicted),
-    }
-
-
-def _auc_of_many(scores: npt.NDArray[np.float64], positive: npt.NDArray[np.bool_]) -> float:
-    """AUC of a class; NaN where the rows do not hold it, or nothing else."""
-    count = np.count_nonzero(positive)
-    return Ranking.of(scores, positive).auc() if 0 < count < len(positive) else float("nan")

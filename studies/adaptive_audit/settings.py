@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cutlayer.attacks import Attack, resolve
+from cutlayer.attacks import resolve
+from cutlayer.attacks.base import Attack
 from cutlayer.config import Job, validated
 from studies.datasets import adult_example, bank, criteo, default_credit, with_more_steps
 from studies.results import UNDEFENDED

@@ -14,8 +14,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from torch import Tensor, nn
 
-from cutlayer.attacks import ActiveModelCompletion, ModelCompletion
+from cutlayer.attacks.completion.active import ActiveModelCompletion
 from cutlayer.attacks.completion.base import CHUNK, Completion, CompletionAttack, DepartedView, Variant
+from cutlayer.attacks.completion.passive import ModelCompletion
 from cutlayer.attacks.completion.training import CompletionTrainer
 from cutlayer.attacks.knowledge import Knowledge
 from cutlayer.audit.completion import DepartedParty

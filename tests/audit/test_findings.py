@@ -12,7 +12,7 @@ from cutlayer.attacks.knowledge import Need, condition
 from cutlayer.audit import gates_of
 from cutlayer.audit.checks import FindingContext
 from cutlayer.audit.findings import CHECKS, findings_of
-from cutlayer.results.alarm import AlarmRecord
+from cutlayer.config.guard import Alarm
 from cutlayer.results.audit import Audit, RunAudit, SkippedAttack
 from cutlayer.results.completion import CompletionResult, VariantValue
 from cutlayer.results.features import FeatureResult
@@ -39,7 +39,7 @@ def found(
     label_free: Sequence[str] = (),
     idle_epochs: tuple[int, ...] = (),
     no_common_row: bool = False,
-    alarms: tuple[AlarmRecord, ...] = (),
+    alarms: tuple[Alarm, ...] = (),
     **more: Any,
 ) -> list[Finding]:
     """Findings of a run without fault but for what is given; `utility` is the value, its lower bound, and chance."""
@@ -146,7 +146,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "CL116": ({"utility": (None, None, 0.5)}, {"utility": (0.9, 0.8, 0.5)}),
     "CL117": ({"no_common_row": True}, {"no_common_row": False}),
     "CL118": (
-        {"alarms": (AlarmRecord(party="telco", peer="bank", epoch=1, step=16, detail="gradients"),)},
+        {"alarms": (Alarm(party="telco", peer="bank", epoch=1, step=16, detail="gradients"),)},
         {"alarms": ()},
     ),
     "CL107": ({"skipped": [skipped("p", "gradient", "direction")]}, {"skipped": []}),

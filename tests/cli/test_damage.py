@@ -10,7 +10,6 @@ import shutil
 from pathlib import Path
 
 import pytest
-from safetensors import SafetensorError
 
 from cutlayer.storage import durable
 from cutlayer.storage.tensor_file import read_tensors, write_tensors
@@ -117,12 +116,12 @@ def test_a_history_line_that_lost_its_epoch(place, finished):
     )
 
 
-@pytest.mark.parametrize("by_library", [False, True])
-def test_a_full_disk_says_what_to_free(place, monkeypatch, by_library):
-    """The library that writes tensors reports a full disk as a fault of the format."""
+@pytest.mark.parametrize("writing", [False, True])
+def test_a_full_disk_says_what_to_free(place, monkeypatch, writing):
+    """The error of a write does not name the file."""
 
     def full(*_arguments: object) -> None:
-        raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     sync = durable.sync_file
 
@@ -131,8 +130,8 @@ def test_a_full_disk_says_what_to_free(place, monkeypatch, by_library):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
         sync(path)
 
-    if by_library:
-        monkeypatch.setattr("cutlayer.storage.tensor_file.save_file", full)
+    if writing:
+        monkeypatch.setattr("cutlayer.storage.tensor_file.stream_tensors", full)
     else:
         monkeypatch.setattr(durable, "sync_file", full_at_file)
     result = place.call("run", place.file)

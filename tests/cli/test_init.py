@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import sys
 
+import pyarrow as pa
 import pytest
 import typer
+from pyarrow import csv
 
 from cutlayer.config.load import load_job, load_private_part
 from cutlayer.jobs.first_job import MAX_SKETCH
@@ -329,3 +331,15 @@ def test_what_states_protections_is_its_owners_alone(place, folder, apart):
         os.umask(before)
     modes = {path.name: path.stat().st_mode & 0o077 for path in folder.glob("*.yaml")}
     assert modes == ({"job.yaml": 0o044, "bank.yaml": 0, "telco.yaml": 0} if apart else {"job.yaml": 0})
+
+
+def test_ids_that_a_program_wrote_as_fractions(place, folder):
+    """No id is the same as it is written; as whole numbers all are."""
+    (telco,) = folder.glob("telco.*")
+    table = csv.read_csv(telco)
+    ids = pa.compute.binary_join_element_wise(table["id"].cast(pa.string()), "", ".0")
+    csv.write_csv(table.set_column(table.schema.get_field_index("id"), "id", ids), telco)
+    assert "ids: compared as whole numbers" in place.call("init", folder, "--yes").out
+    job = load_job(folder / "job.yaml")
+    assert {party.id.normalise for party in job.parties.values()} == {"integer"}
+    assert place.call("check", folder / "job.yaml").code == 0

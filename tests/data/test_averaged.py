@@ -31,7 +31,7 @@ def table(**columns: Any) -> pa.Table:
 
 def rows_of(given: pa.Table, **features: Any) -> tuple[PartyTable, pa.Table]:
     opened = PartyTable("telco", given, MEAN, features=FeaturesConfig(**features))
-    return opened, opened._table.table()
+    return opened, opened._table.sample()
 
 
 def test_the_rows_of_an_id_by_hand() -> None:
@@ -101,7 +101,7 @@ def test_rows_that_are_read_again_are_averaged_again(tmp_path: Path) -> None:
 
 def test_ids_that_do_not_repeat_stay_as_they_are() -> None:
     given = pa.table({"id": [1, 2], "x": [5, 6]})
-    assert PartyTable("telco", given, MEAN)._table.table().equals(given)
+    assert PartyTable("telco", given, MEAN)._table.sample().equals(given)
 
 
 def test_where_rows_have_no_mean() -> None:

@@ -18,6 +18,7 @@ from cutlayer.data.categories import fnv1a
 from cutlayer.data.columns import feature_names
 from cutlayer.data.encoded import ColumnSpec, Encoded, check_codes
 from cutlayer.data.encoding import Encoder
+from cutlayer.data.packed import packed
 from cutlayer.errors import DataError
 
 WHERE = "party bank"
@@ -194,7 +195,7 @@ def test_infinity_names_column_and_row(row: int) -> None:
         encoder_of(table, rows=np.array([2, 1]))
     clean = pa.table({"ok": [1, 2, 3], "income": [1.0, 2.0, 3.0]})
     with pytest.raises(DataError, match=f"column 'income', got infinity in row {row}"):
-        encoder_of(clean).transform(table, WHERE, np.array([0, 2, 1]))
+        encoder_of(clean).transform(table.take([0, 2, 1]), WHERE, np.array([0, 2, 1]))
 
 
 def test_missing_values_are_refused_where_the_job_says_so() -> None:
@@ -204,7 +205,7 @@ def test_missing_values_are_refused_where_the_job_says_so() -> None:
         strict.transform(table, WHERE)
     strict = encoder_of(table, categories=CategoriesConfig(missing="error"))
     with pytest.raises(DataError, match="column 'c', got none in 1 rows, the first is row 1"):
-        strict.transform(table, WHERE, np.array([2, 1]))
+        strict.transform(table.take([2, 1]), WHERE, np.array([2, 1]))
 
 
 def test_numbers_too_large() -> None:
@@ -269,7 +270,7 @@ def test_only_training_rows_are_looked_at() -> None:
     fitted, changed = (encoder_of(each, training, **SETTINGS) for each in (table, other))
     assert fitted.to_json() == changed.to_json()
     assert fitted.to_json() != encoder_of(other, **SETTINGS).to_json()
-    before, after = (fitted.transform(each, WHERE, training) for each in (table, other))
+    before, after = (fitted.transform(each.take(training), WHERE) for each in (table, other))
     np.testing.assert_array_equal(before.codes, after.codes)
     np.testing.assert_array_equal(before.numbers, after.numbers)
     assert (fitted.transform(other, WHERE).codes[1::2, 0] == 1).all()
@@ -305,8 +306,10 @@ def test_chunks_are_the_whole() -> None:
     table = mixed(100, 4)
     encoder = encoder_of(table)
     rows = np.random.default_rng(1).permutation(100)[:70]
-    whole = encoder.transform(table, WHERE, rows)
-    parts = list(encoder.chunks(table, WHERE, rows, size=32))
+    whole = encoder.transform(table.take(rows), WHERE)
+    columns = packed(lambda names, _: iter([table.select(names)]), encoder.kinds, WHERE, 100, 10_000)
+    common = {name: column.gathered(rows) for name, column in columns.items()}
+    parts = list(encoder.chunks(common, WHERE, rows, size=32))
     assert [len(part) for part in parts] == [32, 32, 6]
     np.testing.assert_array_equal(np.concatenate([part.codes for part in parts]), whole.codes)
     np.testing.assert_array_equal(np.concatenate([part.numbers for part in parts]), whole.numbers)

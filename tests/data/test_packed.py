@@ -1,10 +1,9 @@
-"""Rows of a fixed width: the same values in the common order as a table that is taken as a whole."""
+"""Packed columns: in any order of the rows, the values of the table that they were packed from."""
 
 from __future__ import annotations
 
-from itertools import pairwise
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,14 +11,14 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from cutlayer.config import CategoriesConfig, TableConfig
+from cutlayer.config import CategoriesConfig, FeaturesConfig, TableConfig
 from cutlayer.data.categories import CategoryEncoder
 from cutlayer.data.columns import ColumnKind, category_text, decoded, number_values
-from cutlayer.data.common_columns import side_by_side
-from cutlayer.data.large_fit import CategoryCounts
-from cutlayer.data.packed import PackedColumns
+from cutlayer.data.encoding import Encoder
+from cutlayer.data.packed import Column, PackedCategories, PackedText, packed
 from cutlayer.data.sources import open_source
 from cutlayer.errors import DataError
+from cutlayer.storage import row_arrays
 
 ROWS = 700
 KINDS: dict[str, ColumnKind] = {"words": "category", "levels": "category", "amounts": "number", "days": "number"}
@@ -38,74 +37,105 @@ def table() -> pa.Table:
     )
 
 
-def coded_batches(whole: pa.Table, positions: npt.NDArray[np.int64], step: int) -> Any:
+def coded_batches(step: int) -> Callable[[Sequence[str], Collection[str]], Iterator[pa.Table]]:
     """Batches, the text of which is coded by a dictionary of its own in every second one."""
-    for number, start in enumerate(range(0, ROWS, step)):
-        piece = whole.slice(start, step)
-        if number % 2:
-            piece = piece.set_column(0, "words", piece.column("words").combine_chunks().dictionary_encode())
-        yield piece, positions[start : start + step]
+
+    def batches(names: Sequence[str], coded: Collection[str]) -> Iterator[pa.Table]:
+        for number, start in enumerate(range(0, ROWS, step)):
+            piece = table().slice(start, step).select(names)
+            if number % 2 and "words" in coded:
+                words = piece.column("words").combine_chunks().dictionary_encode()
+                piece = piece.set_column(piece.column_names.index("words"), "words", words)
+            yield piece
+
+    return batches
 
 
-@pytest.mark.parametrize("memory", [1500, 100_000])
-def test_packed_rows_are_those_of_the_table_in_the_common_order(tmp_path: Path, memory: int) -> None:
-    whole, positions = table(), np.random.default_rng(1).permutation(ROWS)
-    packed = PackedColumns(KINDS, ROWS, tmp_path / "packed", memory, 1000, "t")
-    for piece, own in coded_batches(whole, positions, 90):
-        packed.add(piece, own)
-    assert packed.has_columns
-    assert not packed.dropped
-    expected = whole.take(pa.array(np.argsort(positions)))
-    for _ in range(2):  # read to fit, and to encode
-        result = pa.concat_tables([chunk.unify_dictionaries() for chunk in packed.chunks()], promote_options="default")
-        for name in ("words", "levels"):
-            assert decoded(result.column(name)).equals(category_text(expected.column(name), name, "t"))
-        for name in ("amounts", "days"):
-            assert result.column(name).to_numpy().tobytes() == number_values(expected.column(name), name, "t").tobytes()
+def pieces(column: Column, step: int = 90) -> pa.ChunkedArray:
+    parts = [column.piece(slice(start, min(start + step, ROWS))) for start in range(0, ROWS, step)]
+    return pa.chunked_array([decoded(pa.chunked_array([part])).combine_chunks() for part in parts])
 
 
-def test_a_column_of_too_many_values_is_given_up(tmp_path: Path) -> None:
-    whole, positions = table(), np.arange(ROWS)
-    few = PackedColumns(KINDS, ROWS, tmp_path / "few", 100_000, 20, "t")
-    little = PackedColumns(KINDS, ROWS, tmp_path / "little", 150, 1000, "t")
-    for packed in (few, little):
-        for piece, own in coded_batches(whole, positions, 90):
-            packed.add(piece, own)
-        assert packed.dropped == ["words"]
-        assert next(packed.chunks()).column_names == ["amounts", "days", "levels"]
-    only = PackedColumns({"words": "category"}, ROWS, tmp_path / "only", 100_000, 20, "t")
-    only.add(whole, positions)
-    assert not only.has_columns
+@pytest.mark.parametrize("in_files", [False, True])
+@pytest.mark.parametrize("max_values", [5, 20, 1000])
+def test_packed_rows_are_those_of_the_table_in_another_order(
+    monkeypatch: pytest.MonkeyPatch, max_values: int, in_files: bool
+) -> None:
+    if in_files:
+        monkeypatch.setattr(row_arrays, "LARGE_BYTES", 1)
+        monkeypatch.setattr(row_arrays, "CHUNK_ROWS", 37)
+    order = np.random.default_rng(1).permutation(ROWS)
+    columns = packed(coded_batches(90), KINDS, "t", max_values, 100_000)
+    assert [*columns] == [*KINDS]
+    assert isinstance(columns["words"], PackedText if max_values < 60 else PackedCategories)
+    expected = table().take(pa.array(order))
+    for name in ("words", "levels"):
+        result = pieces(columns[name].gathered(order)).combine_chunks()
+        assert result.equals(category_text(expected.column(name), name, "t").combine_chunks())
+    for name in ("amounts", "days"):
+        values = pieces(columns[name].gathered(order)).to_numpy()
+        assert values.tobytes() == number_values(expected.column(name), name, "t").tobytes()
 
 
-def test_a_table_that_changed_is_refused(tmp_path: Path) -> None:
-    packed = PackedColumns(KINDS, ROWS, tmp_path / "packed", 100_000, 1000, "t")
-    packed.add(table().slice(0, 600), np.arange(600))
-    with pytest.raises(DataError, match="the 700 common rows, got 600; leave the table as it is"):
-        next(packed.chunks())
+def test_a_column_of_too_long_values_stays_as_text() -> None:
+    columns = packed(coded_batches(90), KINDS, "t", 1000, 150)
+    assert isinstance(columns["words"], PackedText)
+    assert isinstance(columns["levels"], PackedCategories)
 
 
-def test_a_dictionary_may_repeat_values_and_hold_a_missing_one(tmp_path: Path) -> None:
-    packed = PackedColumns({"c": "category"}, 5, tmp_path / "packed", 1000, 10, "t")
+def test_a_dictionary_may_repeat_values_and_hold_a_missing_one() -> None:
     dictionary = pa.array(["a", None, "b", "a", "unused"])
-    packed.add(pa.table({"c": pa.DictionaryArray.from_arrays(pa.array([3, 1, 0, None, 2]), dictionary)}), np.arange(5))
-    column = next(packed.chunks()).column("c")
-    assert decoded(column).to_pylist() == ["a", None, "a", None, "b"]
-    assert column.chunk(0).dictionary.to_pylist() == ["a", "b"]
+    coded = pa.table({"c": pa.DictionaryArray.from_arrays(pa.array([3, 1, 0, None, 2]), dictionary)})
+    column = packed(lambda _names, _coded: iter([coded]), {"c": "category"}, "t", 10, 1000)["c"]
+    assert isinstance(column, PackedCategories)
+    assert decoded(pa.chunked_array([column.piece(slice(0, 5))])).to_pylist() == ["a", None, "a", None, "b"]
+    assert column.values.to_pylist() == ["a", "b"]
+
+
+def test_the_place_of_a_value_that_is_no_number_is_named() -> None:
+    batches = [pa.table({"n": ["1", "2"]}), pa.table({"n": ["3", "many"]})]
+    with pytest.raises(DataError, match=r"t \(rows counted from row 2\): .* got 'many' in row 1"):
+        packed(lambda _names, _coded: iter(batches), {"n": "number"}, "t", 10, 1000)
+
+
+def counted(values: list[str | None], config: CategoriesConfig, rows: npt.NDArray[np.int64], most: int) -> Encoder:
+    batches = [pa.table({"c": pa.array(values[start : start + 300])}) for start in range(0, len(values), 300)]
+    columns = packed(lambda _names, _coded: iter(batches), {"c": "category"}, "t", most, 10**9)
+    assert isinstance(columns["c"], PackedText if most == 0 else PackedCategories)
+    return Encoder.fit_columns(columns, {"c": "category"}, FeaturesConfig(categories=config), "t", rows)
+
+
+@pytest.mark.parametrize("max_codes", [10, 52, 53, 200])
+@pytest.mark.parametrize("min_count", [1, 4])
+@pytest.mark.parametrize("in_files", [False, True])
+def test_values_are_counted_exactly_as_numbers_and_as_text(
+    monkeypatch: pytest.MonkeyPatch, max_codes: int, min_count: int, in_files: bool
+) -> None:
+    if in_files:
+        monkeypatch.setattr(row_arrays, "LARGE_BYTES", 1)
+        monkeypatch.setattr(row_arrays, "CHUNK_ROWS", 100)
+    draw = np.random.default_rng(0)
+    values: list[str | None] = [f"v{value}" if value else None for value in draw.zipf(1.4, 5000) % 52]
+    rows = draw.permutation(5000)[:3000]
+    config = CategoriesConfig(max_codes=max_codes, min_count=min_count)
+    chosen = [values[row] for row in rows if values[row] is not None]
+    known = sorted({value for value in chosen if value is not None and chosen.count(value) >= min_count})
+    (encoder,) = counted(values, config, rows, 1000).encoders
+    assert isinstance(encoder, CategoryEncoder)
+    assert encoder.hashed == (len(known) + 2 > max_codes)
+    assert encoder.values == (() if encoder.hashed else tuple(known))
+    assert counted(values, config, rows, 0).encoders == (encoder,)
 
 
 @pytest.mark.parametrize("hashed", [False, True])
-def test_codes_and_counts_of_coded_text_are_those_of_the_text(hashed: bool) -> None:
+def test_codes_of_coded_text_are_those_of_the_text(hashed: bool) -> None:
     text = category_text(table().column("words"), "words", "t")
     coded = pa.chunked_array([text.slice(start, 100).combine_chunks().dictionary_encode() for start in (0, 100, 200)])
     config = CategoriesConfig(max_codes=9 if hashed else 100, min_count=2)
-    encoder = CategoryEncoder.fit("words", text.slice(0, 200), config)
+    encoder = Encoder.fit(table().slice(0, 200).select(["words"]), FeaturesConfig(categories=config), "t").encoders[0]
+    assert isinstance(encoder, CategoryEncoder)
     assert encoder.hashed == hashed
     assert (encoder.apply_coded(coded) == encoder.apply(text.slice(0, 300))).all()
-    counts = CategoryCounts("words", config)
-    for part in (coded.slice(0, 50), coded.slice(50, 100), text.slice(150, 50)):
-        counts.add(part)
-    assert counts.encoder() == encoder
 
 
 @pytest.mark.parametrize(
@@ -127,14 +157,3 @@ def test_coded_pieces_of_a_file_hold_the_same_text(tmp_path: Path, kind: pa.Data
         assert both[0] == both[1]
     with pytest.raises(DataError, match="'wordz'"):
         next(source.coded_chunks(["wordz"], 130, (), []))
-
-
-def test_columns_of_several_sources_beside_each_other() -> None:
-    def source(name: str, sizes: list[int]) -> Any:
-        edges = np.cumsum([0, *sizes]).tolist()
-        return (pa.table({name: list(range(begin, end))}) for begin, end in pairwise(edges))
-
-    tables = list(side_by_side([source("a", [4, 3, 3]), source("b", [2, 2, 6]), source("c", [10])]))
-    assert [chunk.num_rows for chunk in tables] == [2, 2, 3, 3]
-    joined = pa.concat_tables(tables)
-    assert all(joined.column(name).to_pylist() == list(range(10)) for name in "abc")

@@ -8,6 +8,8 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from cutlayer.config import FeaturesConfig, validated
 from cutlayer.data.encoding import Encoder
@@ -41,8 +43,9 @@ def test_missing_and_unseen_values_have_codes() -> None:
     ("values", "count", "edges"),
     [
         ([5.0] * 9, 4, ()),
-        ([0.0] * 8 + [1.0, 2.0], 4, ()),
-        ([0.0] * 6 + [1.0, 2.0, 3.0, 4.0], 4, (2.0,)),
+        ([0.0] * 8 + [1.0, 2.0], 4, (1.0, 2.0)),
+        ([0.0] * 6 + [1.0, 2.0, 3.0, 4.0], 4, (1.0, 2.0, 3.0)),
+        ([-1.0, -2.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0, 2.0], 5, (-1.0, 0.0, 1.0)),
         ([1.0, 2.0], 1, ()),
         ([np.nan], 3, ()),
     ],
@@ -54,6 +57,20 @@ def test_equal_edges_count_once_and_no_interval_is_empty(
     assert encoder.edges == edges
     present = [value for value in values if value == value]
     assert set(encoder.apply(np.array(present)).tolist()) == set(range(2, encoder.cardinality)) or not present
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.sampled_from([0.0, 0.0, 0.0, 1.0, 1.0, *np.arange(2, 9), np.nan]), max_size=80), st.integers(1, 12))
+def test_a_frequent_value_is_an_interval_of_its_own(values: list[float], count: int) -> None:
+    """No more intervals than asked for, none empty, and no other value with one of two shares or more."""
+    encoder = QuantileEncoder.fit("x", np.array(values, dtype=np.float64), count)
+    present = np.array([value for value in values if value == value])
+    assert len(encoder.edges) < count
+    assert len(np.unique(encoder.apply(present))) == len(encoder.edges) + bool(len(present))
+    different, counts = np.unique(present, return_counts=True)
+    codes = encoder.apply(different)
+    for code in codes[(counts * count >= 2 * len(present)) & (count > 1)]:
+        assert (codes == code).sum() == 1
 
 
 def test_a_number_becomes_a_number_and_a_category() -> None:

@@ -78,7 +78,7 @@ def test_fine_tuning_serves_just_the_absence_it_is_for(fitted):
 
 
 def test_multi_head_and_party_dropout_in_an_estimator():
-    from cutlayer.protections import PartyDropoutConfig
+    from cutlayer.protections.party_dropout import PartyDropoutConfig
 
     settings = {"top": {"kind": "multi_head"}, "protections": [PartyDropoutConfig(rate={"shop": 0.3})], **LONG}
     model = classifier(**settings).fit(X, Y)

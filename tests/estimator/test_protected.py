@@ -17,7 +17,8 @@ from cutlayer.data import PartyTable, intersect, split_rows
 from cutlayer.errors import BudgetExceeded, ConfigError
 from cutlayer.jobs.check import check_job
 from cutlayer.parties.plan import plan_of
-from cutlayer.protections import REGISTRY, DPEmbeddingConfig
+from cutlayer.protections import REGISTRY
+from cutlayer.protections.dp_embedding import DPEmbeddingConfig
 from cutlayer.serving import Serving
 from tests.estimator.tables import classifier, regressor, tables
 

@@ -23,15 +23,17 @@ from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import Keys
 from tests.parties.runs import ACTIVE, KEY, PASSIVES, raw_job, tables
 
-TELCO = PASSIVES[0]
+TELCO, SHOP = PASSIVES[:2]
 
 
 def job_of(bank: dict[str, Any] | None = None, telco: dict[str, Any] | None = None, **changes: Any) -> Job:
     """A job whose parties ask for the malicious attacks on their own secrets."""
-    raw = raw_job(bottom={"kind": "mlp", "hidden": [8, 3]}, epochs=4, **changes)
-    audit = {"attacks": ["norm", "spectral"], "layers": False, "rows": 400, "malicious": ["probing"]}
+    raw = raw_job(passives=2, bottom={"kind": "mlp", "hidden": [8, 3]}, epochs=4, **changes)
+    audit = {"attacks": ["norm", "spectral"], "layers": False, "rows": 400, "malicious": ["probing", "backdoor"]}
     raw["parties"][ACTIVE] |= {"audit": audit} | (bank or {})
-    raw["parties"][TELCO] |= {"audit": {"attacks": [], "rows": 400, "malicious": ["hijack"]}} | (telco or {})
+    raw["parties"][TELCO] |= {"audit": {"attacks": [], "rows": 400, "malicious": ["hijack", "chosen_labels"]}} | (
+        telco or {}
+    )
     return validated(Job, raw, "")
 
 
@@ -40,15 +42,17 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunFolder]:
     out = tmp_path_factory.mktemp("attacked")
     guard = {"guard": {"on_alarm": "stop"}}  # which must not stop a training that measures the attack
     with pytest.warns(UserWarning, match="as in an honest training"):
-        yield execute(job_of(guard), out / "run", Options(Keys(out, KEY), tables=tables(rows=800)), Progress())
+        yield execute(
+            job_of(guard), out / "run", Options(Keys(out, KEY), tables=tables(passives=2, rows=800)), Progress()
+        )
 
 
-def results(folder: RunFolder) -> dict[str, MaliciousResult]:
-    return {result.attack: result for result in folder.audit.malicious}
+def results(folder: RunFolder) -> dict[tuple[str, str], MaliciousResult]:
+    return {(result.attack, result.party): result for result in folder.audit.malicious}
 
 
 def test_a_hijack_rebuilds_more_than_a_curious_party(folder: RunFolder) -> None:
-    hijack = results(folder)["hijack"]
+    hijack = results(folder)["hijack", TELCO]
     assert (hijack.attacker, hijack.party, hijack.secret, hijack.alarm) == (ACTIVE, TELCO, "features", "")
     assert hijack.gain is not None
     assert hijack.gain > 0.03
@@ -58,11 +62,36 @@ def test_a_hijack_rebuilds_more_than_a_curious_party(folder: RunFolder) -> None:
 
 
 def test_probing_reads_every_label_of_an_undefended_run(folder: RunFolder) -> None:
-    probing = results(folder)["probing"]
+    probing = results(folder)["probing", TELCO]
     assert (probing.attacker, probing.party, probing.secret) == (TELCO, TELCO, "labels")
     assert probing.value is not None
     assert probing.value > 0.95
     assert probing.alarm == "epoch 2, step 1"
+
+
+def test_partners_that_probe_pool_what_they_get(folder: RunFolder) -> None:
+    together = results(folder)["probing", f"{TELCO}+{SHOP}"]
+    assert together.attacker == f"{TELCO} and {SHOP}"
+    assert together.alarm == "epoch 2, step 1"
+
+
+def test_a_backdoor_decides_predictions_that_a_curious_party_does_not(folder: RunFolder) -> None:
+    """By each partner's trigger alone and by both; the guard of the label owner sees it."""
+    backdoors = {party: result for (attack, party), result in results(folder).items() if attack == "backdoor"}
+    assert backdoors.keys() == {TELCO, SHOP, f"{TELCO}+{SHOP}"}
+    both = backdoors[f"{TELCO}+{SHOP}"]
+    assert (both.secret, both.metric) == ("predictions", "success")
+    assert both.value is not None
+    assert both.curious is not None
+    assert both.value > 0.9
+    assert both.low is not None
+    assert 0 <= both.low <= both.value
+
+
+def test_chosen_labels_are_read_as_a_hijack_is(folder: RunFolder) -> None:
+    chosen = results(folder)["chosen_labels", TELCO]
+    assert (chosen.attacker, chosen.secret, chosen.metric) == (ACTIVE, "features", "r2")
+    assert chosen.curious == results(folder)["hijack", TELCO].curious
 
 
 def test_this_run_has_no_alarm(folder: RunFolder) -> None:
@@ -75,6 +104,7 @@ def test_what_is_asked_about_is_attacked_and_compared_in_both_runs(folder: RunFo
     assert {(result.run, result.attack) for result in folder.audit.features} == {
         ("this run", "inversion"),
         ("hijack by malicious bank", "inversion"),
+        ("chosen_labels by malicious bank", "inversion"),
     }
     assert not folder.audit.runs["hijack by malicious bank"].leaks
 
@@ -88,7 +118,7 @@ def test_the_gain_is_in_every_view(folder: RunFolder) -> None:
     report = build(folder.path)
     section = malicious(report)
     assert section is not None
-    assert len(report.malicious) == 2
+    assert len(report.malicious) == 8
     assert "bank, if malicious (hijack), reads R²" in " ".join(sentences(report))
     assert set(sentences(report)) <= set(build_card(folder.path).learns)
 
@@ -103,7 +133,7 @@ def test_a_single_release_leaves_nothing_to_attack(tmp_path: Path) -> None:
     """No gradient comes back: no malicious training is run, and the report says why."""
     job = job_of(release="once")
     assert [*attacked_jobs(job)] == []
-    run = execute(job, tmp_path / "run", Options(Keys(tmp_path, KEY), tables=tables()), Progress())
+    run = execute(job, tmp_path / "run", Options(Keys(tmp_path, KEY), tables=tables(passives=2)), Progress())
     assert run.audit.malicious == ()
     reasons = {skip.attack: skip.reason for skip in run.audit.runs["this run"].skipped}
     assert "no gradient comes back" in reasons["hijack"]

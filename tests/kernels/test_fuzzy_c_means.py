@@ -180,12 +180,6 @@ def test_a_small_fuzzifier_gives_ones_and_zeros():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"clusters": 0}, "one cluster or more, got 0"),
-        ({"fuzzifier": 1.0}, "fuzzifier above 1, got 1.0; 2 is the usual choice"),
-        ({"fuzzifier": math.inf}, "fuzzifier above 1"),
-        ({"tolerance": 0.0}, "a tolerance above 0"),
-        ({"rounds": 0}, "one round or more"),
-        ({"start": torch.zeros(3, 2)}, r"centres of shape \(2, 2\)"),
         ({"points": torch.zeros(0, 2)}, r"both 1 or more, got torch.float32 of shape \(0, 2\)"),
         ({"points": torch.zeros(3, 2, dtype=torch.int64)}, "floating rows"),
         ({"points": torch.tensor([[1.0, math.nan]])}, "finite rows"),

@@ -6,7 +6,7 @@ import torch
 from scipy import linalg
 
 from cutlayer.kernels import spectral
-from cutlayer.kernels.spectral import project, top_direction
+from cutlayer.kernels.spectral import project, project_on_top, top_direction
 
 
 def matrix(n, d, scale=1.0, seed=0):
@@ -21,7 +21,7 @@ def by_numpy(x):
     return array, np.linalg.svd(array, full_matrices=False)[2][0]
 
 
-@pytest.mark.parametrize("largest_eigh", [512, 1], ids=["eigh", "krylov"])
+@pytest.mark.parametrize("largest_eigh", [512, 1], ids=["eigh", "lanczos"])
 @pytest.mark.parametrize(("n", "d"), [(1000, 8), (300, 40), (12, 90), (2, 5), (50, 1)])
 @pytest.mark.parametrize("scale", [1.0, 1e-10, 1e-25, 1e15])
 def test_equals_the_svd(n, d, scale, largest_eigh, monkeypatch):
@@ -42,20 +42,31 @@ def test_a_second_direction_is_told_apart():
     assert abs(float(top_direction(x[:, [1, 0, *range(2, 30)]])[1])) > 0.95
 
 
-def test_the_krylov_space_finds_what_the_full_decomposition_finds(monkeypatch):
+def test_the_iteration_finds_what_the_full_decomposition_finds(monkeypatch):
     x = torch.randn(900, 60, generator=torch.Generator().manual_seed(3))
     full = project(x)
     monkeypatch.setattr(spectral, "_MAX_EIGH", 10)
-    krylov = project(x)
-    assert float(krylov.norm()) == pytest.approx(float(full.norm()), rel=1e-4)
+    iterated = project(x)
+    assert float(iterated.norm()) == pytest.approx(float(full.norm()), rel=1e-4)
 
 
-def test_low_rank_exhausts_the_krylov_space(monkeypatch):
+def test_low_rank_exhausts_the_iteration_which_repeats_itself(monkeypatch):
     monkeypatch.setattr(spectral, "_MAX_EIGH", 3)
     generator = torch.Generator().manual_seed(5)
     x = torch.randn(40, 2, generator=generator) @ torch.randn(2, 30, generator=generator)
     _, v = by_numpy(x)
     assert abs(float(top_direction(x).double() @ torch.from_numpy(v))) == pytest.approx(1, abs=1e-4)
+    assert torch.equal(top_direction(x), top_direction(x.clone()))
+    assert torch.equal(project_on_top(x, 3), project_on_top(x.clone(), 3))
+
+
+@pytest.mark.parametrize(("width", "directions"), [(60, 3), (4, 4), (4, 1)])
+def test_the_iteration_has_the_coordinates_of_the_decomposition(width, directions, monkeypatch):
+    x = torch.randn(300, width, generator=torch.Generator().manual_seed(4)) * torch.linspace(4, 0.5, width)
+    full = project_on_top(x, directions)
+    monkeypatch.setattr(spectral, "_MAX_EIGH", 2)
+    iterated = project_on_top(x, directions)
+    torch.testing.assert_close(iterated.abs(), full.abs(), rtol=1e-3, atol=5e-3)
 
 
 def test_the_sign_is_fixed_and_the_global_random_state_untouched():
@@ -80,7 +91,7 @@ def test_the_input_is_left_alone():
     assert torch.equal(x, before)
 
 
-def test_a_failing_decomposition_falls_back_to_the_krylov_iteration(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_decomposition_falls_back_to_the_iteration(monkeypatch: pytest.MonkeyPatch) -> None:
     draw = torch.Generator().manual_seed(3)
     x = torch.randn(300, 20, generator=draw) * torch.linspace(5, 0.1, 20)
     wanted = {shape: top_direction(matrix) for shape, matrix in (("tall", x), ("wide", x[:12]))}

@@ -11,7 +11,7 @@ import pytest
 
 from cutlayer.config import FeaturesConfig, Job, validated
 from cutlayer.data.encoding import Encoder
-from cutlayer.data.large_fit import fit_large
+from cutlayer.data.packed import packed
 from cutlayer.data.store import Store, write_store
 from cutlayer.models import build_bottom, resolved_section, stated_width
 from cutlayer.models.mlp import MlpBottom
@@ -49,11 +49,11 @@ def test_the_same_kind_is_built_from_what_is_stored(tmp_path: Path) -> None:
     assert isinstance(build_bottom(AUTO, Store.open(tmp_path / "store").columns.inputs), TabularBottom)
 
 
-def test_a_large_table_decides_as_one_in_memory(tmp_path: Path) -> None:
-    table = pa.table({"shop": [f"s{row % 300}" for row in range(1000)]})
-    encoder = fit_large(
-        iter(table.to_batches(max_chunksize=128)), table.schema, FeaturesConfig(), "shops", tmp_path, 1 << 20
-    )
+def test_a_table_in_batches_decides_as_one_at_once() -> None:
+    table, kinds = pa.table({"shop": [f"s{row % 300}" for row in range(1000)]}), {"shop": "category"}
+    pieces = [pa.Table.from_batches([piece]) for piece in table.to_batches(max_chunksize=128)]
+    columns = packed(lambda _names, _coded: iter(pieces), kinds, "shops", 1000, 100_000)
+    encoder = Encoder.fit_columns(columns, kinds, FeaturesConfig(), "shops", np.arange(1000))
     assert encoder == Encoder.fit(table, FeaturesConfig(), "shops")
     assert encoder.has_rare_categories
 

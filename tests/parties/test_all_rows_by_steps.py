@@ -40,7 +40,8 @@ from cutlayer.parties.held_rows import HeldRows, PartOfBatch
 from cutlayer.parties.outcome import ActiveOutcome
 from cutlayer.protections.chain import Chain
 from cutlayer.protections.views import ActiveView
-from cutlayer.serving.between import PredictedRows, PredictionSide, answer, ask
+from cutlayer.serving.answers import PredictedRows
+from cutlayer.serving.between import PredictionSide, answer, ask
 from cutlayer.serving.predict import Request, predict
 from cutlayer.serving.release import Serving
 from cutlayer.tasks import Task
@@ -266,12 +267,17 @@ def test_a_batch_in_which_a_partner_has_no_row_is_a_message_of_none(
     assert again.active.evidence == trained.active.evidence
 
 
-def altered(change: Callable[[Message], Message]) -> Callable[[Transmit], Transmit]:
-    """What changes the shop's embeddings of the third step."""
+def altered(kind: Kind, change: Callable[[Message], Message]) -> Callable[[Transmit], Transmit]:
+    """What changes the first message of a kind between the bank and the shop that has a row, after the first step."""
+    done = False
 
     def wrap(transmit: Transmit) -> Transmit:
         def alter(message: Message) -> None:
-            hit = (message.kind, message.sender, message.epoch, message.step) == (Kind.EMBEDDING, SHOP, 0, 2)
+            nonlocal done
+            shops = SHOP in (message.sender, message.receiver)
+            late = message.step > 0 or kind in (Kind.EVALUATION, Kind.REQUEST)
+            hit = message.kind == kind and shops and late and not done
+            done = done or hit
             transmit(change(message) if hit else message)
 
         return alter
@@ -279,24 +285,49 @@ def altered(change: Callable[[Message], Message]) -> Callable[[Transmit], Transm
     return wrap
 
 
-def longer(message: Message) -> Message:
-    e = message.tensors["embedding"]
-    return replace(message, tensors={"embedding": torch.cat([e, e[:1]])})
+def tensors(change: Callable[[Tensor], Tensor]) -> Callable[[Message], Message]:
+    return lambda message: replace(message, tensors={name: change(t) for name, t in message.tensors.items()})
+
+
+def other_rows(message: Message) -> Message:
+    return replace(message, rows=rows_digest(torch.arange(5)))
+
+
+def later(message: Message) -> Message:
+    return replace(message, sequence=message.sequence + 1)
+
+
+LONGER = tensors(lambda t: torch.cat([t, t[:1]]))
+NAN = tensors(lambda t: t.clone().index_fill_(0, torch.tensor([0]), float("nan")))
+NARROWER = tensors(lambda t: t[:, 1:])
 
 
 @pytest.mark.parametrize(
-    ("change", "error"),
+    ("kind", "change", "error"),
     [
-        (longer, r"expected an embedding of shape \(\d+, 6\) from shop, got \(\d+, 6\)"),
-        (lambda message: replace(message, rows=rows_digest(torch.arange(5))), "step 2 for other rows"),
-        (lambda message: replace(message, sequence=message.sequence + 1), "a message was lost"),
+        (Kind.EMBEDDING, LONGER, r"expected an embedding of shape \(\d+, 6\) from shop, got \(\d+, 6\)"),
+        (Kind.EMBEDDING, other_rows, "step 1 for other rows"),
+        (Kind.EMBEDDING, later, "a message was lost"),
+        (Kind.EMBEDDING, NAN, "shop"),
+        (Kind.GRADIENT, LONGER, r"expected a gradient of shape \(\d+, 6\), got \(\d+, 6\)"),
+        (Kind.GRADIENT, NARROWER, r"expected a gradient of shape \(\d+, 6\), got \(\d+, 5\)"),
+        (Kind.GRADIENT, other_rows, "step 1 for other rows"),
+        (Kind.GRADIENT, NAN, "bank"),
+        (Kind.REQUEST, other_rows, "rows"),
+        (
+            Kind.REQUEST,
+            lambda message: replace(message, fields={**message.fields, "batch": 9}),
+            "got validation rows of epoch 0, step 0",
+        ),
+        (Kind.EVALUATION, LONGER, r"expected an embedding of shape \(\d+, 6\) from shop, got \(\d+, 6\)"),
+        (Kind.EVALUATION, other_rows, "step 0 for other rows"),
+        (Kind.EVALUATION, NAN, "shop"),
     ],
-    ids=["more rows", "other rows", "a gap"],
 )
-def test_a_partner_that_sends_other_rows_than_it_has_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[Message], Message], error: str
+def test_a_party_that_sends_other_rows_than_both_have_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: Kind, change: Callable[[Message], Message], error: str
 ) -> None:
-    wrap_links(monkeypatch, altered(change))
+    wrap_links(monkeypatch, altered(kind, change))
     with pytest.raises(ProtocolError, match=error):
         run(job_of(epochs=1), GIVEN, tmp_path)
 
@@ -575,7 +606,7 @@ def test_only_the_active_party_drops_rows_without_a_label() -> None:
         open_table(validated(Job, made, ""), TELCO, GIVEN)
 
 
-@pytest.mark.parametrize(("protect", "rows"), [("labels", None), ("columns", "all"), ("nothing", "all")])
+@pytest.mark.parametrize(("protect", "rows"), [("labels", None), ("columns", None), ("nothing", "all")])
 def test_init_writes_all_rows_with_the_undefended_baseline(tmp_path: Path, protect: str, rows: str | None) -> None:
     for name, table in GIVEN.items():
         csv.write_csv(table, tmp_path / f"{name}.csv")
@@ -585,4 +616,6 @@ def test_init_writes_all_rows_with_the_undefended_baseline(tmp_path: Path, prote
     job = load_job(tmp_path / "job.yaml")
     assert (job.rows, job.compare) == ("all", ("undefended", "alone"))
     assert job.fits_top == (protect == "labels")
+    intervals = {party.features.numbers.quantiles for party in job.parties.values()}
+    assert intervals == ({0} if job.fits_top else {64})
     check_job(job)

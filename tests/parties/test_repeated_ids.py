@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from pathlib import Path
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -10,6 +13,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
+from cutlayer.channel import Kind
 from cutlayer.config import IdConfig, Job, TableConfig, validated
 from cutlayer.data.distinct_ids import DistinctIds
 from cutlayer.data.party_data import PartyTable
@@ -26,8 +30,9 @@ from cutlayer.serving.predict import Request, predict
 from cutlayer.tasks import Task
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import Keys
+from cutlayer.training.run_ledger import ledger_after
 from tests.parties.psi_runs import TELCO, aligned, table
-from tests.parties.runs import ACTIVE, KEY, UNAUDITED, raw_job, run
+from tests.parties.runs import ACTIVE, KEY, UNAUDITED, raw_job, record, run
 
 CUSTOMERS, LOANS = 400, 3
 
@@ -230,3 +235,44 @@ def test_numbers_by_id_become_numbers_by_row() -> None:
     assert rows.places(TELCO).tolist() == [0, 3]
     assert rows.count(TELCO, 5) == 2
     assert rows.by_all().tolist() == [True, True, False, True, True]
+
+
+@pytest.mark.parametrize("once", [False, True], ids=["by steps", "released once"])
+def test_the_ledger_of_some_loans_by_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, once: bool) -> None:
+    """Customers 1 to 8 have 1, 2, 3, 1, 2, 3, ... loans. The telco has the first five, and two whom the bank lacks.
+
+    So five rows of the telco are released, for 9 loans. By steps each training row is released in both epochs, and each
+    held-out row after both of them and at the end: three times. A row that is released r times with noise of 3 times
+    what one row changes is N(sqrt(r) / 3, 1) against N(0, 1).
+    """
+    draw = np.random.default_rng(0)
+    ids = np.repeat(np.arange(1, 9), [1, 2, 3, 1, 2, 3, 1, 2])
+    bank = {"id": ids, "amount": draw.normal(size=len(ids)), "label": np.where(ids % 2, "bad", "good")}
+    telco = {"id": [1, 2, 3, 4, 5, 98, 99], "calls": draw.normal(size=7)}
+    given = {ACTIVE: pa.table(bank), TELCO: pa.table(telco)}
+    training = {"audit": UNAUDITED, "split": {"test": 0.4, "validation": 0}, "keep": "last", "seed": 1}
+    if once:
+        made = raw(**training)
+        made["parties"][TELCO]["fit"] = {"kind": "none"}
+    else:
+        made = raw_job(passives=1, epochs=2, batch_size=2, **training) | {"rows": "all"}
+        made["parties"][ACTIVE]["id"] = {"column": "id", "duplicates": "keep"}
+    made["parties"][TELCO]["privacy"] = {"dp_embedding": {"clip": 1.0, "noise_multiplier": 3.0}}
+    job = validated(Job, made, "")
+    messages = record(monkeypatch)
+    outcome = run(job, given, tmp_path).active
+    tested = {row.as_py() for row in outcome.ids} & {1, 2, 3, 4, 5}
+    assert 1 <= len(tested) <= 4
+    sent = Counter(m.kind for m in messages for t in m.tensors.values() for _ in t if m.sender == TELCO)
+    releases = 1 if once else 3
+    if once:
+        assert sent[Kind.RELEASE] == 5
+    else:
+        assert (sent[Kind.EMBEDDING], sent[Kind.EVALUATION]) == (2 * (5 - len(tested)), 3 * len(tested))
+    (total,) = (each for each in ledger_after(job, outcome).totals if each.protects == "features")
+    assert total.releases == releases
+    mu = math.sqrt(releases) / 3
+    spent = NormalDist().cdf(mu / 2 - total.epsilon / mu) - math.exp(total.epsilon) * NormalDist().cdf(
+        -mu / 2 - total.epsilon / mu
+    )
+    assert spent == pytest.approx(total.delta, rel=1e-3)

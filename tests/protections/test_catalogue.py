@@ -12,10 +12,11 @@ from cutlayer.accounting import NoFormalGuarantee, RandomizedResponse, ReleasePl
 from cutlayer.errors import NotApplicable
 from cutlayer.kernels.randomized_response import transition_matrix
 from cutlayer.kernels.row_norms import row_norms
-from cutlayer.protections import MaxNormConfig, Protection, build
-from cutlayer.protections.base import Asset, Context, Side
+from cutlayer.protections import build
+from cutlayer.protections.base import Asset, Context, Protection, Side
 from cutlayer.protections.chain import Chain
 from cutlayer.protections.keyed_noise import Noise
+from cutlayer.protections.max_norm import MaxNormConfig
 from cutlayer.protections.views import ActiveView, Mode
 from cutlayer.tasks import Task
 

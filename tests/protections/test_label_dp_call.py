@@ -8,7 +8,8 @@ import torch
 from scipy import stats
 
 from cutlayer.errors import ConfigError, DataError
-from cutlayer.protections import LabelDP, LabelDPConfig, build
+from cutlayer.protections import build
+from cutlayer.protections.label_dp import LabelDP, LabelDPConfig
 
 KEY = bytes(range(32))
 N = 20_000

@@ -15,7 +15,7 @@ from torch import Tensor
 from cutlayer.config import Job, validated
 from cutlayer.errors import CheckpointError, ConfigError
 from cutlayer.jobs.check import check_job, notes_of
-from cutlayer.protections import LabelDP, LabelDPConfig
+from cutlayer.protections.label_dp import LabelDP, LabelDPConfig
 from cutlayer.protections.label_memory import Drawn, LabelMemory, Recalled
 from cutlayer.protections.label_stages import UNDRAWN, LabelStages, parts_of_rows
 from tests.parties.runs import raw_job

@@ -24,7 +24,8 @@ from cutlayer.parties.alignment import Alignment, Purpose
 from cutlayer.parties.drive import drive_together
 from cutlayer.parties.linked import driven
 from cutlayer.serving import Serving
-from cutlayer.serving.between import PART, PredictedRows, PredictionSide, answer, ask, write_answered
+from cutlayer.serving.answers import PredictedRows
+from cutlayer.serving.between import PART, PredictionSide, answer, ask
 from cutlayer.serving.predict import Request, predict
 from cutlayer.training.folder import RunFolder
 from tests.serving.runs import KEY, NOISY, tables, trained
@@ -92,10 +93,10 @@ def test_predictions_equal_the_offline_ones(noisy: Trained, tmp_path: Path) -> N
     wanted = offline(noisy, tmp_path, given, absent=["telco"])
     found, done = together(noisy, given, absent=["telco"])
     assert done["shop"] == 290
-    write_answered(side(noisy, "bank", given["bank"]), found, tmp_path / "s.parquet")
+    found.write(tmp_path / "s.parquet", side(noisy, "bank", given["bank"]).model.task)
     scores = parquet.read_table(tmp_path / "s.parquet")
     assert scores.select(["id", "contributed"]).equals(wanted.select(["id", "contributed"]))
-    write_answered(side(noisy, "bank", given["bank"]), found, tmp_path / "s.csv")
+    found.write(tmp_path / "s.csv", side(noisy, "bank", given["bank"]).model.task)
     assert csv.read_csv(tmp_path / "s.csv")["probability"].equals(scores["probability"])
     np.testing.assert_allclose(scores["probability"].to_numpy(), wanted["probability"].to_numpy(), atol=1e-6)
 

@@ -13,7 +13,7 @@ from scipy.stats import ks_2samp
 
 from cutlayer.data.store import Store
 from cutlayer.serving.online.drift import MIN_ROWS, WAITING_ROWS, DriftReference, column_drift
-from cutlayer.serving.online.metrics import PassiveMetrics, serve_metrics
+from cutlayer.serving.online.metrics import serve_metrics
 from cutlayer.serving.online.passive import LookupCounts
 from cutlayer.serving.online.trained_party import TrainedParty
 from tests.serving.world import ACTIVE, MISSING_AT_SHOP, world
@@ -148,7 +148,7 @@ def test_a_passive_party_shows_its_own_metrics(plain: Path) -> None:
     assert drift is not None
     answered = LookupCounts(lookups=7)
     drift.add(torch.zeros(MIN_ROWS, 0, dtype=torch.int32), torch.full((MIN_ROWS, 2), 9.0))
-    with serve_metrics("127.0.0.1:0", PassiveMetrics(answered, drift)) as url, urllib.request.urlopen(url) as page:
+    with serve_metrics("127.0.0.1:0", answered, drift) as url, urllib.request.urlopen(url) as page:
         text = page.read().decode()
     assert "cutlayer_lookups_total 7.0" in text
     assert 'cutlayer_drift_psi{column="calls"}' in text

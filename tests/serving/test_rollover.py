@@ -13,12 +13,10 @@ import pytest
 
 from cutlayer.channel.trail import Trail
 from cutlayer.errors import ConfigError
-from cutlayer.serving.online.audit_log import AuditLog
 from cutlayer.serving.online.trained_party import TrainedParty
-from cutlayer.serving.online.versions import Versions
 from tests.serving.runs import unserved
 from tests.serving.test_requests import CALLER, KEY
-from tests.serving.world import ACTIVE, PASSIVES, PATIENCE, World, offline, passive, private, probabilities, world
+from tests.serving.world import PASSIVES, PATIENCE, World, offline, passive, probabilities, world
 
 IDS = [3, 77, 12]
 
@@ -156,5 +154,3 @@ def test_settings_that_do_not_fit_the_model_are_refused(plain: Path) -> None:
             asyncio.run(check())
     with pytest.raises(ConfigError, match="party of the run"):
         TrainedParty.open(plain, "nobody")
-    with pytest.raises(RuntimeError, match="connect"):
-        Versions(private().serve, ACTIVE, AuditLog(None)).load(plain)

@@ -19,7 +19,7 @@ from cutlayer.data.digest_shares import has_duplicates
 from cutlayer.data.ids import row_digests
 from cutlayer.data.shuffling import permutation
 from cutlayer.data.split import split_rows
-from cutlayer.data.take_rows import take_rows
+from cutlayer.data.stored import stored, taken
 from cutlayer.storage import row_arrays
 from cutlayer.storage.row_arrays import GrowingRows, chosen, computed, gathered, joined_rows, row_array
 
@@ -123,7 +123,7 @@ def test_files_have_no_name(in_files: Path) -> None:
 
 
 @pytest.mark.usefixtures("in_files")
-def test_a_column_is_put_into_order_on_disk_as_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_column_is_stored_and_put_into_another_order() -> None:
     draw = np.random.default_rng(2)
     values = pa.array([f"id {number}" for number in range(400)])
     rows = draw.permutation(400)[:150]
@@ -131,9 +131,57 @@ def test_a_column_is_put_into_order_on_disk_as_in_memory(monkeypatch: pytest.Mon
     def pieces() -> Iterator[pa.ChunkedArray]:
         return (pa.chunked_array([values.slice(start, 30)]) for start in range(0, 400, 30))
 
-    on_disk = take_rows(pieces(), rows)
-    monkeypatch.setattr(row_arrays, "CHUNK_ROWS", 1000)
-    assert on_disk.to_pylist() == take_rows(pieces(), rows).to_pylist() == [f"id {row}" for row in rows.tolist()]
+    column = stored(pieces())
+    assert column.to_pylist() == values.to_pylist()
+    assert stored(taken(column, rows)).to_pylist() == [f"id {row}" for row in rows.tolist()]
+
+
+@pytest.mark.parametrize("missing", [False, True])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pa.int8(),
+        pa.int64(),
+        pa.float32(),
+        pa.float64(),
+        pa.bool_(),
+        pa.string(),
+        pa.large_string(),
+        pa.string_view(),
+        pa.date32(),
+        pa.timestamp("us", tz="UTC"),
+        pa.duration("s"),
+        pa.decimal128(9, 2),
+        pa.null(),
+        pa.dictionary(pa.int8(), pa.int64()),
+        pa.dictionary(pa.int32(), pa.string()),
+    ],
+    ids=str,
+)
+def test_columns_of_every_type_are_stored_as_they_are(
+    request: pytest.FixtureRequest, kind: pa.DataType, missing: bool
+) -> None:
+    plain = kind.value_type if pa.types.is_dictionary(kind) else kind
+    numbers = [None if missing and number % 3 == 0 else number for number in range(40)]
+    whole = pa.array(numbers if not pa.types.is_null(kind) else [None] * 40)
+    if pa.types.is_boolean(kind):
+        whole = pa.array([None if number is None else number % 2 == 0 for number in numbers])
+    elif pa.types.is_decimal(kind):
+        whole = whole.cast(pa.decimal128(19, 0))
+    whole = whole.cast(pa.int32()) if pa.types.is_date(kind) else whole
+    column = whole.cast(plain)
+    pieces = [column.slice(start, 9) for start in (0, 9, 18, 27, 36)] + [column.slice(0, 0)]
+    if pa.types.is_dictionary(kind):
+        pieces = [piece.dictionary_encode() for piece in pieces]
+    for in_files in (False, True):
+        if in_files:
+            request.getfixturevalue("in_files")
+        result = stored(pa.chunked_array([piece]) for piece in pieces)
+        assert result.type == (pa.large_string() if plain in (pa.string(), pa.string_view()) else plain)
+        assert result.to_pylist() == column.to_pylist()
+        assert result.null_count == column.null_count
+    with pytest.raises(ValueError, match="without a piece"):
+        stored(iter(()))
 
 
 @pytest.mark.usefixtures("in_files")

@@ -20,7 +20,7 @@ from cutlayer.data.images import image_column
 from cutlayer.errors import DataError
 from cutlayer.jobs.check import check_job
 from cutlayer.jobs.options import Progress
-from cutlayer.protections import DPEmbeddingConfig
+from cutlayer.protections.dp_embedding import DPEmbeddingConfig
 from cutlayer.protections.embedding_adjust import AdjustConfig
 from cutlayer.results.features import FeatureResult
 from studies.claims import Verdict

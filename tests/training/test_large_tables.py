@@ -14,7 +14,7 @@ from pyarrow import parquet
 
 from cutlayer.accounting.run_store import NAME, RunStore
 from cutlayer.config import Job, validated
-from cutlayer.data import large, party_data, shuffling
+from cutlayer.data import party_data, shuffling, typed_table
 from cutlayer.jobs.execute import execute
 from cutlayer.jobs.options import Options, Progress
 from cutlayer.parties.observer import Observer
@@ -83,8 +83,8 @@ def test_losses_and_predictions_are_the_same_to_the_last_bit(
     monkeypatch.setattr(shuffling, "BLOCK_ROWS", 10)
     monkeypatch.setattr(shuffling, "WINDOW_BLOCKS", 8)
     whole = trained(tables, tmp_path / "whole", shuffle)
-    monkeypatch.setattr(large, "SHARE", 2**40)  # every table takes too much memory
-    monkeypatch.setattr(large, "CHUNK_ROWS", 100)
+    monkeypatch.setattr(typed_table, "SHARE", 2**40)  # every table takes too much memory
+    monkeypatch.setattr(typed_table, "CHUNK_ROWS", 100)
     monkeypatch.setattr(party_data, "SHARE", 2**22)  # and 512 bytes of a store are mapped at a time
     batched = trained(tables, tmp_path / "batched", shuffle)
     assert batched.active.step_losses == whole.active.step_losses
@@ -113,8 +113,8 @@ def test_a_run_whose_rows_lie_in_files_leaves_the_same_results(
     job, keys = large_job(tables, train, **active), tmp_path / "keys"
     keys.mkdir()
     whole = execute(job, tmp_path / "whole", Options(Keys(keys, bytes(32))), Progress())
-    monkeypatch.setattr(large, "SHARE", 2**40)
-    monkeypatch.setattr(large, "CHUNK_ROWS", 100)
+    monkeypatch.setattr(typed_table, "SHARE", 2**40)
+    monkeypatch.setattr(typed_table, "CHUNK_ROWS", 100)
     monkeypatch.setattr(row_arrays, "LARGE_BYTES", 1)
     monkeypatch.setattr(row_arrays, "CHUNK_ROWS", 50)
     in_files = execute(job, tmp_path / "files", Options(Keys(keys, bytes(32))), Progress())

@@ -16,9 +16,11 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="seed of the first trial; the others follow")
     parser.add_argument("--frames", type=int, help="decode this many changed frames instead of running trials")
     parser.add_argument("--kills", type=int, help="kill each of two organisations this often instead of running trials")
+    parser.add_argument("--runs", type=int, help="train this often through a harmed link instead of running trials")
+    parser.add_argument("--rows", choices=["common", "all"], default="common", help="rows of these trainings")
     given = parser.parse_args()
-    if given.kills is not None:
-        return _kill(given.kills, given.seed)
+    if given.kills is not None or given.runs is not None:
+        return _train(given.kills, given.runs, given.seed, given.rows)
     if given.frames is not None:
         return _fuzz(given.frames, given.seed)
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
@@ -42,11 +44,11 @@ def main() -> int:
     return 1 if wrong else 0
 
 
-def _kill(kills: int, seed: int) -> int:
-    """Kill both organisations and print what differed from a quiet run."""
-    from tools.faults.kills import kill_often
+def _train(kills: int | None, runs: int | None, seed: int, rows: str) -> int:
+    """Kill both organisations, or harm their link, and print what differed from a quiet run."""
+    from tools.faults.kills import harm_often, kill_often
 
-    found = kill_often(kills, seed)
+    found = harm_often(runs or 0, seed, rows) if kills is None else kill_often(kills, seed, rows)
     sys.stdout.write(json.dumps(found, indent=1) + "\n")
     return 1 if found["wrong"] else 0
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from cutlayer.attacks import Attack
+from cutlayer.attacks.base import Attack
 from cutlayer.config import FrozenModel
 from cutlayer.errors import Diverged, NotApplicable
 from cutlayer.results.audit import SkippedAttack

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from cutlayer.results.alarm import AlarmRecord
+from cutlayer.config.guard import Alarm
 from cutlayer.results.audit import Audit
 from cutlayer.results.finding import Severity
 from cutlayer.results.protection import ProtectionResult
@@ -34,7 +34,7 @@ class FindingContext:
     label_free: frozenset[str] = frozenset()
     no_common_row: bool = False
     idle_epochs: tuple[int, ...] = ()
-    alarms: tuple[AlarmRecord, ...] = ()
+    alarms: tuple[Alarm, ...] = ()
 
 
 @dataclass(frozen=True)

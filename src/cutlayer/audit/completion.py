@@ -12,13 +12,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cutlayer.attacks import ModelCompletion
 from cutlayer.attacks.completion.base import CHUNK, Completion, CompletionAttack, DepartedView, Variant
+from cutlayer.attacks.completion.passive import ModelCompletion
 from cutlayer.attacks.knowledge import AUXILIARY, AUXILIARY_PER_CLASS, Knowledge
 from cutlayer.audit.attack_audit import AttackAudit
 from cutlayer.config import Job
 from cutlayer.data.streams import RandomStream
-from cutlayer.models import BottomModel, build_bottom
+from cutlayer.models import BottomModel, bottom_of
 from cutlayer.parties.random_state import drawn_under
 from cutlayer.results.completion import CompletionResult, VariantValue
 from cutlayer.tasks import Task
@@ -53,8 +53,7 @@ class DepartedParty:
     def untrained(self) -> DepartedView:
         """View of the party with its initial bottom model, for the training from scratch."""
         with drawn_under(starting_keys(self.run.folder.path, [self.party])[self.party]):
-            section, inputs = self.job.bottom_of(self.party), self.run.inputs(self.party)
-            bottom = build_bottom(section, inputs, precision=self.job.train.precision)
+            bottom = bottom_of(self.job, self.party, self.run.inputs(self.party))
         return self._view(bottom, trained=False)
 
     def knowledge(self) -> tuple[Knowledge, ...]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from cutlayer.attacks import REGISTRY as ATTACKS
-from cutlayer.attacks import FeatureAttack
+from cutlayer.attacks.feature.base import FeatureAttack
 from cutlayer.attacks.knowledge import condition
+from cutlayer.attacks.malicious import TAMPERINGS
 from cutlayer.audit.checks import Check, FindingContext, Occurrence
 from cutlayer.audit.scored_rows import narrow_leaks
 from cutlayer.parties.numbers import NO_GRADIENT_REMEDY
@@ -18,6 +19,7 @@ from cutlayer.results.leaks import LeakResult, worst_of
 from cutlayer.results.metric_names import name_of
 from cutlayer.results.number import decimals
 from cutlayer.results.run import RunKind
+from cutlayer.training.attacked import by_active
 
 FEW_ROWS = 50
 """Below this many rows of a class an AUC's interval is too wide to distinguish 0.5 from 0.6."""
@@ -185,7 +187,9 @@ def _skipped(context: FindingContext) -> Iterator[Occurrence]:
     for skipped in context.audit.runs[RunKind.THIS_RUN].skipped:
         # The reason may name a column of the attacked party.
         kind = ATTACKS.get(skipped.attack)
-        of_labels = skipped.attack == "probing" or (kind is not None and not issubclass(kind, FeatureAttack))
+        of_labels = (skipped.attack in TAMPERINGS and not by_active(skipped.attack)) or (
+            kind is not None and not issubclass(kind, FeatureAttack)
+        )
         yield Occurrence(context.active if of_labels else skipped.party, f"{skipped.label}: {skipped.reason}")
 
 

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 
+from cutlayer.attacks.malicious import TAMPERINGS
 from cutlayer.audit.attack_audit import AttackAudit
+from cutlayer.audit.backdoor import Reached, backdoors
 from cutlayer.config import Job
-from cutlayer.results.alarm import AlarmRecord
+from cutlayer.config.guard import Alarm
 from cutlayer.results.audit import RunAudit, SkippedAttack
 from cutlayer.results.features import FeatureResult
-from cutlayer.results.leaks import worst_of
+from cutlayer.results.leaks import LeakResult, worst_of
 from cutlayer.results.malicious import MaliciousResult
-from cutlayer.results.run import RunKind
-from cutlayer.training.attacked import NAMES, attacked_run, not_attacked, victims
+from cutlayer.results.run import RunId, RunKind
+from cutlayer.training.attacked import attacked_run, by_active, not_attacked, victims
+from cutlayer.training.folder import RunFolder
 
 NEEDS_ONE_PROCESS = "a malicious training needs all parties in one process; none was trained"
 
@@ -21,94 +25,96 @@ def audit_malicious(
     job: Job,
     runs: Mapping[str, RunAudit],
     features: Sequence[FeatureResult],
-    alarms: Mapping[str, Sequence[AlarmRecord]],
+    folder: RunFolder,
+    classes: tuple[str, ...],
 ) -> AttackAudit[MaliciousResult]:
-    """Compare each malicious training with this run, on each link that it attacks.
+    """Compare each malicious training with this run, on each link that it attacks and on all of them together.
 
     Args:
         job: The job as run.
         runs: Attacks on labels, by label of the run.
         features: Attacks on features, of all runs.
-        alarms: What the victims' guards saw, by label of the malicious training.
+        folder: Folder of this run.
+        classes: Classes of the task.
     """
     audit = AttackAudit[MaliciousResult]()
-    for attack in NAMES:
-        run = attacked_run(job, attack)
-        for party in victims(job, attack):
-            reason = not_attacked(job, party) or ("" if run.label in runs else NEEDS_ONE_PROCESS)
-            result = None if reason else _read(job, run.label, party, runs, features)
-            if result is None:
-                skipped = SkippedAttack(
-                    party=party, message="gradient", attack=attack, reason=reason or "nothing was read"
-                )
-                audit.skipped[skipped.label] = skipped
-            else:
-                audit.results.append(result.model_copy(update={"alarm": _alarm(job, attack, party, alarms[run.label])}))
+    for attack in TAMPERINGS:
+        run, asked = attacked_run(job, attack), victims(job, attack)
+        reasons = {party: not_attacked(job, party) for party in asked}
+        if run.label not in runs:
+            reasons = {party: reason or NEEDS_ONE_PROCESS for party, reason in reasons.items()}
+        attacked = [party for party in asked if not reasons[party]]
+        results = {result.party: result for result in _read(job, run, attacked, runs, features, folder, classes)}
+        for party in (party for party in asked if party not in results):
+            reason = reasons[party] or "nothing was read"
+            skipped = SkippedAttack(party=party, message="gradient", attack=attack, reason=reason)
+            audit.skipped[skipped.label] = skipped
+        audit.results.extend(results.values())
     return audit
 
 
-def _alarm(job: Job, attack: str, party: str, alarms: Sequence[AlarmRecord]) -> str:
-    """When the victim's guard raised the alarm; empty where it has none."""
-    pair = (party, job.active) if attack == "hijack" else (job.active, party)
-    if job.parties[pair[0]].guard is None:
-        return ""
-    return next((alarm.when for alarm in alarms if (alarm.party, alarm.peer) == pair), "none")
-
-
 def _read(
-    job: Job, run: str, party: str, runs: Mapping[str, RunAudit], features: Sequence[FeatureResult]
-) -> MaliciousResult | None:
-    """The strongest reading of one link in the malicious training and in this run."""
-    if run == attacked_run(job, "hijack").label:
-        return _rebuilt(job, run, party, features)
-    # The embeddings of a probed epoch are no message of an honest party; what comes back is read alone.
-    found = [
-        worst_of(leak for leak in runs[name].leaks if (leak.party, leak.message) == (party, "gradient"))
-        for name in (run, RunKind.THIS_RUN)
+    job: Job,
+    run: RunId,
+    attacked: Sequence[str],
+    runs: Mapping[str, RunAudit],
+    features: Sequence[FeatureResult],
+    folder: RunFolder,
+    classes: tuple[str, ...],
+) -> Iterator[MaliciousResult]:
+    """What is reached on each attacked link in a malicious training and in this run; one of both may be missing."""
+    if not attacked:
+        return
+    target = TAMPERINGS[run.attack].target
+    reached: Mapping[str, tuple[Reached | None, Reached | None]]
+    if target == "predictions":
+        reached = backdoors(job, folder, run, attacked, classes)
+    elif target == "features":
+        # In this run whichever attack rebuilds most, also those that know more or other things.
+        pairs = {party: (_rebuilt(features, run.label, party, "inversion"), party) for party in attacked}
+        reached = {party: (own, _rebuilt(features, RunKind.THIS_RUN, party)) for party, (own, _) in pairs.items()}
+    else:
+        together = (leak.party for leak in runs[run.label].leaks if set(leak.together) == set(attacked))
+        links = dict.fromkeys(chain(attacked, together))
+        reached = {link: (_leak(runs[run.label], link), _leak(runs[RunKind.THIS_RUN], link)) for link in links}
+    alarms = folder.of_run(run.label).summary.alarms
+    for link, (malicious, curious) in reached.items():
+        if malicious is not None:
+            yield MaliciousResult(
+                attack=run.attack,
+                run=run.label,
+                attacker=job.active if by_active(run.attack) else link.replace("+", " and "),
+                party=link,
+                secret=target,
+                metric={"labels": "leak", "features": "r2", "predictions": "success"}[target],
+                **malicious.fields,
+                curious=curious.value if curious else None,
+                curious_reader=curious.by if curious else "",
+                alarm=_alarm(job, run.attack, link, alarms),
+            )
+
+
+def _alarm(job: Job, attack: str, link: str, alarms: Sequence[Alarm]) -> str:
+    """When a victim's guard raised the alarm; empty where it has none."""
+    parties = link.split("+")
+    pairs = [(party, job.active) if by_active(attack) else (job.active, party) for party in parties]
+    if job.parties[pairs[0][0]].guard is None:
+        return ""
+    return next((alarm.when for alarm in alarms if (alarm.party, alarm.peer) in pairs), "none")
+
+
+def _leak(run: RunAudit, link: str) -> Reached | None:
+    """The largest leak of the gradients of a link; embeddings of an attacked epoch are made up."""
+    worst: LeakResult | None = worst_of(leak for leak in run.leaks if (leak.party, leak.message) == (link, "gradient"))
+    return None if worst is None else Reached(worst.leak, worst.low, worst.high, worst.attack)
+
+
+def _rebuilt(features: Sequence[FeatureResult], run: str, party: str, attack: str = "") -> Reached | None:
+    """The largest R² of a party's columns in a run, by one attack or any."""
+    known = [
+        result
+        for result in features
+        if (result.run, result.party, result.metric) == (run, party, "r2") and attack in ("", result.attack)
     ]
-    worst, curious = found
-    if worst is None:
-        return None
-    return MaliciousResult(
-        attack="probing",
-        run=run,
-        attacker=party,
-        party=party,
-        secret="labels",  # noqa: S106 - not a password
-        metric="leak",
-        value=worst.leak,
-        low=worst.low,
-        high=worst.high,
-        reader=worst.attack,
-        curious=curious.leak if curious else None,
-        curious_reader=curious.attack if curious else "",
-    )
-
-
-def _rebuilt(job: Job, run: str, party: str, features: Sequence[FeatureResult]) -> MaliciousResult | None:
-    def best(name: str, attack: str) -> FeatureResult | None:
-        known = [
-            result
-            for result in features
-            if (result.run, result.party, result.metric) == (name, party, "r2") and attack in ("", result.attack)
-        ]
-        return max(known, key=lambda result: -1.0 if result.value is None else result.value, default=None)
-
-    # Whichever attack of this run rebuilds most, also those that know more or other things.
-    hijacked, curious = best(run, "inversion"), best(RunKind.THIS_RUN, "")
-    if hijacked is None:
-        return None
-    return MaliciousResult(
-        attack="hijack",
-        run=run,
-        attacker=job.active,
-        party=party,
-        secret="features",  # noqa: S106 - not a password
-        metric="r2",
-        value=hijacked.value,
-        low=hijacked.low,
-        high=hijacked.high,
-        reader=hijacked.attack,
-        curious=curious.value if curious else None,
-        curious_reader=curious.attack if curious else "",
-    )
+    best = max(known, key=lambda result: -1.0 if result.value is None else result.value, default=None)
+    return None if best is None else Reached(best.value, best.low, best.high, best.attack)

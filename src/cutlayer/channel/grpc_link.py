@@ -7,8 +7,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
+from cutlayer.channel.address import check_loopback, split_address
 from cutlayer.channel.chunks import CHUNK_BYTES
 from cutlayer.channel.codec import FrameLimits
 from cutlayer.channel.contract import Contract
@@ -200,6 +201,25 @@ SERVER_OPTIONS = (
     ("grpc.server_handshake_timeout_ms", int(1000 * HANDSHAKE)),
 )
 """Options of gRPC for a server, besides those of both ends."""
+
+
+def bind(server: Any, address: str, security: Security | None) -> str:
+    """Have a gRPC server that is not started yet listen at an address; returns it with the port that was taken.
+
+    Raises:
+        ConfigError: It is no address, is in use, or links without TLS would leave this machine by it.
+    """
+    try:
+        if security is None:
+            bound = server.add_insecure_port(check_loopback(address))
+        else:
+            split_address(address)
+            bound = server.add_secure_port(address, security.server_credentials())
+    except RuntimeError:
+        bound = 0
+    if not bound:
+        raise ConfigError(f"cannot listen at {address}: it is in use, or not an address of this machine")
+    return f"{address.rpartition(':')[0]}:{bound}"
 
 
 def text_of(value: object) -> str | None:

@@ -15,7 +15,6 @@ from urllib.parse import unquote
 import grpc
 from cryptography import x509
 
-from cutlayer.channel.address import check_loopback, split_address
 from cutlayer.channel.codec import DEFAULT_LIMITS, WIRE_VERSION, FrameLimits
 from cutlayer.channel.contract import MAX_BYTES, decoded
 from cutlayer.channel.grpc_link import (
@@ -33,13 +32,14 @@ from cutlayer.channel.grpc_link import (
     WIRE,
     Links,
     Transport,
+    bind,
     count_of,
     link_options,
     text_of,
 )
 from cutlayer.channel.security import HANDSHAKE, certificate_of
 from cutlayer.channel.stream import Arrival, Attachment, Receiver, Stream
-from cutlayer.errors import ConfigError, PeerLost, ProtocolError, TrustError
+from cutlayer.errors import PeerLost, ProtocolError, TrustError
 
 _MAX_LOGGED = 1000
 """Number of different refusals that are logged: strangers must not fill a disk."""
@@ -100,16 +100,8 @@ class ServerLinks(Links):
         Raises:
             ConfigError: It is not a loopback address although there is no TLS, or cannot be bound.
         """
-        try:
-            if self._security is None:
-                bound = self._server.add_insecure_port(check_loopback(address))
-            else:
-                split_address(address)
-                bound = self._server.add_secure_port(address, self._security.server_credentials())
-        except RuntimeError:
-            raise ConfigError(f"cannot listen at {address}: it is in use, or not an address of this machine") from None
+        self.address = bind(self._server, address, self._security)
         self._server.start()
-        self.address = f"{address.rpartition(':')[0]}:{bound}"
 
     def wait_for_greetings(self, timeout: float) -> dict[str, str]:
         """Wait until every peer has called; for a preflight.

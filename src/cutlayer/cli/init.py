@@ -75,6 +75,10 @@ def init(
     profile = label_of(job)
     job = replace(job, split_by=split_by, positive=_positive(profile.classes or {}, positive, asking=asking))
     overlap = overlap_of(job)
+    if overlap is not None and not overlap.common:
+        whole = replace(job, whole_ids=True)
+        if (found := overlap_of(whole)) is not None and found.common:
+            job, overlap = whole, found
     chosen = _rows(job, overlap, rows)
     job = replace(job, rows=chosen, repeats=chosen == "all" and overlap is not None and overlap.repeats)
     files = files_of(job, folder)
@@ -86,6 +90,8 @@ def init(
     if overlap is not None:
         which = f"all {overlap.rows:,} of {job.owner.party}" if job.rows == "all" else "those that all parties have"
         lines.append(f"rows: {which}; {overlap.common:,} of {overlap.rows:,} are with every party")
+        if job.whole_ids:
+            lines.append("ids: compared as whole numbers, since no row has the same one as it is written")
         if job.repeats:
             lines.append("several rows have one id: a partner's row serves each of them")
     if profile.classes and profile.distinct is not None:
@@ -145,7 +151,7 @@ def _task(job: FirstJob, option: str | None, *, asking: bool) -> TaskKind:
 
 
 def _rows(job: FirstJob, overlap: Overlap | None, option: str | None) -> Literal["common", "all"]:
-    """The rows of the run: all of the owner's where a partner lacks some and releases take the place of steps.
+    """The rows of the run: all of the owner's where a partner lacks some, unless steps would train on no column.
 
     Raises:
         ConfigError: There is no such choice.
@@ -154,7 +160,7 @@ def _rows(job: FirstJob, overlap: Overlap | None, option: str | None) -> Literal
 
     partial = overlap is not None and (overlap.common < overlap.rows or overlap.repeats)
     if option is None:
-        return "all" if partial and releases_once(job) else "common"
+        return "all" if partial and (job.has_features or releases_once(job)) else "common"
     if option not in ("common", "all"):
         raise ConfigError.expected("--rows common or all", option)
     return "all" if option == "all" else "common"

@@ -18,7 +18,7 @@ from cutlayer.cli.app import Json, app, emit
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-    from cutlayer.attacks import Attack
+    from cutlayer.attacks.base import Attack
 
 
 class Catalogue(StrEnum):
@@ -51,7 +51,8 @@ def list_(what: Annotated[Catalogue, typer.Argument(help="The catalogue to list.
 
 def _when(attack: type[Attack[Any, Any]]) -> str:
     """When the audit runs an attack, and so what it costs."""
-    from cutlayer.attacks import HistoryAttack, LabelAttack
+    from cutlayer.attacks.label.base import LabelAttack
+    from cutlayer.attacks.label.history import HistoryAttack
 
     if issubclass(attack, LabelAttack):
         return "in every epoch, on sampled steps"

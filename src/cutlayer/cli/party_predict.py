@@ -149,7 +149,7 @@ def _lead(
     from cutlayer.jobs.courier import open_releases
     from cutlayer.jobs.links import open_server
     from cutlayer.parties.linked import driven
-    from cutlayer.serving.between import ask, write_answered
+    from cutlayer.serving.between import ask
     from cutlayer.serving.by_file import with_agreed_rows
     from cutlayer.training.finetuning import checked_absent
 
@@ -165,7 +165,8 @@ def _lead(
             done = driven(ask(side, links.ports, absent), links, link_options.deadline)
     else:
         raise ConfigError.expected("a passive party that is not absent", "none", "use cutlayer predict")
-    rows, own = write_answered(side, done, out), len(side.table.digests)
+    done.write(out, side.model.task)
+    rows, own = len(done.ids), len(side.table.digests)
     contributed = [name for name, rows_with in done.present.items() if rows_with.any()]
     lines = [f"{out}: {rows:,} rows, from {', '.join(contributed)}"]
     if own > rows:
@@ -176,12 +177,12 @@ def _lead(
 def _follow(side: PredictionSide, serving: Serving, job: Job, link_options: LinkOptions, *, as_json: bool) -> None:
     from cutlayer.jobs.links import make_client
     from cutlayer.parties.linked import driven
-    from cutlayer.serving.between import answer as predictions
+    from cutlayer.serving import between
 
     serving.check()  # before the active party waits for an alignment
     with make_client(job, side.name, link_options) as link:
         link.open(link_options.timeout)
-        rows = driven(predictions(side, serving, link.port), link, link_options.deadline)
+        rows = driven(between.answer(side, serving, link.port), link, link_options.deadline)
     made, planned = (serving.predictions_made, serving.plan.serving) if serving.counted else (None, None)
     prediction = f"; prediction {made} of {planned} planned" if serving.counted else ""
     document = {"party": side.name, "rows": rows, "predictions": made, "planned": planned}

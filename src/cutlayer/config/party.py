@@ -23,7 +23,7 @@ Role = Literal["active", "passive"]
 OnAbsent = Literal["stop", "wait", "continue"]
 MAX_SERVING = 1_000_000
 MAX_SAMPLED_ROWS = 8192
-MaliciousName = Literal["hijack", "probing"]
+MaliciousName = Literal["hijack", "chosen_labels", "probing", "replay", "scaling", "swap", "backdoor"]
 Share = Annotated[float, Field(gt=0, lt=1)]
 RowCount = Annotated[int, Field(ge=64)]
 
@@ -68,7 +68,9 @@ class AuditConfig(FrozenModel):
         fail_above: Gates, such as `{label_auc: 0.6, excess: 0.05}`.
         attribute: Column that the attack of that name reports on, besides the column that it infers best.
         malicious: Attacks by parties that do not follow the protocol, each of which trains the job once more, where all
-            parties run in one process: `probing` of the active party's labels, `hijack` of a passive party's features.
+            parties run in one process. At the active party those by its partners: `probing`, `replay`, `scaling` and
+            `swap` of its labels, `backdoor` of its predictions. At a passive party those on its features: `hijack` and
+            `chosen_labels`.
     """
 
     attacks: Literal["auto", "full"] | tuple[str, ...] = "auto"
@@ -175,6 +177,8 @@ class PrivatePart(FrozenModel):
             batches, with the same result. Lists of the rows, some 100 bytes for each, are in memory in addition.
         device: Where this party trains: `cpu`; `cuda`; `cuda:N`, the GPU of that number; or `auto`, a GPU where
             one gains. It is in no digest and crosses to no partner.
+        cuda_graphs: Whether a GPU replays the passes of this party's models from CUDA graphs. It is in no digest and
+            crosses to no partner.
         report: What the report shows besides.
         guard: Scrutiny of what this party receives; none without it. It is in no digest and crosses to no partner.
         log: Where curves and results go besides the run folder, at the active party; nowhere without it.
@@ -195,6 +199,7 @@ class PrivatePart(FrozenModel):
     limits: LimitsConfig = LimitsConfig()
     memory: MemorySize = "2 GB"
     device: DeviceName = "cpu"
+    cuda_graphs: bool = False
     report: ReportConfig = ReportConfig()
     guard: GuardConfig | None = None
     log: LogConfig | None = None
@@ -207,6 +212,14 @@ class PrivatePart(FrozenModel):
         if not isinstance(privacy, Mapping) or PROTECT_LABELS not in privacy:
             return raw
         return {**raw, "privacy": expanded(privacy)}
+
+    @model_validator(mode="after")
+    def _graphs_are_of_a_gpu(self) -> PrivatePart:
+        if self.cuda_graphs and self.device == "cpu":
+            raise ValueError(
+                "device: cuda, cuda:N or auto with cuda_graphs, got cpu; name one, or leave cuda_graphs out"
+            )
+        return self
 
     @property
     def protections(self) -> Mapping[str, Mapping[str, Any] | None]:

@@ -145,7 +145,8 @@ class NumbersConfig(FrozenModel):
         missing: Value of a missing number: the training rows' mean or median (of the transformed numbers) or zero,
             put in before scaling is fitted and applied; `error` refuses the table.
         infinite: `missing` takes an infinite number for a missing one; `error` refuses the table.
-        quantiles: Number of intervals of equal share of the training rows, or of equal width of a stated range. Each
+        quantiles: Number of intervals of equal share of the training rows, or of equal width of a stated range; a value
+            of more rows than a share, as the zeros of a column that is mostly zero, is an interval of its own. Each
             numeric column then is a categorical column too: its interval, or missing. 1 only flags missing numbers; 0
             adds no column.
     """

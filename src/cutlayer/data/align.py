@@ -13,7 +13,7 @@ from cutlayer.data.digest_shares import DigestShares, share_bits
 from cutlayer.data.ids import DIGEST_BYTES, Digests
 from cutlayer.errors import AlignmentError, NothingInCommon
 from cutlayer.kernels.patterns import begins_run
-from cutlayer.storage.row_arrays import chunks_of, row_array
+from cutlayer.storage.row_arrays import chunks_of, gathered, row_array
 
 Positions = npt.NDArray[np.int64]
 
@@ -71,11 +71,12 @@ def intersect_each(name: str, digests: Mapping[str, Digests]) -> tuple[dict[str,
     """
     positions = intersect({name: digests[name]})
     number = row_array(len(digests[name]), np.int64)  # of a row of the table in that order
-    number[positions[name]] = np.arange(len(number))
+    for start, end in chunks_of(len(number)):
+        number[positions[name][start:end]] = np.arange(start, end)
     held = {}
     for other in (other for other in digests if other != name):
         common = intersect({name: digests[name], other: digests[other]})
-        positions[other], held[other] = common[other], number[common[name]]
+        positions[other], held[other] = common[other], gathered(number, common[name])
     return positions, held
 
 

@@ -49,20 +49,18 @@ class CategoryEncoder(FrozenModel):
     missing: Literal["code", "error"] = "code"
 
     @classmethod
-    def fit(cls, name: str, text: pa.ChunkedArray, config: CategoriesConfig) -> CategoryEncoder:
-        """Fit the codes.
+    def fitted(cls, name: str, values: pa.Array | None, config: CategoriesConfig) -> CategoryEncoder:
+        """Codes of values seen in training, or of hashes of all values.
 
         Args:
             name: Name of the column.
-            text: `large_string` (n,), training rows only.
-            config: Widest column, rarest value, what to do about missing values.
+            values: Those of at least `min_count` training rows, `large_string`; `None` if they are too many for
+                `max_codes`.
+            config: Widest column, what to do about missing values.
         """
-        counts = pc.value_counts(text)
-        frequent = counts.filter(pc.greater_equal(counts.field("counts"), config.min_count)).field("values").drop_null()
-        if len(frequent) + FIRST > config.max_codes:
+        if values is None:
             return cls(name=name, cardinality=config.max_codes, hashed=True, missing=config.missing)
-        values = tuple(sorted(frequent.to_pylist()))
-        return cls(name=name, cardinality=FIRST + len(values), values=values, missing=config.missing)
+        return cls.stated(name, values.to_pylist(), config)
 
     @classmethod
     def stated(cls, name: str, values: Sequence[str], config: CategoriesConfig) -> CategoryEncoder:

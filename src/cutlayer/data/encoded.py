@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,7 @@ import numpy.typing as npt
 from cutlayer.data.faults import fault
 from cutlayer.data.images import ImageSpec
 from cutlayer.models import Inputs
+from cutlayer.storage.row_arrays import row_array
 
 CHUNK_ROWS = 131_072
 
@@ -67,14 +68,28 @@ class Encoded:
         return Encoded(self.codes[rows], self.numbers[rows], None if self.images is None else self.images[rows])
 
 
-def concatenate(parts: Sequence[Encoded]) -> Encoded:
-    """Encoded rows of several parts, one or more, one after the other."""
-    if len(parts) == 1:
-        return parts[0]
-    images = None if parts[0].images is None else np.concatenate([part.images for part in parts])
-    return Encoded(
-        np.concatenate([part.codes for part in parts]), np.concatenate([part.numbers for part in parts]), images
+def collected(chunks: Iterable[Encoded], columns: ColumnSpec, rows: int) -> Encoded:
+    """Encoded rows of several chunks, one after the other; large matrices are mapped from files.
+
+    Args:
+        chunks: Together all rows.
+        columns: Shape of the columns.
+        rows: Number of rows.
+    """
+    image = columns.image
+    whole = Encoded(
+        row_array((rows, len(columns.cardinalities)), np.int32),
+        row_array((rows, columns.numeric), np.float32),
+        None if image is None else row_array((rows, *image.shape), image.dtype),
     )
+    first = 0
+    for chunk in chunks:
+        part = whole[first : first + len(chunk)]
+        part.codes[:], part.numbers[:] = chunk.codes, chunk.numbers
+        if part.images is not None:
+            part.images[:] = chunk.images
+        first += len(chunk)
+    return whole
 
 
 def check_codes(encoded: Encoded, columns: ColumnSpec, where: str) -> None:

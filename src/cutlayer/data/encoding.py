@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Literal
 
 import numpy as np
@@ -18,10 +18,14 @@ from cutlayer.data.encoded import CHUNK_ROWS, ColumnSpec, Encoded, check_codes
 from cutlayer.data.faults import fault
 from cutlayer.data.images import ImageEncoder, images_of
 from cutlayer.data.numbers import NumberEncoder
+from cutlayer.data.packed import Column, PackedCategories, PackedImages, PackedNumbers, PackedText, packed
 from cutlayer.data.quantiles import QuantileEncoder
 from cutlayer.errors import DataError
+from cutlayer.storage.row_arrays import computed
 
 Rows = npt.NDArray[np.int64]
+_ANY = 1 << 62
+"""Bytes of values: those of a table in memory are there already."""
 FittedColumn = CategoryEncoder | NumberEncoder | QuantileEncoder | ImageEncoder
 
 
@@ -54,22 +58,49 @@ class Encoder(FrozenModel):
                 column that is not numeric; or two columns hold images.
         """
         names = feature_names(table.column_names, features, where)
-        fitted = tuple(encoder for name in names for encoder in _fitted(table, name, features, where, rows))
+        kinds = {name: chosen_kind(name, table.schema.field(name).type, features, where) for name in names}
+        columns = packed(lambda names, _: iter([table.select(names)]), kinds, where, table.num_rows, _ANY)
+        return cls.fit_columns(columns, kinds, features, where, np.arange(table.num_rows) if rows is None else rows)
+
+    @classmethod
+    def fit_columns(
+        cls,
+        columns: Mapping[str, Column],
+        kinds: Mapping[str, ColumnKind],
+        features: FeaturesConfig,
+        where: str,
+        training: Rows,
+        numbers: Rows | None = None,
+    ) -> Encoder:
+        """As `fit`, on packed columns.
+
+        Args:
+            columns: The feature columns (n), by name.
+            kinds: Kind of each.
+            features: As there.
+            where: As there.
+            training: As `rows` there, int64 (t,).
+            numbers: Numbers of the rows for messages, int64 (n,); those of `columns` if None.
+
+        Raises:
+            DataError: As there.
+        """
+        shown = training if numbers is None else numbers[training]
+        fitted = tuple(
+            encoder
+            for name in kinds
+            for encoder in _fitted(columns[name], name, kinds[name], features, where, training, shown)
+        )
         images = [encoder.name for encoder in fitted if isinstance(encoder, ImageEncoder)]
         if len(images) > 1:
             raise fault(where, "one image column", ", ".join(images), "leave the rest out with features.exclude")
-        return cls.fitted(fitted, table.num_rows if rows is None else len(rows))
+        counts = (encoder.cardinality - FIRST for encoder in fitted if isinstance(encoder, CategoryEncoder))
+        return cls(encoders=fitted, has_rare_categories=any(are_rare(count, len(training)) for count in counts))
 
-    @classmethod
-    def fitted(cls, encoders: Sequence[FittedColumn], rows: int) -> Encoder:
-        """The encoder of fitted columns.
-
-        Args:
-            encoders: One for each column.
-            rows: Number of rows that they were fitted on.
-        """
-        counts = (encoder.cardinality - FIRST for encoder in encoders if isinstance(encoder, CategoryEncoder))
-        return cls(encoders=tuple(encoders), has_rare_categories=any(are_rare(count, rows) for count in counts))
+    @property
+    def kinds(self) -> dict[str, ColumnKind]:
+        """Kind of each feature column, by name."""
+        return {encoder.name: encoder.kind for encoder in self.encoders if not isinstance(encoder, QuantileEncoder)}
 
     @classmethod
     def from_json(cls, text: str | bytes, where: str = "encoder") -> Encoder:
@@ -121,12 +152,12 @@ class Encoder(FrozenModel):
         )
 
     def transform(self, table: pa.Table, where: str, rows: Rows | None = None) -> Encoded:
-        """Encode rows of a table, one column after the other.
+        """Encode all rows of a table, one column after the other.
 
         Args:
             table: Holds the columns the encoder was fitted on; further ones are ignored.
             where: Name of the table, for messages.
-            rows: int64 (n,), which rows, in this order; all if None.
+            rows: Numbers of the rows for messages, int64 (n,); their places in the table if None.
 
         Raises:
             DataError: A column is absent or no longer numeric, holds infinity, or misses values where that is refused;
@@ -135,43 +166,62 @@ class Encoder(FrozenModel):
         for name in self.names:
             if name not in table.column_names:
                 raise fault(where, f"the column {name!r} of the fitted encoder", "a table without it")
-        n = table.num_rows if rows is None else len(rows)
-        codes = np.empty((n, len(self.categories)), dtype=np.int32)
-        numbers = np.empty((n, len(self.numbers)), dtype=np.float32)
+        codes = np.empty((table.num_rows, len(self.categories)), dtype=np.int32)
+        numbers = np.empty((table.num_rows, len(self.numbers)), dtype=np.float32)
         for index, category in enumerate(self.categories):
-            codes[:, index] = _coded(category, _taken(table, category.name, rows), where, rows)
+            codes[:, index] = _coded(category, table.column(category.name), where, rows)
         for index, number in enumerate(self.numbers):
-            numbers[:, index] = _scaled(number, _taken(table, number.name, rows), where, rows)
+            numbers[:, index] = _scaled(number, table.column(number.name), where, rows)
         images = None
         if self.image:
-            pixels = images_of(table.column(self.image.name), self.image.name, where)
-            images = self.image.apply(pixels, rows, where)
+            images = self.image.apply(images_of(table.column(self.image.name), self.image.name, where), where)
         encoded = Encoded(codes, numbers, images)
         check_codes(encoded, self.columns, where)
         return encoded
 
-    def chunks(self, table: pa.Table, where: str, rows: Rows, size: int = CHUNK_ROWS) -> Iterator[Encoded]:
-        """Encode `rows` as `transform` does, at most `size` of them at a time."""
+    def chunks(
+        self, columns: Mapping[str, Column], where: str, rows: Rows, size: int = CHUNK_ROWS
+    ) -> Iterator[Encoded]:
+        """Encode packed columns (n) as `transform` does, at most `size` rows at a time.
+
+        Args:
+            columns: The columns, by name.
+            where: Name of the table, for messages.
+            rows: Numbers of the rows for messages, int64 (n,).
+            size: Number of rows.
+        """
         for start in range(0, len(rows), size):
-            yield self.transform(table, where, rows[start : start + size])
+            part = slice(start, min(start + size, len(rows)))
+            table = pa.table({name: column.piece(part) for name, column in columns.items()})
+            yield self.transform(table, where, rows[part])
 
 
 def _fitted(
-    table: pa.Table, name: str, features: FeaturesConfig, where: str, rows: Rows | None
+    column: Column, name: str, kind: ColumnKind, features: FeaturesConfig, where: str, training: Rows, shown: Rows
 ) -> Iterator[FittedColumn]:
     """The encoders of a column: two for a number with quantiles, else one."""
-    kind = chosen_kind(name, table.schema.field(name).type, features, where)
     known = stated(name, kind, features, where)
     if known is not None:
         yield from known
-        return
-    if kind == "category":
-        text = category_text(_taken(table, name, rows), name, where)
-        yield CategoryEncoder.fit(name, text, features.categories)
-    elif kind == "image":
-        yield ImageEncoder.fit(name, images_of(table.column(name), name, where), rows)
-    else:
-        yield from _fitted_number(table, name, features, where, rows)
+    elif isinstance(column, PackedNumbers):
+        config = features.numbers
+
+        def values() -> npt.NDArray[np.float64]:
+            return computed(
+                len(training),
+                np.float64,
+                lambda part: finite(column.values[training[part]], name, where, shown[part], config.infinite),
+            )
+
+        yield NumberEncoder.fit(name, values(), config, where)
+        if config.quantiles:
+            yield QuantileEncoder.fit(name, values(), config.quantiles, config.infinite)
+    elif isinstance(column, PackedImages):
+        yield ImageEncoder.fit(name, column.pixels, training)
+    elif isinstance(column, PackedCategories | PackedText):
+        categories = features.categories
+        frequent = column.frequent(training, categories.min_count, categories.max_codes - FIRST)
+        yield CategoryEncoder.fitted(name, frequent, categories)
 
 
 def chosen_kind(name: str, kind: pa.DataType, features: FeaturesConfig, where: str) -> ColumnKind:
@@ -202,22 +252,6 @@ def stated(name: str, kind: ColumnKind, features: FeaturesConfig, where: str) ->
         return (number,)
     numbers = features.numbers
     return number, QuantileEncoder.stated(name, features.ranges[name], numbers.quantiles, numbers.infinite)
-
-
-def _fitted_number(
-    table: pa.Table, name: str, features: FeaturesConfig, where: str, rows: Rows | None
-) -> Iterator[NumberEncoder | QuantileEncoder]:
-    numbers = features.numbers
-    column = _taken(table, name, rows)
-    values = finite(number_values(column, name, where), name, where, rows, numbers.infinite)
-    yield NumberEncoder.fit(name, values, numbers, where)
-    if numbers.quantiles:
-        yield QuantileEncoder.fit(name, values, numbers.quantiles, numbers.infinite)
-
-
-def _taken(table: pa.Table, name: str, rows: Rows | None) -> pa.ChunkedArray:
-    column = table.column(name)
-    return column if rows is None else column.take(pa.array(rows))
 
 
 def _coded(

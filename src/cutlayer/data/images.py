@@ -72,16 +72,15 @@ class ImageEncoder(FrozenModel):
     spec: ImageSpec
 
     @classmethod
-    def fit(cls, name: str, images: Array, rows: npt.NDArray[np.int64] | None) -> ImageEncoder:
+    def fit(cls, name: str, images: Array, rows: npt.NDArray[np.int64]) -> ImageEncoder:
         """Fit the shape, and the scale of each channel.
 
         Args:
             name: Name of the column.
             images: uint8 or float32 (n, height, width, channels).
-            rows: int64 (t,), the training rows, the only ones that are looked at; all if None.
+            rows: int64 (t,), the training rows, the only ones that are looked at.
         """
         _, height, width, channels = images.shape
-        rows = np.arange(len(images)) if rows is None else rows
         dtype: Literal["uint8", "float32"] = "uint8" if images.dtype == np.uint8 else "float32"
         mean, deviation = _moments(images, rows)
         scale = _BRIGHTEST[dtype]
@@ -95,16 +94,15 @@ class ImageEncoder(FrozenModel):
         )
         return cls(name=name, spec=spec)
 
-    def apply(self, images: Array, rows: npt.NDArray[np.int64] | None, where: str) -> Array:
+    def apply(self, images: Array, where: str) -> Array:
         """Channels first, as they are stored; the scale is applied when a batch is gathered.
 
         Args:
             images: Images of the shape and type that were fitted, (n, height, width, channels).
-            rows: int64 (m,), which of them, in this order; all if None.
             where: Name of the data, for error messages.
 
         Returns:
-            (m, channels, height, width), contiguous.
+            (n, channels, height, width), contiguous.
 
         Raises:
             DataError: Another shape or type.
@@ -114,8 +112,7 @@ class ImageEncoder(FrozenModel):
         got = images.shape[1:], str(images.dtype)
         if got != wanted:
             raise fault(where, f"images of shape {wanted[0]} in {wanted[1]}", f"{got[0]} in {got[1]}", "as in training")
-        chosen = images[np.arange(len(images)) if rows is None else rows]  # a copy: Arrow's memory is read-only
-        return np.ascontiguousarray(chosen.transpose(0, 3, 1, 2))
+        return np.array(images.transpose(0, 3, 1, 2), order="C")  # a copy: Arrow's memory is read-only
 
 
 def image_column(array: Array, where: str) -> pa.FixedShapeTensorArray:

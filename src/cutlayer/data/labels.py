@@ -157,7 +157,7 @@ class _Column:
                 distinct = values if distinct is None else pc.unique(pa.concat_arrays([distinct, values]))
         if missing:
             got = f"none in {missing} rows, the first is {_row(first, None)}"
-            raise fault(where, "a label in every row", got, "drop the rows without one")
+            raise fault(where, "a label in every row", got, "drop the rows without one, or set unlabelled: drop")
         if not _is_label(kind):
             raise fault(where, "numbers, text or booleans", f"{kind}", "turn the label column into one of these")
         return cls(kind, count, pa.array([], kind) if distinct is None else distinct, rows, pieces)

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from cutlayer.config import FrozenModel, NumbersConfig
 from cutlayer.config.table import Infinite
 from cutlayer.data.faults import fault
+from cutlayer.storage.row_arrays import chosen, chunks_of
 
 Floats = npt.NDArray[np.float64]
 SMOOTH_LIMIT = 3.0
@@ -96,36 +97,23 @@ class NumberEncoder(FrozenModel):
 
         Args:
             name: Name of the column.
-            values: float64 (n,), training rows only, NaN where missing, no infinity.
+            values: float64 (n,), training rows only, NaN where missing, no infinity; overwritten.
             config: Transform, scale, and what a missing number becomes.
             where: Name of the data, for error messages.
 
         Raises:
             DataError: The numbers are too large to be scaled.
         """
-        values = transformed(values, config.transform)
-        absent = np.isnan(values)
         with np.errstate(over="ignore", invalid="ignore"):
-            fill = _fill(values[~absent], config.missing)
-            offset, width = _scale(np.where(absent, fill, values), config.scale)
-        return cls.scaled(name, (fill, offset, width), config, where)
-
-    @classmethod
-    def scaled(cls, name: str, scale: tuple[float, float, float], config: NumbersConfig, where: str) -> NumberEncoder:
-        """The encoder of a fitted scale.
-
-        Args:
-            name: Name of the column.
-            scale: Fill value, offset and width.
-            config: Transform, scale, and what a missing number becomes.
-            where: Name of the data, for error messages.
-
-        Raises:
-            DataError: The scale is not finite, because the numbers are too large.
-        """
-        fill, offset, width = scale
+            for start, end in chunks_of(len(values)):
+                values[start:end] = transformed(values[start:end], config.transform)
+            fill = _fill(values, config.missing)
+            for start, end in chunks_of(len(values)):
+                np.copyto(values[start:end], fill, where=np.isnan(values[start:end]))
+            scale = fill, *_scale(values, config.scale)
         if not np.isfinite(scale).all():
             raise fault(where, f"numbers below 1e150 in column {name!r}", "larger ones", "or transform: log1p")
+        fill, offset, width = scale
         return cls(
             name=name,
             transform=config.transform,
@@ -165,13 +153,20 @@ def transformed(values: Floats, transform: str) -> Floats:
     return values if transform == "none" else np.copysign(np.log1p(np.abs(values)), values)
 
 
-def _fill(present: Floats, missing: str) -> float:
+def present_values(values: Floats) -> Floats:
+    """A copy of the numbers that are not missing."""
+    return chosen(len(values), np.float64, lambda part: values[part][~np.isnan(values[part])])
+
+
+def _fill(values: Floats, missing: str) -> float:
+    present = present_values(values)
     if missing in ("zero", "error") or not len(present):
         return 0.0
-    return float(np.median(present) if missing == "median" else present.mean())
+    return float(np.median(present, overwrite_input=True) if missing == "median" else present.mean())
 
 
 def _scale(values: Floats, scale: str) -> tuple[float, float]:
+    """Offset and width; the values are overwritten."""
     if scale == "none" or not len(values):
         return 0.0, 1.0
     low, high = float(values.min()), float(values.max())
@@ -179,16 +174,16 @@ def _scale(values: Floats, scale: str) -> tuple[float, float]:
         return low, 0.0
     if scale == "minmax":
         return low, high - low
-    if scale == "robust":
-        return quartile_scale(values)
-    return float(values.mean()), float(values.std())
+    if scale == "standard":
+        return float(values.mean()), _deviation(values)
+    # Where the quartiles are equal, the standard deviation takes the place of their distance.
+    copied = present_values(values)
+    first, median, third = (float(end) for end in np.quantile(copied, [0.25, 0.5, 0.75], overwrite_input=True))
+    return median, third - first if third > first else _deviation(values)
 
 
-def quartile_scale(values: Floats) -> tuple[float, float]:
-    """Median and interquartile range; where the quartiles are equal, the standard deviation in place of the latter.
-
-    Args:
-        values: Finite, float64 (n,), n of 1 or more, not all equal.
-    """
-    first, median, third = (float(quartile) for quartile in np.quantile(values, [0.25, 0.5, 0.75]))
-    return median, third - first if third > first else float(values.std())
+def _deviation(values: Floats) -> float:
+    """Standard deviation as `numpy.std`, which would make another array as long; the values are overwritten."""
+    values -= values.mean()
+    values *= values
+    return math.sqrt(values.mean())

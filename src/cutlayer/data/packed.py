@@ -1,136 +1,232 @@
-"""Feature columns of a large table in the common order, as rows of a fixed number of bytes in one file.
+"""Feature columns as arrays with an entry for each row: in memory while they are small, else in files.
 
-A category is stored as the number of its value, four bytes, and a number as a float64. Rows of a fixed width are put
-into order by copying bytes; text would have to be taken apart and joined again at each step.
+A category is the number of its value, four bytes, a number a float64. Arrays of a fixed width are put into another
+order one column at a time, so that at most one column has to fit into memory, the system's cache of files included.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cutlayer.data.categories import fnv1a
 from cutlayer.data.columns import ColumnKind, category_text, is_coded_text, number_values
-from cutlayer.data.encoded import CHUNK_ROWS
-from cutlayer.data.faults import fault
-from cutlayer.storage.durable import create
+from cutlayer.data.images import images_of
+from cutlayer.data.stored import stored, taken
+from cutlayer.storage.row_arrays import GrowingRows, chosen, chunks_of, computed, gathered
 
-MAX_PARTS = 4096
-"""Parts of the file, into each of which a batch writes its rows at once."""
-_POSITION = "position"
+Rows = npt.NDArray[np.int64]
+Batches = Callable[[Sequence[str], Collection[str]], Iterator[pa.Table]]
+"""Returns the rows of some columns in batches; text columns that the second argument names may be coded."""
 _MISSING, _UNMAPPED = -1, -2
-_Positions = npt.NDArray[np.int64]
 
 
-class PackedColumns:
-    """Columns of categories and numbers, added in any order of the rows and read in the common one.
+class Column(Protocol):
+    """A feature column of n rows."""
 
-    The values of a category column stay in memory. A column of more than `max_values`, or whose values do not fit into
-    `memory` with those of the others, is given up.
+    def gathered(self, rows: Rows) -> Column:
+        """Some of the rows in another order, int64 (m,)."""
 
-    Args:
-        kinds: `category` or `number` of each column, by name.
-        rows: Number of common rows.
-        path: File to write.
-        memory: Bytes that a part of the rows and its copy may take, and the values of all columns.
-        max_values: Distinct values of a category column at most.
-        where: Name of the table, for messages.
+    def piece(self, part: slice) -> pa.Array:
+        """Consecutive rows, as `Encoder.transform` takes them."""
+
+
+@dataclass(frozen=True, eq=False)
+class PackedNumbers:
+    """Numbers, NaN where missing.
 
     Attributes:
-        dropped: Names of the columns that were given up.
+        values: float64 (n,).
     """
 
-    def __init__(
-        self, kinds: Mapping[str, ColumnKind], rows: int, path: Path, memory: int, max_values: int, where: str
-    ) -> None:
-        self._values = {name: _Values() for name, kind in kinds.items() if kind == "category"}
-        self._numbers = [name for name, kind in kinds.items() if kind == "number"]
-        self._memory, self._max_values, self._where = memory, max_values, where
-        self.dropped: list[str] = []
-        fields = [*((name, np.float64) for name in self._numbers), *((name, np.int32) for name in self._values)]
-        self._fields = {name: f"f{index}" for index, (name, _) in enumerate(fields)}
-        described = [(self._fields[name], kind) for name, kind in fields]
-        self._rows = _FixedRows(path, np.dtype([*described, (_POSITION, np.uint32)], align=True), rows, memory)
+    values: npt.NDArray[np.float64]
 
-    @property
-    def has_columns(self) -> bool:
-        """Whether there is a column that was not given up."""
-        return len(self._fields) > len(self.dropped)
+    def gathered(self, rows: Rows) -> PackedNumbers:
+        """See `Column`."""
+        return PackedNumbers(gathered(self.values, rows))
 
-    def add(self, table: pa.Table, positions: _Positions) -> None:
-        """Add rows.
-
-        Args:
-            table: Holds the columns; text may be coded by dictionaries, which may differ from chunk to chunk.
-            positions: Positions of the rows in the common order, int64 (n,).
-
-        Raises:
-            DataError: An error of `category_text` or `number_values`.
-        """
-        step = max(self._memory // self._rows.dtype.itemsize, 1)  # fewer than a batch only of a very wide table
-        for start in range(0, len(positions), step):
-            self._add(table.slice(start, step), positions[start : start + step])
-
-    def _add(self, table: pa.Table, positions: _Positions) -> None:
-        records = np.zeros(len(positions), self._rows.dtype)
-        for name in self._numbers:
-            records[self._fields[name]] = number_values(table.column(name), name, self._where)
-        for name in [name for name in self._values if name not in self.dropped]:
-            records[self._fields[name]] = self._values[name].codes(table.column(name), name, self._where)
-            nbytes = sum(values.nbytes for values in self._values.values())
-            if len(self._values[name].values) > self._max_values or nbytes > self._memory:
-                self.dropped.append(name)
-                self._values[name] = _Values()
-        self._rows.add(records, positions)
-
-    def chunks(self) -> Iterator[pa.Table]:
-        """All rows in the common order: dictionary-coded text, null where missing, and float64, NaN where missing.
-
-        Raises:
-            DataError: Fewer or more rows were added than there are common ones.
-        """
-        if self._rows.added != self._rows.rows:
-            wanted = f"the {self._rows.rows:,} common rows"
-            raise fault(self._where, wanted, f"{self._rows.added:,}", "leave the table as it is while it is read")
-        for block in self._rows.blocks():
-            for start in range(0, len(block), CHUNK_ROWS):
-                yield self._table(block[start : start + CHUNK_ROWS])
-
-    def _table(self, records: npt.NDArray[np.void]) -> pa.Table:
-        columns: dict[str, pa.Array] = {}
-        for name in self._numbers:
-            columns[name] = pa.array(np.ascontiguousarray(records[self._fields[name]]))
-        for name, values in self._values.items():
-            if name not in self.dropped:
-                columns[name] = values.coded(np.ascontiguousarray(records[self._fields[name]]))
-        return pa.table(columns)
+    def piece(self, part: slice) -> pa.Array:
+        """See `Column`."""
+        return pa.array(self.values[part])
 
 
-class _Values:
-    """The distinct values of a category column, numbered in the order in which they come."""
+@dataclass(frozen=True, eq=False)
+class PackedCategories:
+    """Categories of not too many values.
 
-    def __init__(self) -> None:
-        self.values = pa.array([], pa.large_string())
-        self.nbytes = 0
-        self._dictionary: pa.Array | None = None
-        self._numbers = np.empty(0, np.int32)
+    Attributes:
+        codes: Number of each row's value, int32 (n,); -1 where missing.
+        values: The values, `large_string` (v,).
+    """
 
-    def codes(self, column: pa.ChunkedArray, name: str, where: str) -> npt.NDArray[np.int32]:
-        """Numbers of the values, int32 (n,); -1 where missing."""
-        if not is_coded_text(column.type):
-            column = category_text(column, name, where).dictionary_encode()
-        parts = [self._numbered(chunk) for chunk in column.chunks]
-        return np.concatenate(parts) if parts else np.empty(0, np.int32)
+    codes: npt.NDArray[np.int32]
+    values: pa.Array
 
-    def coded(self, codes: npt.NDArray[np.int32]) -> pa.DictionaryArray:
-        """The values of such numbers."""
+    def gathered(self, rows: Rows) -> PackedCategories:
+        """See `Column`."""
+        return PackedCategories(gathered(self.codes, rows), self.values)
+
+    def piece(self, part: slice) -> pa.Array:
+        """See `Column`."""
+        codes = self.codes[part]
         absent = codes < 0
         indices = pa.array(codes, mask=absent if absent.any() else None)
         return pa.DictionaryArray.from_arrays(indices, self.values, safe=False)
+
+    def frequent(self, rows: Rows, min_count: int, most: int) -> pa.Array | None:
+        """The values of at least `min_count` of some rows, int64 (m,); `None` if they are more than `most`."""
+        counts = np.zeros(len(self.values) + 1, np.int64)
+        for start, end in chunks_of(len(rows)):
+            counts += np.bincount(self.codes[rows[start:end]] + 1, minlength=len(counts))
+        found = np.flatnonzero(counts[1:] >= min_count)
+        return self.values.take(pa.array(found)) if len(found) <= most else None
+
+
+@dataclass(frozen=True, eq=False)
+class PackedText:
+    """Categories of so many values that they stay as text.
+
+    Attributes:
+        text: `large_string` (n,).
+    """
+
+    text: pa.Array
+
+    def gathered(self, rows: Rows) -> PackedText:
+        """See `Column`."""
+        return PackedText(stored(taken(self.text, rows)))
+
+    def piece(self, part: slice) -> pa.Array:
+        """See `Column`."""
+        return self.text.slice(part.start, part.stop - part.start)
+
+    def frequent(self, rows: Rows, min_count: int, most: int) -> pa.Array | None:
+        """See `PackedCategories`. Texts are counted by hashes of 64 bits, so that memory is bounded."""
+        words = _words(self.text, rows)
+        ordered = computed(len(words), np.uint64, lambda part: words[part])
+        ordered.sort()
+        ordered = ordered[np.searchsorted(ordered, 1) :]  # missing values have 0
+        starts = chosen(
+            len(ordered),
+            np.int64,
+            lambda part: part.start + np.flatnonzero(np.diff(ordered[part], prepend=_before(ordered, part.start))),
+        )
+        counts = np.diff(starts, append=len(ordered))
+        if (counts >= min_count).sum() > most:
+            return None
+        known = ordered[starts[counts >= min_count]]
+        wanted = chosen(len(rows), np.int64, lambda part: rows[part][np.isin(words[part], known)])
+        values = [pc.unique(piece) for piece in taken(self.text, wanted)]
+        return pc.unique(pa.concat_arrays(values))
+
+
+@dataclass(frozen=True, eq=False)
+class PackedImages:
+    """Images.
+
+    Attributes:
+        pixels: uint8 or float32 (n, height, width, channels).
+    """
+
+    pixels: npt.NDArray[Any]
+
+    def gathered(self, rows: Rows) -> PackedImages:
+        """See `Column`."""
+        return PackedImages(gathered(self.pixels, rows))
+
+    def piece(self, part: slice) -> pa.Array:
+        """See `Column`."""
+        return pa.FixedShapeTensorArray.from_numpy_ndarray(self.pixels[part])
+
+
+def packed(
+    batches: Batches, kinds: Mapping[str, ColumnKind], where: str, max_values: int, memory: int
+) -> dict[str, Column]:
+    """Pack the feature columns of a table.
+
+    Categories of more than `max_values` values, or of such long ones that the values of all columns take more than
+    `memory` bytes, are read once more, as text.
+
+    Args:
+        batches: Returns the rows.
+        kinds: Kind of each column, by name.
+        where: Name of the table, for messages.
+        max_values: Distinct values of a category column at most.
+        memory: Bytes of the values of all category columns.
+
+    Raises:
+        DataError: An error of `category_text`, `number_values` or `images_of`.
+    """
+    numbers = {name: GrowingRows() for name, kind in kinds.items() if kind == "number"}
+    images = {name: GrowingRows() for name, kind in kinds.items() if kind == "image"}
+    categories = {name: _Growing() for name, kind in kinds.items() if kind == "category"}
+    wide: list[str] = []
+    first = 0
+    for batch in batches([*kinds], [*categories]):
+        place = f"{where} (rows counted from row {first})" if first else where
+        for name, rows in numbers.items():
+            rows.add(number_values(batch.column(name), name, place))
+        for name, rows in images.items():
+            rows.add(images_of(batch.column(name), name, place))
+        for name in [name for name in categories if name not in wide]:
+            categories[name].add(batch.column(name), name, place)
+            nbytes = sum(column.values.nbytes for column in categories.values())
+            if len(categories[name].values) > max_values or nbytes > memory:
+                wide.append(name)
+                categories[name] = _Growing()
+        first += batch.num_rows
+    columns: dict[str, Column] = {name: PackedNumbers(rows.to_array()) for name, rows in numbers.items()}
+    columns |= {name: PackedImages(rows.to_array()) for name, rows in images.items()}
+    columns |= {name: column.packed() for name, column in categories.items() if name not in wide}
+    columns |= {name: PackedText(stored(_texts(batches, name, where))) for name in wide}
+    return {name: columns[name] for name in kinds}
+
+
+def _texts(batches: Batches, name: str, where: str) -> Iterator[pa.ChunkedArray]:
+    return (category_text(batch.column(name), name, where) for batch in batches([name], ()))
+
+
+def _words(text: pa.Array, rows: Rows) -> npt.NDArray[np.uint64]:
+    """A hash of 64 bits of some rows, uint64 (m,); 0 where missing."""
+
+    def hashed(part: slice) -> npt.NDArray[np.uint64]:
+        piece = text.take(pa.array(rows[part]))
+        return np.where(piece.is_valid().to_numpy(zero_copy_only=False), fnv1a(piece), np.uint64(0))
+
+    return computed(len(rows), np.uint64, hashed)
+
+
+def _before(ordered: npt.NDArray[np.uint64], start: int) -> np.uint64:
+    """The word before a part of words from 1 on; 0 before the first."""
+    return np.uint64(ordered[start - 1]) if start else np.uint64(0)
+
+
+class _Growing:
+    """A category column: its distinct values are numbered in the order in which they come."""
+
+    def __init__(self) -> None:
+        self.values = pa.array([], pa.large_string())
+        self._codes = GrowingRows()
+        self._dictionary: pa.Array | None = None
+        self._numbers = np.empty(0, np.int32)
+
+    def add(self, column: pa.ChunkedArray, name: str, where: str) -> None:
+        """Add rows."""
+        if not is_coded_text(column.type):
+            column = category_text(column, name, where).dictionary_encode()
+        for chunk in column.chunks:
+            self._codes.add(self._numbered(chunk))
+
+    def packed(self) -> PackedCategories:
+        """The column of all rows."""
+        self._codes.add(np.empty(0, np.int32))
+        return PackedCategories(self._codes.to_array(), self.values)
 
     def _numbered(self, chunk: pa.DictionaryArray) -> npt.NDArray[np.int32]:
         """Pieces of one row group of a Parquet file have one dictionary, whose numbers are used again."""
@@ -155,54 +251,5 @@ class _Values:
         new = pc.unique(texts.filter(pc.is_null(pc.index_in(texts, value_set=self.values)))).drop_null()
         if len(new):
             self.values = pa.concat_arrays([self.values, new])
-            self.nbytes = self.values.nbytes
         numbers: npt.NDArray[np.int32] = pc.fill_null(pc.index_in(texts, value_set=self.values), _MISSING).to_numpy()
         return numbers
-
-
-class _FixedRows:
-    """Records in a file of parts of consecutive rows. A part is filled in the order of writing, and sorted when read.
-
-    Args:
-        path: File to write.
-        dtype: Type of a record, with a field for its position in the part.
-        rows: Number of rows.
-        memory: Bytes that a part and its copy may take.
-    """
-
-    def __init__(self, path: Path, dtype: np.dtype[np.void], rows: int, memory: int) -> None:
-        self.dtype, self.rows, self.added = dtype, rows, 0
-        self._path = path
-        create(path).close()
-        self._part = max(memory // (4 * dtype.itemsize), -(-rows // MAX_PARTS), 1)
-        self._ends = np.arange(0, rows, self._part)
-
-    def add(self, records: npt.NDArray[np.void], positions: _Positions) -> None:
-        """Write records (n,) at their positions in the common order, int64 (n,)."""
-        records[_POSITION] = positions % self._part
-        parts = (positions // self._part).astype(np.uint16)
-        order = np.argsort(parts, kind="stable")  # of 16-bit words: one pass over the rows
-        ordered = _taken(records, order)
-        counts, begin = np.bincount(parts, minlength=len(self._ends)), 0
-        with self._path.open("r+b") as file:
-            for part in np.flatnonzero(counts).tolist():
-                end = begin + int(counts[part])
-                file.seek(int(self._ends[part]) * self.dtype.itemsize)
-                file.write(ordered[begin:end].data)
-                begin = end
-        self._ends += counts
-        self.added += len(records)
-
-    def blocks(self) -> Iterator[npt.NDArray[np.void]]:
-        """The records of each part in the common order."""
-        with self._path.open("rb") as file:
-            for start in range(0, self.rows, self._part):
-                records = np.fromfile(file, self.dtype, min(self._part, self.rows - start))
-                order = np.empty(len(records), np.int64)
-                order[records[_POSITION]] = np.arange(len(records))
-                yield _taken(records, order).view(self.dtype)[:, 0]
-
-
-def _taken(records: npt.NDArray[np.void], order: _Positions) -> npt.NDArray[np.uint8]:
-    """Records in an order, as bytes (n, width): NumPy would copy them field by field."""
-    return records.view(np.uint8).reshape(len(records), -1).take(order, axis=0)

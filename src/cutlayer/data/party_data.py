@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 
@@ -16,27 +15,30 @@ from cutlayer.config import FeaturesConfig, IdConfig
 from cutlayer.config.job import TaskKind
 from cutlayer.data.align import Positions, checked_positions, order_digest
 from cutlayer.data.columns import feature_names, without_nan
-from cutlayer.data.common_columns import CommonColumns, feature_kinds
 from cutlayer.data.digest_shares import has_duplicates
 from cutlayer.data.distinct_ids import DistinctIds, Identified
-from cutlayer.data.encoded import concatenate
-from cutlayer.data.encoding import Encoder
+from cutlayer.data.encoded import collected
+from cutlayer.data.encoding import Encoder, chosen_kind
 from cutlayer.data.faults import fault, missing_column
 from cutlayer.data.ids import (
     Digests,
 )
 from cutlayer.data.labels import Labels
-from cutlayer.data.large import MEMORY, SHARE, LargeTable, chosen, scratch_folder
-from cutlayer.data.large_fit import fit_large
+from cutlayer.data.packed import packed
 from cutlayer.data.prepared import ENCODER, Prepared, checked_labels, reusable_store
 from cutlayer.data.profile import ColumnProfile, column_profiles
 from cutlayer.data.sources import open_source
 from cutlayer.data.store import Store, write_store
+from cutlayer.data.stored import gathered_column, taken
 from cutlayer.data.table_ids import TableIds, id_columns
 from cutlayer.data.table_rows import TableRows
+from cutlayer.data.typed_table import MEMORY, SHARE
 from cutlayer.data.weights import row_weights
 from cutlayer.lazy import torch
 from cutlayer.storage.row_arrays import gathered
+
+EXACT_SHARE = 4
+"""Values of a category column that are held in memory, over `max_codes`."""
 
 
 class PartyTable:
@@ -71,7 +73,7 @@ class PartyTable:
         *,
         drop_unlabelled: bool = False,
     ) -> None:
-        """Read the table, or its ids alone if the rows would take too much memory: they are then read in batches.
+        """Read the table and digest its ids. A file that would take too much memory is read again where it is needed.
 
         Args:
             party: Name, for messages.
@@ -162,20 +164,26 @@ class PartyTable:
             name: Name of the column.
             positions: Row numbers in this table, int64 (m,).
         """
-        return self._table.take(name, positions)
+        return gathered_column(self._table.column(name), positions)
 
     def profiles(self, party: str, *, rare_are_odd: bool, positive: str | None = None) -> tuple[ColumnProfile, ...]:
-        """What each column was taken for; of a table that is read in batches, by its first 131,072 rows.
+        """What each column was taken for; of a table that is not in memory, by its first batch.
 
         Args:
             party: Name of the owner.
             rare_are_odd: Whether to note columns of rare categories, which some bottom models are made for.
             positive: The label that the job calls positive; `None` where it names none.
         """
-        table = next(self._table.batches())
         label, task = self.label, self._task
         found = column_profiles(
-            party, table, self._features, label, self.where, task, rare_are_odd=rare_are_odd, positive=positive
+            party,
+            self._table.sample(),
+            self._features,
+            label,
+            self.where,
+            task,
+            rare_are_odd=rare_are_odd,
+            positive=positive,
         )
         return tuple(found)
 
@@ -212,8 +220,6 @@ class PartyTable:
         """
         positions = checked_positions(positions, self.rows, self.where)
         digests = gathered(self.digests, positions)
-        if self._table.large is not None:
-            return self._prepare_large(self._table.large, positions, training, folder, digests)
         labels, weights = self._labels(positions, training), self._weights(positions, training)
         store, encoder = None, None
         if self._features.include != "none":
@@ -221,49 +227,6 @@ class PartyTable:
             reusable = reusable_store(folder, fingerprint, self._memory) if folder else None
             store, encoder = reusable or self._encoded(positions, training, folder, fingerprint)
         self._table.release()
-        return Prepared(store, encoder, labels, digests, weights)
-
-    def _prepare_large(
-        self,
-        large: LargeTable,
-        positions: Positions,
-        training: npt.NDArray[np.int64],
-        folder: Path | None,
-        digests: Digests,
-    ) -> Prepared:
-        """The same in batches, through files of the rows in the common order."""
-        names = () if self._features.include == "none" else self._features.include
-        fingerprint = self._fingerprint(digests, training) if names else ""
-        reusable = reusable_store(folder, fingerprint, self._memory) if folder and names else None
-        store, encoder = reusable or (None, None)
-        encoding = names if store is None else ()
-        if not encoding and not self.label and not self.weight:
-            return Prepared(store, encoder, None, digests)
-        where = f"{self.where} (rows in the common order)"
-        rows = positions if self._table.remaining is None else gathered(self._table.remaining, positions)
-        with scratch_folder(folder) as scratch:
-            kinds = feature_kinds(large.schema, encoding, self._features, self._encoder, where) if encoding else {}
-            others = [name for name in (self.label, self.weight) if name]
-            max_codes = self._features.categories.max_codes
-            common = CommonColumns(large, kinds, others, rows, scratch, self._memory // SHARE, max_codes)
-            labels, weights = None, None
-            if self.weight:
-                weight = f"{where}: weight {self.weight!r}"
-                weights = row_weights(partial(common.pieces, self.weight), len(rows), weight, training)
-            if self.label:
-                label = f"{where}: label {self.label!r}"
-                labels = checked_labels(partial(common.pieces, self.label), self._task, label, training)
-            if encoding:
-                schema = pa.schema([large.schema.field(name) for name in names])
-                encoder = self._encoder or fit_large(
-                    chosen(common.chunks(), training), schema, self._features, where, scratch, self._memory
-                )
-                chunks = (encoder.transform(chunk, where) for chunk in common.chunks())
-                texts = {ENCODER: encoder.to_json()}
-                target = folder or scratch / "store"
-                write_store(target, chunks, encoder.columns, len(positions), fingerprint, texts)
-                # A store without a folder of its own stays mapped after its files are removed.
-                store = Store.open(target, self._memory // SHARE)
         return Prepared(store, encoder, labels, digests, weights)
 
     def encode_all(self) -> Store:
@@ -274,33 +237,40 @@ class PartyTable:
         """
         if self._encoder is None:
             raise fault(self.where, "the encoder of an earlier run", "none", "give it when the table is opened")
-        parts = [self._encoder.transform(chunk, self.where) for chunk in self._table.batches()]
-        return Store.in_memory(concatenate(parts), self._encoder.columns)
+        chunks = (self._encoder.transform(batch, self.where) for batch in self._table.batches())
+        return Store(collected(chunks, self._encoder.columns, self.rows), self._encoder.columns)
 
     def _labels(self, positions: Positions, training: npt.NDArray[np.int64]) -> Labels | None:
         if self.label is None:
             return None
-        column, where = self._table.table().column(self.label), f"{self.where}: label {self.label!r}"
-        common = column.take(pa.array(positions))
-        return checked_labels(lambda: iter((common,)), self._task, where, training, positions)
+        column, where = self._table.column(self.label), f"{self.where}: label {self.label!r}"
+        return checked_labels(lambda: taken(column, positions), self._task, where, training, positions)
 
     def _weights(self, positions: Positions, training: npt.NDArray[np.int64]) -> torch.Tensor | None:
         if self.weight is None:
             return None
-        column = self._table.table().column(self.weight).take(pa.array(positions))
-        return row_weights(lambda: iter((column,)), len(column), f"{self.where}: weight {self.weight!r}", training)
+        column, where = self._table.column(self.weight), f"{self.where}: weight {self.weight!r}"
+        return row_weights(lambda: taken(column, positions), len(positions), where, training)
 
     def _encoded(
         self, positions: Positions, training: npt.NDArray[np.int64], folder: Path | None, fingerprint: str
     ) -> tuple[Store, Encoder]:
-        table = self._table.table()
-        encoder = self._encoder or Encoder.fit(table, self._features, self.where, positions[training])
+        """Pack the columns, put them into the common order one by one, and encode them in it."""
+        features, where = self._features, self.where
+        kinds = {
+            name: chosen_kind(name, self._table.schema.field(name).type, features, where) for name in features.include
+        }
+        kinds = self._encoder.kinds if self._encoder else kinds
+        max_values, memory = EXACT_SHARE * features.categories.max_codes, self._memory // SHARE
+        columns = packed(self._table.batches, kinds, where, max_values, memory)
+        for name in kinds:
+            columns[name] = columns[name].gathered(positions)
+        encoder = self._encoder or Encoder.fit_columns(columns, kinds, features, where, training, positions)
+        chunks = encoder.chunks(columns, where, positions)
         if folder is None:
-            return Store.in_memory(encoder.transform(table, self.where, positions), encoder.columns), encoder
-        texts = {ENCODER: encoder.to_json()}
-        chunks = encoder.chunks(table, self.where, positions)
-        write_store(folder, chunks, encoder.columns, len(positions), fingerprint, texts)
-        return Store.open(folder, self._memory // SHARE), encoder
+            return Store(collected(chunks, encoder.columns, len(positions)), encoder.columns), encoder
+        write_store(folder, chunks, encoder.columns, len(positions), fingerprint, {ENCODER: encoder.to_json()})
+        return Store.open(folder, memory), encoder
 
     def _labelled(self, label: str) -> Positions:
         """The rows with a label.

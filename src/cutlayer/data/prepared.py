@@ -14,8 +14,8 @@ from cutlayer.data.encoded import ColumnSpec
 from cutlayer.data.encoding import Encoder
 from cutlayer.data.ids import Digests
 from cutlayer.data.labels import Labels, Pieces, check_training_labels, encode_label_pieces
-from cutlayer.data.large import SHARE
 from cutlayer.data.store import Store
+from cutlayer.data.typed_table import SHARE
 from cutlayer.errors import DataError
 from cutlayer.kernels.patterns import begins_run
 from cutlayer.lazy import torch

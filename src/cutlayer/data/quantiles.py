@@ -10,6 +10,7 @@ import numpy.typing as npt
 from cutlayer.config import FrozenModel
 from cutlayer.config.table import Infinite
 from cutlayer.data.categories import FIRST, MISSING
+from cutlayer.data.numbers import present_values
 
 Floats = npt.NDArray[np.float64]
 
@@ -36,13 +37,23 @@ class QuantileEncoder(FrozenModel):
         Args:
             name: Name of the column.
             values: Training rows only, float64 (n,), NaN where missing.
-            count: Number of intervals of equal share; equal edges, as of a column of few values, count once.
+            count: Maximum number of intervals, of equal share. A value of more rows than that, as the zeros of a
+                column that is mostly zero, is an interval of its own, and the rest divide the remaining intervals.
             infinite: As in `NumbersConfig`.
         """
-        present = values[~np.isnan(values)]
-        shares = np.arange(1, count) / count
-        edges = np.unique(np.quantile(present, shares, method="higher")) if len(present) else np.empty(0)
-        ends = tuple(edges[edges > present.min()].tolist() if len(edges) else ())
+        present = present_values(values)
+        if not len(present):
+            return cls(name=name, infinite=infinite)
+        present.sort()
+        edges = np.unique(_cuts(present, count))
+        if len(frequent := _frequent(present, count)):
+            begin, end = (np.searchsorted(present, frequent, side=side) for side in ("left", "right"))
+            bounds = present[np.r_[begin, end[end < len(present)]]]
+            rest = np.ones(len(present), dtype=np.bool_)
+            for first, last in zip(begin, end, strict=True):
+                rest[first:last] = False
+            edges = np.unique(np.r_[_cuts(present[rest], count - len(bounds[bounds > present[0]])), bounds])
+        ends = tuple(edges[edges > present[0]].tolist())
         return cls(name=name, edges=ends, infinite=infinite)
 
     @classmethod
@@ -71,3 +82,14 @@ class QuantileEncoder(FrozenModel):
         """Codes int32 (n,) of values float64 (n,), NaN where missing."""
         codes = FIRST + np.searchsorted(np.array(self.edges), values, side="right")
         return np.where(np.isnan(values), MISSING, codes).astype(np.int32)
+
+
+def _frequent(ordered: Floats, count: int) -> Floats:
+    """The values that an interval of equal share begins with and ends with, ascending and different."""
+    cuts = _cuts(ordered, count)
+    return np.unique(np.r_[cuts[1:][cuts[1:] == cuts[:-1]], cuts[cuts == ordered[:1]]])
+
+
+def _cuts(ordered: Floats, count: int) -> Floats:
+    """The numbers at which all intervals of equal share but the first begin, ascending."""
+    return np.quantile(ordered, np.arange(1, count) / count, method="higher") if len(ordered) else np.empty(0)

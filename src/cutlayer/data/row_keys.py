@@ -172,11 +172,6 @@ def match_keys(mine: Sequence[Digests], theirs: Sequence[Digests]) -> KeyMatches
     return KeyMatches(tuple(by_key), (int(odd[0].sum()), int(odd[1].sum())))
 
 
-def numbered_ids(rows: int) -> Digests:
-    """Ids of the rows of a table by their numbers, uint8 (n, 16); they are those of no key."""
-    return _numbered(rows, MAX_KEYS + 1)
-
-
 def joined_ids(first: Digests, pairs: Pairs, rows: int) -> Digests:
     """Ids of the rows of a second table: those of the rows of the first that belong to them, and others elsewhere.
 

@@ -22,3 +22,4 @@ class RandomStream(IntEnum):
     PERMUTED_LABELS = 9
     KNOWN_LABELS = 10
     DIAGNOSTICS = 11
+    TARGET_ROWS = 12

@@ -27,12 +27,11 @@ from cutlayer.data.ids import (
     row_digests,
     spaced,
 )
-from cutlayer.data.large import joined
 from cutlayer.data.row_keys import RowKeys, has_key, shown_texts
 from cutlayer.data.sort_values import sort_values
 from cutlayer.data.sources.base import Source
+from cutlayer.data.stored import gathered_column, stored
 from cutlayer.data.table_rows import TableRows
-from cutlayer.data.take_rows import take_rows
 from cutlayer.storage.row_arrays import joined_rows
 
 REPEATED = "with a repeated id"
@@ -126,7 +125,7 @@ class TableIds:
         """Canonical texts in the table's own order, `large_string` (n,); an id of several columns as one."""
         if self._rule is None or not self._names:
             return pa.chunked_array([pa.array(np.arange(len(self.digests))).cast(pa.large_string())])
-        return joined(self._texts(self._rule))
+        return pa.chunked_array([stored(self._texts(self._rule))])
 
     def example(self) -> str:
         """The first id as it is compared, of text the first that is no whole number; empty where rows are numbered."""
@@ -146,8 +145,8 @@ class TableIds:
         if self._rule is None or not self._names:
             return pa.chunked_array([pa.array(positions)])
         if len(self._names) > 1:
-            return take_rows((spaced(texts) for texts in self._texts(self._rule)), positions)
-        return self._table.take(self._names[0], positions)
+            return gathered_column(stored(map(spaced, self._texts(self._rule))), positions)
+        return gathered_column(self._table.column(self._names[0]), positions)
 
     def _texts(self, rule: IdConfig) -> Iterator[pa.ChunkedArray]:
         return (shown_texts(chunk, rule, self._where) for chunk in self._table.batches(self._names))
@@ -194,7 +193,7 @@ class TableIds:
         where = f"{self._where}: id {', '.join(map(repr, names))}"
         if rule.duplicates == "refuse":
             repeated = np.setdiff1d(np.arange(len(rows)), first_rows(digests, drop=True))
-            raise duplicates(take_rows(self._texts(rule), rows[repeated]), where, names)
+            raise duplicates(gathered_column(stored(self._texts(rule)), rows[repeated]), where, names)
         if rule.duplicates == "latest" and rule.by is not None:
             by = sort_values(self._table.values(rule.by), rule.by, self._where, "to find the latest of an id")
             remaining = latest_rows(digests, by[rows])

@@ -1,4 +1,4 @@
-"""The rows of a party's table: in memory, and read again once they were released, or in batches."""
+"""The rows of a party's table, in batches: those that are left of it, and one for each id where rows are averaged."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from cutlayer.data.align import Positions
 from cutlayer.data.columns import decoded
 from cutlayer.data.encoded import CHUNK_ROWS
 from cutlayer.data.faults import fault
-from cutlayer.data.large import LargeTable, read_or_open
-from cutlayer.data.sources.base import Source
-from cutlayer.data.take_rows import take_rows
+from cutlayer.data.sources.base import FileSource, Source
+from cutlayer.data.stored import stored
+from cutlayer.data.typed_table import TypedTable
+from cutlayer.storage.checksum import of_file
 
 
 class TableRows:
@@ -24,55 +25,65 @@ class TableRows:
         source: The table.
         names: Columns to read.
         as_text: Columns of a CSV file that stay text.
-        memory: Bytes that the rows may take; if they would take more they are read in batches.
+        memory: Bytes that the rows may take; if they would take more they are read again each time.
 
     Attributes:
         source: The table.
-        remaining: Rows of the source that remain, ascending, int64 (n,); `None` while all do.
-        large: The table that is read in batches; `None` where it is read at once.
 
     Raises:
         DataError: The table cannot be read, or has no row.
     """
 
     def __init__(self, source: Source, names: Sequence[str], as_text: Collection[str], memory: int) -> None:
-        self.source, self._names, self._as_text = source, names, as_text
-        self.remaining: Positions | None = None
+        self.source, self._memory = source, memory
+        self._remaining: Positions | None = None
         self._merged: Callable[[pa.Table], pa.Table] | None = None
-        opened = read_or_open(source, names, as_text, memory)
-        self.large = opened if isinstance(opened, LargeTable) else None
-        self._table: pa.Table | None = None if self.large else opened
+        self._table = TypedTable(source, names, as_text, memory)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Names and types of the columns."""
+        return self._table.schema
 
     @property
     def nbytes(self) -> int:
         """Memory of the rows, in bytes."""
-        return 0 if self._table is None else self._table.nbytes
+        return self._table.nbytes
 
     def keep(self, rows: Positions) -> None:
-        """Leave out all other rows from now on; rows are numbered as they are now."""
-        self.remaining = rows if self.remaining is None else self.remaining[rows]
-        if self._table is not None:
-            self._table = self._table.take(rows)
+        """Leave out all other rows from now on; rows are numbered as they are now, ascending."""
+        self._remaining = rows if self._remaining is None else self._remaining[rows]
 
     def merge(self, merged: Callable[[pa.Table], pa.Table]) -> None:
-        """Replace rows by fewer ones from now on, as the function makes them of all columns that are read.
+        """Replace rows by fewer ones from now on, as the function makes them of all columns; before any `keep`.
 
         Raises:
-            DataError: The table is read in batches.
+            DataError: The table is not in memory.
         """
-        if self._table is None:
+        if not self._table.is_in_memory:
             wanted, remedy = (
                 "a table in memory with id.duplicates: mean",
                 "raise memory of the party, or average before",
             )
             raise fault(self.source.where, wanted, "one that is too large", remedy)
         self._merged = merged
-        self._table = merged(self._table)
 
     def release(self) -> None:
         """Free the memory of rows that can be read again in the same order."""
-        if self.source.is_file and self.source.ordered:
-            self._table = None
+        self._table.release()
+
+    def sample(self) -> pa.Table:
+        """All rows of a table in memory, else the first batch."""
+        return pa.concat_tables(self.batches()) if self._table.is_in_memory else next(self.batches())
+
+    def batches(self, names: Sequence[str] | None = None, coded: Collection[str] = ()) -> Iterator[pa.Table]:
+        """Rows in the table's own order, 131,072 at most at a time.
+
+        Args:
+            names: Columns, all by default.
+            coded: Columns of text that may be coded by dictionaries.
+        """
+        return self._left(self._table.batches(names, coded))
 
     def values(self, name: str) -> pa.ChunkedArray:
         """Values of any column of the source, read anew.
@@ -80,53 +91,44 @@ class TableRows:
         Raises:
             DataError: There is no such column.
         """
-        column = decoded(self.source.read([name]).column(name))
-        column = column if self.remaining is None else column.take(pa.array(self.remaining))
-        return column if self._merged is None else self._merged(pa.table({name: column})).column(0)
+        return pa.chunked_array([stored(self._column(TypedTable(self.source, [name], (), self._memory).batches()))])
 
-    def table(self) -> pa.Table:
-        """All rows at once, read again if they were released."""
-        if self._table is None:
-            table = self.source.read(self._names, self._as_text)
-            table = table if self.remaining is None else table.take(self.remaining)
-            self._table = table if self._merged is None else self._merged(table)
-        return self._table
-
-    def batches(self, names: Sequence[str] | None = None) -> Iterator[pa.Table]:
-        """Rows in the table's own order: all at once, or in batches if they do not fit into memory."""
-        if self.large is None:
-            yield self.table() if names is None else self.table().select(list(names))
-            return
-        first = 0
-        for chunk in self.large.chunks(names):
-            if self.remaining is None:
-                yield chunk
-                continue
-            begin, end = np.searchsorted(self.remaining, [first, first + chunk.num_rows])
-            yield chunk.take(pa.array(self.remaining[begin:end] - first))
-            first += chunk.num_rows
-
-    def take(self, name: str, positions: Positions) -> pa.ChunkedArray:
-        """Values of a column in some rows, (m,); the rows are distinct."""
-        if self.large is None:
-            return decoded(self.table().column(name)).take(pa.array(positions))
-        return take_rows(self._column(name), positions)
+    def column(self, name: str) -> pa.Array:
+        """Values of one of the columns, (n,)."""
+        return stored(self._column(self._table.batches([name])))
 
     def digest(self, name: str) -> bytes:
         """16 bytes of all values of a column, in their order."""
         hashed = blake2b(digest_size=16)
-        for column in self._column(name):
+        for column in self._column(self._table.batches([name])):
             for value in column.to_pylist():
                 hashed.update(f"{value!r}\n".encode())
         return hashed.digest()
 
-    def _column(self, name: str) -> Iterator[pa.ChunkedArray]:
-        return (decoded(chunk.column(0)) for chunk in self.batches([name]))
-
     def contents(self, names: Sequence[str]) -> Iterator[bytes]:
         """What the columns are a function of, to be hashed: the whole file, or the values of the columns."""
-        if self.large is not None:
-            yield self.large.fingerprint()
+        if isinstance(self.source, FileSource) and self.source.ordered:
+            config = self.source.config
+            yield self.schema.serialize()
+            yield config.model_dump_json(exclude={"path"}).encode()
+            yield of_file(config.path).encode()
             return
-        for batch in self.table().select(list(names)).to_batches(max_chunksize=CHUNK_ROWS):
-            yield batch.serialize()
+        for batch in self.batches(names):
+            for piece in batch.to_batches(max_chunksize=CHUNK_ROWS):
+                yield piece.serialize()
+
+    def _column(self, batches: Iterator[pa.Table]) -> Iterator[pa.ChunkedArray]:
+        return (decoded(batch.column(0)) for batch in self._left(batches))
+
+    def _left(self, batches: Iterator[pa.Table]) -> Iterator[pa.Table]:
+        """The rows that remain of all rows of the source."""
+        if self._merged is not None:
+            batches = iter([self._merged(pa.concat_tables(batches))])
+        first = 0
+        for batch in batches:
+            if self._remaining is None:
+                yield batch
+                continue
+            begin, end = np.searchsorted(self._remaining, [first, first + batch.num_rows])
+            yield batch.take(pa.array(self._remaining[begin:end] - first))
+            first += batch.num_rows

@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from functools import cache, partial
 from typing import TypeVar
 
-from cutlayer.attacks import REGISTRY, FeatureAttack, HistoryAttack, left_out, resolve
+from cutlayer.attacks import REGISTRY, left_out, resolve
+from cutlayer.attacks.feature.base import FeatureAttack
+from cutlayer.attacks.label.history import HistoryAttack
 from cutlayer.audit.auditor import Auditor
 from cutlayer.audit.checks import FindingContext
 from cutlayer.audit.completion import audit_completions
@@ -27,13 +29,15 @@ from cutlayer.results.guarantee import GuaranteeTest
 from cutlayer.results.run import RunKind
 from cutlayer.results.summary import Summary
 from cutlayer.tasks import Task
-from cutlayer.training.attacked import NAMES, attacked_run
+from cutlayer.training.attacked import attacked_labels
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.process import run_threads
 from cutlayer.training.recorder import read_truth
 from cutlayer.training.trained import Run
 
 T = TypeVar("T")
+UNREAD = ("features", "predictions")
+"""Targets of malicious attacks whose messages no attack on labels reads: those of a hijack depend on no label."""
 
 
 def conclude_audit(
@@ -56,19 +60,18 @@ def conclude_audit(
     task = Task(job.task, summary.task.classes)
     attacks = resolve(job.parties[job.active].audit.catalogue, job.task)
     rows = _audited_rows(job, folder, summary)
-    hijack, probing = (attacked_run(job, name).label for name in NAMES)
-    # The gradients of a hijack depend on no label, and no party completes a model that was trained by an attack.
-    attacked = {label: run for label, run in runs.items() if label == hijack}
-    read = _with_history(job, folder, folders, _without(runs, hijack), task, attacks.histories if rows else ())
+    every, unread, of_features = (attacked_labels(job, *of) for of in ((), UNREAD, ("features",)))
+    # No party completes a model that was trained by an attack.
+    attacked = {label: run for label, run in runs.items() if label in unread}
+    read = _with_history(job, folder, folders, _without(runs, *unread), task, attacks.histories if rows else ())
     runs = read | attacked
-    unattacked = _without(folders, hijack, probing)
+    unattacked = _without(folders, *every)
     completed = audit_completions(job, unattacked, folder, attacks.completions if rows else (), task)
-    shown = {RunKind.THIS_RUN, RunKind.UNDEFENDED, *job.alternatives, hijack}
+    shown = {RunKind.THIS_RUN, RunKind.UNDEFENDED, *job.alternatives, *of_features}
     compared = {label: run_folder for label, run_folder in folders.items() if label in shown}
     features = audit_features(job, compared, folder, task.classes)
     this_run = runs[RunKind.THIS_RUN]
-    alarms = {label: folders[label].summary.alarms for label in (hijack, probing) if label in runs}
-    malicious = audit_malicious(job, runs, features.results, alarms)
+    malicious = audit_malicious(job, runs, features.results, folder, task.classes)
     parts = (completed.skipped, features.skipped, malicious.skipped)
     skipped = (*this_run.skipped, *(attack for part in parts for attack in part.values()))
     this_run = this_run.model_copy(update={"skipped": skipped})
@@ -149,7 +152,7 @@ def audit_again(
     # The threads of the run: another number changes the last bits of a figure.
     with run_threads(job.train.threads, job.train.batch_size):
         for label, audit in before.runs.items():
-            if label == attacked_run(job, "hijack").label:  # no message of it depends on a label
+            if label in attacked_labels(job, *UNREAD):
                 runs[label] = audit
                 continue
             auditor = _replayed(job, folder.of_run(label), summary.task.classes)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from cutlayer.accounting import NoFormalGuarantee
 from cutlayer.attacks import Resolved, resolve
+from cutlayer.attacks.malicious import TAMPERINGS
 from cutlayer.channel.address import check_fixed_port
 from cutlayer.config import Job, near_miss, validated
 from cutlayer.config.extras import check_extra
@@ -15,10 +17,12 @@ from cutlayer.errors import ConfigError, CutlayerError
 from cutlayer.models import check_allowed, check_models, imported_path
 from cutlayer.models.fitting import check_fit
 from cutlayer.parties.plan import plan_of
-from cutlayer.protections import Chain, LabelDP
-from cutlayer.protections.base import Asset
+from cutlayer.protections.base import Asset, Protection
+from cutlayer.protections.chain import Chain
 from cutlayer.protections.hooks import acts_at, hooks_of
+from cutlayer.protections.label_dp import LabelDP
 from cutlayer.results.run import RunKind
+from cutlayer.training.attacked import by_active
 from cutlayer.training.comparisons import alternative_job, compared_jobs
 from cutlayer.training.run_ledger import chain_of
 
@@ -92,12 +96,15 @@ def check_malicious(job: Job) -> None:
         ConfigError: It is named by the other side.
     """
     for name, party in job.parties.items():
-        wanted = "probing" if party.role == "active" else "hijack"
         for attack in party.audit.malicious:
-            if attack != wanted:
-                where, looks_for = ("a passive", "features") if party.role == "active" else ("the active", "labels")
+            if by_active(attack) == (party.role == "active"):
+                where, what = "a passive" if party.role == "active" else "the active", TAMPERINGS[attack].target
                 raise ConfigError(
-                    f"parties.{name}.audit.malicious: {attack} looks for {looks_for}; name it in {where} party's audit"
+                    f"parties.{name}.audit.malicious: {attack} looks for {what}; name it in {where} party's audit"
+                )
+            if attack == "backdoor" and job.task == "regression":
+                raise ConfigError(
+                    f"parties.{name}.audit.malicious: backdoor needs classes; leave it out of a regression"
                 )
 
 
@@ -122,6 +129,11 @@ def check_guards(job: Job) -> None:
             # Honest gradients then follow from the noise that was sent, which was an alarm in honest trainings.
             remedy = "leave one of both out; noise on embeddings bounds what a hijack can rebuild"
             raise ConfigError.expected(f"{where} without {changing[0]}", "both", remedy)
+        senders = partners if name == job.active else (job.active,)
+        bending = [each.name for sender in senders for each in chain_of(job, sender).protections if _bends(each)]
+        if bending and not party.guard.protected:
+            wanted = f"{where}.protected: true beside {bending[0]}"
+            raise ConfigError.expected(wanted, "none", "what an honest partner sends then has signs of an attack")
         if job.task == "multiclass" and name != job.active and "classes" not in party.guard.model_fields_set:
             raise ConfigError.expected(f"{where}.classes in a multi-class task", "none", "state the number of classes")
 
@@ -140,6 +152,12 @@ def check_logs(job: Job) -> None:
             raise ConfigError.expected(wanted, "one", f"set it at {job.active}")
         for extra in party.log.model_dump(exclude_none=True):
             check_extra(extra, f"parties.{name}.log.{extra}")
+
+
+def _bends(protection: Protection[Any]) -> bool:
+    """Whether a protection changes an embedding, or the direction of a row's gradient beyond its sign."""
+    acts = any(acts_at(protection, hook) for hook in ("embedding_out", "gradient_out", "cut_gradient"))
+    return acts and protection.name != "max_norm"
 
 
 def _attacks_of(job: Job, name: str, role: Role) -> Resolved:

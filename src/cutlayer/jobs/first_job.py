@@ -40,6 +40,10 @@ MAX_CLASSES = 10
 """Number of different values up to which numbers are taken for classes."""
 MIN_SKETCH, MAX_SKETCH = 32, 256
 """Columns of the release of each partner, where labels are protected: as many as its table has after encoding."""
+STEP_INTERVALS = 64
+"""Intervals of each number in runs on all rows that are trained by steps. Rows that no partner has are predicted from
+the owner's columns alone, of which networks use skewed numbers as well as trees do by their intervals only: see
+docs/how-to/all-rows.md."""
 
 
 @dataclass(frozen=True)
@@ -98,6 +102,7 @@ class FirstJob:
         task: Kind of the task; `None` for a guess.
         rows: Rows of the run: those of the owner, or those that all have.
         repeats: Whether an id of the owner has several rows, which are all kept.
+        whole_ids: Whether ids are compared as whole numbers, since a program wrote some as `7.0` or `007`.
     """
 
     owner: TableSummary
@@ -111,6 +116,17 @@ class FirstJob:
     task: TaskKind | None = None
     rows: Literal["common", "all"] = "common"
     repeats: bool = False
+    whole_ids: bool = False
+
+    @property
+    def has_features(self) -> bool:
+        """Whether the owner has a column besides id, label and that of the split."""
+        return bool(set(self.owner.columns) - {self.ids[self.owner.path.name], self.label, self.split_by})
+
+    def id_of(self, table: TableSummary, **rules: Any) -> dict[str, Any]:
+        """How a table's rows are identified, as a section of the job."""
+        rules |= {"normalise": "integer"} if self.whole_ids else {}
+        return {"column": self.ids[table.path.name], **rules}
 
 
 def find_tables(folder: Path, named: Collection[str] = ()) -> tuple[TableSummary, ...]:
@@ -223,8 +239,7 @@ def overlap_of(job: FirstJob) -> Overlap | None:
 
 
 def _identified(job: FirstJob, table: TableSummary) -> Identified:
-    repeats: Any = "keep" if table is job.owner else "refuse"
-    ids = IdConfig(column=job.ids[table.path.name], duplicates=repeats)
+    ids = IdConfig(**job.id_of(table, duplicates="keep" if table is job.owner else "refuse"))
     return PartyTable(table.party, table.config, ids, features=FeaturesConfig(include="none")).identified
 
 
@@ -388,6 +403,8 @@ def files_of(job: FirstJob, folder: Path) -> dict[str, dict[str, Any]]:
             bottoms[table.party] = {"kind": "linear", "width": sketch_width(table, job.ids[table.path.name])}
         shared["model"] = {"bottom": bottoms, "top": {"kind": "auto"}}
         shared["train"] = {"release": "once"}
+    elif job.rows == "all":
+        shared["model"] = {"bottom": {"kind": "tabular"}}
     if split := _split(job, labels_protected=release):
         shared.setdefault("train", {})["split"] = split
     if job.apart:
@@ -395,10 +412,9 @@ def files_of(job: FirstJob, folder: Path) -> dict[str, dict[str, Any]]:
         return {"job.yaml": shared, **{f"{name}.yaml": section for name, section in private.items()}}
     for name, section in private.items():
         shared["parties"][name] |= section
-    own_features = set(job.owner.columns) - {job.ids[job.owner.path.name], job.label, job.split_by}
     # Where nobody else has a row, the undefended baseline, which is trained by steps, reads own columns alone.
-    trains_by_steps = job.rows == "common" or own_features
-    compare = [*(["undefended"] if trains_by_steps else []), *(["alone"] if own_features else [])]
+    trains_by_steps = job.rows == "common" or job.has_features
+    compare = [*(["undefended"] if trains_by_steps else []), *(["alone"] if job.has_features else [])]
     if compare:
         shared["compare"] = compare
     return {"job.yaml": shared}
@@ -431,15 +447,16 @@ def _private(job: FirstJob, folder: Path) -> Iterator[dict[str, Any]]:
         stated = {"path": file} | ({} if table.delimiter is None else {"delimiter": table.delimiter})
         if table.decimal != ".":
             stated["decimal"] = table.decimal
-        section: dict[str, Any] = {"table": stated if len(stated) > 1 else file, "id": key}
-        if table is job.owner and job.repeats:
-            section["id"] = {"column": key, "duplicates": "keep"}
+        ids = job.id_of(table, **({"duplicates": "keep"} if table is job.owner and job.repeats else {}))
+        section: dict[str, Any] = {"table": stated if len(stated) > 1 else file, "id": ids if len(ids) > 1 else key}
         numbers: dict[str, Any] = {"quantiles": 1} if table.has_missing_numbers else {}  # flags them
+        if job.rows == "all" and not releases_once(job):
+            numbers["quantiles"] = STEP_INTERVALS
         if table is job.owner:
             section["label"] = job.label
             if job.positive is not None:
                 section["positive"] = job.positive
-            if not set(table.columns) - {key, job.label, job.split_by}:
+            if not job.has_features:
                 section["features"] = {"include": "none"}
             if job.protect in ("labels", "both"):
                 section["privacy"] = {"label_free": None}

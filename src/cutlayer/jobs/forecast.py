@@ -23,10 +23,11 @@ from cutlayer.data.split import Split, check_filled
 from cutlayer.errors import DataError
 from cutlayer.jobs.cautions import cautions_of
 from cutlayer.jobs.check import check_job, imports_of, notes_of
-from cutlayer.jobs.matching import KeyForecast, all_positions, check_ids, common_positions, ids_of, lacking
+from cutlayer.jobs.matching import KeyForecast, by_key, common_positions, lacking
 from cutlayer.kernels.packed_rows import row_bytes
 from cutlayer.lazy import Tensor, nn, torch
 from cutlayer.models import resolved_section, suits_rare_categories
+from cutlayer.parties.matching import all_positions, check_ids, matched_ids
 from cutlayer.storage.row_arrays import gathered
 from cutlayer.tasks import Task
 from cutlayer.training.all_runs import forecast_all_runs
@@ -198,11 +199,11 @@ def _forecast(job: Job, tables: Mapping[str, PartyTable], threads: int, secrets:
         )
     )
     read_bytes = sum(table.bytes for table in tables.values())  # before `prepare` lets the rows of files go
-    ids, by_key = ids_of(job, tables)
+    ids, matches = matched_ids(job.active, tables)
     common = common_positions(ids, tables)
     positions, held = common, ALL_HAVE_ALL
     if job.rows == "all":
-        positions, held = all_positions(job, ids, tables)
+        positions, held = all_positions(job.active, ids, tables)
     all_runs = tuple(
         total
         for name, table in (tables.items() if secrets is not None else ())
@@ -256,7 +257,7 @@ def _forecast(job: Job, tables: Mapping[str, PartyTable], threads: int, secrets:
         totals=ledger.totals,
         all_runs=all_runs,
         imports=imports_of(job),
-        keys=by_key,
+        keys=by_key(job, matches),
         lacking=lacking(job, ids, len(common[job.active]), held),
     )
 

@@ -1,4 +1,4 @@
-"""Which rows of the tables of a job belong together, where all tables are on one machine."""
+"""What the ids of a job's tables match, before a run."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from cutlayer.config import FrozenModel, Job
-from cutlayer.data.align import Positions, check_id_kinds, check_id_rules, intersect, intersect_each
+from cutlayer.data.align import Positions, intersect
 from cutlayer.data.id_examples import with_examples
 from cutlayer.data.ids import Digests
 from cutlayer.data.party_data import PartyTable
-from cutlayer.data.row_keys import joined_ids, match_keys
+from cutlayer.data.row_keys import KeyMatches
 from cutlayer.errors import NothingInCommon
 
 if TYPE_CHECKING:
@@ -33,38 +33,20 @@ class KeyForecast(FrozenModel):
     conflicts: Mapping[str, int]
 
 
-def check_ids(tables: Mapping[str, PartyTable]) -> None:
-    """Refuse tables whose ids are of different kinds or rules.
-
-    Raises:
-        AlignmentError: They are.
-    """
-    kinds = {name: table.id_kind for name, table in tables.items()}
-    examples = {name: table.id_example for name, table in tables.items()} if len(set(kinds.values())) > 1 else {}
-    check_id_kinds(kinds, {name: table.rows for name, table in tables.items()}, examples)
-    check_id_rules({name: table.id_rule for name, table in tables.items()})
-
-
-def ids_of(job: Job, tables: Mapping[str, PartyTable]) -> tuple[dict[str, Digests], tuple[KeyForecast, ...]]:
-    """Digests of the different ids of each party; with several keys, equal ones for the rows that any key matches."""
-    ids = {name: table.identified.digests for name, table in tables.items()}
-    owner, rule = tables[job.active], job.parties[job.active].id
-    if not owner.keys or rule is None:
-        return ids, ()
-    found = {name: match_keys(owner.keys, tables[name].keys) for name in job.passives}
-    for name, matches in found.items():
-        ids[name] = joined_ids(ids[job.active], matches.pairs, len(ids[name]))
-    named = tuple(key.columns for key in rule.keys)
-    by_key = (
+def by_key(job: Job, matches: Mapping[str, KeyMatches]) -> tuple[KeyForecast, ...]:
+    """What several keys match between the active party and each passive one; nothing where one key identifies rows."""
+    rule = job.parties[job.active].id
+    if rule is None:
+        return ()
+    return tuple(
         KeyForecast(
             party=name,
-            keys=named,
-            matched=tuple(len(pairs.mine) for pairs in matches.by_key),
-            conflicts=dict(zip((job.active, name), matches.conflicts, strict=True)),
+            keys=tuple(key.columns for key in rule.keys),
+            matched=tuple(len(pairs.mine) for pairs in found.by_key),
+            conflicts=dict(zip((job.active, name), found.conflicts, strict=True)),
         )
-        for name, matches in found.items()
+        for name, found in matches.items()
     )
-    return ids, tuple(by_key)
 
 
 def lacking(job: Job, ids: Mapping[str, Digests], common: int, held: HeldRows) -> dict[str, int]:
@@ -91,16 +73,3 @@ def common_positions(ids: Mapping[str, Digests], tables: Mapping[str, PartyTable
         return intersect(ids)
     except NothingInCommon as failure:
         raise with_examples(failure, tables) from None
-
-
-def all_positions(
-    job: Job, ids: Mapping[str, Digests], tables: Mapping[str, PartyTable]
-) -> tuple[dict[str, Positions], HeldRows]:
-    """Row numbers of the run's rows in each table, and which of the active party's each passive party has."""
-    from cutlayer.parties.held_rows import HeldRows
-
-    identified = tables[job.active].identified
-    positions, places = intersect_each(job.active, ids)
-    held = HeldRows.of_places(places, identified.rows)
-    positions[job.active], held = held.in_table(identified, positions[job.active])
-    return positions, held

@@ -13,10 +13,9 @@ from torch import Tensor
 
 from cutlayer.accounting import Entry
 from cutlayer.config import Job
+from cutlayer.config.guard import Alarm
 from cutlayer.parties.outcome import ActiveOutcome
-from cutlayer.protections import Protection
-from cutlayer.protections.base import Evidence
-from cutlayer.results.alarm import AlarmRecord
+from cutlayer.protections.base import Evidence, Protection
 from cutlayer.results.protection import ProtectionResult
 from cutlayer.results.run import DataInfo, PartyInfo, RunId, RunInfo, RunKind, TaskInfo
 from cutlayer.results.summary import Summary
@@ -104,11 +103,10 @@ def over_own_columns(summary: Summary, job: Job, active: ActiveOutcome, logits: 
     )
 
 
-def _alarms(trained: Trained) -> tuple[AlarmRecord, ...]:
+def _alarms(trained: Trained) -> tuple[Alarm, ...]:
     """What the guards of the parties in this process saw, in the order of the steps."""
     alarms = [*trained.active.alarms, *(alarm for passive in trained.passives.values() for alarm in passive.alarms)]
-    ordered = sorted(alarms, key=lambda alarm: (alarm.epoch, alarm.step, alarm.peer))
-    return tuple(AlarmRecord(**vars(alarm) | {"epoch": alarm.epoch + 1, "step": alarm.step + 1}) for alarm in ordered)
+    return tuple(sorted(alarms, key=lambda alarm: (alarm.epoch, alarm.step, alarm.peer)))
 
 
 def _partners(job: Job, active: ActiveOutcome) -> tuple[str, ...]:

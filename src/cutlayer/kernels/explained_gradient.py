@@ -40,6 +40,17 @@ class ExplainedGradient:
     _products: Tensor | None = field(default=None, init=False, repr=False)
     _targets: Tensor | None = field(default=None, init=False, repr=False)
 
+    @property
+    def tensors(self) -> dict[str, Tensor]:
+        """The sums of all batches so far, by name; empty before the first. Setting them continues from there."""
+        if self._products is None or self._targets is None:
+            return {}
+        return {"products": self._products, "targets": self._targets}
+
+    @tensors.setter
+    def tensors(self, tensors: dict[str, Tensor]) -> None:
+        self._products, self._targets = tensors.get("products"), tensors.get("targets")
+
     def add(self, gradient: Tensor, embedding: Tensor, columns: Tensor) -> Explained | None:
         """Parts of a batch, which then counts for later ones; `None` for the first batch and one of zeros.
 

@@ -1,4 +1,4 @@
-"""Fuzzy c-means: clusters whose rows each belong to every cluster, to a degree."""
+"""Fuzzy c-means: clusters whose rows each belong to every cluster, to a degree. Scikit-learn and SciPy have none."""
 
 from __future__ import annotations
 
@@ -60,12 +60,14 @@ def fuzzy_c_means(
             by k-means++, on a sample of 1024 rows.
 
     Raises:
-        DataError: An argument is outside its range, or a row is not finite.
+        DataError: The rows are not floating, or one of them is not finite.
 
     Reference: Bezdek 1981, *Pattern recognition with fuzzy objective function algorithms*, section 11 (theorem 11.1);
         Arthur and Vassilvitskii 2007 (the start).
     """
-    _check(points, clusters, fuzzifier, tolerance, rounds, start)
+    if points.dim() != 2 or not points.numel() or not points.is_floating_point():
+        got = f"{points.dtype} of shape {tuple(points.shape)}"
+        raise DataError.expected("floating rows of shape (n, d), both 1 or more", got)
     rows = points.detach().double()
     largest = float(rows.abs().max())
     if not math.isfinite(largest):
@@ -111,22 +113,3 @@ def _centres(rows: Tensor, memberships: Tensor, before: Tensor, fuzzifier: float
     sums = weights.sum(0)[:, None]
     moved = (weights.T @ rows) / sums
     return moved if bool(sums.all()) else torch.where(sums > 0.0, moved, before)
-
-
-def _check(
-    points: Tensor, clusters: int, fuzzifier: float, tolerance: float, rounds: int, start: Tensor | None
-) -> None:
-    if points.dim() != 2 or not points.numel() or not points.is_floating_point():
-        got = f"{points.dtype} of shape {tuple(points.shape)}"
-        raise DataError.expected("floating rows of shape (n, d), both 1 or more", got)
-    if clusters < 1:
-        raise DataError.expected("one cluster or more", clusters)
-    if not (fuzzifier > 1.0 and math.isfinite(fuzzifier)):
-        raise DataError.expected("a finite fuzzifier above 1", fuzzifier, "2 is the usual choice")
-    if not tolerance > 0.0:
-        raise DataError.expected("a tolerance above 0", tolerance)
-    if rounds < 1:
-        raise DataError.expected("one round or more", rounds)
-    if start is not None and (start.shape != (clusters, points.shape[1]) or not bool(start.isfinite().all())):
-        expected = f"finite centres of shape {(clusters, points.shape[1])} to start from"
-        raise DataError.expected(expected, f"shape {tuple(start.shape)}")

@@ -1,4 +1,4 @@
-"""Metrics of predictions for more rows than fit into memory.
+"""Metrics of predictions, also for more rows than fit into memory.
 
 They are those of scikit-learn: terms that are summed lie in mapped files and are summed by the same calls, in the same
 order, so that the values do not depend on where they were computed.
@@ -12,10 +12,11 @@ import numpy as np
 import numpy.typing as npt
 
 from cutlayer.kernels.counted_groups import Counts, count_groups
-from cutlayer.storage.row_arrays import chosen, chunks_of, computed, row_array
+from cutlayer.storage.row_arrays import chunks_of, computed, row_array
 
 Floats = npt.NDArray[np.float64]
-_EPS = float(np.finfo(np.float64).eps)
+EPSILON = float(np.finfo(np.float64).eps)
+"""Probability that a log loss counts for one of 0."""
 
 
 @dataclass(frozen=True)
@@ -36,46 +37,11 @@ class Ranking:
         groups = count_groups(scores, positive)[::-1]
         return cls(*(np.cumsum(groups[:, side], out=row_array(len(groups), np.int64)) for side in (0, 1)))
 
-    def rates(self) -> tuple[Floats, Floats]:
-        """False and true positive rate at the corners of the ROC curve and at its ends, each (corners,)."""
-        groups = len(self.positives)
-
-        def corners(part: slice) -> npt.NDArray[np.int64]:
-            index = np.arange(part.start, part.stop)
-            inner = index[(index > 0) & (index < groups - 1)]
-            bends = np.zeros(len(inner), dtype=bool)
-            for counts in (self.negatives, self.positives):
-                bends |= counts[inner + 1] - counts[inner] != counts[inner] - counts[inner - 1]
-            ends = index[(index == 0) | (index == groups - 1)]
-            bend_indices: npt.NDArray[np.int64] = np.union1d(inner[bends], ends)
-            return bend_indices
-
-        bend_indices = chosen(groups, np.int64, corners)
-
-        def rate(counts: Counts) -> Floats:
-            def piece(part: slice) -> Floats:
-                index = np.arange(part.start, part.stop) - 1
-                rates: Floats = np.where(index < 0, 0, counts[bend_indices[np.maximum(index, 0)]]) / counts[-1]
-                return rates
-
-            return computed(len(bend_indices) + 1, np.float64, piece)
-
-        return rate(self.negatives), rate(self.positives)
-
-    def auc(self) -> float:
-        """Area under the ROC curve, by the trapezoidal rule."""
-        false, true = self.rates()
-
-        def piece(part: slice) -> Floats:
-            x, y = (rate[part.start : part.stop + 1] for rate in (false, true))
-            return np.diff(x) * (y[1:] + y[:-1]) / 2.0
-
-        return float(computed(len(false) - 1, np.float64, piece).sum())
-
     def ks(self) -> float:
-        """Kolmogorov-Smirnov statistic: the largest difference between the two rates."""
-        false, true = self.rates()
-        return max(float(np.max(true[start:end] - false[start:end])) for start, end in chunks_of(len(false)))
+        """Kolmogorov-Smirnov statistic: the largest difference between true and false positive rate."""
+        hits, alarms = self.positives, self.negatives
+        gaps = (hits[a:b] / hits[-1] - alarms[a:b] / alarms[-1] for a, b in chunks_of(len(hits)))
+        return max(float(gap.max()) for gap in gaps)
 
     def average_precision(self) -> float:
         """Mean precision over the thresholds, weighted by the gain in recall."""
@@ -98,12 +64,10 @@ def log_loss(truth: npt.NDArray[np.int64], predicted: Floats) -> float:
         truth: Class codes, (n,).
         predicted: Probabilities (n, classes).
     """
-    from scipy.special import xlogy
 
     def piece(part: slice) -> Floats:
-        probabilities = np.clip(predicted[part], _EPS, 1 - _EPS)
-        is_class = (truth[part, np.newaxis] == np.arange(probabilities.shape[1])).astype(np.float64)
-        losses: Floats = -np.sum(xlogy(is_class, probabilities), axis=1)
+        chosen = predicted[part][np.arange(part.stop - part.start), truth[part]]
+        losses: Floats = -np.log(np.clip(chosen, EPSILON, 1 - EPSILON))
         return losses
 
     return float(computed(len(truth), np.float64, piece).mean())

@@ -1,4 +1,7 @@
-"""A mixture of two Gaussians with diagonal covariances and a known share, fitted by expectation maximisation."""
+"""A mixture of two Gaussians with diagonal covariances and a known share, fitted by expectation maximisation.
+
+The share of the positives is given, and a row may have any log-odds; scikit-learn's mixture learns the shares.
+"""
 
 from __future__ import annotations
 

@@ -12,6 +12,12 @@ Layers = Sequence[tuple[Tensor, Tensor]]
 Several perceptrons at once have a leading axis in these and in all other tensors."""
 
 
+def views(vector: Tensor, shapes: Sequence[torch.Size]) -> list[Tensor]:
+    """Tensors of these shapes that share the memory of one vector, one after another."""
+    parts = torch.split(vector, [shape.numel() for shape in shapes])
+    return [part.view(shape) for part, shape in zip(parts, shapes, strict=True)]
+
+
 def layer_outputs(layers: Layers, x: Tensor) -> list[Tensor]:
     """Run the perceptron.
 

@@ -12,7 +12,7 @@ from cutlayer.errors import DataError
 from cutlayer.kernels.counted_groups import count_groups
 from cutlayer.lazy import Tensor
 from cutlayer.storage import row_arrays
-from cutlayer.storage.row_arrays import chunks_of, computed
+from cutlayer.storage.row_arrays import chunks_of, computed, row_array
 
 Counts = npt.NDArray[np.int64]
 
@@ -80,9 +80,10 @@ def roc_auc(scores: Tensor | npt.NDArray[np.float64], truth: Tensor | npt.NDArra
     0.875
     """
     groups = tie_groups(scores, truth)
-    below = np.cumsum(groups.negatives) - groups.negatives
-    twice = int((groups.positives * (2 * below + groups.negatives)).sum())
-    pairs = int(groups.positives.sum()) * int(groups.negatives.sum())
+    positives, negatives = groups.positives, groups.negatives
+    upto = np.cumsum(negatives, out=row_array(len(negatives), np.int64))
+    won = (positives[a:b] * (2 * upto[a:b] - negatives[a:b]) for a, b in chunks_of(len(upto)))
+    twice, pairs = sum(int(part.sum()) for part in won), int(positives.sum()) * int(negatives.sum())
     return twice / (2 * pairs) if pairs else float("nan")
 
 
@@ -151,17 +152,14 @@ def _sorted_aucs(
     """AUC along the last axis, where rows that are not present have NaN values, which sort to the end."""
     order = np.argsort(values, axis=-1)
     values, members = np.take_along_axis(values, order, -1), np.take_along_axis(members, order, -1)
-    here = np.broadcast_to(np.sort(~present, axis=-1) == 0, values.shape)
-    below = np.zeros((*values.shape[:-1], values.shape[-1] + 1), np.int64)
-    np.cumsum(here & ~members, axis=-1, out=below[..., 1:])
     places = np.arange(values.shape[-1])
     changes = values[..., 1:] != values[..., :-1]
     first, last = np.zeros(values.shape, np.int64), np.full(values.shape, len(places))
     first[..., 1:], last[..., :-1] = np.where(changes, places[1:], 0), np.where(changes, places[1:], len(places))
     first = np.maximum.accumulate(first, axis=-1)
     last = np.minimum.accumulate(last[..., ::-1], axis=-1)[..., ::-1]
-    pairs_won = np.take_along_axis(below, first, -1) + np.take_along_axis(below, last, -1)
-    twice = np.where(members, pairs_won, 0).sum(axis=-1)
+    # Twice the rank of a row is the first of its ties plus the last: twice the pairs won, by the rank-sum statistic.
+    twice = np.where(members, first + last + 1, 0).sum(axis=-1) - positives * (positives + 1)
     pairs = positives * (present.sum(axis=-1) - positives)
     aucs: npt.NDArray[np.float64] = np.divide(twice, 2 * pairs, out=np.full(twice.shape, np.nan), where=pairs > 0)
     return aucs

@@ -4,21 +4,16 @@ from __future__ import annotations
 
 from cutlayer.lazy import Tensor, torch
 
-_MAX_EIGH = 512  # above this side length a Krylov space is faster than a full eigendecomposition
+_MAX_EIGH = 512  # above this side length ARPACK is faster than a full eigendecomposition
 _MAX_STACKED = 64  # up to this side length the calls cost more than what they compute
-_SPARE = 8
-_POWER_ROUNDS = 12  # each multiplies the gap between wanted and unwanted directions
-_KRYLOV = 48
-_RESTARTS = 8
-_EXHAUSTED = 1e-5  # what is left of a vector in float32 after its components are taken out is rounding below this
-_TOLERANCE = 1e-4  # of the top eigenvalue; the error of its vector is far below what ranks rows differently
+_TOLERANCE = 1e-4  # of an eigenvalue; the error of its vector is far below what ranks rows differently
 
 
 def top_direction(x: Tensor) -> Tensor:
     """Top right singular vector of the centred rows.
 
     From the d x d covariance, or the n x n Gram matrix where n < d; matrices larger than 512 on their shorter
-    side use a Krylov iteration with full orthogonalisation instead.
+    side use the Lanczos iteration of ARPACK instead.
 
     Args:
         x: float (n, d), finite, of any scale.
@@ -38,7 +33,7 @@ def project(x: Tensor) -> Tensor:
 def project_on_top(x: Tensor, directions: int) -> Tensor:
     """Coordinates of the centred rows along their top right singular vectors.
 
-    From the covariance or the Gram matrix, whichever is smaller; beyond 512 on the shorter side by subspace iteration.
+    From the covariance or the Gram matrix, whichever is smaller; beyond 512 on the shorter side by ARPACK.
 
     Args:
         x: float (n, d), finite, of any scale.
@@ -57,7 +52,7 @@ def project_on_top(x: Tensor, directions: int) -> Tensor:
             return _decomposed(moved, directions).mul_(scale)
         except RuntimeError:  # LAPACK did not converge, which torch raises as its LinAlgError
             pass
-    return (moved @ _iterated(moved, directions)).double().mul_(scale)
+    return (moved @ _leading(moved, directions)).double().mul_(scale)
 
 
 def project_each(x: Tensor) -> Tensor:
@@ -131,7 +126,7 @@ def _direction(moved: Tensor, scale: float) -> Tensor:
     if not scale:
         return moved.new_zeros(d)
     if min(n, d) > _MAX_EIGH:
-        top = _krylov(moved)
+        top = _leading(moved, 1)[:, 0]
     elif d <= n:
         top = _last_eigenvector(gram(moved), moved)
     else:
@@ -145,7 +140,7 @@ def _last_eigenvector(products: Tensor, factor: Tensor) -> Tensor:
     """Eigenvector of the largest eigenvalue of `products` = factor.T @ factor, in float64.
 
     One vector takes a third of the time of all. LAPACK's float32 routine did not converge on a covariance of nearly
-    collinear gradients; the Krylov iteration does not decompose it.
+    collinear gradients; the Lanczos iteration does not decompose it.
     """
     from scipy import linalg
 
@@ -154,39 +149,8 @@ def _last_eigenvector(products: Tensor, factor: Tensor) -> Tensor:
     try:
         _, vectors = linalg.eigh(matrix, subset_by_index=(last, last), check_finite=False)
     except linalg.LinAlgError:
-        return _krylov(factor)
+        return _leading(factor, 1)[:, 0]
     return torch.from_numpy(vectors[:, 0]).to(products)
-
-
-def _krylov(moved: Tensor) -> Tensor:
-    """Rayleigh-Ritz on a Krylov space of the covariance, restarted from its best vector."""
-    generator = torch.Generator().manual_seed(0)
-    top = torch.randn(moved.shape[1], generator=generator, dtype=moved.dtype)
-    for _ in range(_RESTARTS):
-        basis, images = _krylov_space(moved, top)
-        values, vectors = torch.linalg.eigh(basis @ images.T)
-        top = basis.T @ vectors[:, -1]
-        residual = images.T @ vectors[:, -1] - values[-1] * top
-        if bool(torch.linalg.vector_norm(residual) <= _TOLERANCE * values[-1]):
-            break
-    return top
-
-
-def _krylov_space(moved: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
-    """Orthonormal rows q_k that span the space, and the covariance times each; zero rows once it is exhausted."""
-    basis = moved.new_zeros(_KRYLOV, moved.shape[1])
-    images = torch.zeros_like(basis)
-    rest, length = start, torch.linalg.vector_norm(start)
-    for k in range(_KRYLOV):
-        basis[k] = rest / length
-        rest = images[k] = moved.T @ (moved @ basis[k])
-        scale = torch.linalg.vector_norm(rest)
-        for _ in range(2):  # one pass of Gram-Schmidt loses orthogonality in float32
-            rest = rest - basis[: k + 1].T @ (basis[: k + 1] @ rest)
-        length = torch.linalg.vector_norm(rest)
-        if not bool(length > _EXHAUSTED * scale):
-            break
-    return basis, images
 
 
 def _decomposed(moved: Tensor, directions: int) -> Tensor:
@@ -200,15 +164,18 @@ def _decomposed(moved: Tensor, directions: int) -> Tensor:
     return along[..., -directions:].flip(-1)
 
 
-def _iterated(moved: Tensor, directions: int) -> Tensor:
-    """Subspace iteration from a fixed start, then Rayleigh-Ritz: (d, directions).
+def _leading(moved: Tensor, directions: int) -> Tensor:
+    """Top right singular vectors (d, directions) without a decomposition, by ARPACK from a fixed start.
 
-    Reference: Halko, Martinsson and Tropp 2011, algorithm 4.4.
+    Reference: Lehoucq, Sorensen and Yang 1998, ARPACK users' guide.
     """
-    generator = torch.Generator().manual_seed(0)
-    basis = torch.randn(moved.shape[1], directions + _SPARE, generator=generator, dtype=moved.dtype)
-    for _ in range(_POWER_ROUNDS):
-        basis = torch.linalg.qr(moved.T @ (moved @ basis)).Q
-    image = moved @ basis
-    top: Tensor = torch.linalg.eigh(image.T @ image).eigenvectors[:, -directions:]
-    return (basis @ top).flip(1)
+    from scipy.sparse.linalg import LinearOperator, eigsh
+
+    rows, width = moved.numpy(), moved.shape[1]
+    if directions == width:  # ARPACK leaves one out
+        every: Tensor = torch.linalg.svd(moved, full_matrices=False).Vh.mT
+        return every
+    covariance = LinearOperator((width, width), matvec=lambda vector: rows.T @ (rows @ vector), dtype=rows.dtype)
+    start = torch.randn(width, generator=torch.Generator().manual_seed(0), dtype=moved.dtype)
+    _, vectors = eigsh(covariance, directions, v0=start.numpy(), tol=_TOLERANCE)
+    return torch.from_numpy(vectors).flip(1)

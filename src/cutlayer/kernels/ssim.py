@@ -1,4 +1,7 @@
-"""Similarity of a reconstructed image to the true one: peak signal-to-noise ratio, and structural similarity."""
+"""Similarity of a reconstructed image to the true one: peak signal-to-noise ratio, and structural similarity.
+
+Neither is in a library that this package needs; the tests compare with the definition.
+"""
 
 from __future__ import annotations
 

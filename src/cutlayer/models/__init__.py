@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from cutlayer.config import FrozenModel, registered, validated
+from cutlayer.config import FrozenModel, Job, registered, validated
 from cutlayer.config.device import Precision
 from cutlayer.errors import ConfigError
 from cutlayer.lazy import called_on_first_use, on_first_use
@@ -50,6 +50,7 @@ __all__ = [
     "Inputs",
     "TopModel",
     "allowed_models",
+    "bottom_of",
     "build_bottom",
     "build_top",
     "check_allowed",
@@ -62,6 +63,7 @@ __all__ = [
     "stated_width",
     "suits_rare_categories",
     "tapped",
+    "top_of",
 ]
 
 
@@ -174,6 +176,16 @@ def build_top(
     departing = (may_leave,) if kind.needs_departures else ()
     model: TopModel = kind.build(section, widths, outputs, *departing)
     return model if kind.is_fitted else at_precision(model, precision)
+
+
+def bottom_of(job: Job, party: str, inputs: Inputs) -> BottomModel:
+    """The bottom model of a party of a job, as `build_bottom` has it."""
+    return build_bottom(job.bottom_of(party), inputs, f"model.bottom ({party})", precision=job.train.precision)
+
+
+def top_of(job: Job, widths: Mapping[str, int], outputs: int) -> TopModel:
+    """The top model of a job, as `build_top` has it."""
+    return build_top(job.top, widths, outputs, may_leave=job.passives, precision=job.train.precision)
 
 
 def check_models(bottoms: Mapping[str, Mapping[str, Any]], top: Mapping[str, Any]) -> None:

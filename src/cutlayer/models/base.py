@@ -101,13 +101,13 @@ class TopModel(PreciseModel, ABC):
 
     def objective(self, embeddings: Mapping[str, Tensor], labels: Tensor, task: Task) -> Tensor:
         """The loss to train on; a top model with several heads sums theirs here."""
-        return task.loss(self(embeddings), labels)
+        return self.objective_of_sets(embeddings, embeddings, labels, task)
 
     def objective_of_sets(
         self, embeddings: Mapping[str, Tensor], present: Collection[str], labels: Tensor, task: Task
     ) -> Tensor:
         """The loss to train on, of rows that just these parties have; for a model that reads who is present."""
-        return self.objective(embeddings, labels, task)
+        return task.loss(self(embeddings), labels)
 
     def objective_of_rows(
         self, embeddings: Mapping[str, Tensor], labels: Tensor, task: Task, rows: Mapping[str, Tensor]

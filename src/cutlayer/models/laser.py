@@ -63,10 +63,6 @@ class LaserTop(TopModel):
         result: Tensor = self({name: e for name, e in embeddings.items() if name in present})
         return result
 
-    def objective(self, embeddings: Mapping[str, Tensor], labels: Tensor, task: Task) -> Tensor:
-        """The estimate of the mean loss over the sets of parties, with a draw from the global random state."""
-        return self.objective_of_sets(embeddings, embeddings, labels, task)
-
     def objective_of_sets(
         self, embeddings: Mapping[str, Tensor], present: Collection[str], labels: Tensor, task: Task
     ) -> Tensor:

@@ -50,6 +50,8 @@ class ResNet18Bottom(ImageBottom):
 
     def embed(self, images: Tensor) -> Tensor:
         """Embed images (n, channels, height, width)."""
+        if self.precision == "bf16" and images.is_cuda:  # the layout of a GPU's units for products in bfloat16
+            images = images.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2)
         means: Tensor = self.pool(self.blocks(self.stem(images).relu())).flatten(1)
         return means if self.projection is None else self.projection(means)
 

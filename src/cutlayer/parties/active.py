@@ -199,12 +199,16 @@ class ActiveParty:
         self.training_step = ActiveStep(job, local, self.setup, self.passives, self.transcript, sampling, self.follower)
         if local.tampering is not None:
             local.tampering.begin(self.schedule)
+            self.setup.labels = local.tampering.labels(self.setup.labels)
         self.stopping = EarlyStopping()
         if local.resume and local.forget_peer_progress:
             self.state.chain.allow_repeats(epoch)
         if start != START:
             # Last, since it sets the random state: the draws above must not affect the draws of the next step.
-            self._load(self.checkpoints.load_at(start), start)
+            state = self.checkpoints.load_at(start)
+            self._load(state, start)
+            if self.training_step.guard is not None:
+                self.training_step.guard.load(*part_of(state, "guard"))
             self.stopping = EarlyStopping.from_json(commits[start])
             self.usage.add_earlier(commits[start]["usage"])
         self.observer.started(self.task, self.setup.truth, torch.from_numpy(training), job.train.max_epochs, epoch)
@@ -356,8 +360,7 @@ class ActiveParty:
         self.local.readings.read()
         for name, port in self.passives.gradient_ports.items():
             yield from self.presence.receive(receive(port, Kind.COMMITTED, epoch, done), name)
-        snapshot = self.state.snapshot()
-        check_weights(snapshot[0], self.local.name, epoch)
+        snapshot = self._snapshot(epoch)
         state = with_part(snapshot, "transcript", *self.transcript.snapshot())
         if self.follower is not None:
             state = with_part(state, "followed", self.follower.snapshot(), {})
@@ -380,9 +383,8 @@ class ActiveParty:
 
     def _save(self, epoch: int, best: bool) -> Generator[Port, Message, None]:
         """Every party writes its part of the checkpoint, the active party last."""
-        snapshot = self.state.snapshot()
         # Before the peers are asked: they store two epochs, and a failure here must not remove the older.
-        check_weights(snapshot[0], self.local.name, epoch)
+        snapshot = self._snapshot(epoch)
         for name, port in self.presence.ports.items():
             # Whether the epoch is the best depends on labels, so it is sent only to a party that will restore it. A
             # bottom model that no longer changes is always the best.
@@ -392,6 +394,12 @@ class ActiveParty:
         for name, port in self.presence.ports.items():
             yield from self.presence.receive(receive(port, Kind.COMMITTED, epoch), name)
         self.checkpoints.save(epoch, snapshot, best=best)
+
+    def _snapshot(self, epoch: int) -> State:
+        """This party's state with what its guard has seen."""
+        snapshot, guard = self.state.snapshot(), self.training_step.guard
+        check_weights(snapshot[0], self.local.name, epoch)
+        return snapshot if guard is None else with_part(snapshot, "guard", *guard.snapshot())
 
     def _commit(self, epoch: int, step: int = 0) -> None:
         """Commit the epoch, or a number of its steps, once all files are on disk; a resume starts after it."""

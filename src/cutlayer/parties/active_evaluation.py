@@ -9,14 +9,16 @@ import torch
 from torch import Tensor
 
 from cutlayer.channel import Kind, Message, Port, rows_digest
+from cutlayer.data.align import Positions
 from cutlayer.data.batches import evaluation_batches
 from cutlayer.kernels.row_tensors import empty_rows
 from cutlayer.models.absence import Names
 from cutlayer.parties.active_setup import ActiveSetup
-from cutlayer.parties.held_rows import PartOfBatch
+from cutlayer.parties.held_rows import PartOfBatch, first_places
 from cutlayer.parties.local import EVALUATION_ROWS
 from cutlayer.parties.passives import Passives
 from cutlayer.protections.views import ActiveView, Mode
+from cutlayer.storage.row_arrays import gathered
 
 Evaluated = tuple[Mapping[str, float], Mapping[Names, Tensor]]
 """Metrics by name, against the true labels; and logits (n, outputs) by the absent parties, () first."""
@@ -36,21 +38,30 @@ def evaluate(
         absent: Sets of parties without which the logits are computed as well.
     """
     setup.state.modules.eval()
-    whole = (yield from _own_parts(passives, part, held_out, epoch)) if passives.held.by_party else None
+    own = {name: OwnRows(numbers, held_out) for name, numbers in passives.held.by_party.items()}
     logits: dict[Names, Tensor] = {names: torch.zeros(0, setup.task.outputs) for names in ((), *absent)}
     done = 0
     for number, rows in enumerate(evaluation_batches(held_out, EVALUATION_ROWS)):
         passives.presence.now = (epoch, number)
-        if whole is None:
-            digest = rows_digest(rows)
+        parts, digest = passives.held.parts(rows), rows_digest(rows)
+        if parts:
+            asked = {name: own[name].next_batch(parts[name]) for name in passives.streaming_ports}
+            for name, batch in asked.items():
+                if batch is not None:
+                    _ask(passives, [name], part, epoch, batch[0], batch[2])
+        else:
             _ask(passives, passives.streaming_ports, part, epoch, number, digest)
         with torch.no_grad():
             active_embedding = setup.own_embedding(rows)
-        if whole is None:
-            received = yield from passives.receive(Kind.EVALUATION, epoch, number, rows, digest)
+        if parts:
+            for name, batch in asked.items():
+                if batch is not None:
+                    own[name].add((yield from passives.receive_of(name, Kind.EVALUATION, epoch, *batch)))
+            there = {name: own[name].spread(parts[name], passives.widths[name]) for name in parts}
+            there |= {name: sent[rows] for name, sent in passives.released.items()}
+            received = {name: passives.local.placed(embedding) for name, embedding in there.items()}
         else:
-            received = {name: passives.local.placed(sent[done : done + len(rows)]) for name, sent in whole.items()}
-            received |= {name: passives.local.placed(sent[rows]) for name, sent in passives.released.items()}
+            received = yield from passives.receive(Kind.EVALUATION, epoch, number, rows, digest)
         labels = passives.local.resident.take("labels", setup.labels, rows)
         view = ActiveView(Mode.EVALUATE, epoch, number, rows, labels, received)
         with torch.no_grad():
@@ -72,27 +83,38 @@ def _ask(passives: Passives, ports: Iterable[str], part: str, epoch: int, number
         passives.presence.send(port, Kind.REQUEST, epoch=epoch, step=number, rows=digest, fields=fields)
 
 
-def _own_parts(
-    passives: Passives, part: str, held_out: Tensor, epoch: int
-) -> Generator[Port, Message, dict[str, Tensor]]:
-    """The embeddings of held-out rows (n, width) that each party has, asked for in the party's own batches.
+class OwnRows:
+    """The embeddings of a party's held-out rows, which it is asked for in batches of its own, as they are needed.
 
-    Rows that a party lacks, and all that it has not sent before it is lost, are zeros.
+    Args:
+        numbers: The party's own number of each of the active party's rows, int64 (n,); -1 of a row that it lacks. Those
+            of the held-out rows that it has ascend.
+        held_out: Held-out rows of the active party, int64 (m,).
     """
-    parts = {name: PartOfBatch.of(passives.held.own_numbers(name, held_out)) for name in passives.streaming_ports}
-    batches = {name: evaluation_batches(own.rows, EVALUATION_ROWS) for name, own in parts.items()}
-    own_rows = {name: torch.zeros(len(own.rows), passives.widths[name]) for name, own in parts.items()}
-    for number in range(max(map(len, batches.values()), default=0)):
-        passives.presence.now = (epoch, number)
-        asked = {name: rows[number] for name, rows in batches.items() if number < len(rows)}
-        asked = {name: rows for name, rows in asked.items() if name not in passives.presence.left}
-        digests = {name: rows_digest(rows) for name, rows in asked.items()}
-        for name, digest in digests.items():
-            _ask(passives, [name], part, epoch, number, digest)
-        for name, rows in asked.items():
-            sent = yield from passives.receive_of(name, Kind.EVALUATION, epoch, number, rows, digests[name])
-            if sent is not None:
-                own_rows[name][number * EVALUATION_ROWS : number * EVALUATION_ROWS + len(rows)] = sent.cpu()
-    lost = [name for name in passives.widths if name not in parts and name not in passives.released]
-    zeros = {name: torch.zeros(len(held_out), passives.widths[name]) for name in lost}
-    return {**{name: own.spread(own_rows[name]) for name, own in parts.items()}, **zeros}
+
+    def __init__(self, numbers: Positions, held_out: Tensor) -> None:
+        own = gathered(numbers, held_out.numpy())
+        self._rows = torch.from_numpy(gathered(own, first_places(own)))
+        self._first = self._asked = 0
+        self._sent: Tensor | None = None
+
+    def next_batch(self, part: PartOfBatch) -> tuple[int, Tensor, bytes] | None:
+        """Number, rows and digest of the batch to ask for before a part of the held-out rows; `None` without need."""
+        ahead = self._rows[self._asked : self._asked + EVALUATION_ROWS]
+        if not len(ahead) or not len(part.rows) or part.rows[-1] < ahead[0]:
+            return None
+        number, self._asked = self._asked // EVALUATION_ROWS, self._asked + len(ahead)
+        return number, ahead, rows_digest(ahead)
+
+    def add(self, sent: Tensor | None) -> None:
+        """Take the embeddings of the batch that was asked for, (k, width); `None` if the party is lost."""
+        self._sent = sent if self._sent is None or sent is None else torch.cat([self._sent, sent])
+
+    def spread(self, part: PartOfBatch, width: int) -> Tensor:
+        """The embeddings of a part of the held-out rows, in order, (n, width): zeros of rows that the party lacks."""
+        if self._sent is None or not len(part.rows):
+            return torch.zeros(part.size, width)
+        places = torch.searchsorted(self._rows, part.rows) - self._first
+        whole, last = part.spread(self._sent[places]), int(places[-1])
+        self._first, self._sent = self._first + last, self._sent[last:]  # a row may belong to further ones
+        return whole

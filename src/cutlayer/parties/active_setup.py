@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 import torch
@@ -14,7 +14,7 @@ from cutlayer.data.prepared import Prepared
 from cutlayer.data.split import Split
 from cutlayer.errors import ConfigError, DataError
 from cutlayer.kernels.row_tensors import number_equal, rows_of, scattered
-from cutlayer.models import Inputs, TopModel, build_bottom, build_top
+from cutlayer.models import Inputs, TopModel, bottom_of, top_of
 from cutlayer.parties.groups import check_bottom, check_top
 from cutlayer.parties.local import Local, context_of
 from cutlayer.parties.staged_labels import staged_labels
@@ -100,15 +100,12 @@ class ActiveSetup:
         divided = not self.whole or local.team is not None
         modules: dict[str, nn.Module] = {}
         if self.store is not None:
-            section, where = job.bottom_of(local.name), f"model.bottom ({local.name})"
-            bottom = build_bottom(section, self.inputs, where, precision=job.train.precision)
+            bottom = bottom_of(job, local.name, self.inputs)
             modules["bottom"], widths = bottom, {**widths, local.name: bottom.width}
             if divided:
                 check_bottom(bottom, self.inputs, job.train)
         self.widths = {party: widths[party] for party in job.parties if party in widths}
-        self.top: TopModel = build_top(
-            job.top, self.widths, self.task.outputs, may_leave=job.passives, precision=job.train.precision
-        )
+        self.top: TopModel = top_of(job, self.widths, self.task.outputs)
         modules["top"] = self.top
         if divided:
             check_top(self.top, job.train)
@@ -167,11 +164,17 @@ class ActiveSetup:
             chain.draws, prepared.order_digest if None in chain.draws else b"", self.truth
         )
 
-    def own_embedding(self, rows: Tensor) -> dict[str, Tensor]:
-        """This party's own embedding, by its name; nothing if it has no columns."""
+    def own_embedding(self, rows: Tensor, bottom: Callable[..., Tensor] | None = None) -> dict[str, Tensor]:
+        """This party's own embedding, by its name; nothing if it has no columns.
+
+        Args:
+            rows: Row numbers, int64 (n,).
+            bottom: Computes it in place of the bottom model.
+        """
         if self.store is None:
             return {}
-        return {self._local.name: self.state.modules["bottom"](*self._local.resident.gather(self.store, rows))}
+        columns = self._local.resident.gather(self.store, rows)
+        return {self._local.name: (bottom or self.state.modules["bottom"])(*columns)}
 
     def ordered(self, active_embedding: Mapping[str, Tensor], view: ActiveView) -> dict[str, Tensor]:
         """All embeddings, including this party's own, in the job's order of parties."""

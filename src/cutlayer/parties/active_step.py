@@ -15,19 +15,21 @@ from cutlayer.channel import Kind, Message, Port, rows_digest
 from cutlayer.channel.followed import Follower
 from cutlayer.channel.transcript import LAYER_ROWS, Sampling, Step, Transcript
 from cutlayer.config import Job
+from cutlayer.kernels.noise import derive
 from cutlayer.models import tapped
 from cutlayer.parties.active_model import ActiveModel, TrainingLabels
 from cutlayer.parties.active_setup import ActiveSetup
+from cutlayer.parties.embedding_guard import EmbeddingGuard
+from cutlayer.parties.graphs import Replayed
 from cutlayer.parties.group_threads import GroupThreads, Learned
 from cutlayer.parties.groups import groups_of, joined, joined_by_name, parts_of
-from cutlayer.parties.guard import EmbeddingGuard
 from cutlayer.parties.held_rows import PartOfBatch
 from cutlayer.parties.local import Local
 from cutlayer.parties.numbers import check_loss, check_own
 from cutlayer.parties.passives import Passives
+from cutlayer.parties.step_order import StepOrder
 from cutlayer.parties.team.lanes import ActiveLanes
 from cutlayer.parties.team.leading import ActiveLead, SharedLabels, needs_of, share_start, step_bytes
-from cutlayer.parties.team.team import StepOrder
 from cutlayer.protections.views import ActiveView, Mode
 
 Crossed = tuple[Mapping[str, Tensor], Mapping[str, Tensor], Mapping[str, Tensor]]
@@ -85,7 +87,13 @@ class ActiveStep:
         self.transcript, self.sampling, self.follower = transcript, sampling, follower
         self.has_gradient, self._step = False, 0
         self.lanes: ActiveLanes | None = None
-        self.guard = None if local.guard is None else EmbeddingGuard(local.name, local.guard)
+        self.guard: EmbeddingGuard | None = None
+        if local.guard is not None:
+            seed = int.from_bytes(derive(local.noise_key, b"guard", size=4))
+            self.guard = EmbeddingGuard(local.name, local.guard, len(setup.labels), seed)
+        own = None if setup.store is None else self.state.modules["bottom"]
+        self._own = None if own is None else Replayed.of(own, own, job, local)
+        self._objective = Replayed.of(setup.top, self._plain_objective, job, local)
         self._threads: GroupThreads | None = None
         if not (setup.whole or local.team is not None or setup.staged is not None or job.fits_top):
             self._threads = GroupThreads.of(list(self.state.modules.values()), job.train, local.device)
@@ -124,9 +132,10 @@ class ActiveStep:
 
     def record_release(self, epoch: int, step: int, rows: Tensor) -> None:
         """Record what the passive parties released of a batch, on which no step is taken."""
-        if self._is_recorded(step):
+        order = StepOrder(epoch, step, 0, rows, self._is_recorded(step))
+        if order.record:
             seen = {name: released[rows] for name, released in self.passives.released.items()}
-            self._record(epoch, step, rows, seen, {}, {})
+            self._record(order, seen, {}, {})
 
     def take(self, epoch: int, step: int, global_step: int, rows: Tensor) -> Generator[Port, Message, Sequence[float]]:
         """Train on a batch.
@@ -141,39 +150,38 @@ class ActiveStep:
             The mean loss of the batch in parts, which add up to it, once `local.readings` has read them.
         """
         self.passives.presence.now, self._step = (epoch, step), step
+        order = StepOrder(epoch, step, global_step, rows, self._is_recorded(step))
         if self.lanes is not None:
-            return [(yield from self._team_step(self.lanes, epoch, step, global_step, rows))]
+            return [(yield from self._team_step(self.lanes, order))]
         if not len(rows):
-            yield from self._empty_step(epoch, step, global_step, rows)
+            yield from self._empty_step(order)
             return []
         self.setup.optimizer.zero_grad()
         # Taps on the layers collect what any thread computes, so that a step with taps is computed in one.
         taps = self.state.modules if self.local.records_layers(self.sampling, step) else None
         if self._threads is None or taps is not None:
-            losses, pieces = yield from self._train_in_turn(epoch, step, global_step, rows, taps)
+            losses, pieces = yield from self._train_in_turn(order, taps)
         else:
-            losses, pieces = yield from self._train_at_once(self._threads, epoch, step, global_step, rows)
+            losses, pieces = yield from self._train_at_once(self._threads, order)
         self.has_gradient = self.has_gradient or reaches_a_weight(self.setup.top)
         self.setup.optimizer.step()
-        if self._is_recorded(step):
+        if order.record:
             seen, gradients, layers = (joined_by_name(pieces_of) for pieces_of in zip(*pieces, strict=True))
             seen = {name: embedding.detach() for name, embedding in seen.items()}
-            self._record(epoch, step, rows, seen, gradients, layers)
+            self._record(order, seen, gradients, layers)
         return losses
 
-    def _empty_step(self, epoch: int, step: int, global_step: int, rows: Tensor) -> Generator[Port, Message, None]:
+    def _empty_step(self, order: StepOrder) -> Generator[Port, Message, None]:
         """A batch that drew no row: messages of no rows keep all parties at the same step, and no model learns."""
-        parts, digest = self.passives.held.parts(rows), rows_digest(rows)
-        received = yield from self.passives.receive(Kind.EMBEDDING, epoch, step, rows, digest, parts)
+        rows, digest = order.rows, rows_digest(order.rows)
+        parts = self.passives.held.parts(rows)
+        received = yield from self.passives.receive(Kind.EMBEDDING, order.epoch, order.step, rows, digest, parts)
         labels = self.local.resident.take("labels", self.setup.labels, rows)
-        view = ActiveView(Mode.TRAIN, epoch, global_step, rows, labels, received)
-        self._return_gradients(Batch(step, view, {}, [digest], parts))
+        view = ActiveView(Mode.TRAIN, order.epoch, order.global_step, rows, labels, received)
+        self._return_gradients(Batch(order.step, view, {}, [digest], parts))
 
-    def _team_step(
-        self, lanes: ActiveLanes, epoch: int, step: int, global_step: int, rows: Tensor
-    ) -> Generator[Port, Message, float]:
-        """A step that all workers of this party take together; returns its loss."""
-        order = StepOrder(epoch, step, global_step, rows, self._is_recorded(step))
+    def _team_step(self, lanes: ActiveLanes, order: StepOrder) -> Generator[Port, Message, float]:
+        """A step that all workers of this party take together; returns the loss."""
         self.state.charge()
         lanes.team.lead(order)
         crossed = yield from lanes.step(order, self.lead)
@@ -184,19 +192,20 @@ class ActiveStep:
             self.passives.usage.count(Kind.GRADIENT, whole)
             self.passives.usage.count_elsewhere(name, Kind.EMBEDDING, received=others)
             self.passives.usage.count_elsewhere(name, Kind.GRADIENT, sent=others)
-        self._record(epoch, step, rows, crossed.embeddings, crossed.gradients, {})
+        self._record(order, crossed.embeddings, crossed.gradients, {})
         return crossed.loss
 
     def _train_in_turn(
-        self, epoch: int, step: int, global_step: int, rows: Tensor, taps: nn.Module | None
+        self, order: StepOrder, taps: nn.Module | None
     ) -> Generator[Port, Message, tuple[list[float], list[Crossed]]]:
         """Forward and backward passes of the groups of a step, one after another; the outputs of layers of `taps`."""
         losses: list[float] = []
         pieces: list[Crossed] = []
-        for parts, share in self._groups(rows):
-            most = len(rows) if self.passives.held.by_party else LAYER_ROWS  # of which those that all have are taken
+        for parts, share in self._groups(order.rows):
+            # Where parties lack rows, of all: those that all have are taken of them.
+            most = len(order.rows) if self.passives.held.by_party else LAYER_ROWS
             with tapped(taps, most) as layers:
-                batch = yield from self._receive(epoch, step, global_step, parts)
+                batch = yield from self._receive(order, parts)
                 loss = self._loss(batch)
             self._read_loss(loss, share, batch, losses)
             (loss if share == 1 else loss * share).backward()  # type: ignore[no-untyped-call]
@@ -204,7 +213,7 @@ class ActiveStep:
         return losses, pieces
 
     def _train_at_once(
-        self, threads: GroupThreads, epoch: int, step: int, global_step: int, rows: Tensor
+        self, threads: GroupThreads, order: StepOrder
     ) -> Generator[Port, Message, tuple[list[float], list[Crossed]]]:
         """The same, several groups at a time. Gradients are returned in the order of the groups."""
         losses: list[float] = []
@@ -217,8 +226,8 @@ class ActiveStep:
             pieces.append((*self._return_gradients(batch), {}))
 
         threads.begin()
-        for parts, share in self._groups(rows):
-            batch = yield from self._receive(epoch, step, global_step, parts)
+        for parts, share in self._groups(order.rows):
+            batch = yield from self._receive(order, parts)
             leaves = [embedding for embedding in batch.view.embeddings.values() if embedding.requires_grad]
             waiting.append((batch, share, threads.learn_from(partial(self._loss, batch), share, leaves)))
             if len(waiting) == threads.at_once:
@@ -234,19 +243,18 @@ class ActiveStep:
         for group in groups_of(rows, parts, whole=whole):
             yield parts_of(group, parts, whole=whole), len(group) / len(rows)
 
-    def _receive(
-        self, epoch: int, step: int, global_step: int, parts: Sequence[Tensor]
-    ) -> Generator[Port, Message, Batch]:
+    def _receive(self, order: StepOrder, parts: Sequence[Tensor]) -> Generator[Port, Message, Batch]:
         """The embeddings and labels of a group.
 
         Args:
-            epoch: Number of the epoch.
-            step: Number of the step within the epoch.
-            global_step: Number of the step in the whole run.
+            order: The step.
             parts: Rows of each message that arrives and leaves.
         """
+        epoch, step = order.epoch, order.step
         rows, digests = joined(parts), [rows_digest(part) for part in parts]
-        active_embedding = self.setup.own_embedding(rows)  # while the embeddings of the others are on their way
+        active_embedding = self.setup.own_embedding(
+            rows, self._own
+        )  # while the embeddings of the others are on their way
         received, held = [], self.passives.held.parts(rows)
         for part, digest in zip(parts, digests, strict=True):
             received.append((yield from self.passives.receive(Kind.EMBEDDING, epoch, step, part, digest, held)))
@@ -257,14 +265,17 @@ class ActiveStep:
         }
         if self.guard is not None:
             for name in self.passives.gradient_ports:
-                self.guard.add(epoch, step, name, embeddings[name])
+                there = held[name].mask if name in held else slice(None)  # of other rows it sent nothing
+                self.guard.add(epoch, step, name, rows[there], embeddings[name][there])
         labels = self.local.resident.take("labels", self.setup.labels, rows)
-        view = ActiveView(Mode.TRAIN, epoch, global_step, rows, labels, embeddings, parts=len(parts))
+        view = ActiveView(Mode.TRAIN, epoch, order.global_step, rows, labels, embeddings, parts=len(parts))
         return Batch(step, view, self.setup.ordered(active_embedding, view), digests, held)
 
     def _loss(self, batch: Batch) -> Tensor:
         """The loss of a group, on which the models train."""
         rows, task, staged = batch.view.rows, self.setup.training_task, self.setup.staged
+        if staged is None and self.setup.weights is None and not batch.parts:  # the same computation in every step
+            return self._objective(batch.view.labels, *batch.shown.values())
         if self.setup.weights is not None:
             task = replace(task, row_weights=self.local.resident.take("weights", self.setup.weights, rows))
         if staged is not None:
@@ -275,6 +286,11 @@ class ActiveStep:
             present = self.passives.present(batch.parts)
             return self.setup.top.objective_of_rows(batch.shown, batch.view.labels, task, present)
         return self.setup.top.objective(batch.shown, batch.view.labels, task)
+
+    def _plain_objective(self, labels: Tensor, *shown: Tensor) -> Tensor:
+        """The loss of a group in which all parties have all rows, without weights or stages."""
+        embeddings = dict(zip(self.setup.widths, shown, strict=True))
+        return self.setup.top.objective(embeddings, labels, self.setup.training_task)
 
     def _read_loss(self, loss: Tensor, share: float, batch: Batch, losses: list[float]) -> None:
         """Add the loss of a group to those of the step, times its share, once it is read and found finite."""
@@ -338,15 +354,13 @@ class ActiveStep:
 
     def _record(
         self,
-        epoch: int,
-        step: int,
-        rows: Tensor,
+        order: StepOrder,
         seen: Mapping[str, Tensor],
         gradients: Mapping[str, Tensor],
         layers: Mapping[str, Tensor],
     ) -> None:
         """Add the messages of a step to the transcript, as far as it has them: of rows that all parties have."""
-        sent = gradients
+        epoch, step, rows, sent = order.epoch, order.step, order.rows, gradients
         if parts := self.passives.held.parts(rows):
             common = torch.stack([part.mask for part in parts.values()]).all(dim=0).nonzero().flatten()
             # A model that reads who is present computes several groups of rows; the outputs of the last one are left.

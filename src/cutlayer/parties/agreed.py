@@ -30,11 +30,9 @@ def agreed_alignment(
         DataError, AlignmentError: It is no such file, or of another table.
     """
     names_rows = job.rows == "all" and name == job.active
-    if names_rows and rows is None:
+    if rows is None and (names_rows or table.keys):
         remedy = "run cutlayer align first, and name its file with --rows"
-        raise ConfigError.expected("the file that says which rows each partner has, with rows: all", "none", remedy)
-    if table.keys and rows is None:
-        remedy = "run cutlayer align first, and name its file with --rows"
-        raise ConfigError.expected("the file that says which row is which, with several keys", "none", remedy)
+        what = "which rows each partner has, with rows: all" if names_rows else "which row is which, with several keys"
+        raise ConfigError.expected(f"the file that says {what}", "none", remedy)
     agreed = agreed_rows(rows, table, job.passives if names_rows else ())
     return Alignment("agreed", purpose, agreed=agreed.positions, held=HeldRows(agreed.held), agreed_ids=agreed.ids)

@@ -14,6 +14,15 @@ from cutlayer.errors import PeerLost, ProtocolError
 
 R = TypeVar("R")
 Party = Generator[Port, Message, Any]
+Event = Message | PeerLost | None
+"""What a party is resumed with: what its port received, or that it will receive nothing; `None` at the start."""
+
+
+def resumed(party: Party, event: Event) -> Port:
+    """Resume a party until it waits again; it may go on without a peer that was lost."""
+    if isinstance(event, PeerLost):
+        return party.throw(event)
+    return next(party) if event is None else party.send(event)
 
 
 def drive(party: Generator[Port, Message, R], receive: Callable[[Port], Message]) -> R:
@@ -31,15 +40,14 @@ def drive(party: Generator[Port, Message, R], receive: Callable[[Port], Message]
         ProtocolError: `receive` raised it.
         CutlayerError: The party raised it.
     """
+    event: Event = None
     try:
-        port = next(party)
         while True:
+            port = resumed(party, event)
             try:
-                message = receive(port)
+                event = receive(port)
             except PeerLost as lost:
-                port = party.throw(lost)  # it may go on without that peer
-            else:
-                port = party.send(message)
+                event = lost
     except StopIteration as finished:
         result: R = finished.value
         return result
@@ -111,14 +119,9 @@ def _attempt(
         del waiting[name]
 
 
-def _resume(
-    name: str, party: Party, event: Message | PeerLost | None, waiting: dict[str, Port], results: dict[str, Any]
-) -> None:
+def _resume(name: str, party: Party, event: Event, waiting: dict[str, Port], results: dict[str, Any]) -> None:
     try:
-        if isinstance(event, PeerLost):
-            waiting[name] = party.throw(event)
-        else:
-            waiting[name] = next(party) if event is None else party.send(event)
+        waiting[name] = resumed(party, event)
     except StopIteration as finished:
         waiting.pop(name, None)
         results[name] = finished.value

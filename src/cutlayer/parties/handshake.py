@@ -21,7 +21,7 @@ from cutlayer.parties.alignment import Alignment
 from cutlayer.parties.checkpoint import START, Point, described
 from cutlayer.parties.common_rows import CommonRows, rows_active, rows_passive
 from cutlayer.parties.held_rows import ALL_HAVE_ALL, HeldRows
-from cutlayer.parties.messages import Wait, receive
+from cutlayer.parties.messages import receive
 from cutlayer.storage.row_arrays import gathered
 
 PROTOCOL = "4"
@@ -255,13 +255,21 @@ def _listed_points(saved: Sequence[Point]) -> str:
     return " or ".join(map(described, saved)) if saved else "none"
 
 
-def agree_order_passive(port: Port, digests: npt.NDArray[np.uint8], width: int) -> Wait:
+def agree_order_passive(port: Port, digests: npt.NDArray[np.uint8], width: int) -> Generator[Port, Message, int]:
     """Send the active party the digest of the ordered ids and the width of the embedding; take its answer."""
-    mine = order_digest(digests).hex()
-    port.send(Kind.READY, fields={"order": mine, "width": width})
+    return compare_orders(port, order_digest(digests).hex(), width)
+
+
+def compare_orders(port: Port, order: str, width: int) -> Generator[Port, Message, int]:
+    """Compare the digest of the ordered ids, in hexadecimal, with a peer's; returns the width that the peer states.
+
+    Raises:
+        AlignmentError: The peer holds the rows in another order.
+    """
+    port.send(Kind.READY, fields={"order": order, "width": width})
     theirs = yield from receive(port, Kind.READY)
-    check_order(mine, theirs)
-    return theirs
+    check_order(order, theirs)
+    return int(theirs.fields["width"])
 
 
 def agree_order_active(

@@ -21,10 +21,11 @@ from cutlayer.data.split import Split
 from cutlayer.errors import CheckpointError
 from cutlayer.kernels.row_tensors import filled_rows
 from cutlayer.storage.durable import make_folder
-from cutlayer.storage.row_arrays import gathered, row_array
+from cutlayer.storage.row_arrays import chosen, chunks_of, gathered, row_array
 from cutlayer.storage.tensor_file import read_tensors, write_tensors
 
 HELD_FILE = "held.safetensors"
+EVERY = slice(None)
 
 
 @dataclass(frozen=True)
@@ -106,7 +107,8 @@ class HeldRows:
         for name, held in places.items():
             by_party[name] = row_array(rows, np.int64)
             by_party[name].fill(-1)
-            by_party[name][held] = np.arange(len(held))
+            for start, end in chunks_of(len(held)):
+                by_party[name][held[start:end]] = np.arange(start, end)
         return cls(by_party)
 
     def repeated(self, ids: Positions) -> HeldRows:
@@ -134,12 +136,7 @@ class HeldRows:
 
     def places(self, name: str) -> Positions:
         """The first row of the active party that each of a party's rows belongs to, int64 (m,)."""
-        numbers = self.by_party[name]
-        there = np.flatnonzero(numbers >= 0)
-        own = numbers[there]
-        if (np.diff(own) > 0).all():  # no id repeats
-            return there
-        return there[np.unique(own, return_index=True)[1]]
+        return first_places(self.by_party[name])
 
     def digests(self, name: str, digests: Digests) -> Digests:
         """The digests (m, 16) of a party's rows, from those of all rows, (n, 16)."""
@@ -177,14 +174,38 @@ class HeldRows:
         """Each party's part of some rows, int64 (n,), by name; nothing where all have all."""
         return {name: PartOfBatch.of(torch.from_numpy(numbers)[rows]) for name, numbers in self.by_party.items()}
 
-    def by_all(self) -> npt.NDArray[np.bool_]:
-        """Which rows all parties have, bool (n,); not to be asked where all have all."""
-        mask: npt.NDArray[np.bool_] = np.logical_and.reduce([numbers >= 0 for numbers in self.by_party.values()])
+    def by_all(self, rows: Positions | slice = EVERY) -> npt.NDArray[np.bool_]:
+        """Which of some rows, int64 (n,), all parties have, bool (n,); not to be asked where all have all."""
+        mask: npt.NDArray[np.bool_] = np.logical_and.reduce([numbers[rows] >= 0 for numbers in self.by_party.values()])
         return mask
 
     def with_all(self, rows: Positions) -> Positions:
         """Those of some rows, int64 (m,), that all parties have."""
-        return rows[self.by_all()[rows]] if self.by_party else rows
+        if not self.by_party:
+            return rows
+        return chosen(len(rows), np.int64, lambda part: rows[part][self.by_all(rows[part])])
+
+
+def first_places(numbers: Positions) -> Positions:
+    """Where each of a party's own numbers is first.
+
+    Args:
+        numbers: Own numbers, int64 (n,): -1 of a row that the party lacks, and the others ascending.
+
+    Returns:
+        Places, int64 (m,), ascending.
+
+    >>> first_places(np.array([-1, 0, 0, -1, 1])).tolist()
+    [1, 4]
+    """
+    there = chosen(len(numbers), np.int64, lambda part: part.start + np.flatnonzero(numbers[part] >= 0))
+
+    def first(part: slice) -> Positions:
+        before = numbers[there[part.start - 1]] if part.start else -1
+        places: Positions = there[part][np.diff(numbers[there[part]], prepend=before) > 0]
+        return places
+
+    return chosen(len(there), np.int64, first)
 
 
 def store_held(folder: Path, active: str, held: HeldRows) -> None:

@@ -90,6 +90,7 @@ class Local:
             is no secret.
         guard: Scrutiny of what it receives, if any.
         device: Device that its models train on, and its protections compute on as far as they can.
+        cuda_graphs: Whether its models' passes are captured and replayed there, if that is a GPU.
         resident: Gathers its rows on that device.
         fit: Section `fit` that its columns have to suit, in this run or the one that this is a baseline of.
         readings: Reads the losses and norms of its steps, at once unless all parties share this process.
@@ -117,6 +118,7 @@ class Local:
     all_runs: RunCharge | None = field(default=None, repr=False)
     guard: GuardConfig | None = None
     device: torch.device = CPU
+    cuda_graphs: bool = False
     fit: Mapping[str, Any] | None = None
     readings: Readings = field(default_factory=Readings, repr=False)
     resident: Resident = field(init=False, repr=False)

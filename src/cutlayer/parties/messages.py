@@ -11,6 +11,7 @@ from cutlayer.channel import Kind, Message, Port
 from cutlayer.errors import CutlayerError, Interrupted, PeerLost, ProtocolError, TrustError
 from cutlayer.parties.numbers import check_received
 from cutlayer.parties.readings import Readings
+from cutlayer.parties.step_order import StepOrder
 from cutlayer.storage.row_arrays import GrowingRows
 
 DONE = "done"
@@ -90,6 +91,30 @@ def checked_embedding(
         raise ProtocolError.expected(wanted, tuple(embedding.shape))
     check_received(message, limit, "limits.embedding_norm", readings)
     return embedding
+
+
+def receive_gradient(
+    port: Port, order: StepOrder, digest: bytes, shape: tuple[int, ...], limit: float, readings: Readings | None = None
+) -> Generator[Port, Message, Tensor]:
+    """Wait for the gradient that the active party returns for some rows of a step.
+
+    Args:
+        port: Port to the active party.
+        order: The step.
+        digest: Digest of the rows.
+        shape: Shape of what was sent for them.
+        limit: Maximum norm of a row.
+        readings: Reads the norms later; at once by default.
+
+    Raises:
+        ProtocolError: Its shape is not the embedding's, it is not finite, or a row exceeds this party's limit.
+    """
+    answer = yield from receive(port, Kind.GRADIENT, order.epoch, order.step, digest)
+    gradient = answer.tensors["gradient"]
+    if gradient.shape != shape:
+        raise ProtocolError.expected(f"a gradient of shape {shape}", tuple(gradient.shape))
+    check_received(answer, limit, "limits.gradient_norm", readings)
+    return gradient
 
 
 def send_in_chunks(port: Port, kind: Kind, name: str, tensor: Tensor) -> None:

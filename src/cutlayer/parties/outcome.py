@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 from torch import Tensor
 
+from cutlayer.config.guard import Alarm
 from cutlayer.data.split import Split
 from cutlayer.models.absence import Names
 from cutlayer.models.fitted import ColumnImportance, FitResult
-from cutlayer.parties.guard import Alarm
 from cutlayer.parties.presence import Left
 from cutlayer.protections.base import Evidence
 from cutlayer.tasks import Task

@@ -137,6 +137,8 @@ class PassiveParty:
             self.state.load(saved_state)
             self.stopped, self.best_epoch = bool(saved_state[1]["stop"]), int(saved_state[1]["best_epoch"])
             self.training_step.warmup_gradients = saved_state[0].get("warmup_gradients")
+            if self.training_step.guard is not None:
+                self.training_step.guard.load(*part_of(saved_state, "guard"))
             if "transcript" in saved_state[1]:
                 self.transcript.load(*part_of(saved_state, "transcript"))
         if local.resume and forget:
@@ -219,7 +221,9 @@ class PassiveParty:
         check_weights(tensors, self.local.name, epoch)
         if self.training_step.warmup_gradients is not None and self.releases.released is None:
             tensors["warmup_gradients"] = self.training_step.warmup_gradients
-        return tensors, plain | {"stop": self.stopped, "best_epoch": self.best_epoch}
+        state = tensors, plain | {"stop": self.stopped, "best_epoch": self.best_epoch}
+        guard = self.training_step.guard
+        return state if guard is None else with_part(state, "guard", *guard.snapshot())
 
     def _answer_until(self, last: Kind, epoch: int) -> Generator[Port, Message, Message]:
         """Serve requests for held-out rows until a message of kind `last` arrives."""

@@ -11,14 +11,15 @@ from cutlayer.data.prepared import Prepared
 from cutlayer.data.split import Split
 from cutlayer.errors import DataError
 from cutlayer.kernels.one_hot import one_hot_columns
-from cutlayer.models import BottomModel, build_bottom
+from cutlayer.models import BottomModel, bottom_of
 from cutlayer.models.fitting import Columns, check_columns
 from cutlayer.parties.groups import BatchColumns, check_bottom
 from cutlayer.parties.local import Local, context_of
 from cutlayer.parties.numbers import check_own
 from cutlayer.parties.readings import Readings
 from cutlayer.parties.state import PartyState
-from cutlayer.protections.views import PassiveView
+from cutlayer.parties.step_order import StepOrder
+from cutlayer.protections.views import Mode, PassiveView
 
 
 class PassiveSetup:
@@ -47,8 +48,7 @@ class PassiveSetup:
         self.inputs = self.store.columns.inputs
         columns = Columns(self.inputs, split.part("train"), self.store.gather)
         check_columns(local.fit, columns, f"parties.{local.name}.fit")  # before any training, also that of a baseline
-        section, where = job.bottom_of(local.name), f"model.bottom ({local.name})"
-        bottom: BottomModel = build_bottom(section, self.inputs, where, precision=job.train.precision)
+        bottom: BottomModel = bottom_of(job, local.name, self.inputs)
         # Before the first message about features: all protections assume that rows do not affect each other.
         local.chain.check_bottom(bottom, self.inputs)
         if not self.whole or local.team is not None:
@@ -100,6 +100,12 @@ class PassiveSetup:
     def columns(self, rows: Tensor) -> Tensor:
         """Columns of rows as one matrix, float32 (n, d), with categories one-hot."""
         return one_hot_columns(*self.gather(rows), self.inputs.cardinalities)
+
+    def training_view(self, order: StepOrder, rows: Tensor, parts: int) -> PassiveView:
+        """What protections may see of some rows of a step, which cross in a number of messages."""
+        return PassiveView(
+            Mode.TRAIN, order.epoch, order.global_step, rows, self.embed, inputs=self.columns, part="train", parts=parts
+        )
 
     def check_own(self, embedding: Tensor, epoch: int, step: int, readings: Readings | None = None) -> None:
         """Stop if this party's own embeddings diverge, before a protection hides it; read at once by default."""

@@ -6,7 +6,8 @@ from cutlayer.accounting import ReleasePlan
 from cutlayer.accounting.plan import Bottom, Encoding
 from cutlayer.config import Job
 from cutlayer.models.fitting import is_independent
-from cutlayer.protections import REGISTRY, Protection
+from cutlayer.protections import REGISTRY
+from cutlayer.protections.base import Protection
 
 
 def plan_of(job: Job, party: str) -> ReleasePlan:

@@ -14,6 +14,7 @@ from cutlayer.channel import Message, Port
 from cutlayer.errors import PeerLost
 from cutlayer.kernels.noise import derive, keystream
 from cutlayer.parties.device import CPU
+from cutlayer.parties.drive import Event, resumed
 
 R = TypeVar("R")
 
@@ -102,24 +103,19 @@ def isolated(steps: Generator[Port, Message, R], key: bytes, device: torch.devic
         device: Device that the party trains on.
     """
     state = RandomState.of_key(key, device)
-    message: Message | None = None
-    lost: PeerLost | None = None
+    event: Event = None
     while True:
         outer = RandomState.current(device)
         state.restore(device)
         try:
-            if lost is not None:
-                port = steps.throw(lost)
-            else:
-                port = steps.send(message) if message is not None else next(steps)
+            port = resumed(steps, event)
         except StopIteration as finished:
             result: R = finished.value
             return result
         finally:
             state = RandomState.current(device)
             outer.restore(device)
-        lost = None
         try:
-            message = yield port
-        except PeerLost as failure:
-            lost = failure
+            event = yield port
+        except PeerLost as lost:
+            event = lost

@@ -10,56 +10,20 @@ from cutlayer.config.party import BUDGET, LABEL_FREE, Role
 from cutlayer.errors import ConfigError
 from cutlayer.protections.base import Protection
 from cutlayer.protections.chain import Chain
-from cutlayer.protections.dcor import DCor, DCorConfig
-from cutlayer.protections.dimip import DIMIP, DIMIPConfig
-from cutlayer.protections.discrete_sgd import DiscreteSGD, DiscreteSGDConfig
-from cutlayer.protections.dp_bottom import DPBottom, DPBottomConfig
-from cutlayer.protections.dp_embedding import DPEmbedding, DPEmbeddingConfig
-from cutlayer.protections.gradient_compression import GradientCompression, GradientCompressionConfig
-from cutlayer.protections.iso_noise import IsoNoise, IsoNoiseConfig
-from cutlayer.protections.label_dp import LabelDP, LabelDPConfig
-from cutlayer.protections.marvell import Marvell, MarvellConfig
-from cutlayer.protections.max_norm import MaxNorm, MaxNormConfig
-from cutlayer.protections.noisy_gradient import NoisyGradient, NoisyGradientConfig
-from cutlayer.protections.nopeek import NoPeek, NoPeekConfig
-from cutlayer.protections.party_dropout import PartyDropout, PartyDropoutConfig
-from cutlayer.protections.ppdl import PPDL, PPDLConfig
-
-__all__ = [
-    "DIMIP",
-    "PPDL",
-    "REGISTRY",
-    "Chain",
-    "DCor",
-    "DCorConfig",
-    "DIMIPConfig",
-    "DPBottom",
-    "DPBottomConfig",
-    "DPEmbedding",
-    "DPEmbeddingConfig",
-    "DiscreteSGD",
-    "DiscreteSGDConfig",
-    "GradientCompression",
-    "GradientCompressionConfig",
-    "IsoNoise",
-    "IsoNoiseConfig",
-    "LabelDP",
-    "LabelDPConfig",
-    "Marvell",
-    "MarvellConfig",
-    "MaxNorm",
-    "MaxNormConfig",
-    "NoPeek",
-    "NoPeekConfig",
-    "NoisyGradient",
-    "NoisyGradientConfig",
-    "PPDLConfig",
-    "PartyDropout",
-    "PartyDropoutConfig",
-    "Protection",
-    "build",
-    "build_chain",
-]
+from cutlayer.protections.dcor import DCor
+from cutlayer.protections.dimip import DIMIP
+from cutlayer.protections.discrete_sgd import DiscreteSGD
+from cutlayer.protections.dp_bottom import DPBottom
+from cutlayer.protections.dp_embedding import DPEmbedding
+from cutlayer.protections.gradient_compression import GradientCompression
+from cutlayer.protections.iso_noise import IsoNoise
+from cutlayer.protections.label_dp import LabelDP
+from cutlayer.protections.marvell import Marvell
+from cutlayer.protections.max_norm import MaxNorm
+from cutlayer.protections.noisy_gradient import NoisyGradient
+from cutlayer.protections.nopeek import NoPeek
+from cutlayer.protections.party_dropout import PartyDropout
+from cutlayer.protections.ppdl import PPDL
 
 REGISTRY: Mapping[str, type[Protection[Any]]] = {
     protection.name: protection

@@ -169,9 +169,7 @@ class Chain:
             return self._of_no_row("embedding_out", "", e)
         changed = dict[str, bool | Tensor]()
         for protection in self._with("embedding_out"):
-            released = self._placement.back(
-                protection.embedding_out(self._placement.given(protection, e), self._placement.seen(protection, view))
-            )
+            released = self._placement.call(protection, protection.embedding_out, e, view)
             changed[protection.name] = _differs(released, e)
             e = released
         # Charged here, not when it is sent: what the account refuses must not exist outside of this function.
@@ -185,9 +183,7 @@ class Chain:
     def embeddings_in(self, es: Mapping[str, Tensor], view: ActiveView) -> Mapping[str, Tensor]:
         """Change the embeddings before the top model sees them; counted in steps."""
         for protection in self._with("embeddings_in"):
-            seen = self._placement.back(
-                protection.embeddings_in(self._placement.given(protection, es), self._placement.seen(protection, view))
-            )
+            seen = self._placement.call(protection, protection.embeddings_in, es, view)
             changed = reduce(operator.or_, (_differs(seen[name], es[name]) for name in es), False)
             self._coverage.count(protection.name, "embeddings_in", 1, changed)
             es = seen
@@ -201,7 +197,7 @@ class Chain:
         """
         weight, added = 1.0, dict[str, list[Tensor]]()
         for protection in self._with("cut_gradient"):
-            share, terms = protection.cut_gradient(self._placement.seen(protection, view))
+            share, terms = protection.cut_gradient(self._placement.given(protection, view))
             terms = self._placement.back(terms)
             weight *= share
             lost = sorted(terms.keys() - view.task_gradients.keys())
@@ -234,11 +230,7 @@ class Chain:
             raise NotApplied(f"{self.party}: the gradient for {party} lacks the terms of {names}; it was not sent")
         changed = dict[str, bool | Tensor]()
         for protection in self._with("gradient_out"):
-            sent = self._placement.back(
-                protection.gradient_out(
-                    self._placement.given(protection, g), party, self._placement.seen(protection, view)
-                )
-            )
+            sent = self._placement.call(protection, protection.gradient_out, g, party, view)
             changed[protection.name] = _differs(sent, g)
             g = sent
         self._charges.charge("gradient", view, g, party)
@@ -275,7 +267,7 @@ class Chain:
         """Sum of the protections' own loss terms; counted in steps."""
         total: Tensor | None = None
         for protection in self._with("local_loss"):
-            term = self._placement.back(protection.local_loss(self._placement.seen(protection, view)))
+            term = self._placement.call(protection, protection.local_loss, view)
             self._coverage.count(protection.name, "local_loss", 1, int(term is not None))
             if term is not None:
                 total = term if total is None else total + term

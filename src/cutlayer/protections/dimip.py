@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 
 from cutlayer.config import FrozenModel
 from cutlayer.kernels.club import label_log_likelihood_gradient, vclub
-from cutlayer.kernels.perceptron import input_gradient, layer_outputs, weight_gradients
+from cutlayer.kernels.perceptron import input_gradient, layer_outputs, views, weight_gradients
 from cutlayer.kernels.placed import placed
 from cutlayer.lazy import Tensor, nn, torch
 from cutlayer.protections.base import Asset, Context, Protection, Side
@@ -69,7 +69,7 @@ class Predictor:
         drawn = drawn.detach().to(device)
         self._all = nn.Parameter(drawn)  # one tensor: Adam costs more per tensor than per number
         self._all.grad = torch.zeros_like(drawn)
-        self._layers, self._gradients = _split(self._all.detach(), shapes), _split(self._all.grad, shapes)
+        self._layers, self._gradients = _layers(self._all.detach(), shapes), _layers(self._all.grad, shapes)
         self._adam = Adam([self._all], lr=lr, fused=True)
 
     def read(self, h: Tensor) -> tuple[list[Tensor], Tensor]:
@@ -102,11 +102,10 @@ class Predictor:
         self._adam.load_state_dict(adam)
 
 
-def _split(vector: Tensor, shapes: Sequence[torch.Size]) -> list[tuple[Tensor, Tensor]]:
-    """Views of one vector: weight and bias of each layer."""
-    pieces = torch.split(vector, [shape.numel() for shape in shapes])
-    views = [piece.view(shape) for piece, shape in zip(pieces, shapes, strict=True)]
-    return list(zip(views[::2], views[1::2], strict=True))
+def _layers(vector: Tensor, shapes: Sequence[torch.Size]) -> list[tuple[Tensor, Tensor]]:
+    """Weight and bias of each layer."""
+    parts = views(vector, shapes)
+    return list(zip(parts[::2], parts[1::2], strict=True))
 
 
 class DIMIP(Protection[DIMIPConfig]):

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Self
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from cutlayer.accounting import DPSGD, Event, ReleasePlan
-from cutlayer.config import FrozenModel
 from cutlayer.errors import ConfigError
 from cutlayer.kernels import gaussian_mechanism
 from cutlayer.kernels.rounded_normal import rounded_normal
 from cutlayer.lazy import torch
 from cutlayer.protections.base import Asset, Protection, Side
+from cutlayer.protections.noise_budget import NoiseBudget
 from cutlayer.protections.views import PassiveView, Update
 
 
-class DPBottomConfig(FrozenModel):
+class DPBottomConfig(NoiseBudget):
     """Clipping norm of a row's gradient, and noise of the sum.
 
     Attributes:
@@ -28,16 +27,6 @@ class DPBottomConfig(FrozenModel):
     """
 
     clip: float = Field(gt=0, strict=True, description="the norm that no row's gradient exceeds")
-    epsilon: float | None = Field(default=None, gt=0, strict=True)
-    delta: float | None = Field(default=None, gt=0, lt=1, strict=True)
-    noise_multiplier: float | None = Field(default=None, gt=0, strict=True)
-
-    @model_validator(mode="after")
-    def _one_way_to_set_the_noise(self) -> Self:
-        given = [name for name in ("epsilon", "delta", "noise_multiplier") if getattr(self, name) is not None]
-        if given not in (["epsilon", "delta"], ["noise_multiplier"]):
-            raise ValueError(f"either epsilon and delta or noise_multiplier, got {' and '.join(given) or 'none'}")
-        return self
 
     def multiplier(self, plan: ReleasePlan) -> float:
         """Standard deviation of the noise over C; a replaced row moves the sum by 2C, in one step of every epoch."""

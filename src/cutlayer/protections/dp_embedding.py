@@ -9,19 +9,17 @@ from typing import Any, Literal, Self
 from pydantic import Field, model_validator
 
 from cutlayer.accounting import Event, GaussianRelease, NoFormalGuarantee, ReleasePlan
-from cutlayer.config import FrozenModel
 from cutlayer.errors import ConfigError
 from cutlayer.kernels import gaussian_mechanism
 from cutlayer.lazy import Tensor, torch
 from cutlayer.protections.base import Asset, Context, Protection, Side
 from cutlayer.protections.embedding_adjust import AdjustConfig, Adjustment
 from cutlayer.protections.embedding_rescale import EstimateConfig, EstimatedScale
+from cutlayer.protections.noise_budget import NoiseBudget
 from cutlayer.protections.views import Mode, PassiveView
 
-_BUDGET = "epsilon 8 and delta 1e-5 are a start"
 
-
-class DPEmbeddingConfig(FrozenModel):
+class DPEmbeddingConfig(NoiseBudget):
     """Clipping norm of a row, and its noise: by epsilon and delta, or by a noise multiplier.
 
     Attributes:
@@ -40,9 +38,6 @@ class DPEmbeddingConfig(FrozenModel):
     """
 
     clip: float = Field(gt=0, strict=True, description="the norm that no row exceeds")
-    epsilon: float | None = Field(default=None, gt=0, strict=True, description=_BUDGET)
-    delta: float | None = Field(default=None, gt=0, lt=1, strict=True, description=_BUDGET)
-    noise_multiplier: float | None = Field(default=None, gt=0, strict=True)
     per: Literal["run", "release"] = "run"
     calibration: Literal["exact", "classical"] = "exact"
     rescale: Literal["off", "sphere", "public", "paper"] = "off"
@@ -51,11 +46,7 @@ class DPEmbeddingConfig(FrozenModel):
     adjust: AdjustConfig | None = None
 
     @model_validator(mode="after")
-    def _one_way_to_set_the_noise(self) -> Self:
-        given = [name for name in ("epsilon", "delta", "noise_multiplier") if getattr(self, name) is not None]
-        if given not in (["epsilon", "delta"], ["noise_multiplier"]):
-            got = " and ".join(given) or "none"
-            raise ValueError(f"either epsilon and delta or noise_multiplier, got {got}; {_BUDGET}")
+    def _the_calibration_has_a_budget(self) -> Self:
         surplus = sorted(self.model_fields_set & {"per", "calibration"})
         if self.noise_multiplier is not None and surplus:
             raise ValueError(f"{' and '.join(surplus)} with epsilon and delta, got a noise_multiplier; leave one out")

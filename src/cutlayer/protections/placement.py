@@ -44,11 +44,14 @@ class Placement:
 
     def given(self, protection: Protection[Any], value: V) -> V:
         """What a protection is given, on the device that it computes on."""
-        return moved(value, CPU) if protection.on_cpu else value
+        there: Any = value
+        if protection.on_cpu and str(self._device) != CPU:
+            there = on_cpu(there) if isinstance(value, ActiveView | PassiveView) else moved(value, CPU)
+        return there  # type: ignore[no-any-return]
 
-    def seen(self, protection: Protection[Any], view: View) -> View:
-        """The view of a protection, on the device that it computes on."""
-        return on_cpu(view) if protection.on_cpu and str(self._device) != CPU else view
+    def call(self, protection: Protection[Any], hook: Callable[..., V], *given: Any) -> V:
+        """What a hook of a protection returns, on the party's device, for what it is given there."""
+        return self.back(hook(*(self.given(protection, value) for value in given)))
 
     def back(self, value: V) -> V:
         """What a protection returned, on the party's device."""

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from pydantic import computed_field, model_validator
 
 from cutlayer.config import FrozenModel
+from cutlayer.config.party import MaliciousName
 from cutlayer.results.number import Number
 
 
@@ -15,12 +16,12 @@ class MaliciousResult(FrozenModel):
     """The strongest attack on one link of a malicious training, beside that of the curious party in this run.
 
     Attributes:
-        attack: What the malicious party did: `hijack` or `probing`.
+        attack: What the malicious party did, as in `audit.malicious`.
         run: Label of the malicious training.
         attacker: The malicious party; of several the words for them.
-        party: The passive party whose link it is.
-        secret: What is learned.
-        metric: `leak` or `r2`.
+        party: The passive party whose link it is; of colluding ones their names, joined by `+`.
+        secret: What is learned, or decided: `predictions` of the active party.
+        metric: `leak`, `r2`, or `success`: the share of held-out rows of other classes that get the attacker's class.
         value: The metric in the malicious training.
         low: Lower bound of the value (95 % bootstrap).
         high: Upper bound of it.
@@ -30,12 +31,12 @@ class MaliciousResult(FrozenModel):
         alarm: When the victim's guard raised the alarm, or `none`; empty where it has no guard. The training went on.
     """
 
-    attack: Literal["hijack", "probing"]
+    attack: MaliciousName
     run: str
     attacker: str
     party: str
-    secret: Literal["labels", "features"]
-    metric: Literal["leak", "r2"]
+    secret: Literal["labels", "features", "predictions"]
+    metric: Literal["leak", "r2", "success"]
     value: Number
     low: Number = None
     high: Number = None

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from cutlayer.errors import ConfigError
 from cutlayer.storage.durable import sync_file, sync_folder
+from cutlayer.storage.row_arrays import chunks_of
 from cutlayer.tasks import Task
 
 ID, CONTRIBUTED = "id", "contributed"
@@ -74,7 +75,7 @@ class ScoreWriter:
     """
 
     def __init__(self, path: Path, ending: str, task: Task, ids: pa.DataType, parties: Sequence[str]) -> None:
-        self.parties, self.rows, self._lists = tuple(parties), 0, ending == PARQUET
+        self.parties, self._lists = tuple(parties), ending == PARQUET
         self.counts = dict.fromkeys(self.parties, 0)
         self._names = score_columns(task)
         numbers = [pa.field(name, pa.float64(), nullable=False) for name in self._names]
@@ -106,7 +107,6 @@ class ScoreWriter:
         ]
         contributed = lists if self._lists else pc.binary_join(lists, " ")
         self._file.write_table(pa.table([*columns, contributed], schema=self._schema))
-        self.rows += len(scores)
         for name, count in zip(self.parties, mask.sum(axis=0).tolist(), strict=True):
             self.counts[name] += count
 
@@ -143,6 +143,28 @@ def score_file(path: Path, task: Task, ids: pa.DataType, parties: Sequence[str])
         sync_folder(path.parent)
     finally:
         partial.unlink(missing_ok=True)
+
+
+def write_scores(
+    path: Path, task: Task, ids: pa.ChunkedArray, logits: Tensor, present: Mapping[str, npt.NDArray[np.bool_]]
+) -> Mapping[str, int]:
+    """Write the predictions of all rows.
+
+    Args:
+        path: As in `score_file`.
+        task: As in `ScoreWriter`.
+        ids: Ids of the rows, (n,).
+        logits: Logits of the top model, (n, outputs).
+        present: Which rows each party that has features contributed to, (n,), by name in the job's order.
+
+    Returns:
+        Number of rows that each of these parties contributed to.
+    """
+    with score_file(path, task, ids.type, [*present]) as writer:
+        for start, end in chunks_of(len(ids)) if len(ids) else ((0, 0),):
+            part = {name: mask[start:end] for name, mask in present.items()}
+            writer.write(ids.slice(start, end - start).combine_chunks(), scores_of(task, logits[start:end]), part)
+    return writer.counts
 
 
 def check_scores_path(path: Path) -> None:

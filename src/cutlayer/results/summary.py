@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pydantic import Field
 
 from cutlayer.accounting import Ledger
-from cutlayer.results.alarm import AlarmRecord
+from cutlayer.config.guard import Alarm
 from cutlayer.results.departure import DepartureResult
 from cutlayer.results.document import Document
 from cutlayer.results.protection import ProtectionResult
@@ -42,5 +42,5 @@ class Summary(Document):
     departures: DepartureResult = DepartureResult()
     protections: tuple[ProtectionResult, ...] = ()
     ledger: Ledger = Ledger(())
-    alarms: tuple[AlarmRecord, ...] = ()
+    alarms: tuple[Alarm, ...] = ()
     alternatives: Mapping[str, tuple[str, ...]] = Field(default_factory=dict)

@@ -9,30 +9,27 @@ from __future__ import annotations
 import math
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from functools import partial
 
 import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
 import torch
-from torch import Tensor
 
 from cutlayer.channel import Kind, Message, Port, rows_digest
 from cutlayer.config import FeaturesConfig, Job, LimitsConfig
 from cutlayer.data.batches import evaluation_batches
 from cutlayer.data.party_data import PartyTable
 from cutlayer.data.store import Store
-from cutlayer.errors import ProtocolError, RunFolderError
+from cutlayer.errors import ProtocolError
 from cutlayer.kernels.row_tensors import empty_rows, rows_of
-from cutlayer.models import BottomModel, TopModel
 from cutlayer.parties.alignment import Alignment, Purpose
 from cutlayer.parties.handshake import Saved, agree_active, agree_order_active, agree_order_passive, agree_passive
+from cutlayer.parties.held_rows import HeldRows
 from cutlayer.parties.local import EVALUATION_ROWS
 from cutlayer.parties.messages import DONE, checked_embedding, receive
 from cutlayer.parties.numbers import check_own
-from cutlayer.results.scores import check_scores_path, score_file, scores_of
+from cutlayer.serving.answers import PredictedRows, answer_rows
 from cutlayer.serving.models import PartyModel, embedding_of
-from cutlayer.serving.release import Serving
+from cutlayer.serving.release import Embed, Serving
 from cutlayer.training.folder import RunFolder
 
 PART = "new rows"
@@ -96,21 +93,6 @@ class PredictionSide:
         return self.table.encode_all().take(torch.from_numpy(positions))
 
 
-@dataclass(frozen=True)
-class PredictedRows:
-    """What the active party has after a prediction.
-
-    Attributes:
-        ids: Ids of the rows, in the order of its own table, (n,).
-        logits: Logits of the same rows, (n, outputs).
-        present: Which rows each party with an embedding contributed to, bool (n,), by name.
-    """
-
-    ids: pa.Array
-    logits: Tensor
-    present: Mapping[str, npt.NDArray[np.bool_]]
-
-
 def answer(side: PredictionSide, serving: Serving, port: Port) -> Generator[Port, Message, int]:
     """The passive side: align, then release every common row once; returns the number of rows.
 
@@ -125,7 +107,7 @@ def answer(side: PredictionSide, serving: Serving, port: Port) -> Generator[Port
     """
     serving.check()
     aligned = yield from agree_passive(side.job, side.table, port, Saved(), side.limits, side.alignment)
-    bottom = _bottom(side)
+    bottom = side.model.bottom_model
     yield from agree_order_passive(port, aligned.row_ids(side.table), bottom.width)
     yield from _compare_trainings(side, [port], bottom.width)
     store = side.store(aligned.positions)
@@ -158,7 +140,7 @@ def ask(
     Raises:
         ProtocolError: A passive party has a part of another training, or sends anything but the embeddings asked for.
     """
-    top, widths = _top(side), side.model.record.widths
+    top, widths = side.model.top_model, side.model.record.widths
     aligned = yield from agree_active(side.job, side.table, side.name, ports, [], side.limits, side.alignment)
     held, count = aligned.aligned.held, len(aligned.positions)
     yield from agree_order_active(side.job, ports, aligned.row_ids(side.table), held)
@@ -173,41 +155,21 @@ def ask(
         for name, rows in batches.items():
             message = yield from receive(ports[name], Kind.EVALUATION, -1, number, rows_digest(rows))
             released[name][rows] = checked_embedding(message, len(rows), widths[name], side.limits.embedding_norm)
-    missing = math.nan if side.job.fits_top else 0.0
-    released = {name: held.scattered(name, part, missing) for name, part in released.items()}
     for port in ports.values():
         port.send(Kind.CLOSE, fields={"reason": DONE})
     for port in ports.values():
         yield from receive(port, Kind.CLOSE)
+    missing = math.nan if side.job.fits_top else 0.0
     # After the last message: which kind of model the labels chose would show in the time of one that waits for it.
-    embed = None if side.model.bottom is None else embedding_of(side.model.bottom, side.store(aligned.positions))
-    logits = []
-    for rows in evaluation_batches(torch.arange(count), EVALUATION_ROWS):
-        embeddings = {name: torch.zeros(1, width).expand(len(rows), -1) for name, width in widths.items()}
-        embeddings |= {name: rows_of(part, rows) for name, part in released.items()}
-        with torch.no_grad():
-            if embed is not None:
-                embeddings[side.name] = embed(rows)
-            logits.append(top.answer_rows(embeddings, embeddings.keys() - set(absent), held.present(rows)))
-    order = np.argsort(aligned.positions)
-    ids = side.table.ids(aligned.positions[order]).combine_chunks()
-    present = {name: np.full(count, name not in absent) for name in widths}
-    present |= {name: held.by_party[name][order] >= 0 for name in held.by_party if name in ports}
-    return PredictedRows(ids, torch.cat(logits)[torch.from_numpy(order)], present)
-
-
-def write_answered(side: PredictionSide, answered: PredictedRows, out: Path) -> int:
-    """Write the predictions as `predict` does, and return the number of rows.
-
-    Args:
-        side: The active party's own side.
-        answered: Ids and logits of the predicted rows, and who contributed.
-        out: Path of the Parquet or CSV file, by its ending.
-    """
-    check_scores_path(out)
-    with score_file(out, side.model.task, answered.ids.type, [*side.model.record.widths]) as writer:
-        writer.write(answered.ids, scores_of(side.model.task, answered.logits), answered.present)
-    return len(answered.ids)
+    order = np.argsort(aligned.positions)  # of the party's own table
+    held = HeldRows({name: numbers[order] for name, numbers in held.by_party.items() if name in ports})
+    embeddings: dict[str, Embed] = {}
+    for name, part in released.items():
+        in_order = part if name in held.by_party else rows_of(part, torch.from_numpy(order))
+        embeddings[name] = partial(rows_of, held.scattered(name, in_order, missing))
+    if side.model.bottom is not None:
+        embeddings[side.name] = embedding_of(side.model.bottom, side.store(aligned.positions[order]))
+    return answer_rows(top, widths, embeddings, held, side.table.ids(aligned.positions[order]), absent)
 
 
 def _compare_trainings(
@@ -229,15 +191,3 @@ def _compare_trainings(
         if widths is not None and theirs.fields["width"] != widths[port.peer]:
             wanted = f"embeddings of {widths[port.peer]} columns from {port.peer}, as in training"
             raise ProtocolError.expected(wanted, theirs.fields["width"])
-
-
-def _bottom(side: PredictionSide) -> BottomModel:
-    if side.model.bottom is None:
-        raise RunFolderError.expected(f"a bottom model of {side.name}", "none")
-    return side.model.bottom
-
-
-def _top(side: PredictionSide) -> TopModel:
-    if side.model.top is None:
-        raise RunFolderError.expected(f"the top model at {side.name}", "none", "it is at the active party")
-    return side.model.top

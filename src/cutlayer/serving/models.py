@@ -57,6 +57,29 @@ class PartyModel:
             return cls(record, encoder, bottom, _top(job, record, state))
 
     @property
+    def bottom_model(self) -> BottomModel:
+        """The bottom model of a party that must have one.
+
+        Raises:
+            RunFolderError: It has none.
+        """
+        if self.bottom is None:
+            raise RunFolderError.expected(f"a bottom model of {self.record.party}", "none")
+        return self.bottom
+
+    @property
+    def top_model(self) -> TopModel:
+        """The top model of the active party.
+
+        Raises:
+            RunFolderError: This is the part of a passive party.
+        """
+        if self.top is None:
+            wanted = f"the top model at {self.record.party}"
+            raise RunFolderError.expected(wanted, "none", "it is at the active party")
+        return self.top
+
+    @property
     def task(self) -> Task:
         """Task of the top model.
 
@@ -137,12 +160,10 @@ class Models:
         """
         parts = {name: PartyModel.load(job, folder, name) for name in job.parties}
         active = parts[job.active]
-        if active.top is None:
-            raise RunFolderError.expected(f"a top model of {job.active} in {folder.path}", "none", "run the job again")
         _check_same_training(parts)
         encoders = {name: part.encoder for name, part in parts.items() if part.encoder is not None}
         bottoms = {name: part.bottom for name, part in parts.items() if part.bottom is not None}
-        return cls(job.active, encoders, bottoms, active.task, active.top)
+        return cls(job.active, encoders, bottoms, active.task, active.top_model)
 
     def absent(self, names: Collection[str], epochs: int = 1) -> tuple[str, ...]:
         """The absent parties in the job's order; see `checked_absent`."""
@@ -176,17 +197,16 @@ def _check_same_training(parts: Mapping[str, PartyModel]) -> None:
         raise RunFolderError.expected("the parts of one training", got, "restore the run folder, or run the job again")
 
 
-def embedding_of(bottom: BottomModel, store: Store, first: int = 0) -> Callable[[Tensor], Tensor]:
+def embedding_of(bottom: BottomModel, store: Store) -> Callable[[Tensor], Tensor]:
     """The bottom model on rows of a store: int64 (m,) -> (m, width).
 
     Args:
         bottom: Bottom model.
         store: Encoded rows.
-        first: Number that the first row of the store goes by.
     """
 
     def embed(rows: Tensor) -> Tensor:
-        embedding: Tensor = bottom(*store.gather(rows - first if first else rows))
+        embedding: Tensor = bottom(*store.gather(rows))
         return embedding
 
     return embed

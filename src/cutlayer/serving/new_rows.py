@@ -1,140 +1,127 @@
-"""New rows of a party, to predict: read, identified and encoded a piece at a time, as the training rows were."""
+"""Rows to predict of the tables of several parties, which are all here, in the order of the first one."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from cutlayer.config.ids import ROW_NUMBER, IdConfig
-from cutlayer.data.columns import decoded
+from cutlayer.config import FeaturesConfig, IdConfig
+from cutlayer.data.align import Positions
 from cutlayer.data.digest_shares import has_duplicates
-from cutlayer.data.encoded import ColumnSpec, Encoded
 from cutlayer.data.encoding import Encoder
 from cutlayer.data.faults import fault
-from cutlayer.data.ids import Digests, digests_of, kind_of, spaced
-from cutlayer.data.row_keys import RowKeys, has_key, shown_texts
-from cutlayer.data.sources import open_source
+from cutlayer.data.ids import first_rows
+from cutlayer.data.party_data import PartyTable
+from cutlayer.data.store import Store
+from cutlayer.errors import AlignmentError
+from cutlayer.parties.held_rows import HeldRows
+from cutlayer.parties.matching import all_positions, check_ids, matched_ids
+from cutlayer.storage.row_arrays import gathered
+
+MEMORY = 256 << 20
+"""Bytes that the rows of a table may take; those of a larger one are read in batches."""
 
 
 @dataclass(frozen=True, eq=False)
-class Piece:
-    """Some rows, in the table's order.
+class RowsToPredict:
+    """Rows of several parties that belong together.
 
     Attributes:
-        ids: Ids as the table has them, (n,); of several columns their canonical texts with spaces between them; row
-            numbers where it has no id column.
-        digests: Digests of the ids, uint8 (n, 16); `None` where row numbers are the ids, or several keys.
-        encoded: Encoded columns.
+        ids: Ids, (n,), in the order of the prediction.
+        stores: Encoded rows of each party that answers, each once, in the order in which they are released.
+        held: Which of its rows of each party belongs to each of the n rows.
+        lacking: Number of rows of the first table that each other party does not have.
     """
 
-    ids: pa.Array
-    digests: Digests | None
-    encoded: Encoded
+    ids: pa.ChunkedArray
+    stores: Mapping[str, Store]
+    held: HeldRows
+    lacking: Mapping[str, int]
 
 
-class NewRows:
-    """A party's table of rows to predict.
+def new_table(party: str, table: object, ids: IdConfig | None, encoder: Encoder | None) -> PartyTable:
+    """Open a party's table of rows to predict, in which an id stands once, unless the job keeps all rows of one.
 
     Args:
-        party: Name of the party, for messages.
-        table: A `TableConfig`, or a table in memory.
-        ids: Id column or columns; `None` where row numbers are the ids.
-        encoder: Encoder of the training; `None` of a party without features, whose ids alone count.
+        party: Name of the party.
+        table: A `TableConfig`, or anything else that `open_source` reads.
+        ids: What identifies a row in the job; `None` where row numbers do.
+        encoder: Encoder of the run; `None` for a party that has no features.
 
     Raises:
-        DataError: The file cannot be read, or lacks the id column or a column that was trained on.
+        DataError: The table cannot be read, lacks a column, or an id is missing or repeats.
     """
+    features = None if encoder is not None else FeaturesConfig(include="none")
+    if ids is None or len(ids.keys) > 1:
+        once = ids and ids.model_copy(update={"duplicates": "refuse", "by": None, "pad_to": None})
+        return PartyTable(party, table, once, features=features, encoder=encoder, memory=MEMORY)
+    every = ids.model_copy(update={"duplicates": "keep", "by": None, "pad_to": None})
+    opened = PartyTable(party, table, every, features=features, encoder=encoder, memory=MEMORY)
+    if ids.duplicates != "keep" and has_duplicates(opened.digests):
+        repeated = opened.ids(np.setdiff1d(np.arange(opened.rows), first_rows(opened.digests, drop=True)))
+        got = f"{repeated[0].as_py()!r} and others in {len(repeated):,} rows"
+        raise fault(opened.where, "every id once", got, "a prediction has one row per id")
+    return opened
 
-    def __init__(self, party: str, table: object, ids: IdConfig | None, encoder: Encoder | None) -> None:
-        self._source = open_source(table, party)
-        self.party, self.where = party, self._source.where
-        self._id = None if ids is None or ids.column == ROW_NUMBER else ids
-        self._ids = () if self._id is None else self._id.columns
-        self._encoder = encoder if encoder is not None else Encoder(encoders=())
-        self.id_kind: str = "row" if self._id is None else "integer"
-        self.id_rule = "" if self._id is None else self._id.rule
-        self._names = list(dict.fromkeys(name for name in (*self._ids, *self._encoder.names)))
-        for name in self._names:
-            self._source.require(name)
 
-    @property
-    def columns(self) -> ColumnSpec:
-        """Shape of the encoded columns."""
-        return self._encoder.columns
+def new_rows(
+    tables: Mapping[str, PartyTable], features: Collection[str], folder: Path, *, partial: bool = False
+) -> RowsToPredict:
+    """Align and encode the rows to predict, before anything of them is released.
 
-    @property
-    def has_columns(self) -> bool:
-        """Whether the party has features, and not ids alone."""
-        return bool(self._encoder.encoders)
+    Args:
+        tables: New rows by party; the order of the rows is that of the first.
+        features: Parties whose columns are predicted from.
+        folder: Folder for the encoded rows.
+        partial: Whether to keep rows of the first table that another party does not have.
 
-    @property
-    def keeps_repeats(self) -> bool:
-        """Whether several rows may have one id."""
-        return self._id is not None and self._id.duplicates == "keep"
+    Raises:
+        DataError: A value cannot be encoded.
+        AlignmentError: The ids are not of one kind, the tables differ in length where row numbers are the ids, or there
+            is no row to predict.
+    """
+    check_ids(tables)
+    first, *others = tables
+    positions, held = all_positions(first, matched_ids(first, tables)[0], tables)
+    order = np.argsort(positions[first])
+    numbers = {name: gathered(held.by_party[name], order) for name in others}
+    has = {first: np.ones(len(order), dtype=bool)} | {name: own >= 0 for name, own in numbers.items()}
+    answering = [name for name in tables if name in features]
+    wanted = np.logical_or.reduce([has[name] for name in answering])
+    chosen = np.flatnonzero(wanted if partial else np.logical_and.reduce([*has.values()]))
+    if not len(chosen):
+        raise AlignmentError.expected("rows that all parties have", "none", "or predict without some of them")
+    rows = {first: gathered(positions[first], order[chosen])}
+    by_party = {}
+    for name, own in numbers.items():
+        used, places = in_order_of_use(own[chosen])
+        rows[name] = positions[name][used]
+        if len(used) < len(chosen) and name in answering:  # else all have a row of their own, in this order
+            by_party[name] = places
+    ids = tables[first].ids(rows[first])
+    untrained = np.zeros(0, dtype=np.int64)
+    prepared = {name: tables[name].prepare(rows[name], untrained, folder / name) for name in answering}
+    return RowsToPredict(
+        ids,
+        {name: data.store for name, data in prepared.items() if data.store is not None},
+        HeldRows(by_party),
+        {name: int((own < 0).sum()) for name, own in numbers.items()},
+    )
 
-    @property
-    def has_keys(self) -> bool:
-        """Whether several keys identify rows."""
-        return self._id is not None and len(self._id.keys) > 1
 
-    def keys(self, size: int) -> tuple[Digests, ...]:
-        """Of several keys the digest of every row, uint8 (n, 16); zeros where a row does not have it.
+def in_order_of_use(numbers: Positions) -> tuple[Positions, Positions]:
+    """The different numbers of rows, in the order in which they first come, and where among them each is.
 
-        Args:
-            size: Maximum number of rows that are read at a time.
+    Args:
+        numbers: Number of the row that belongs to each of n rows, int64 (n,); -1 for none.
 
-        Raises:
-            DataError: A value of the first key repeats, or a value is not of the form that its rule wants.
-        """
-        if self._id is None:
-            return ()
-        found = RowKeys(self._source.chunks(list(self._ids), size, self._ids), self._id, self.where)
-        self.id_kind = found.kind
-        first, *_ = found.digests
-        if has_duplicates(first[has_key(first)]):
-            remedy = "a prediction has one row per id"
-            raise fault(f"{self.where}: id {', '.join(self._id.keys[0].columns)}", "every id once", "more", remedy)
-        found.drop_repeats()
-        return found.digests
-
-    def pieces(self, size: int) -> Iterator[Piece]:
-        """Read all rows.
-
-        `id_kind` is known at the end.
-
-        Args:
-            size: Maximum number of rows of a piece.
-
-        Raises:
-            DataError: An id is missing, or repeats within the piece; a column is not of the type that was trained on,
-                or has missing values where these are refused; or there is no row.
-        """
-        categories = [encoder.name for encoder in self._encoder.categories if encoder.kind == "category"]
-        as_text = [*categories, *self._ids]
-        first = 0
-        for table in self._source.chunks(self._names or self._source.names[:1], size, as_text):
-            yield self._piece(table, first)
-            first += table.num_rows
-        if not first:
-            raise fault(self.where, "a table with rows", "no row")
-
-    def _piece(self, table: pa.Table, first: int) -> Piece:
-        where = f"{self.where} (rows counted from row {first})" if first else self.where
-        encoded = self._encoder.transform(table, where)
-        if self._id is None:
-            return Piece(pa.array(np.arange(first, first + table.num_rows)), None, encoded)
-        text = shown_texts(table, self._id, where)
-        if self.has_keys:
-            return Piece(spaced(text).combine_chunks(), None, encoded)
-        digests = digests_of(text)
-        if not self.keeps_repeats and has_duplicates(digests):
-            repeated, count = Counter(spaced(text).to_pylist()).most_common(1)[0]
-            raise fault(where, "every id once", f"{repeated!r} {count} times", "a prediction has one row per id")
-        if self.id_kind == "integer":
-            self.id_kind = kind_of(text) if len(self._ids) == 1 else "text"
-        shown = decoded(table.column(self._ids[0])) if len(self._ids) == 1 else spaced(text)
-        return Piece(shown.combine_chunks(), digests, encoded)
+    >>> [part.tolist() for part in in_order_of_use(np.array([7, -1, 4, 7]))]
+    [[7, 4], [0, -1, 1, 0]]
+    """
+    coded = pc.dictionary_encode(pa.array(numbers, mask=numbers < 0))
+    return coded.dictionary.to_numpy().copy(), coded.indices.fill_null(-1).to_numpy().astype(np.int64)

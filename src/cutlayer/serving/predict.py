@@ -1,34 +1,39 @@
-"""Predictions of a trained model for many rows, all parties here, written to a file in bounded memory."""
+"""Predictions of a finished run in one process, whose tables and encoded rows need not fit into memory.
+
+Rows are aligned by id before anything of them is released, in the order of the active party's table. Each party
+releases every row once, in batches of that order: that is what one count of a prediction means (`Serving`).
+"""
 
 from __future__ import annotations
 
+import math
 import tempfile
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import numpy as np
-import pyarrow as pa
 import torch
 from torch import Tensor
 
 from cutlayer.config import Job, near_miss
-from cutlayer.data.batches import evaluation_batches
-from cutlayer.errors import AlignmentError, ConfigError, DataError
-from cutlayer.kernels.patterns import patterns
-from cutlayer.parties.local import EVALUATION_ROWS
+from cutlayer.data.align import Positions
+from cutlayer.data.party_data import PartyTable
+from cutlayer.data.store import Store
+from cutlayer.errors import ConfigError, DataError
+from cutlayer.kernels.row_tensors import empty_rows
+from cutlayer.models import BottomModel
+from cutlayer.parties.held_rows import HeldRows
 from cutlayer.parties.partners import Partners
 from cutlayer.parties.split import split_of_run
-from cutlayer.results.scores import ScoreWriter, check_scores_path, score_file, scores_of
-from cutlayer.serving.aligned import MAX_WINDOW, AlignedRows, Window
+from cutlayer.results.scores import check_scores_path
+from cutlayer.serving.answers import answer_rows
 from cutlayer.serving.models import Models, embedding_of
-from cutlayer.serving.new_rows import NewRows
+from cutlayer.serving.new_rows import RowsToPredict, in_order_of_use, new_rows, new_table
 from cutlayer.serving.release import OpenPrediction, servings
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.recorder import read_truth
 from cutlayer.training.test_predictions import check_other_file, reported_ids
-from cutlayer.training.trained import stores_of
 
 
 @dataclass(frozen=True)
@@ -90,54 +95,81 @@ def predict(job: Job, folder: RunFolder, out: Path, request: Request) -> Predict
     check_other_file(folder, out)
     models = Models.load(job, folder)
     absent = models.absent(request.absent)
-    with _open_rows(job, folder, models, absent, out.parent, request) as rows:
-        passives = [name for name in rows.features if name in job.passives]
-        serving = servings(job, folder, {name: models.widths[name] for name in passives}, request.key)
-        with ExitStack() as stack, score_file(out, models.task, rows.ids, [*models.encoders]) as writer:
-            open_predictions = {name: stack.enter_context(party.prediction()) for name, party in serving.items()}
-            _write(models, rows, open_predictions, writer)
-            if not writer.rows:
-                raise AlignmentError.expected("rows that all parties have", "none", "or predict without some of them")
-        predictions = {
-            name: (party.predictions_made, party.plan.serving) for name, party in serving.items() if party.counted
-        }
-        lacking = {name: count for name, count in rows.lacking.items() if count}
-        return Predicted(out, writer.rows, writer.counts, absent, lacking, predictions)
-
-
-@dataclass(frozen=True)
-class _OpenRows:
-    """Aligned rows to predict, ready to be read."""
-
-    ids: pa.DataType
-    features: Sequence[str]
-    lacking: Mapping[str, int]
-    windows: Iterator[Window]
-
-
-@contextmanager
-def _open_rows(
-    job: Job, folder: RunFolder, models: Models, absent: Sequence[str], scratch: Path, request: Request
-) -> Iterator[_OpenRows]:
     needed = [name for name in models.encoders if name not in absent]
-    if not request.tables:
-        yield _test_rows(job, folder, needed)
-        return
-    tables = _tables(job, models, needed, absent, request)
-    with tempfile.TemporaryDirectory(prefix=".cutlayer-", dir=scratch) as path:
-        aligned = AlignedRows(tables, Path(path), partial=request.partial or job.rows == "all")
-        aligned.prepare()
-        yield _OpenRows(aligned.ids, aligned.features, aligned.lacking, aligned.windows())
+    with tempfile.TemporaryDirectory(prefix=".cutlayer-", dir=out.parent) as scratch:
+        if request.tables:
+            tables = _tables(job, models, needed, absent, request)
+            rows = new_rows(tables, needed, Path(scratch), partial=request.partial or job.rows == "all")
+        else:
+            rows = _test_rows(job, folder, needed)
+        widths = {name: models.widths[name] for name in rows.stores if name in job.passives}
+        serving = servings(job, folder, widths, request.key)
+        missing = math.nan if job.fits_top else 0.0
+        with ExitStack() as opened:
+            open_predictions = {name: opened.enter_context(party.prediction()) for name, party in serving.items()}
+            embeddings = {
+                name: _Embeddings(
+                    models.bottoms[name], store, rows.held.by_party.get(name), missing, open_predictions.get(name)
+                )
+                for name, store in rows.stores.items()
+            }
+            answered = answer_rows(models.top, models.widths, embeddings, rows.held, rows.ids, absent)
+        contributed = answered.write(out, models.task)
+    predictions = {
+        name: (party.predictions_made, party.plan.serving) for name, party in serving.items() if party.counted
+    }
+    lacking = {name: count for name, count in rows.lacking.items() if count}
+    return Predicted(out, len(rows.ids), contributed, absent, lacking, predictions)
+
+
+class _Embeddings:
+    """Embeddings of a party at the active party; each of its rows is released when it is first needed.
+
+    Args:
+        bottom: Bottom model.
+        store: Encoded rows of the party, in the order in which they are needed.
+        numbers: Which of them belongs to each row to predict, int64 (n,), -1 for none; `None` where all do, in order.
+        missing: What stands for the embedding of a row that the party lacks.
+        prediction: Releases them through the party's protections; `None` where nothing leaves the party.
+    """
+
+    def __init__(
+        self,
+        bottom: BottomModel,
+        store: Store,
+        numbers: Positions | None,
+        missing: float,
+        prediction: OpenPrediction | None,
+    ) -> None:
+        self._embed, self._width, self._missing = embedding_of(bottom, store), bottom.width, missing
+        self._numbers = None if numbers is None else torch.from_numpy(numbers)
+        self._prediction, self._next = prediction, 0
+        repeat = self._numbers is not None and int((self._numbers >= 0).sum()) > store.rows
+        self._released = empty_rows(store.rows, torch.empty(0, bottom.width)) if repeat else None
+
+    def __call__(self, rows: Tensor) -> Tensor:
+        """Embeddings (m, width) of some rows to predict, int64 (m,)."""
+        own = rows if self._numbers is None else self._numbers[rows]
+        new = torch.arange(self._next, max(self._next, int(own.max()) + 1))
+        self._next += len(new)
+        made = self._embed(new) if self._prediction is None else self._prediction.release(self._embed, new)
+        there = own >= 0
+        if self._released is not None:  # several rows to predict have one row of the party, which is released once
+            self._released[new] = made
+            made = self._released[own[there]]
+        if bool(there.all()):
+            return made
+        return made.new_full((len(rows), self._width), self._missing).index_copy_(0, torch.nonzero(there)[:, 0], made)
 
 
 def _tables(
     job: Job, models: Models, needed: Sequence[str], absent: Sequence[str], request: Request
-) -> dict[str, NewRows]:
+) -> dict[str, PartyTable]:
     """The tables of the parties that answer; that of the active party is the first, if it has one.
 
     Raises:
-        ConfigError: A table of an unknown or absent party.
-        DataError: A party has features, and no table.
+        ConfigError: A table is of no party, or of an absent one.
+        DataError: A table is missing or cannot be used.
     """
     tables = request.tables
     for name in tables:
@@ -152,77 +184,19 @@ def _tables(
     names = sorted(
         (name for name in tables if name in needed or name == job.active), key=lambda name: name != job.active
     )
-    return {name: NewRows(name, tables[name], job.parties[name].id, models.encoders.get(name)) for name in names}
+    return {name: new_table(name, tables[name], job.parties[name].id, models.encoders.get(name)) for name in names}
 
 
-def _test_rows(job: Job, folder: RunFolder, needed: Sequence[str]) -> _OpenRows:
+def _test_rows(job: Job, folder: RunFolder, needed: Sequence[str]) -> RowsToPredict:
     """The rows that the run is measured on, as they were encoded for it."""
-    ids = reported_ids(folder)
     held = Partners.held_of_run(job, folder.path)
     truth, _ = read_truth(folder.transcript(job.active))
-    stores = {name: store for name, store in stores_of(job, folder, held).items() if name in needed}
     split = split_of_run(job, folder.path, job.active, len(truth))
     chosen = split.part("test" if len(split.test) else "validation")
-
-    def windows() -> Iterator[Window]:
-        first = 0
-        for rows in torch.split(chosen, MAX_WINDOW):
-            present = dict.fromkeys(needed, np.ones(len(rows), dtype=bool))
-            present |= {name: mask.numpy() for name, mask in held.present(rows).items() if name in needed}
-            columns = {name: store.take(rows) for name, store in stores.items()}
-            yield Window(ids.slice(first, len(rows)).combine_chunks(), columns, present)
-            first += len(rows)
-
-    return _OpenRows(ids.type, needed, {}, windows())
-
-
-def _write(
-    models: Models, rows: _OpenRows, open_predictions: Mapping[str, OpenPrediction], writer: ScoreWriter
-) -> None:
-    first = 0
-    for window in rows.windows:
-        embeddings = {
-            name: _embeddings(models, name, window, first, open_predictions.get(name)) for name in models.bottoms
-        }
-        present = {name: window.present.get(name, np.zeros(len(window), dtype=bool)) for name in models.bottoms}
-        logits = answer_rows(models, embeddings, present)
-        writer.write(window.ids, scores_of(models.task, logits), present)
-        first += len(window)
-
-
-def _embeddings(models: Models, name: str, window: Window, first: int, prediction: OpenPrediction | None) -> Tensor:
-    """Embeddings (n, width) of a window at the active party; zeros for rows that the party does not have."""
-    bottom = models.bottoms[name]
-    embedding = torch.zeros(1, bottom.width).expand(len(window), -1)
-    if name not in window.stores:
-        return embedding
-    embed, present = embedding_of(bottom, window.stores[name], first), torch.from_numpy(window.present[name])
-    rows = torch.nonzero(present)[:, 0] + first
-    with torch.no_grad():
-        if prediction is not None:
-            released = prediction.release(embed, rows)
-        else:
-            released = torch.cat([embed(batch) for batch in evaluation_batches(rows, EVALUATION_ROWS)])
-    return released if bool(present.all()) else embedding.clone().index_copy_(0, rows - first, released)
-
-
-def answer_rows(models: Models, embeddings: Mapping[str, Tensor], present: Mapping[str, np.ndarray]) -> Tensor:
-    """Logits (n, outputs) of rows that differ in the parties that are absent.
-
-    Args:
-        models: Trained models of all parties.
-        embeddings: Embeddings (n, width) of all parties that have features, in the job's order.
-        present: Which rows each of these parties contributes to, bool (n,).
-    """
-    names = [*embeddings]
-    contributing = np.column_stack([present[name] for name in names])
-    logits: Tensor | None = None
-    for pattern, indices in patterns(contributing) if len(contributing) else ():
-        absent = [name for name, contributes in zip(names, pattern.tolist(), strict=True) if not contributes]
-        for batch in evaluation_batches(torch.from_numpy(indices), EVALUATION_ROWS):
-            part = models.answer({name: embedding[batch] for name, embedding in embeddings.items()}, absent)
-            logits = part.new_empty(len(contributing), part.shape[1]) if logits is None else logits
-            logits[batch] = part
-    if logits is None:
-        raise DataError.expected("a row to predict", "none")
-    return logits
+    stores, places = {}, {}
+    for name in needed:
+        used, numbers = in_order_of_use(held.own_numbers(name, chosen).numpy())
+        stores[name] = Store.open(folder.data(name)).numbered(torch.from_numpy(used))
+        if len(used) < len(chosen):
+            places[name] = numbers
+    return RowsToPredict(reported_ids(folder), stores, HeldRows(places), {})

@@ -16,7 +16,7 @@ from cutlayer.errors import BudgetExceeded, ConfigError, ProtocolError
 from cutlayer.parties.local import EVALUATION_ROWS, context_of
 from cutlayer.parties.plan import plan_of
 from cutlayer.parties.state import restore_chain
-from cutlayer.protections import Chain
+from cutlayer.protections.chain import Chain
 from cutlayer.protections.views import Mode, PassiveView
 from cutlayer.storage.durable import locked
 from cutlayer.training.folder import RunFolder
@@ -94,14 +94,7 @@ class Serving:
         self.counted = any(
             isinstance(protection.event(self.plan), GaussianRelease) for protection in self.chain.protections
         )
-        record, state = ModelRecord.read(record_path(folder, party)), checkpoint_of(job, folder, party)
-        party_folder = folder.path / "checkpoint" / party
-        identity = {"party": party, "job": job.digest(), "rows": state[1]["rows"], "folder": str(folder.path.resolve())}
-        self._log = ReleaseLog(log_of_run(party_folder), identity) if self.counted else ReleaseLog()
-        key = run_noise_key(folder, party, supplied) if self.chain.protections else bytes(KEY_BYTES)
-        context = context_of(job, party, {party: width}, record.training_rows(job, folder), key, key)
-        self.chain.setup(context, self._log)
-        restore_chain(self.chain, state)
+        self._log = set_up_releases(job, folder, party, self.chain, width, supplied, counted=self.counted)
 
     @property
     def predictions_made(self) -> int:
@@ -173,6 +166,32 @@ class Serving:
             return
         with locked(self._log.path.with_suffix(".lock"), f"a prediction with {self.party}"):
             yield
+
+
+def set_up_releases(
+    job: Job, folder: RunFolder, party: str, chain: Chain, width: int, supplied: bytes | None, *, counted: bool
+) -> ReleaseLog:
+    """Set a party's protections up as they were at the end of a run; returns the log that counts their releases.
+
+    Args:
+        job: As in `Serving`.
+        folder: As in `Serving`.
+        party: As in `Serving`.
+        chain: The party's protections.
+        width: As in `Serving`.
+        supplied: As in `Serving`.
+        counted: Whether releases are counted on disk, in the log of the run.
+    """
+    record, state = ModelRecord.read(record_path(folder, party)), checkpoint_of(job, folder, party)
+    log = ReleaseLog()
+    if counted:
+        where = str(folder.path.resolve())
+        identity = {"party": party, "job": job.digest(), "rows": state[1]["rows"], "folder": where}
+        log = ReleaseLog(log_of_run(folder.path / "checkpoint" / party), identity)
+    key = run_noise_key(folder, party, supplied) if chain.protections else bytes(KEY_BYTES)
+    chain.setup(context_of(job, party, {party: width}, record.training_rows(job, folder), key, key), log)
+    restore_chain(chain, state)
+    return log
 
 
 def servings(job: Job, folder: RunFolder, widths: Mapping[str, int], supplied: bytes | None) -> dict[str, Serving]:

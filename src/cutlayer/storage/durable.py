@@ -93,9 +93,14 @@ class UnsyncedFile:
 
 def append_line(path: Path, line: str, mode: int = 0o600) -> None:
     """Add a line to a file, which is no symbolic link, and return once it is on disk."""
+    append(path, line.encode() + b"\n", mode)
+
+
+def append(path: Path, content: bytes, mode: int = 0o600) -> None:
+    """Add bytes to a file, which is no symbolic link, and return once they are on disk."""
     new = not path.exists()
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, mode), "ab") as file:
-        file.write(line.encode() + b"\n")
+        file.write(content)
         file.flush()
         os.fdatasync(file.fileno())
     if new:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import tempfile
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import chain
@@ -65,7 +66,9 @@ class GrowingRows:
         self._rows += len(part)
         if self._bytes >= LARGE_BYTES:
             with _named_folder():
-                self._file = self._file or _unnamed_file()
+                if self._file is None:
+                    self._file = _unnamed_file()
+                    weakref.finalize(self, self._file.close)  # if an error ends the rows
                 for array in self._parts:
                     self._file.write(np.ascontiguousarray(array).data)
             # The last one stays for its type and shape: an array of no rows.

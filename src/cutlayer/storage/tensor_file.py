@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import errno
 import json
-import os
-import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
 from cutlayer.storage.checksum import KEY, crc32
@@ -24,6 +20,8 @@ _DTYPES = {
     torch.float16: "F16",
     torch.bfloat16: "BF16",
     torch.uint64: "U64",
+    torch.uint32: "U32",
+    torch.uint16: "U16",
     torch.int64: "I64",
     torch.int32: "I32",
     torch.int16: "I16",
@@ -32,9 +30,6 @@ _DTYPES = {
     torch.bool: "BOOL",
 }
 """Types as the format names them."""
-STREAMED_BYTES = 1 << 20
-"""Size from which on a file is written here: the library copies the tensors first, and again on the way to the file."""
-_SYSTEM_ERROR = re.compile(r"os error (\d+)")
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str, str]) -> None:
@@ -42,7 +37,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str
 
     Args:
         path: Path of the file; its folder exists.
-        tensors: Tensors of any dtype and shape, by name.
+        tensors: Tensors of any shape by name, of real numbers or booleans.
         header: Texts by name, none of them named `checksum`.
 
     Raises:
@@ -53,26 +48,20 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str
 
 def unsynced_tensors(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str, str]) -> UnsyncedFile:
     """Write a file as `write_tensors` does, without a wait for the disk: its caller finishes it."""
-    large = sum(tensor.nbytes for tensor in tensors.values()) >= STREAMED_BYTES
-    if large and all(tensor.dtype in _DTYPES for tensor in tensors.values()):
-        # Without a copy of the tensors in memory.
-        contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-        metadata = {**header, KEY: _checksum(contiguous, header)}
-        return UnsyncedFile(path, lambda partial: stream_tensors(partial, contiguous, metadata))
-    owned = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
+    contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    metadata = {**header, KEY: _checksum(contiguous, header)}
 
     def write(partial: Path) -> None:
         try:
-            save_file(owned, partial, {**header, KEY: _checksum(owned, header)})
-        except SafetensorError as failure:
-            raise _system_error(failure, path) from failure
-        partial.chmod(0o600)
+            stream_tensors(partial, contiguous, metadata)
+        except OSError as failure:  # of a write, which does not know the name of its file
+            raise OSError(failure.errno, failure.strerror, str(path)) from failure
 
     return UnsyncedFile(path, write)
 
 
 def stream_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:
-    """Write the format of safetensors without a copy of the tensors in memory.
+    """Write the format of safetensors without a copy of the tensors in memory, of which the library makes two.
 
     Args:
         path: Path of the file, which is not synced.
@@ -128,10 +117,3 @@ def _parts(tensors: Mapping[str, Tensor], header: Mapping[str, str]) -> Iterator
 
 def _bytes_of(tensor: Tensor) -> memoryview:
     return tensor.reshape(-1).view(torch.uint8).numpy().data
-
-
-def _system_error(failure: SafetensorError, path: Path) -> OSError:
-    """The library reports a full disk as a fault of the format, with the system's error number in the text."""
-    match = _SYSTEM_ERROR.search(str(failure))
-    number = int(match.group(1)) if match else errno.EIO
-    return OSError(number, os.strerror(number), str(path))

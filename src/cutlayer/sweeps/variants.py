@@ -7,7 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from cutlayer.attacks import Attack, resolve
+from cutlayer.attacks import resolve
+from cutlayer.attacks.base import Attack
 from cutlayer.config import Job, near_miss, validated
 from cutlayer.config.load import absolute, load_job, read_yaml
 from cutlayer.errors import ConfigError

@@ -28,7 +28,7 @@ from cutlayer.data.labels import Labels, encode_labels
 from cutlayer.data.party_data import PartyTable
 from cutlayer.errors import BudgetExceeded
 from cutlayer.kernels.noise import derive
-from cutlayer.protections import Chain
+from cutlayer.protections.chain import Chain
 from cutlayer.protections.label_dp import LabelDP, LabelDPConfig
 from cutlayer.protections.label_memory import Drawn, LabelMemory
 from cutlayer.storage.row_arrays import gathered

@@ -3,32 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from cutlayer.attacks.knowledge import AUXILIARY_ROWS, Auxiliary
+from cutlayer.attacks.malicious import TAMPERINGS
+from cutlayer.attacks.malicious.backdoor import Backdoor
 from cutlayer.attacks.malicious.base import Tampering
-from cutlayer.attacks.malicious.hijack import Hijack
-from cutlayer.attacks.malicious.probing import Probing
 from cutlayer.config import Job
-from cutlayer.config.party import MaliciousName
 from cutlayer.data.streams import RandomStream
 from cutlayer.lazy import Tensor, torch
 from cutlayer.results.run import RunId, RunKind
+from cutlayer.training.recorder import read_truth
 
 if TYPE_CHECKING:
     from cutlayer.data.batches import Schedule
     from cutlayer.training.folder import RunFolder
 
-NAMES: tuple[MaliciousName, ...] = ("hijack", "probing")
+MAX_TARGET_ROWS = 20
+"""Training rows of the wanted class that a party with a backdoor knows: the positives of those of model completion."""
 
 
-def victims(job: Job, attack: MaliciousName) -> tuple[str, ...]:
+def by_active(attack: str) -> bool:
+    """Whether the active party makes an attack; else all passive ones at once."""
+    return TAMPERINGS[attack].target == "features"
+
+
+def victims(job: Job, attack: str) -> tuple[str, ...]:
     """The passive parties on whose links an attack is asked for, whether or not there is anything to attack."""
-    if attack == "probing":
-        return job.passives if attack in job.parties[job.active].audit.malicious else ()
-    return tuple(name for name in job.passives if attack in job.parties[name].audit.malicious)
+    if by_active(attack):
+        return tuple(name for name in job.passives if attack in job.parties[name].audit.malicious)
+    return job.passives if attack in job.parties[job.active].audit.malicious else ()
 
 
 def not_attacked(job: Job, party: str) -> str:
@@ -46,31 +53,36 @@ def not_attacked(job: Job, party: str) -> str:
 
 def attacked_jobs(job: Job) -> Iterator[tuple[RunId, Job]]:
     """The malicious trainings of an audit, and their jobs: the attacker has no protections of its own."""
-    for attack in NAMES:
+    for attack in TAMPERINGS:
         attacked = [name for name in victims(job, attack) if not not_attacked(job, name)]
         if attacked:
             run = attacked_run(job, attack)
             yield run, _without_own_protections(job, run)
 
 
-def attacked_run(job: Job, attack: MaliciousName) -> RunId:
+def attacked_run(job: Job, attack: str) -> RunId:
     """The training with an attack: by the active party, or by all passive ones at once."""
-    attackers = (job.active,) if attack == "hijack" else job.passives
-    return RunId(RunKind.MALICIOUS, attackers, attack=attack)
+    return RunId(RunKind.MALICIOUS, (job.active,) if by_active(attack) else job.passives, attack=attack)
+
+
+def attacked_labels(job: Job, *targets: str) -> frozenset[str]:
+    """Labels of the malicious trainings with these targets, whether or not they are asked for; of all by default."""
+    kinds = TAMPERINGS.items()
+    return frozenset(attacked_run(job, name).label for name, kind in kinds if not targets or kind.target in targets)
 
 
 def _without_own_protections(job: Job, run: RunId) -> Job:
     parties = {}
     for name, party in job.parties.items():
         audit = party.audit.model_copy(update={"malicious": ()})
-        if run.attack == "hijack" and name == job.active:
+        if TAMPERINGS[run.attack].target != "labels" and name == job.active:
             audit = audit.model_copy(update={"attacks": (), "depth": "full", "layers": False})
         # An alarm is recorded, and what leaks without a stop is measured.
         guard = party.guard and party.guard.model_copy(update={"on_alarm": "warn"})
         changes: dict[str, Any] = {"audit": audit, "guard": guard} | ({"privacy": {}} if name in run.parties else {})
         parties[name] = party.model_copy(update=changes)
     train = job.train
-    if run.attack == "hijack":  # the party that leads the training decides when it ends
+    if by_active(run.attack):  # the party that leads the training decides when it ends
         train = train.model_copy(update={"epochs": train.max_epochs, "early_stop": None, "keep": "last"})
     return job.model_copy(update={"parties": parties, "train": train, "compare": (), "alternatives": {}})
 
@@ -83,11 +95,29 @@ def tampering_of(job: Job, run: RunId, origin: RunFolder) -> dict[str, Tampering
         run: The run.
         origin: The run that holds the encoded columns.
     """
-    if run.attack == "probing":
-        return {name: Probing() for name in run.parties if not job.train.releases_once(name)}
-    if run.attack == "hijack":
-        return {job.active: Hijack(lambda schedule: known_rows(job, origin, schedule))}
-    return {}
+    if not run.attack:
+        return {}
+    kind, options = TAMPERINGS[run.attack], dict[str, Any]()
+    if by_active(run.attack):
+        options["known"] = lambda schedule: known_rows(job, origin, schedule)
+    elif kind is Backdoor:
+        labels = origin.of_run(run.label).transcript(job.active)  # written when that training starts
+        options["rows"] = cache(lambda: target_rows(*read_truth(labels), job.train.seed))
+    attackers = (name for name in run.parties if name == job.active or not job.train.releases_once(name))
+    return {name: kind(**options) for name in attackers}
+
+
+def target_rows(truth: Tensor, training: Tensor, seed: int) -> Tensor:
+    """The training rows of class 1 that a party with a backdoor knows, drawn at random, int64.
+
+    Args:
+        truth: True labels by row; class 1 is the positive one of a binary task.
+        training: Row numbers of the training rows, int64.
+        seed: Seed of the draw.
+    """
+    of_class = training[truth[training] == 1].numpy()
+    generator = np.random.default_rng([seed, RandomStream.TARGET_ROWS])
+    return torch.from_numpy(generator.permutation(of_class)[:MAX_TARGET_ROWS])
 
 
 def known_rows(job: Job, origin: RunFolder, schedule: Schedule) -> Mapping[str, Auxiliary]:

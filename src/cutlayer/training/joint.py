@@ -12,7 +12,7 @@ from cutlayer.config import Job, OptimizerConfig
 from cutlayer.data.batches import evaluation_batches
 from cutlayer.data.store import Store
 from cutlayer.errors import ConfigError
-from cutlayer.models import BottomModel, build_bottom, build_top
+from cutlayer.models import BottomModel, bottom_of, build_top
 from cutlayer.parties.local import EVALUATION_ROWS
 from cutlayer.parties.random_state import drawn_under
 from cutlayer.parties.state import build_optimizer
@@ -33,22 +33,19 @@ class JointModel(nn.Module):
 
     def __init__(self, job: Job, stores: Mapping[str, Store], task: Task, keys: Mapping[str, bytes]) -> None:
         super().__init__()
-        self.stores, precision = stores, job.train.precision
-
-        def bottom_of(name: str) -> BottomModel:
-            return build_bottom(job.bottom_of(name), stores[name].columns.inputs, precision=precision)
-
+        self.stores = stores
+        inputs = {name: store.columns.inputs for name, store in stores.items()}
         bottoms: dict[str, BottomModel] = {}
         for name in stores:
             if name != job.active:
                 with drawn_under(keys[name]):
-                    bottoms[name] = bottom_of(name)
+                    bottoms[name] = bottom_of(job, name, inputs[name])
         with drawn_under(keys[job.active]):
             if job.active in stores:
-                bottoms[job.active] = bottom_of(job.active)
+                bottoms[job.active] = bottom_of(job, job.active, inputs[job.active])
             self.widths = {name: bottoms[name].width for name in stores}
             may_leave = [name for name in stores if name != job.active]
-            self.top = build_top(job.top, self.widths, task.outputs, may_leave=may_leave, precision=precision)
+            self.top = build_top(job.top, self.widths, task.outputs, may_leave=may_leave, precision=job.train.precision)
         # A list, because the names of a ModuleDict may hold no dot, and those of parties may.
         self.bottoms = nn.ModuleList(bottoms[name] for name in stores)
 

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from cutlayer.kernels.held_out_metrics import Ranking
+from cutlayer.kernels.roc import roc_auc
 from cutlayer.results.quality import CalibrationBin, Confusion, OperatingPoint, Quality, at_rate
-from cutlayer.storage import row_arrays
 from cutlayer.storage.row_arrays import chosen, chunks_of, computed
 from cutlayer.tasks import Task
 
@@ -109,19 +109,16 @@ def operating_points(task: Task, logits: Tensor, labels: Tensor) -> tuple[Operat
 
 def _ranking(scores: Floats, positive: npt.NDArray[np.bool_]) -> dict[str, float]:
     """Gini coefficient, Kolmogorov-Smirnov statistic, average precision and Brier score; none for a single class."""
-    from sklearn import metrics
-
     if positive.all() or not positive.any():
         return {}
-    if len(positive) > row_arrays.CHUNK_ROWS:
-        ranking = Ranking.of(scores, positive)
-        auc, ks, precision = ranking.auc(), ranking.ks(), ranking.average_precision()
-    else:
-        false, true, _ = metrics.roc_curve(positive, scores)
-        auc, ks = float(metrics.roc_auc_score(positive, scores)), float(np.max(true - false))
-        precision = float(metrics.average_precision_score(positive, scores))
+    ranking = Ranking.of(scores, positive)
     squares = computed(len(positive), np.float64, lambda part: (scores[part] - positive[part]) ** 2)
-    return {"gini": 2 * auc - 1, "ks": ks, "average_precision": precision, "brier": float(np.mean(squares))}
+    return {
+        "gini": 2 * roc_auc(scores, positive) - 1,
+        "ks": ranking.ks(),
+        "average_precision": ranking.average_precision(),
+        "brier": float(np.mean(squares)),
+    }
 
 
 def _bins(predicted: Floats, observed: Floats | npt.NDArray[np.bool_]) -> tuple[CalibrationBin, ...]:

@@ -24,8 +24,9 @@ from cutlayer.accounting.wording import ORDERED, STOP_BIT, STRATIFIED
 from cutlayer.config import Job
 from cutlayer.config.party import LABEL_FREE
 from cutlayer.parties.plan import plan_of
-from cutlayer.protections import Chain, Protection, build_chain
-from cutlayer.protections.base import Evidence
+from cutlayer.protections import build_chain
+from cutlayer.protections.base import Evidence, Protection
+from cutlayer.protections.chain import Chain
 
 if TYPE_CHECKING:
     from cutlayer.parties.outcome import ActiveOutcome

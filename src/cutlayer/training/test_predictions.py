@@ -10,8 +10,7 @@ from pyarrow import parquet
 
 from cutlayer.errors import ConfigError, RunFolderError
 from cutlayer.parties.outcome import ActiveOutcome
-from cutlayer.results.scores import ID, score_file, scores_of
-from cutlayer.storage.row_arrays import chunks_of
+from cutlayer.results.scores import ID, write_scores
 from cutlayer.training.folder import RunFolder
 
 
@@ -37,13 +36,9 @@ def write_test_predictions(folder: RunFolder, active: ActiveOutcome) -> None:
         folder: Folder of the run.
         active: Results of the run at the active party.
     """
-    ids, parties = active.ids, tuple(active.widths)
-    with score_file(predictions_path(folder), active.task, ids.type, parties) as writer:
-        for start, end in chunks_of(len(ids)) if len(ids) else ((0, 0),):
-            present = dict.fromkeys(parties, np.ones(end - start, dtype=bool))
-            present |= {name: mask[start:end].numpy() for name, mask in active.present.items()}
-            scores = scores_of(active.task, active.logits[start:end])
-            writer.write(ids.slice(start, end - start).combine_chunks(), scores, present)
+    present = {name: np.ones(len(active.ids), dtype=bool) for name in active.widths}
+    present |= {name: mask.numpy() for name, mask in active.present.items()}
+    write_scores(predictions_path(folder), active.task, active.ids, active.logits, present)
 
 
 def reported_ids(folder: RunFolder) -> pa.ChunkedArray:

@@ -134,6 +134,7 @@ def local_side(
         guard=party.guard,
         fit=party.fit,
         device=device_of(party.device, f"parties.{name}.device"),
+        cuda_graphs=party.cuda_graphs,
     )
 
 

@@ -14,7 +14,7 @@ from cutlayer.data.split import Split
 from cutlayer.data.store import Store
 from cutlayer.errors import CheckpointError
 from cutlayer.kernels.row_tensors import number_equal, rows_of, where_equal
-from cutlayer.models import BottomModel, Inputs, TopModel, build_bottom, build_top
+from cutlayer.models import BottomModel, Inputs, TopModel, bottom_of, top_of
 from cutlayer.parties.checkpoint import Checkpoints, State
 from cutlayer.parties.held_rows import HeldRows
 from cutlayer.parties.partners import Partners
@@ -99,7 +99,7 @@ class Run:
 
     def bottom(self, party: str) -> BottomModel:
         """The bottom model of one party, in evaluation mode."""
-        bottom = build_bottom(self.job.bottom_of(party), self.inputs(party), precision=self.job.train.precision)
+        bottom = bottom_of(self.job, party, self.inputs(party))
         self.restore(bottom, "bottom", party)
         return bottom
 
@@ -109,8 +109,7 @@ class Run:
         Args:
             widths: Width of every party's embedding, in the job's order.
         """
-        precision = self.job.train.precision
-        top = build_top(self.job.top, widths, self.task.outputs, may_leave=self.job.passives, precision=precision)
+        top = top_of(self.job, widths, self.task.outputs)
         self.restore(top, "top", self.job.active)
         return top
 

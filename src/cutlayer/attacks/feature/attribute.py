@@ -148,10 +148,9 @@ def _infer(view: FeatureView, known: Auxiliary, question: Question, left_out: Te
     share = best_share(own, probabilities(left_out[judged]), classes[judged])
     logs = ((1 - share) * other + share * probabilities(kernels)).log()
     values = logs[:, 1] - logs[:, 0] if logs.shape[1] == 2 else logs
-    batch = torch.zeros(len(attacked), dtype=torch.int64)
     scale = torch.ones(len(attacked), dtype=torch.float64)
-    scores = Scores(view.rows[attacked], values, batch, logs.argmax(dim=1), scale=scale).with_ties()
-    return Inferred(question, scores, int(counts.argmax()))
+    scores = Scores.of_rows(view.rows[attacked], values, hard=logs.argmax(dim=1), scale=scale)
+    return Inferred(question, scores.with_ties(), int(counts.argmax()))
 
 
 def log_loss(number: int) -> Loss:
@@ -198,10 +197,8 @@ def logistic(x: Tensor, classes: Tensor, number: int) -> Linear:
     if len(common) < 2:
         return weight, bias
     rows = torch.isin(classes, common)
-    fitted = fit(x[rows].double().numpy(), classes[rows].numpy())
-    scaler, model = fitted
-    slope = torch.from_numpy(model.coef_ / scaler.scale_)
-    offset = torch.from_numpy(model.intercept_) - slope @ torch.from_numpy(scaler.mean_)
+    model = fit(x[rows].double().numpy(), classes[rows].numpy())
+    slope, offset = torch.from_numpy(model.weights).T, torch.from_numpy(model.intercepts)
     if len(common) == 2:
         slope, offset = (torch.cat([torch.zeros_like(part), part]) for part in (slope, offset))
     level = (x[rows].double() @ slope.T + offset).logsumexp(dim=1).mean()

@@ -80,9 +80,9 @@ class FeatureAttack(Attack[FeatureView, Result], ABC, Generic[Result]):
         if not is_finite(view.embeddings):
             raise NotApplicable.expected(f"finite embeddings for {self.name}", "NaN or infinity", "training diverged")
         super().check(view, knowledge)
-        if Need.AUXILIARY_FEATURES in self.needs:
+        if self.needs & {Need.AUXILIARY_FEATURES, Need.INITIAL_WEIGHTS, Need.SIMULATOR}:
             self._check_auxiliary(view, knowledge.auxiliary)
-        if Need.SHADOW_ROWS in self.needs:
+        if self.needs & {Need.SHADOW_ROWS, Need.CANDIDATE_ROWS}:
             self._check_shadows(view, knowledge.shadows)
 
     def _check_auxiliary(self, view: FeatureView, known: Auxiliary) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from cutlayer.attacks.completion.training import Standardised
 from cutlayer.kernels.optimizers import AdamW
-from cutlayer.kernels.perceptron import layer_outputs, weight_gradients
+from cutlayer.kernels.perceptron import layer_outputs, views, weight_gradients
 from cutlayer.lazy import Tensor, nn, torch
 
 Linear = tuple[Tensor, Tensor]
@@ -75,8 +75,8 @@ class Decoder:
         self.flat = torch.cat([part.detach().flatten() for part in parts])
         self.flat.grad = torch.zeros_like(self.flat)
         shapes = [part.shape for part in parts]
-        self._linear, *deep = _views(self.flat, shapes)
-        self._linear_gradient, *into = _views(self.flat.grad, shapes)
+        self._linear, *deep = views(self.flat, shapes)
+        self._linear_gradient, *into = views(self.flat.grad, shapes)
         self._deep, self._into = ([*zip(part[::2], part[1::2], strict=True)] for part in (deep, into))
 
     def __call__(self, embeddings: Tensor) -> Tensor:
@@ -98,11 +98,6 @@ class Decoder:
         upstream = loss.slope(outputs[-1], targets)
         torch.matmul(upstream.T, x, out=self._linear_gradient)
         weight_gradients(self._deep, outputs, upstream, self._into)
-
-
-def _views(flat: Tensor, shapes: Sequence[torch.Size]) -> list[Tensor]:
-    parts = torch.split(flat, [shape.numel() for shape in shapes])
-    return [part.view(shape) for part, shape in zip(parts, shapes, strict=True)]
 
 
 def fit_decoder(

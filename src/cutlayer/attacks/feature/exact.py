@@ -51,7 +51,6 @@ class Exact(FeatureAttack[Reconstruction]):
     def check(self, view: FeatureView, knowledge: Knowledge) -> None:
         """Raise `NotApplicable` without auxiliary rows, for images, and for more values than can be tried."""
         super().check(view, knowledge)
-        self._check_auxiliary(view, knowledge.auxiliary)
         columns = knowledge.auxiliary.columns
         number = columns.numeric + len(columns.cardinalities)
         if columns.image is not None or number > MAX_COLUMNS or max(columns.cardinalities, default=0) > MAX_CODES:

@@ -65,11 +65,6 @@ class Lira(FeatureAttack[Scores]):
     reference = "Carlini et al. 2022 (arXiv 2112.03570), section V, algorithm 1"
     needs = frozenset({Need.CANDIDATE_ROWS})
 
-    def check(self, view: FeatureView, knowledge: Knowledge) -> None:
-        """Raise `NotApplicable` without logits, labels or enough rows for the shadow models."""
-        super().check(view, knowledge)
-        self._check_shadows(view, knowledge.shadows)
-
     def run(self, view: FeatureView, knowledge: Knowledge) -> Scores:
         """Train the shadow models, fit the trees on them, and apply the trees to the attacked rows."""
         from sklearn.ensemble import HistGradientBoostingClassifier
@@ -83,8 +78,7 @@ class Lira(FeatureAttack[Scores]):
         trees = HistGradientBoostingClassifier(learning_rate=0.05, early_stopping=False, random_state=0)
         trees.fit(torch.cat(inputs).numpy(), torch.cat(members).numpy())
         scores = torch.from_numpy(trees.decision_function(statistics(confidence(view, shadows.task), drawn).numpy()))
-        zeros = torch.zeros(len(view.rows), dtype=torch.int64)
-        return Scores(view.rows, scores, zeros, scores > 0, scale=torch.ones_like(scores)).with_ties()
+        return Scores.of_rows(view.rows, scores, hard=scores > 0, scale=torch.ones_like(scores)).with_ties()
 
 
 def shadow_confidences(rows: Tensor, shadows: Shadows) -> Confidences:

@@ -57,8 +57,7 @@ class Membership(FeatureAttack[Scores]):
                 membership.append(torch.full((len(rows),), member))
         model = fit(torch.cat(inputs).numpy(), torch.cat(membership).numpy())
         guess = read(model, row_signals(view, shadows.task).numpy(), 1)
-        batch = torch.zeros(len(view.rows), dtype=torch.int64)
-        return Scores(view.rows, guess.values, batch, guess.hard, scale=guess.sizes()).with_ties()
+        return Scores.of_rows(view.rows, guess.values, hard=guess.hard, scale=guess.sizes()).with_ties()
 
 
 def row_signals(view: FeatureView, task: Task) -> Tensor:

@@ -63,7 +63,6 @@ class Sdar(FeatureAttack[Reconstruction]):
     def check(self, view: FeatureView, knowledge: Knowledge) -> None:
         """Raise `NotApplicable` without labels or enough auxiliary rows."""
         super().check(view, knowledge)
-        self._check_auxiliary(view, knowledge.auxiliary)
         if view.labels is None:
             raise NotApplicable.expected(f"labels of the rows for {self.name}", "embeddings alone")
 

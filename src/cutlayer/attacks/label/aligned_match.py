@@ -28,7 +28,6 @@ class AlignedMatch(HistoryAttack):
 
     name = "aligned_match"
     reference = "Liu, Zou et al. 2021 (arXiv 2112.05409), section 3, over all epochs"
-    reads = (Target.GRADIENT,)
     needs = frozenset({Need.POSITIVE_SHARE})
     quick = False
     costly = True

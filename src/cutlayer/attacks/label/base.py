@@ -6,7 +6,7 @@ from abc import ABC
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from cutlayer.attacks.base import Attack
 from cutlayer.attacks.knowledge import Knowledge
@@ -84,6 +84,11 @@ class Scores:
     also: Mapping[str, Tensor] = field(default_factory=dict)
     scale: Tensor | None = None
 
+    @classmethod
+    def of_rows(cls, rows: Tensor, values: Tensor, **more: Any) -> Scores:
+        """Scores that can be compared over all rows, which are one batch then."""
+        return cls(rows, values, torch.zeros(len(rows), dtype=torch.int64), **more)
+
     def with_ties(self) -> Scores:
         """These scores with equal values where they differ by rounding alone, so that no rank depends on it."""
         scale = 0.0 if self.scale is None else self.scale
@@ -134,7 +139,7 @@ class LabelAttack(Attack[LabelView, Scores], ABC):
         reads: The targets that the attack is defined for.
     """
 
-    reads: ClassVar[tuple[Target, ...]]
+    reads: ClassVar[tuple[Target, ...]] = (Target.GRADIENT,)
     tasks: ClassVar[frozenset[str]] = frozenset({"binary"})
     live: ClassVar[bool] = True
 

@@ -46,7 +46,6 @@ class Bilinear(HistoryAttack):
 
     name = "bilinear"
     reference = "Kariyappa and Qureshi 2021 (arXiv 2112.01299), by regression over epochs"
-    reads = (Target.GRADIENT,)
     needs = frozenset({Need.POSITIVE_SHARE})
     quick = False
     costly = True

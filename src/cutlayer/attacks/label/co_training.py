@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from cutlayer.attacks.knowledge import Knowledge, Need
 from cutlayer.attacks.label.base import Scores, Target
-from cutlayer.attacks.label.feature_prior import cross_fitted
+from cutlayer.attacks.label.feature_prior import cross_fitted, fitted_by_folds
 from cutlayer.attacks.label.few_labels import inputs_of
 from cutlayer.attacks.label.history import (
     HistoryAttack,
@@ -73,7 +73,6 @@ class CoTraining(HistoryAttack):
 
     name = "co_training"
     reference = "Blum and Mitchell 1998 (COLT), on gradients and own columns"
-    reads = (Target.GRADIENT,)
     needs = frozenset({Need.POSITIVE_SHARE})
     costly = True
 
@@ -135,19 +134,12 @@ def boosted(inputs: npt.NDArray[np.float64], targets: Tensor, seen: Tensor, sett
     """
     from sklearn.ensemble import HistGradientBoostingRegressor
 
-    fold = np.random.default_rng(1).integers(settings.folds, size=len(targets))
-    wanted, usable = targets.numpy(), seen.numpy()
-    predictions = np.zeros(len(wanted))
-    for own in range(settings.folds):
-        others, members = usable & (fold != own), fold == own
-        if others.any() and members.any():
-            model = HistGradientBoostingRegressor(
-                max_iter=settings.trees,
-                learning_rate=settings.learning_rate,
-                max_leaf_nodes=settings.leaves,
-                min_samples_leaf=settings.min_leaf_rows,
-                early_stopping=False,
-                random_state=0,  # draws nothing here, but `None` takes a number from the global state
-            )
-            predictions[members] = model.fit(inputs[others], wanted[others]).predict(inputs[members])
-    return torch.from_numpy(predictions)
+    model = HistGradientBoostingRegressor(
+        max_iter=settings.trees,
+        learning_rate=settings.learning_rate,
+        max_leaf_nodes=settings.leaves,
+        min_samples_leaf=settings.min_leaf_rows,
+        early_stopping=False,
+        random_state=0,  # draws nothing here, but `None` takes a number from the global state
+    )
+    return fitted_by_folds(model, inputs, targets, seen, settings.folds, seed=1)

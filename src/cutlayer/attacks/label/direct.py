@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cutlayer.attacks.knowledge import Knowledge
-from cutlayer.attacks.label.base import Guess, LabelAttack, LabelView, Scores, Target, step_by_step
+from cutlayer.attacks.label.base import Guess, LabelAttack, LabelView, Scores, step_by_step
 from cutlayer.errors import NotApplicable
 from cutlayer.lazy import Tensor
 
@@ -30,8 +30,6 @@ class Direct(LabelAttack):
 
     name = "direct"
     reference = "Fu et al. 2022 (USENIX Security), direct label inference attack"
-    reads = (Target.GRADIENT,)
-    needs = frozenset()
     tasks = frozenset({"binary", "multiclass"})
     live = False
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cutlayer.attacks.knowledge import Knowledge, Need
-from cutlayer.attacks.label.base import Guess, LabelAttack, LabelView, Scores, Target, step_by_step
+from cutlayer.attacks.label.base import Guess, LabelAttack, LabelView, Scores, step_by_step
 from cutlayer.lazy import Tensor, torch
 
 
@@ -18,7 +18,6 @@ class Direction(LabelAttack):
 
     name = "direction"
     reference = "Li, Sun et al. 2021 (arXiv 2102.08504), section 3"
-    reads = (Target.GRADIENT,)
     needs = frozenset({Need.KNOWN_POSITIVE})
 
     def run(self, view: LabelView, knowledge: Knowledge) -> Scores:

@@ -50,7 +50,6 @@ class DrawnLabels(HistoryAttack):
 
     name = "drawn_labels"
     reference = "Natarajan et al. 2013 (NeurIPS), on signs and lines of gradients"
-    reads = (Target.GRADIENT,)
     needs = frozenset({Need.POSITIVE_SHARE})
     costly = True
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from cutlayer.attacks.knowledge import Knowledge, Need
-from cutlayer.attacks.label.base import Scores, Target
+from cutlayer.attacks.label.base import Scores
 from cutlayer.attacks.label.history import HistoryAttack, HistoryView, oriented, run_scores, unit_variance
 from cutlayer.attacks.label.joint_spectral import joint_scores
 from cutlayer.attacks.label.mixture import log_odds
@@ -46,7 +46,6 @@ class FeaturePrior(HistoryAttack):
 
     name = "feature_prior"
     reference = "Wu et al. 2022 (arXiv 2202.12968), section 3"
-    reads = (Target.GRADIENT,)
     needs = frozenset({Need.POSITIVE_SHARE})
 
     def run(self, view: HistoryView, knowledge: Knowledge) -> Scores:
@@ -102,13 +101,26 @@ def cross_fitted(columns: Matrix, targets: Tensor, seen: Tensor) -> Tensor:
     from scipy import sparse
     from sklearn.linear_model import Ridge
 
-    fold = np.random.default_rng(0).integers(FOLDS, size=len(targets))
+    solver = "sparse_cg" if sparse.issparse(columns) else "cholesky"
+    return fitted_by_folds(Ridge(RIDGE, solver=solver, max_iter=60, tol=1e-3), columns, targets, seen, FOLDS)
+
+
+def fitted_by_folds(model: Any, inputs: Matrix, targets: Tensor, seen: Tensor, folds: int, seed: int = 0) -> Tensor:
+    """Predictions of each row by a fit to the seen rows of the other folds, float64 in the shape of the targets.
+
+    Args:
+        model: An estimator of scikit-learn.
+        inputs: Inputs, sparse or dense (n, c).
+        targets: What is learned, float (n,), or (n, classes).
+        seen: Rows that have a target, bool (n,).
+        folds: Number of folds.
+        seed: Seed of the draw of each row's fold.
+    """
+    fold = np.random.default_rng(seed).integers(folds, size=len(targets))
     wanted, usable = targets.double().numpy(), seen.numpy()
     predictions = np.zeros(wanted.shape)
-    solver = "sparse_cg" if sparse.issparse(columns) else "cholesky"
-    for own in range(FOLDS):
+    for own in range(folds):
         others, members = usable & (fold != own), fold == own
         if others.any() and members.any():
-            model = Ridge(RIDGE, solver=solver, max_iter=60, tol=1e-3).fit(columns[others], wanted[others])
-            predictions[members] = model.predict(columns[members])
+            predictions[members] = model.fit(inputs[others], wanted[others]).predict(inputs[members])
     return torch.from_numpy(predictions)

@@ -10,7 +10,8 @@ import numpy.typing as npt
 from cutlayer.attacks.knowledge import Knowledge, Need
 from cutlayer.attacks.label.base import Scores, Target
 from cutlayer.attacks.label.directions import own_matrices
-from cutlayer.attacks.label.history import HistoryAttack, HistoryView, run_scores
+from cutlayer.attacks.label.history import HistoryAttack, HistoryView, run_scores, seen_labels
+from cutlayer.attacks.label.probe import class_scores
 from cutlayer.errors import NotApplicable
 from cutlayer.kernels.logistic import Matrix, fit_logistic
 from cutlayer.kernels.normal_scores import normal_scores
@@ -70,10 +71,7 @@ class FewLabels(HistoryAttack):
         if not inputs.shape[1]:
             raise NotApplicable.expected(f"{view.target}s that vary over the rows", "none")
         unknown = seen & ~knowledge.known_among(view.rows)
-        known, labels = knowledge.labels_among(view.rows)
-        known, labels = known[seen[known]], labels[seen[known]]
-        if not len(known):
-            raise NotApplicable.expected(f"{view.target}s of a row whose label is known", "none")
+        known, labels = seen_labels(view, knowledge, seen)
         squares = view.once(("squares", view.target), lambda: inputs**2)
         variants: dict[str, Blocks] = {"": (inputs,), "squares": (inputs, squares), **both_messages(view)}
         scores = {name: fit_and_read(x, known, labels, view.task) for name, x in variants.items()}
@@ -99,11 +97,16 @@ def both_messages(view: HistoryView) -> dict[str, tuple[npt.NDArray[np.float64],
     """In a regression the inputs of gradients and embeddings as `both`; nothing where either is missing."""
     if view.task.kind != "regression" or view.target is not Target.GRADIENT:
         return {}
+    embedding = embedding_inputs(view)
+    return {} if embedding is None else {"both": (inputs_of(view)[0], embedding)}
+
+
+def embedding_inputs(view: HistoryView) -> npt.NDArray[np.float64] | None:
+    """Standardised embeddings of the party, (n, d), where it keeps or sent any."""
     try:
-        embeddings, _ = inputs_of(view.on(Target.EMBEDDING))
+        return inputs_of(view.on(Target.EMBEDDING))[0]
     except NotApplicable:
-        return {}
-    return {"both": (inputs_of(view)[0], embeddings)}
+        return None
 
 
 def fit_and_read(x: Blocks, known: Tensor, labels: Tensor, task: Task) -> Tensor:
@@ -130,11 +133,7 @@ def fit_and_read(x: Blocks, known: Tensor, labels: Tensor, task: Task) -> Tensor
     logits = _along(x, model.weights) + model.intercepts
     if task.kind == "binary":
         return torch.from_numpy(logits[:, 0])
-    # A class that no known row has scores lowest for every row.
-    lowest = torch.finfo(torch.float64).min
-    values = torch.full((len(logits), task.outputs), lowest, dtype=torch.float64)
-    values[:, torch.from_numpy(model.classes)] = torch.from_numpy(model.log_probabilities(logits)).clamp_min(lowest)
-    return values
+    return class_scores(model, logits, task.outputs)
 
 
 def joined(blocks: Blocks | list[Matrix]) -> Matrix:

@@ -42,7 +42,6 @@ class GradientMatch(LabelAttack):
 
     name = "gradient_match"
     reference = "Liu, Zou et al. 2021 (arXiv 2112.05409), section 3"
-    reads = (Target.GRADIENT,)
     needs = frozenset({Need.CLASS_SHARES})
     tasks = frozenset({"binary", "multiclass"})
     live = False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cutlayer.attacks.knowledge import Knowledge, Need
-from cutlayer.attacks.label.base import Guess, LabelAttack, LabelView, Scores, Target, step_by_step
+from cutlayer.attacks.label.base import Guess, LabelAttack, LabelView, Scores, step_by_step
 from cutlayer.kernels.ties import merge_ties
 from cutlayer.lazy import Tensor, torch
 
@@ -24,7 +24,6 @@ class Hint(LabelAttack):
     live = False
     thorough = True
     reference = "ByteDance technical report of Li, Sun et al. 2021 (arXiv 2102.08504), hint attack"
-    reads = (Target.GRADIENT,)
     needs = frozenset({Need.HINTS})
 
     def run(self, view: LabelView, knowledge: Knowledge) -> Scores:

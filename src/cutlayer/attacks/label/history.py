@@ -151,7 +151,7 @@ class HistoryAttack(Attack[HistoryView, Scores], ABC):
         reads: The messages that the attack is defined for, each with a result of its own.
     """
 
-    reads: ClassVar[tuple[Target, ...]]
+    reads: ClassVar[tuple[Target, ...]] = (Target.GRADIENT,)
     tasks: ClassVar[frozenset[str]] = frozenset({"binary"})
     live: ClassVar[bool] = True
 
@@ -175,9 +175,21 @@ def run_scores(view: HistoryView, values: Tensor, seen: Tensor | None = None, **
         also: Other scores of the same rows, by variant.
     """
     seen = torch.ones(len(values), dtype=torch.bool) if seen is None else seen
-    rows = view.rows[seen]
     other = {name: scores[seen].double() for name, scores in also.items()}
-    return Scores(rows, values[seen].double(), torch.zeros(len(rows), dtype=torch.int64), also=other)
+    return Scores.of_rows(view.rows[seen], values[seen].double(), also=other)
+
+
+def seen_labels(view: HistoryView, knowledge: Knowledge, seen: Tensor) -> tuple[Tensor, Tensor]:
+    """Indices, int64 (k,), and labels of the rows whose label is known, among those with a message of the target.
+
+    Raises:
+        NotApplicable: No such row has a message.
+    """
+    known, labels = knowledge.labels_among(view.rows)
+    known, labels = known[seen[known]], labels[seen[known]]
+    if not len(known):
+        raise NotApplicable.expected(f"{view.target}s of a row whose label is known", "none")
+    return known, labels
 
 
 def oriented(scores: Tensor, share: float) -> Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cutlayer.attacks.knowledge import Knowledge, Need
-from cutlayer.attacks.label.base import Scores, Target
+from cutlayer.attacks.label.base import Scores
 from cutlayer.attacks.label.blocks import Blocks, nonzero
 from cutlayer.attacks.label.history import (
     HistoryAttack,
@@ -38,7 +38,6 @@ class JointSpectral(HistoryAttack):
 
     name = "joint_spectral"
     reference = "Sun et al. 2022 (arXiv 2203.01451), section 5, over all epochs"
-    reads = (Target.GRADIENT,)
     needs = frozenset({Need.POSITIVE_SHARE})
 
     def run(self, view: HistoryView, knowledge: Knowledge) -> Scores:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from cutlayer.attacks.knowledge import Knowledge, Need
-from cutlayer.attacks.label.base import Scores, Target
-from cutlayer.attacks.label.few_labels import Blocks, fit_and_read, inputs_of
-from cutlayer.attacks.label.history import HistoryAttack, HistoryView, run_scores
+from cutlayer.attacks.label.base import Scores
+from cutlayer.attacks.label.few_labels import Blocks, embedding_inputs, fit_and_read
+from cutlayer.attacks.label.history import HistoryAttack, HistoryView, run_scores, seen_labels
 from cutlayer.errors import NotApplicable
 from cutlayer.kernels.repeated_mean import shrunk_mean
 
@@ -30,7 +30,6 @@ class MeanGradient(HistoryAttack):
 
     name = "mean_gradient"
     reference = "this project; against noise that is drawn anew in every epoch"
-    reads = (Target.GRADIENT,)
     needs = frozenset({Need.FEW_LABELS})
     tasks = frozenset({"binary", "multiclass", "regression"})
     costly = True
@@ -43,10 +42,7 @@ class MeanGradient(HistoryAttack):
         """
         inputs = view.once("mean_gradient", lambda: _inputs(view))
         seen = view.gradients.seen
-        known, labels = knowledge.labels_among(view.rows)
-        known, labels = known[seen[known]], labels[seen[known]]
-        if not len(known):
-            raise NotApplicable.expected("gradients of a row whose label is known", "none")
+        known, labels = seen_labels(view, knowledge, seen)
         scores = {name: fit_and_read(x, known, labels, view.task) for name, x in inputs.items()}
         return run_scores(view, scores.pop(""), seen & ~knowledge.known_among(view.rows), **scores)
 
@@ -66,11 +62,8 @@ def _inputs(view: HistoryView) -> dict[str, Blocks]:
         raise NotApplicable.expected("gradients whose means over the epochs vary by more than their noise", "none")
     largest = float(varying.std(dim=0, correction=0).max())
     inputs: dict[str, Blocks] = {"": ((varying * min(1.0, _LIMIT / largest)).numpy(),)}
-    try:
-        embeddings, _ = inputs_of(view.on(Target.EMBEDDING))
-    except NotApplicable:
-        return inputs
-    inputs["embedding"] = (*inputs[""], embeddings)
-    if view.columns is not None:
-        inputs["columns"] = (*inputs["embedding"], view.columns)
+    if (embedding := embedding_inputs(view)) is not None:
+        inputs["embedding"] = (*inputs[""], embedding)
+        if view.columns is not None:
+            inputs["columns"] = (*inputs["embedding"], view.columns)
     return inputs

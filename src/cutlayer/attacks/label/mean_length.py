@@ -22,7 +22,6 @@ class MeanLength(HistoryAttack):
 
     name = "mean_length"
     reference = "Li, Sun et al. 2021 (arXiv 2102.08504), section 3, over all epochs"
-    reads = (Target.GRADIENT,)
 
     def run(self, view: HistoryView, knowledge: Knowledge) -> Scores:
         """Score the followed rows.

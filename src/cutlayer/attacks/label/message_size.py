@@ -47,7 +47,6 @@ class MessageSize(HistoryAttack):
 
     name = "message_size"
     reference = "Dorfman 1943, group testing, on sizes of messages"
-    reads = (Target.GRADIENT,)
     needs = frozenset({Need.POSITIVE_SHARE})
 
     def run(self, view: HistoryView, knowledge: Knowledge) -> Scores:

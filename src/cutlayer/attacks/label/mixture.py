@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cutlayer.attacks.knowledge import Knowledge, Need
-from cutlayer.attacks.label.base import Scores, Target
+from cutlayer.attacks.label.base import Scores
 from cutlayer.attacks.label.history import HistoryAttack, HistoryView, oriented, run_scores
 from cutlayer.attacks.label.joint_spectral import joint_scores
 from cutlayer.kernels.mixture import two_gaussians
@@ -24,7 +24,6 @@ class Mixture(HistoryAttack):
 
     name = "mixture"
     reference = "Dempster, Laird and Rubin 1977, on the scores of joint_spectral"
-    reads = (Target.GRADIENT,)
     needs = frozenset({Need.POSITIVE_SHARE})
 
     def run(self, view: HistoryView, knowledge: Knowledge) -> Scores:

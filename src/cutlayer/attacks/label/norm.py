@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cutlayer.attacks.knowledge import Knowledge, Need
-from cutlayer.attacks.label.base import Guess, LabelAttack, LabelView, Scores, Target, all_at_once
+from cutlayer.attacks.label.base import Guess, LabelAttack, LabelView, Scores, all_at_once
 from cutlayer.kernels.ties import merge_ties_each
 from cutlayer.lazy import Tensor, torch
 
@@ -20,7 +20,6 @@ class Norm(LabelAttack):
 
     name = "norm"
     reference = "Li, Sun et al. 2021 (arXiv 2102.08504), section 3"
-    reads = (Target.GRADIENT,)
     needs = frozenset({Need.POSITIVE_SHARE})
 
     def run(self, view: LabelView, knowledge: Knowledge) -> Scores:

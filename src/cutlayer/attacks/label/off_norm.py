@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cutlayer.attacks.knowledge import Knowledge
-from cutlayer.attacks.label.base import Scores, Target
+from cutlayer.attacks.label.base import Scores
 from cutlayer.attacks.label.blocks import Blocks
 from cutlayer.attacks.label.history import HistoryAttack, HistoryView, run_scores
 from cutlayer.attacks.label.spectra import Spectra, spectra
@@ -26,7 +26,6 @@ class OffNorm(HistoryAttack):
 
     name = "off_norm"
     reference = "this project; against noise of another power for each class"
-    reads = (Target.GRADIENT,)
 
     def run(self, view: HistoryView, knowledge: Knowledge) -> Scores:
         """Score the followed rows."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cutlayer.attacks.knowledge import Knowledge
-from cutlayer.attacks.label.base import Scores, Target
+from cutlayer.attacks.label.base import Scores
 from cutlayer.attacks.label.feature_prior import cross_fitted
 from cutlayer.attacks.label.history import Gradients, HistoryAttack, HistoryView, run_scores, unit_variance
 from cutlayer.kernels.alignment import align_signs
@@ -25,7 +25,6 @@ class RegressionLabels(HistoryAttack):
 
     name = "regression_labels"
     reference = "Xie et al. 2023 (arXiv 2301.07284), section 4"
-    reads = (Target.GRADIENT,)
     tasks = frozenset({"regression"})
 
     def run(self, view: HistoryView, knowledge: Knowledge) -> Scores:

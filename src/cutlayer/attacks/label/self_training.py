@@ -10,9 +10,15 @@ import numpy.typing as npt
 from cutlayer.attacks.knowledge import Knowledge, Need
 from cutlayer.attacks.label.base import Scores, Target
 from cutlayer.attacks.label.feature_prior import cross_fitted
-from cutlayer.attacks.label.few_labels import MAX_EPOCHS, fit_and_read, inputs_of, joined, standardised
-from cutlayer.attacks.label.history import HistoryAttack, HistoryView, run_scores
-from cutlayer.errors import NotApplicable
+from cutlayer.attacks.label.few_labels import (
+    MAX_EPOCHS,
+    embedding_inputs,
+    fit_and_read,
+    inputs_of,
+    joined,
+    standardised,
+)
+from cutlayer.attacks.label.history import HistoryAttack, HistoryView, run_scores, seen_labels
 from cutlayer.kernels.logistic import Matrix
 from cutlayer.kernels.normal_scores import normal_scores
 from cutlayer.kernels.spectral import project_on_top
@@ -55,7 +61,6 @@ class SelfTraining(HistoryAttack):
 
     name = "self_training"
     reference = "Blum and Mitchell 1998 (COLT), on gradients and own columns, from a few labels"
-    reads = (Target.GRADIENT,)
     needs = frozenset({Need.FEW_LABELS})
     tasks = frozenset({"multiclass", "regression"})
     quick = False
@@ -69,10 +74,7 @@ class SelfTraining(HistoryAttack):
         """
         seen = view.gradients.seen
         inputs = view.once("self_training", lambda: _Inputs.of(view))
-        known, labels = knowledge.labels_among(view.rows)
-        known, labels = known[seen[known]], labels[seen[known]]
-        if not len(known):
-            raise NotApplicable.expected("gradients of a row whose label is known", "none")
+        known, labels = seen_labels(view, knowledge, seen)
         teach = _taught_values if view.task.kind == "regression" else _taught_classes
         scores = teach(view, inputs, known, labels)
         unknown = seen & ~knowledge.known_among(view.rows)
@@ -134,13 +136,10 @@ def _own(view: HistoryView) -> Matrix:
     columns = view.columns
     if columns is not None and columns.shape[1] <= _DENSE:
         columns = columns.toarray()  # a solution of small dense equations is faster
-    try:
-        embedding = inputs_of(view.on(Target.EMBEDDING))[0]
-    except NotApplicable:
-        if columns is None:
-            raise
-        return columns
-    return embedding if columns is None else joined([columns, embedding])
+    if columns is None:
+        return inputs_of(view.on(Target.EMBEDDING))[0]
+    embedding = embedding_inputs(view)
+    return columns if embedding is None else joined([columns, embedding])
 
 
 def _directions(matrix: Tensor) -> tuple[Tensor, Tensor]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cutlayer.attacks.knowledge import Knowledge, Need
-from cutlayer.attacks.label.base import Scores, Target
+from cutlayer.attacks.label.base import Scores
 from cutlayer.attacks.label.feature_prior import cross_fitted
 from cutlayer.attacks.label.history import HistoryAttack, HistoryView, rows_by_steps, run_scores, unit_variance
 from cutlayer.lazy import Tensor, torch
@@ -34,7 +34,6 @@ class SignChanges(HistoryAttack):
 
     name = "sign_changes"
     reference = "this project, against one random sign for each row"
-    reads = (Target.GRADIENT,)
     needs = frozenset({Need.POSITIVE_SHARE})
     costly = True
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from cutlayer.attacks.knowledge import Knowledge, Need
 from cutlayer.attacks.label.base import Scores, Target
 from cutlayer.attacks.label.few_labels import PENALTIES, both_messages, inputs_of
-from cutlayer.attacks.label.history import HistoryAttack, HistoryView, run_scores
+from cutlayer.attacks.label.history import HistoryAttack, HistoryView, run_scores, seen_labels
 from cutlayer.errors import NotApplicable
 from cutlayer.kernels.normal_scores import normal_scores
 from cutlayer.lazy import Tensor, torch
@@ -61,8 +61,7 @@ class StrongProbe(HistoryAttack):
         inputs, seen = inputs_of(view)
         if not inputs.shape[1]:
             raise NotApplicable.expected(f"{view.target}s that vary over the rows", "none")
-        known, labels = knowledge.labels_among(view.rows)
-        known, labels = known[seen[known]], labels[seen[known]]
+        known, labels = seen_labels(view, knowledge, seen)
         if len(torch.unique(labels)) < 2:
             raise NotApplicable.expected(f"{view.target}s of known rows of two labels", f"{len(labels)} of one label")
         kinds = _regressors if view.task.kind == "regression" else _classifiers

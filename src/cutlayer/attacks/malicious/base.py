@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from cutlayer.lazy import Tensor
 
 if TYPE_CHECKING:
     from cutlayer.data.batches import Schedule
+
+Target = Literal["labels", "features", "predictions"]
+"""What an attack is after: to read labels or features, or to decide predictions."""
 
 
 class Tampering:
@@ -16,10 +19,25 @@ class Tampering:
 
     One object is of one party and one run. What it draws comes from torch's global generator, which in a run is the
     party's own.
+
+    Class attributes:
+        name: Name of the attack in `audit.malicious`.
+        target: What the attacker is after. Of `features` the attacker is the active party, else all passive ones.
     """
+
+    name: ClassVar[str] = ""
+    target: ClassVar[Target] = "labels"
 
     def begin(self, schedule: Schedule) -> None:
         """At an active party: called before the first step, with the batches of every epoch."""
+
+    def labels(self, labels: Tensor) -> Tensor:
+        """At an active party: the labels that it trains on.
+
+        Args:
+            labels: Labels by row of the common order, as its protections left them (n,).
+        """
+        return labels
 
     def gradients(
         self, rows: Tensor, embeddings: Mapping[str, Tensor], honest: Mapping[str, Tensor]
@@ -33,11 +51,12 @@ class Tampering:
         """
         return honest
 
-    def embedding(self, epoch: int, embedding: Tensor) -> Tensor:
+    def embedding(self, epoch: int, rows: Tensor, embedding: Tensor) -> Tensor:
         """At a passive party: what it sends in place of its bottom model's output.
 
         Args:
             epoch: Number of the epoch, from 0.
+            rows: Row numbers of the batch, int64 (n,).
             embedding: Output of the bottom model, float32 (n, width), which learns through what is returned.
         """
         return embedding

@@ -99,10 +99,15 @@ class Hijack(Tampering):
         known: From the batches of the run to the known rows of each partner, by name; see `Inverse`.
         strength: Size of the gradients of the known rows of a batch, over that of the batch's honest gradients: both
             are the root mean square over all rows. The attacker lowers it to stay below a guard.
+        cover: Part of the energy of each of these gradients that has the direction of the row's honest one, 0 to 1, by
+            which an attacker stays below a guard that judges the directions of single rows.
     """
 
+    name = "hijack"
+    target = "features"
     known: Callable[[Schedule], Mapping[str, Auxiliary]]
     strength: float = 1.0
+    cover: float = 0.0
 
     def begin(self, schedule: Schedule) -> None:
         """Choose the known rows."""
@@ -130,7 +135,23 @@ class Hijack(Tampering):
         if not bool(chosen.any()) or not size:
             return task
         gradient = self._inverses[name].gradient(index[chosen], flat[chosen])
-        scale = self.strength * size / float(gradient.square().sum().sqrt().clamp_min(1e-30))
         sent = task.detach().clone()
+        if self.cover:
+            gradient = _covered(gradient, sent[chosen.to(sent.device)].flatten(1).cpu(), self.cover)
+        scale = self.strength * size / float(gradient.square().sum().sqrt().clamp_min(1e-30))
         sent[chosen.to(sent.device)] = (scale * gradient).view(-1, *task.shape[1:]).to(sent)
         return sent
+
+
+def _covered(gradient: Tensor, honest: Tensor, cover: float) -> Tensor:
+    """Gradients of one length each: the honest direction with a part of the energy, and what is across it of another.
+
+    Args:
+        gradient: Gradients of an attack (m, width).
+        honest: Honest gradients of the same rows (m, width).
+        cover: Part of the energy.
+    """
+    along = nn.functional.normalize(honest, dim=1)
+    across = nn.functional.normalize(gradient - (gradient * along).sum(dim=1, keepdim=True) * along, dim=1)
+    covered: Tensor = cover**0.5 * along + (1 - cover) ** 0.5 * across
+    return covered

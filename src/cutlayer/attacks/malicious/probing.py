@@ -26,9 +26,10 @@ class Probing(Tampering):
             that knows of a check for repeated embeddings raises it above 0.
     """
 
+    name = "probing"
     spread: float = 0.0
 
-    def embedding(self, epoch: int, embedding: Tensor) -> Tensor:
+    def embedding(self, epoch: int, rows: Tensor, embedding: Tensor) -> Tensor:
         """The mean of the batch, in odd epochs; the bottom model then learns from the batch's mean gradient."""
         if epoch % 2 == 0:
             return embedding

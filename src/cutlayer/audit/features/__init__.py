@@ -15,6 +15,7 @@ from cutlayer.attacks.feature.base import FeatureAttack
 from cutlayer.attacks.feature.inversion import Inversion
 from cutlayer.attacks.feature.view import FeatureView
 from cutlayer.attacks.knowledge import Auxiliary, Knowledge, Need
+from cutlayer.attacks.malicious import TAMPERINGS
 from cutlayer.audit.attack_audit import AttackAudit
 from cutlayer.audit.features.measures import Case, measure
 from cutlayer.audit.features.other_columns import OtherColumns
@@ -24,11 +25,11 @@ from cutlayer.config import Job
 from cutlayer.config.load import load_job
 from cutlayer.data.store import Store
 from cutlayer.errors import NotApplicable
-from cutlayer.models import build_bottom
+from cutlayer.models import bottom_of
 from cutlayer.parties.random_state import drawn_under
 from cutlayer.results.features import FeatureResult
 from cutlayer.results.run import RunKind
-from cutlayer.training.attacked import attacked_run, auxiliary_indices, victims
+from cutlayer.training.attacked import attacked_labels, attacked_run, auxiliary_indices, victims
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import starting_keys
 from cutlayer.training.trained import Run
@@ -89,11 +90,12 @@ def audit_features(
 
 
 def _attacks_on(job: Job, party: str, run: str, named: Sequence[FeatureAttack[Any]]) -> Sequence[FeatureAttack[Any]]:
-    """The attacks on a party's embeddings in a run: what a hijack gains is read by `inversion`, in both runs."""
+    """The attacks on a party's embeddings in a run: what a malicious owner gains is read by `inversion`, in both."""
     inversion = next((attack for attack in named if isinstance(attack, Inversion)), Inversion())
-    if run == attacked_run(job, "hijack").label:
-        return [inversion] if party in victims(job, "hijack") else []
-    compared = run == RunKind.THIS_RUN and party in victims(job, "hijack") and inversion not in named
+    asked = {attacked_run(job, attack).label for attack in TAMPERINGS if party in victims(job, attack)}
+    if run in attacked_labels(job):
+        return [inversion] if run in asked else []
+    compared = run == RunKind.THIS_RUN and bool(asked & attacked_labels(job, "features")) and inversion not in named
     return [*named, inversion] if compared else named
 
 
@@ -145,8 +147,7 @@ def white_box_cases(job: Job, releases: Callable[[], list[Case]], folder: RunFol
         raise NotApplicable(ONCE.format(party))
     cases = releases()
     with drawn_under(starting_keys(folder.path, [party])[party]):
-        inputs = Store.open(folder.data(party)).columns.inputs
-        bottom = build_bottom(job.bottom_of(party), inputs, precision=job.train.precision)
+        bottom = bottom_of(job, party, Store.open(folder.data(party)).columns.inputs)
     return [
         replace(case, knowledge=replace(case.knowledge, initial_bottom=bottom))
         for case in cases

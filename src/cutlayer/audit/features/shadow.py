@@ -21,7 +21,7 @@ from cutlayer.data.store import Store
 from cutlayer.data.streams import RandomStream
 from cutlayer.errors import NotApplicable
 from cutlayer.kernels.one_hot import one_hot_columns
-from cutlayer.models import build_bottom
+from cutlayer.models import bottom_of
 from cutlayer.parties.local import EVALUATION_ROWS, context_of
 from cutlayer.parties.state import restore_chain
 from cutlayer.protections import build_chain
@@ -94,7 +94,7 @@ class ShadowRoom:
     def simulation(self, party: str) -> Simulation:
         """The active party's means to simulate a party's bottom model, for the attacked rows."""
         embeddings, _ = self._replayed
-        section, inputs = self.job.bottom_of(party), self.stores[party].columns.inputs
+        inputs = self.stores[party].columns.inputs
         top = self._final.joint.top.requires_grad_(False)
 
         def logits(simulated: Tensor, indices: Tensor) -> Tensor:
@@ -102,8 +102,7 @@ class ShadowRoom:
             result: Tensor = top({name: rest.get(name, simulated) for name in embeddings})
             return result
 
-        precision = self.job.train.precision
-        return Simulation(self.task, lambda: build_bottom(section, inputs, precision=precision), logits)
+        return Simulation(self.task, lambda: bottom_of(self.job, party, inputs), logits)
 
     @cached_property
     def _replayed(self) -> tuple[dict[str, Tensor], Tensor]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import ClassVar
 
@@ -14,6 +14,8 @@ import pyarrow as pa
 from cutlayer.config import TableConfig
 from cutlayer.data.columns import decoded, is_text
 from cutlayer.data.faults import fault, missing_column
+from cutlayer.data.sources.text_type import TextType
+from cutlayer.data.typed_table import TypedTable
 from cutlayer.errors import DataError
 
 
@@ -25,12 +27,10 @@ class Source(ABC):
         names: Names of all columns, in the table's order.
         is_file: Whether the table can be read again.
         ordered: Whether its rows then come in the same order, so that nothing need stay in memory.
-        pieces_are_text: Whether `chunks` yields text, because types depend on all rows.
     """
 
     is_file = True
     ordered = True
-    pieces_are_text = False
 
     def __init__(self, where: str, names: Sequence[str]) -> None:
         check_names(where, names)
@@ -57,17 +57,12 @@ class Source(ABC):
             as_text: Columns of a CSV file that stay text whatever their values are.
 
         Returns:
-            One contiguous chunk per column where it fits; text columns are never `string_view`.
+            One contiguous chunk per column where it fits.
 
         Raises:
             DataError: The table has no such column or no row, or the file cannot be read.
         """
-        for name in names:
-            self.require(name)
-        table = self._read(list(names), as_text)
-        if table.num_rows == 0:
-            raise fault(self.where, "a table with rows", "no row")
-        return without_views(table).combine_chunks()
+        return TypedTable(self, names, as_text).whole().combine_chunks()
 
     def chunks(self, names: Sequence[str], size: int, as_text: Collection[str] = ()) -> Iterator[pa.Table]:
         """Read these columns, some rows at a time; files of formats that allow it are never in memory as a whole.
@@ -78,7 +73,8 @@ class Source(ABC):
             as_text: Columns of a CSV file that stay text whatever their values are.
 
         Yields:
-            Pieces of 1 to `size` rows, together all rows in their order; a CSV file's columns are all text.
+            Pieces of 1 to `size` rows, together all rows in their order; a CSV file's columns are all text. No text is
+            `string_view`.
 
         Raises:
             DataError: The table has no such column, or the file cannot be read.
@@ -102,24 +98,21 @@ class Source(ABC):
         """
         return self.chunks(names, size, as_text)
 
-    def _pieces(self, names: list[str], size: int, as_text: Collection[str]) -> Iterator[pa.Table]:
-        """Pieces of any number of rows, the whole table in one by default."""
-        yield self._read(names, as_text)
-
-    def memory_bytes(self, names: list[str]) -> int | None:
-        """Estimated memory of these columns; 0 where `chunks` cannot read in pieces, `None` if it is not known."""
-        return 0
+    def text_types(self, names: Sequence[str], as_text: Collection[str]) -> Mapping[str, TextType]:
+        """Columns of which `chunks` yields text, and whose types depend on all rows: what decides them."""
+        return {}
 
     def read_all(self) -> pa.Table:
         """Read every column; see `read`."""
         return self.read(self.names)
 
     @abstractmethod
-    def _read(self, names: list[str], as_text: Collection[str]) -> pa.Table: ...
+    def _pieces(self, names: list[str], size: int, as_text: Collection[str]) -> Iterator[pa.Table]:
+        """Pieces of any number of rows."""
 
 
 class FileSource(Source):
-    """A table in a file. Subclasses implement `read_names` and `read_columns`; both may raise any of `failures`.
+    """A table in a file. Subclasses implement `read_names` and `read_pieces`; both may raise any of `failures`.
 
     Attributes:
         endings: Endings of the files that are of this format, with their dots.
@@ -136,25 +129,23 @@ class FileSource(Source):
             names = self.read_names()
         super().__init__(where, names)
 
-    def _read(self, names: list[str], as_text: Collection[str]) -> pa.Table:
-        with self._readable():
-            return self.read_columns(names, as_text)
-
     def _pieces(self, names: list[str], size: int, as_text: Collection[str]) -> Iterator[pa.Table]:
         with self._readable():
             yield from self.read_pieces(names, size, as_text)
-
-    def read_pieces(self, names: list[str], size: int, as_text: Collection[str]) -> Iterator[pa.Table]:
-        """Columns of these names in this order, about `size` rows at a time; all rows at once by default."""
-        yield self.read_columns(names, as_text)
 
     @abstractmethod
     def read_names(self) -> Sequence[str]:
         """Names of all columns, in the file's order."""
 
     @abstractmethod
-    def read_columns(self, names: list[str], as_text: Collection[str]) -> pa.Table:
-        """Columns of these names in this order; columns in `as_text` as text, if the file holds only text."""
+    def read_pieces(self, names: list[str], size: int, as_text: Collection[str]) -> Iterator[pa.Table]:
+        """Columns of these names in this order, about `size` rows at a time if the format allows it.
+
+        Args:
+            names: Names of the columns to read.
+            size: Number of rows of a piece.
+            as_text: Columns as text, where the database or the file would give numbers.
+        """
 
     def unreadable(self, failure: Exception) -> DataError:
         """The error of a file that cannot be read, because of one of `failures`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -24,8 +24,8 @@ class MemorySource(Source):
         self._table = table
         super().__init__(where, table.column_names)
 
-    def _read(self, names: list[str], as_text: Collection[str]) -> pa.Table:
-        return self._table.select(names)
+    def _pieces(self, names: list[str], size: int, as_text: Collection[str]) -> Iterator[pa.Table]:
+        yield self._table.select(names)
 
 
 def as_table(data: object, where: str) -> pa.Table:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zipfile
 import zlib
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import numpy as np
@@ -44,8 +44,8 @@ class NpzSource(FileSource):
                     raise DataError(f"{where}: no array {array!r}{near_miss(array, known)}")
         return tuple(config.arrays)
 
-    def read_columns(self, names: list[str], as_text: Collection[str]) -> pa.Table:
-        """Columns of these names in this order; no other array of the file is opened.
+    def read_pieces(self, names: list[str], size: int, as_text: Collection[str]) -> Iterator[pa.Table]:
+        """Columns of these names in this order, all rows at once; no other array of the file is opened.
 
         Raises:
             DataError: An array holds objects, or has another number of axes than 1, 3 or 4; arrays that are joined
@@ -57,7 +57,7 @@ class NpzSource(FileSource):
         rows = {name: len(array) for name, array in arrays.items()}
         if len(set(rows.values())) > 1:
             raise fault(where, "columns of one length", ", ".join(f"{name} {count:,}" for name, count in rows.items()))
-        return pa.table({name: _column(array, f"{where}: {name}") for name, array in arrays.items()})
+        yield pa.table({name: _column(array, f"{where}: {name}") for name, array in arrays.items()})
 
     def unreadable(self, failure: Exception) -> DataError:
         """The error of an archive that cannot be read."""

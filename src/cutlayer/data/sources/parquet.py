@@ -9,8 +9,6 @@ from pyarrow import parquet
 
 from cutlayer.data.sources.base import FileSource, without_views
 
-_SAMPLED_ROWS = 10_000
-
 
 class ParquetSource(FileSource):
     """A Parquet file."""
@@ -22,18 +20,8 @@ class ParquetSource(FileSource):
         names: Sequence[str] = parquet.read_schema(self.config.path).names
         return names
 
-    def read_columns(self, names: list[str], as_text: Collection[str]) -> pa.Table:
-        """Columns of these names in this order, of the types that the file states."""
-        return parquet.ParquetFile(self.config.path, memory_map=True).read(columns=names).select(names)
-
-    def memory_bytes(self, names: list[str]) -> int | None:
-        """Memory of the first rows, for all rows: on disk, repeated values take next to nothing."""
-        with self._readable(), parquet.ParquetFile(self.config.path) as file:
-            first = next(file.iter_batches(batch_size=_SAMPLED_ROWS, columns=names), None)
-            return 0 if not first else int(first.nbytes / first.num_rows * file.metadata.num_rows)
-
     def read_pieces(self, names: list[str], size: int, as_text: Collection[str]) -> Iterator[pa.Table]:
-        """The same, `size` rows at a time."""
+        """Columns of these names in this order, of the types that the file states."""
         return self._batches(names, size, ())
 
     def coded_chunks(

@@ -45,19 +45,10 @@ class SqlSource(FileSource):
         with self._result() as result:
             return tuple(result.keys())
 
-    def read_columns(self, names: list[str], as_text: Collection[str]) -> pa.Table:
-        """Columns of these names in this order, of the types that the database gives.
+    def read_pieces(self, names: list[str], size: int, as_text: Collection[str]) -> Iterator[pa.Table]:
+        """Columns of these names in this order, `size` rows at a time, each of the types of its own rows.
 
         Exact decimals become floats, except in columns of `as_text`; a UUID becomes text.
-        """
-        pieces = list(self.read_pieces(names, FETCHED_ROWS, as_text))
-        if not pieces:
-            return pa.table({name: pa.array([]) for name in names})
-        return pa.concat_tables(pieces, promote_options="permissive")
-
-    def read_pieces(self, names: list[str], size: int, as_text: Collection[str]) -> Iterator[pa.Table]:
-        """The same, `size` rows at a time; the types of a piece are those of its own rows.
-
         The server holds the rest of a `select`; the rows of any other statement are fetched at once.
         """
         with self._result() as result:
@@ -68,10 +59,6 @@ class SqlSource(FileSource):
                     for name, index in zip(names, indices, strict=True)
                 }
                 yield pa.table(columns)
-
-    def memory_bytes(self, names: list[str]) -> int | None:
-        """Not known before the query has run."""
-        return None
 
     def unreadable(self, failure: Exception) -> DataError:
         """The error of a query that failed."""

@@ -13,13 +13,13 @@ from cutlayer.channel import Kind, Message, Port
 from cutlayer.channel.compression import Compression
 from cutlayer.config import Job
 from cutlayer.config.size import in_bytes
-from cutlayer.data.large import SHARE
 from cutlayer.data.store import Store
+from cutlayer.data.typed_table import SHARE
 from cutlayer.errors import DataError, ProtocolError
 from cutlayer.kernels.noise import derive
-from cutlayer.models import BottomModel, build_bottom, build_top
+from cutlayer.models import bottom_of, top_of
 from cutlayer.parties.active_model import ActiveModel
-from cutlayer.parties.handshake import check_order
+from cutlayer.parties.handshake import compare_orders
 from cutlayer.parties.messages import DONE, receive
 from cutlayer.parties.random_state import random_state
 from cutlayer.parties.state import build_optimizer, load_optimizer
@@ -70,22 +70,16 @@ class FurtherWorker:
         """The lanes of a worker of the active party."""
         widths: dict[str, int] = {}
         for name, port in self.ports.items():
-            widths[name] = yield from self._met(port, plain["rows"], 0)
+            widths[name] = yield from compare_orders(port, plain["rows"], 0)
             if widths[name] != plain["widths"][name]:
                 raise ProtocolError.expected(f"a width of {plain['widths'][name]} at {name}", widths[name])
         store = self._store() if plain["features"] else None
         modules: dict[str, nn.Module] = {}
         all_widths = {name: int(width) for name, width in plain["widths"].items()}
         if store is not None:
-            modules["bottom"] = self._bottom(store)
+            modules["bottom"] = bottom_of(self.job, self.name, store.columns.inputs)
         labels = SharedLabels(tensors, plain).labels()
-        modules["top"] = build_top(
-            self.job.top,
-            all_widths,
-            labels.task.outputs,
-            may_leave=self.job.passives,
-            precision=self.job.train.precision,
-        )
+        modules["top"] = top_of(self.job, all_widths, labels.task.outputs)
         modules_by_name = nn.ModuleDict(modules)
         return ActiveLanes(
             self.ports,
@@ -102,13 +96,9 @@ class FurtherWorker:
         """The lanes of a worker of a passive party."""
         (port,) = self.ports.values()
         store = self._store()
-        bottom = self._bottom(store)
-        yield from self._met(port, plain["rows"], bottom.width)
+        bottom = bottom_of(self.job, self.name, store.columns.inputs)
+        yield from compare_orders(port, plain["rows"], bottom.width)
         return PassiveLanes(port, bottom, store, **self._common(nn.ModuleDict({"bottom": bottom}), tensors, plain))
-
-    def _bottom(self, store: Store) -> BottomModel:
-        section, precision = self.job.bottom_of(self.name), self.job.train.precision
-        return build_bottom(section, store.columns.inputs, "model.bottom", precision=precision)
 
     def _common(self, modules: nn.Module, tensors: Mapping[str, Tensor], plain: Mapping[str, Any]) -> dict[str, Any]:
         optimizer = build_optimizer(self.job.train.optimizer, list(modules.parameters()))
@@ -117,13 +107,6 @@ class FurtherWorker:
         limits = self.job.parties[self.name].limits
         needs = Needs(plain["out"], plain["shown"])
         return {"team": self.team, "name": self.name, "optimizer": optimizer, "limits": limits, "needs": needs}
-
-    def _met(self, port: Port, rows: str, width: int) -> Generator[Port, Message, int]:
-        """Compare the order of the common rows with the worker at the other end; returns the width it states."""
-        port.send(Kind.READY, fields={"order": rows, "width": width})
-        theirs = yield from receive(port, Kind.READY)
-        check_order(rows, theirs)
-        return int(theirs.fields["width"])
 
     def _store(self) -> Store:
         try:

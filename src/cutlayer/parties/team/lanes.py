@@ -16,14 +16,14 @@ from torch import Tensor
 from cutlayer.channel import Kind, Message, Port, rows_digest
 from cutlayer.config import LimitsConfig
 from cutlayer.data.store import Store
-from cutlayer.errors import ProtocolError
 from cutlayer.kernels.received_gradient import with_gradient
 from cutlayer.models import BottomModel
 from cutlayer.parties.active_model import ActiveModel, TrainingLabels
-from cutlayer.parties.messages import checked_embedding, receive
-from cutlayer.parties.numbers import check_loss, check_own, check_received
+from cutlayer.parties.messages import checked_embedding, receive, receive_gradient
+from cutlayer.parties.numbers import check_loss, check_own
+from cutlayer.parties.step_order import StepOrder
 from cutlayer.parties.team.needs import BatchTensors, Needs
-from cutlayer.parties.team.team import StepOrder, Team, together
+from cutlayer.parties.team.team import Team, together
 
 if TYPE_CHECKING:
     from cutlayer.parties.team.leading import ActiveLead, PassiveLead
@@ -143,7 +143,8 @@ class PassiveLanes(Lanes):
         crossed = self.send(self.port, Kind.EMBEDDING, order, embedding, protected, leave)
         gradient = embedding
         if count:
-            gradient = yield from self._gradient(order, embedding)
+            digest, limit = rows_digest(self.team.part(order.rows)), self.limits.gradient_norm
+            gradient = yield from receive_gradient(self.port, order, digest, tuple(embedding.shape), limit)
         embeddings, gradients = (self._recorded(order, part) for part in (crossed, gradient))
         if self.needs.out:
             whole = self.team.gather(gradient, len(order.rows))
@@ -151,15 +152,6 @@ class PassiveLanes(Lanes):
             gradient = self.team.scatter(learnt, embedding)
         self._update(output, gradient)
         return Crossed(0.0, embeddings, gradients)
-
-    def _gradient(self, order: StepOrder, embedding: Tensor) -> Generator[Port, Message, Tensor]:
-        digest = rows_digest(self.team.part(order.rows))
-        answer = yield from receive(self.port, Kind.GRADIENT, order.epoch, order.step, digest)
-        gradient = answer.tensors["gradient"]
-        if gradient.shape != embedding.shape:
-            raise ProtocolError.expected(f"a gradient of shape {tuple(embedding.shape)}", tuple(gradient.shape))
-        check_received(answer, self.limits.gradient_norm, "limits.gradient_norm")
-        return gradient
 
     def _recorded(self, order: StepOrder, part: Tensor) -> BatchTensors:
         """The parts of all workers in one tensor at the leader, if the step is recorded."""

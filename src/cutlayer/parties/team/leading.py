@@ -15,8 +15,9 @@ from cutlayer.parties.active_model import TrainingLabels
 from cutlayer.parties.local import Local
 from cutlayer.parties.numbers import check_own
 from cutlayer.parties.state import PartyState
+from cutlayer.parties.step_order import StepOrder
 from cutlayer.parties.team.needs import BatchTensors, Needs
-from cutlayer.parties.team.team import StepOrder, Team
+from cutlayer.parties.team.team import Team
 from cutlayer.protections.views import ActiveView, Mode, PassiveView
 from cutlayer.tasks import Task
 
@@ -58,30 +59,16 @@ class PassiveLead:
 
     Args:
         state: The party's part of the model, with its protections.
-        workers: Number of workers.
-        embed: Runs the bottom model on rows.
-        inputs: Reads rows as one matrix.
+        view_of: The view of the whole batch of a step, in a part for each worker.
     """
 
-    def __init__(
-        self, state: PartyState, workers: int, embed: Callable[[Tensor], Tensor], inputs: Callable[[Tensor], Tensor]
-    ) -> None:
-        self.state, self.leave = state, state.leave
-        self._workers, self._embed, self._inputs = workers, embed, inputs
+    def __init__(self, state: PartyState, view_of: Callable[[StepOrder], PassiveView]) -> None:
+        self.state, self.leave, self._view_of = state, state.leave, view_of
 
     def protect(self, order: StepOrder, embedding: Tensor) -> Tensor:
         """What leaves in place of the embedding (n, width)."""
         self._leaf = embedding.requires_grad_()
-        view = PassiveView(
-            Mode.TRAIN,
-            order.epoch,
-            order.global_step,
-            order.rows,
-            self._embed,
-            inputs=self._inputs,
-            part="train",
-            parts=self._workers,
-        )
+        view = self._view_of(order)
         released = self.state.chain.embedding_out(self._leaf, view)
         self._view = replace(view, embedding=released)
         return released.detach()

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -23,29 +22,11 @@ from torch.nn.parallel import DistributedDataParallel
 
 from cutlayer.data.batches import micro_batches
 from cutlayer.errors import ConfigError, PeerLost
+from cutlayer.parties.step_order import StepOrder
 
 LEADER = 0
 _BACKENDS = ("gloo", "nccl")
 """Their errors are plain `RuntimeError`s, whose messages contain these names."""
-
-
-@dataclass(frozen=True)
-class StepOrder:
-    """A training step that the leader orders.
-
-    Attributes:
-        epoch: Number of the epoch.
-        step: Number of the step within the epoch.
-        global_step: Number of the step in the whole run.
-        rows: Row numbers of the whole batch, int64 (n,).
-        record: Whether the leader needs the step's messages for its transcript.
-    """
-
-    epoch: int
-    step: int
-    global_step: int
-    rows: Tensor
-    record: bool
 
 
 class Team:

@@ -35,12 +35,12 @@ def sentences(report: Report) -> tuple[str, ...]:
 
 
 def _sentence(result: MaliciousResult) -> str:
-    words = "the labels" if result.secret == "labels" else f"the columns of {result.party}"  # noqa: S105
-    reached = f"{name_of(result.metric)} {metric(result.value)}"
-    return (
-        f"{result.attacker}, if malicious ({result.attack}), reads {reached} of {words}; "
-        f"curious, {metric(result.curious)}."
-    )
+    does = {
+        "labels": "reads {} of the labels",
+        "features": f"reads {{}} of the columns of {result.party}",
+        "predictions": "has its way with predictions of other classes, {}",
+    }[result.secret].format(f"{name_of(result.metric)} {metric(result.value)}")
+    return f"{result.attacker}, if malicious ({result.attack}), {does}; curious, {metric(result.curious)}."
 
 
 def _table(report: Report) -> Table:

@@ -126,6 +126,47 @@ class DriftReference:
         return np.diff(before, prepend=0, append=len(ascending))
 
 
+class _Counted:
+    """Counts served values against references many rows at once: most calls only store how to read theirs.
+
+    Args:
+        groups: References of the columns of each matrix that is counted.
+    """
+
+    def __init__(self, *groups: Sequence[DriftReference]) -> None:
+        self._groups = groups
+        self._waiting: list[Callable[[], Sequence[npt.NDArray[Any]]]] = []
+        self._rows = 0
+
+    def wait(self, rows: int, read: Callable[[], Sequence[npt.NDArray[Any]]]) -> None:
+        """Count some rows later.
+
+        Args:
+            rows: Their number.
+            read: Returns the matrix (rows, columns) of each group.
+        """
+        self._waiting.append(read)
+        self._rows += rows
+        if self._rows >= WAITING_ROWS:
+            self._count()
+
+    def references(self) -> Sequence[DriftReference]:
+        """All columns, with every row counted."""
+        self._count()
+        return [reference for group in self._groups for reference in group]
+
+    def _count(self) -> None:
+        if not self._waiting:
+            return
+        # Taken at once: another thread, which shows the metrics, may count too.
+        waiting, self._waiting, self._rows = self._waiting, [], 0
+        for group, parts in zip(self._groups, zip(*(read() for read in waiting), strict=True), strict=True):
+            # A row each: a column of the matrix is spread over all of its memory.
+            columns = np.ascontiguousarray(np.concatenate(parts).T)
+            for reference, values in zip(group, columns, strict=True):
+                reference.add(values)
+
+
 class ColumnDrift:
     """Drift of a party's own columns, which it alone sees.
 
@@ -138,49 +179,29 @@ class ColumnDrift:
     def __init__(self, spec: ColumnSpec, store: Store, training: torch.Tensor) -> None:
         step = -(-len(training) // MAX_REFERENCE)
         codes, numbers = store.gather(training[::step])
-        self._codes = [
-            DriftReference(name, codes[:, index].double().numpy(), categories=True)
-            for index, name in enumerate(spec.category_names)
-        ]
-        self._numbers = [
-            DriftReference(name, numbers[:, index].double().numpy()) for index, name in enumerate(spec.number_names)
-        ]
-        self._waiting: list[Callable[[], tuple[torch.Tensor, torch.Tensor]]] = []
-        self._rows = 0
+        self._numbers = len(spec.number_names)
+        self._counted = _Counted(
+            [
+                DriftReference(name, codes[:, index].double().numpy(), categories=True)
+                for index, name in enumerate(spec.category_names)
+            ],
+            [DriftReference(name, numbers[:, index].double().numpy()) for index, name in enumerate(spec.number_names)],
+        )
 
     def add(self, codes: torch.Tensor, numbers: torch.Tensor) -> None:
         """Count served rows, encoded as in training; most calls only store them."""
         # A copy of the named columns: the pixels of images come after them, and need not be held.
-        named = numbers[:, : len(self._numbers)].clone()
-        self._wait(len(codes), lambda: (codes, named))
+        named = numbers[:, : self._numbers].clone()
+        self._counted.wait(len(codes), lambda: (codes.numpy(), named.numpy()))
 
     def add_rows(self, store: Store, rows: npt.NDArray[np.int64]) -> None:
         """Count served rows of a store, which are read when they are counted, many at once."""
         indices = torch.from_numpy(rows)
-        self._wait(len(rows), lambda: store.named_columns(indices))
+        self._counted.wait(len(rows), lambda: [columns.numpy() for columns in store.named_columns(indices)])
 
     def references(self) -> Sequence[DriftReference]:
         """All columns, with every row counted."""
-        self._count()
-        return (*self._codes, *self._numbers)
-
-    def _wait(self, rows: int, read: Callable[[], tuple[torch.Tensor, torch.Tensor]]) -> None:
-        self._waiting.append(read)
-        self._rows += rows
-        if self._rows >= WAITING_ROWS:
-            self._count()
-
-    def _count(self) -> None:
-        if not self._waiting:
-            return
-        # Taken at once: another thread, which shows the metrics, may count too.
-        waiting, self._waiting, self._rows = self._waiting, [], 0
-        codes, numbers = (torch.cat(parts) for parts in zip(*(read() for read in waiting), strict=True))
-        # A row each: a column of the matrix is spread over all of its memory.
-        for reference, values in zip(self._codes, codes.T.contiguous().numpy(), strict=True):
-            reference.add(values)
-        for reference, values in zip(self._numbers, numbers.T.contiguous().numpy(), strict=True):
-            reference.add(values)
+        return self._counted.references()
 
 
 def drift_rows(references: Sequence[DriftReference]) -> list[Mapping[str, object]]:
@@ -202,9 +223,7 @@ class ServedDrift:
 
     def __init__(self, columns: ColumnDrift | None, scores: Mapping[str, Values]) -> None:
         self.columns = columns
-        self._scores = [DriftReference(name, values) for name, values in scores.items()]
-        self._waiting: list[Values] = []
-        self._rows = 0
+        self._scores = _Counted([DriftReference(name, values) for name, values in scores.items()]) if scores else None
 
     def add_columns(self, codes: torch.Tensor, numbers: torch.Tensor) -> None:
         """Count rows of the active party's columns."""
@@ -213,23 +232,12 @@ class ServedDrift:
 
     def add_scores(self, scores: Values) -> None:
         """Count scores (n, columns) of rows without an absent party; most calls only store them."""
-        if self._scores:
-            self._waiting.append(scores)
-            self._rows += len(scores)
-            if self._rows >= WAITING_ROWS:
-                self._count()
+        if self._scores is not None:
+            self._scores.wait(len(scores), lambda: (scores,))
 
     def references(self) -> Sequence[DriftReference]:
         """Scores and columns."""
-        self._count()
-        return (*self._scores, *(self.columns.references() if self.columns is not None else ()))
-
-    def _count(self) -> None:
-        if self._waiting:
-            scores = np.concatenate(self._waiting)
-            self._waiting, self._rows = [], 0
-            for index, reference in enumerate(self._scores):
-                reference.add(scores[:, index])
+        return [reference for part in (self._scores, self.columns) if part for reference in part.references()]
 
 
 def column_drift(trained: TrainedParty) -> ColumnDrift | None:

@@ -65,20 +65,22 @@ def build_app(service: PredictionService, peers: Peers, callers: Callers) -> Fas
         callers: Who may ask.
     """
     routes = _Routes(service, peers, callers)
-    app = _Application(routes.predict)
+    predict = routes.guarded(routes.predict)
+    app = _Application(predict)
     app.add_exception_handler(Exception, _fault)
     app.add_exception_handler(HTTPException, _http_error)
     app.add_api_route(
         "/v1/predict",
-        routes.predict,
+        predict,
         methods=["POST"],
         response_model=PredictAnswer,
         responses=_ERRORS,
         openapi_extra=_body_of(PredictRequest),
         summary="Predict rows with whoever answers in time",
     )
-    app.add_api_route("/v1/status", routes.status, methods=["GET"], summary="Parties, versions and latency")
-    app.add_api_route("/v1/schema", routes.schema, methods=["GET"], summary="Columns of the active party")
+    status, schema = routes.guarded(routes.status), routes.guarded(routes.schema)
+    app.add_api_route("/v1/status", status, methods=["GET"], summary="Parties, versions and latency")
+    app.add_api_route("/v1/schema", schema, methods=["GET"], summary="Columns of the active party")
     rollover = Rollover(service.versions, peers)
     for name, handle, kind in (
         ("load", rollover.load, LoadRequest),
@@ -87,7 +89,7 @@ def build_app(service: PredictionService, peers: Peers, callers: Callers) -> Fas
     ):
         app.add_api_route(
             f"/v1/admin/{name}",
-            routes.admin(handle),
+            routes.guarded(routes.admin(handle)),
             methods=["POST"],
             openapi_extra=_body_of(kind),
             responses=_ERRORS,
@@ -100,7 +102,7 @@ def build_app(service: PredictionService, peers: Peers, callers: Callers) -> Fas
     )
     app.add_api_route(
         "/metrics",
-        routes.metrics,
+        routes.guarded(routes.metrics),
         methods=["GET"],
         response_class=PlainTextResponse,
         summary="Metrics in the text format of Prometheus",
@@ -112,6 +114,9 @@ def build_app(service: PredictionService, peers: Peers, callers: Callers) -> Fas
     ):
         app.add_api_route(path, _asset(name, media), methods=["GET"], include_in_schema=False)
     return app
+
+
+Handler = Callable[[Request, Caller], Awaitable[Response]]
 
 
 class _Application(FastAPI):
@@ -147,49 +152,39 @@ class _Routes:
     def __init__(self, service: PredictionService, peers: Peers, callers: Callers) -> None:
         self._service, self._peers, self._callers = service, peers, callers
 
-    async def predict(self, request: Request) -> Response:
-        """Predict rows."""
-        return await self._answer(request, self._predict)
+    def guarded(self, handle: Handler) -> Callable[[Request], Awaitable[Response]]:
+        """A route that knows its caller, and answers refusals and errors as problems."""
 
-    async def _predict(self, request: Request, caller: Caller) -> Response:
+        async def respond(request: Request) -> Response:
+            return await self._answer(request, handle)
+
+        return respond
+
+    async def predict(self, request: Request, caller: Caller) -> Response:
+        """Predict rows."""
         body = await _body(request, self._service.config.http.max_bytes)
         return _json(200, await self._service.predict(body, caller))
 
-    def admin(self, handle: Callable[[bytes, Caller], Awaitable[dict[str, Any]]]) -> Callable[..., Awaitable[Response]]:
+    def admin(self, handle: Callable[[bytes, Caller], Awaitable[dict[str, Any]]]) -> Handler:
         """A handler for admins."""
 
         async def change(request: Request, caller: Caller) -> Response:
             return _json(200, await handle(await _body(request, self._service.config.http.max_bytes), caller))
 
-        async def respond(request: Request) -> Response:
-            return await self._answer(request, change)
+        return change
 
-        return respond
-
-    async def status(self, request: Request) -> Response:
+    async def status(self, _request: Request, _caller: Caller) -> Response:
         """State of the service."""
+        return _json(200, state_of(self._service.versions, self._peers))
 
-        async def state(_request: Request, _caller: Caller) -> Response:
-            return _json(200, state_of(self._service.versions, self._peers))
-
-        return await self._answer(request, state)
-
-    async def schema(self, request: Request) -> Response:
+    async def schema(self, _request: Request, _caller: Caller) -> Response:
         """Columns that a request may give."""
+        return _json(200, schema_of(self._service.versions.current.model))
 
-        async def columns(_request: Request, _caller: Caller) -> Response:
-            return _json(200, schema_of(self._service.versions.current.model))
-
-        return await self._answer(request, columns)
-
-    async def metrics(self, request: Request) -> Response:
+    async def metrics(self, _request: Request, _caller: Caller) -> Response:
         """Metrics."""
-
-        async def text(_request: Request, _caller: Caller) -> Response:
-            content = self._service.metrics.text(self._service.versions.current.model, self._peers)
-            return Response(content, media_type="text/plain; version=0.0.4", headers=_HEADERS)
-
-        return await self._answer(request, text)
+        content = self._service.metrics.text(self._service.versions.current.model, self._peers)
+        return Response(content, media_type="text/plain; version=0.0.4", headers=_HEADERS)
 
     async def healthy(self) -> Response:
         """Always 200."""
@@ -200,7 +195,7 @@ class _Routes:
         missing = missing_of(self._service.versions.current.model, self._peers)
         return _json(503 if missing else 200, {"status": "not ready" if missing else "ready", "missing": missing})
 
-    async def _answer(self, request: Request, handle: Callable[[Request, Caller], Awaitable[Response]]) -> Response:
+    async def _answer(self, request: Request, handle: Handler) -> Response:
         try:
             headers = _headers(request.scope)
             self._callers.check_local(headers.get("host", ""), headers.get("origin"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 
@@ -12,7 +12,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from cutlayer.channel.address import check_loopback
 from cutlayer.errors import ConfigError
 from cutlayer.serving.online.answering import Outcome
-from cutlayer.serving.online.drift import ColumnDrift
+from cutlayer.serving.online.drift import ColumnDrift, DriftReference
 from cutlayer.serving.online.passive import LookupCounts
 from cutlayer.serving.online.peers import Peers
 from cutlayer.serving.online.served_model import ServedModel
@@ -36,8 +36,8 @@ class Metrics:
         self.asked = Gauge(
             "cutlayer_party_asked", "Whether a party is asked, or probed only.", ["party"], registry=here
         )
-        self.psi = Gauge("cutlayer_drift_psi", "PSI statistic against training.", ["column"], registry=here)
-        self.ks = Gauge("cutlayer_drift_ks", "KS statistic against training.", ["column"], registry=here)
+        self._drift: Sequence[DriftReference] = ()
+        here.register(_Collector(lambda: drift_metrics(self._drift)))
 
     def answered(self, model: ServedModel, outcome: Outcome, seconds: float) -> None:
         """Count an answer."""
@@ -75,61 +75,64 @@ class Metrics:
             peer = peers.get(name, model.tags[name])
             self.connected.labels(name).set(int(peer is not None))
             self.asked.labels(name).set(int(peer is not None and not peer.breaker.open))
-        for reference in model.drift.references():
-            if reference.psi is not None:
-                self.psi.labels(reference.name).set(reference.psi)
-            if reference.ks is not None:
-                self.ks.labels(reference.name).set(reference.ks)
+        self._drift = model.drift.references()
         return generate_latest(self.registry)
 
 
-class PassiveMetrics:
+class _Collector:
+    """Metrics that are computed when they are asked for, for a registry."""
+
+    def __init__(self, collect: Callable[[], Iterator[Metric]]) -> None:
+        self.collect = collect
+
+    def describe(self) -> list[Metric]:
+        """Nothing is collected at registration."""
+        return []
+
+
+def drift_metrics(references: Sequence[DriftReference]) -> Iterator[Metric]:
+    """The statistics of all columns that have some."""
+    psi = GaugeMetricFamily("cutlayer_drift_psi", "PSI statistic against training.", labels=["column"])
+    ks = GaugeMetricFamily("cutlayer_drift_ks", "KS statistic against training.", labels=["column"])
+    for reference in references:
+        for family, value in ((psi, reference.psi), (ks, reference.ks)):
+            if value is not None:
+                family.add_metric([reference.name], value)
+    yield psi
+    yield ks
+
+
+def passive_metrics(answered: LookupCounts, drift: ColumnDrift | None) -> Iterator[Metric]:
     """Metrics of a passive party, which it alone sees.
 
     Args:
         answered: Counts of its service.
         drift: Drift of its columns; `None` where the run left no store.
     """
-
-    def __init__(self, answered: LookupCounts, drift: ColumnDrift | None) -> None:
-        self._answered, self._drift = answered, drift
-
-    def describe(self) -> list[Metric]:
-        """Nothing is collected at registration."""
-        return []
-
-    def collect(self) -> Iterator[Metric]:
-        """All metrics, for Prometheus."""
-        rows = CounterMetricFamily("cutlayer_released_rows", "Rows asked for, by status.", labels=["status"])
-        for status, count in self._answered.rows.items():
-            rows.add_metric([status.name.lower()], count)
-        yield rows
-        yield CounterMetricFamily("cutlayer_lookups", "Lookups answered.", value=self._answered.lookups)
-        yield CounterMetricFamily("cutlayer_lookup_seconds", "Time of lookups.", value=self._answered.seconds)
-        psi = GaugeMetricFamily("cutlayer_drift_psi", "PSI statistic against training.", labels=["column"])
-        ks = GaugeMetricFamily("cutlayer_drift_ks", "KS statistic against training.", labels=["column"])
-        for reference in self._drift.references() if self._drift is not None else ():
-            if reference.psi is not None:
-                psi.add_metric([reference.name], reference.psi)
-            if reference.ks is not None:
-                ks.add_metric([reference.name], reference.ks)
-        yield psi
-        yield ks
+    rows = CounterMetricFamily("cutlayer_released_rows", "Rows asked for, by status.", labels=["status"])
+    for status, count in answered.rows.items():
+        rows.add_metric([status.name.lower()], count)
+    yield rows
+    yield CounterMetricFamily("cutlayer_lookups", "Lookups answered.", value=answered.lookups)
+    yield CounterMetricFamily("cutlayer_lookup_seconds", "Time of lookups.", value=answered.seconds)
+    yield from drift_metrics(() if drift is None else drift.references())
 
 
 @contextmanager
-def serve_metrics(address: str | None, metrics: PassiveMetrics) -> Iterator[str]:
-    """Show a passive party's metrics on the loopback; yields the address, or nothing where none is configured.
+def serve_metrics(address: str, answered: LookupCounts, drift: ColumnDrift | None) -> Iterator[str]:
+    """Show a passive party's metrics on the loopback; yields the address.
+
+    Args:
+        address: Where to listen.
+        answered: As in `passive_metrics`.
+        drift: As in `passive_metrics`.
 
     Raises:
         ConfigError: The address is not a loopback one, or is in use.
     """
-    if address is None:
-        yield ""
-        return
     host, _, port = check_loopback(address).rpartition(":")
     registry = CollectorRegistry()
-    registry.register(metrics)
+    registry.register(_Collector(lambda: passive_metrics(answered, drift)))
     try:
         server, thread = start_http_server(int(port), host.strip("[]"), registry)
     except OSError:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,6 +22,7 @@ from cutlayer.channel.security import Security
 from cutlayer.channel.trail import Trail
 from cutlayer.errors import DataError, Diverged, PeerLost, ProtocolError
 from cutlayer.serving.online.audit_log import AuditLog, ids_digest
+from cutlayer.serving.online.drift import ColumnDrift
 from cutlayer.serving.online.features import checked_ids
 from cutlayer.serving.online.link import ACCEPTED, KEEPALIVE, LIMITS, METHOD, SERVICE, connect, message, until_invalid
 from cutlayer.serving.online.releases import OnlineReleases, Released
@@ -62,7 +62,7 @@ class PassiveService:
         releases: The party's releases, entered.
         address: Address where the active party listens.
         audit: Log of the releases.
-        observe: Called with the row numbers of every lookup in the party's own store, for the drift of its columns.
+        drift: Counts the rows of every lookup, for the drift of the party's columns; `None` for none.
         security: Certificates and identities; `None` for a stream without TLS on this machine.
         trail: Records every message before it is sent; `None` for none.
         sample: Records a sample of the releases; `None` for none.
@@ -73,13 +73,13 @@ class PassiveService:
         releases: OnlineReleases,
         address: str,
         audit: AuditLog,
-        observe: Callable[[Any], None] = lambda _rows: None,
+        drift: ColumnDrift | None = None,
         security: Security | None = None,
         trail: Trail | None = None,
         sample: ServedSample | None = None,
     ) -> None:
         self.security, self.trail, self.sample = security, trail, sample
-        self.releases, self.address, self.audit, self.observe = releases, address, audit, observe
+        self.releases, self.address, self.audit, self.drift = releases, address, audit, drift
         trained = releases.trained
         self.party, self.active = trained.party, trained.job.active
         self.tag = trained.tag(trained.party)
@@ -222,7 +222,8 @@ class PassiveService:
         if counts.keys() != {Status.PRESENT}:
             present = released.status == Status.PRESENT
             ids, rows, embedding = ids[present], rows[present], embedding[torch.from_numpy(present)]
-        self.observe(rows)
+        if self.drift is not None and len(rows):
+            self.drift.add_rows(self.releases.features.store, rows)
         if self.sample is not None and len(rows):
             self.sample.add(ids, embedding, lambda chosen: self.releases.features.gather(rows[chosen]))
 

@@ -13,12 +13,11 @@ import grpc
 import grpc.aio
 
 from cutlayer.channel import Kind, Message
-from cutlayer.channel.address import check_loopback, split_address
 from cutlayer.channel.codec import WIRE_VERSION, decode, encode
-from cutlayer.channel.grpc_link import FROM, RUN, SERVER_OPTIONS, TO, WIRE, channel_options, text_of
+from cutlayer.channel.grpc_link import FROM, RUN, SERVER_OPTIONS, TO, WIRE, bind, channel_options, text_of
 from cutlayer.channel.security import Security, certificate_of
 from cutlayer.channel.trail import Trail
-from cutlayer.errors import ConfigError, ProtocolError, TrustError
+from cutlayer.errors import ProtocolError, TrustError
 from cutlayer.serving.online.link import ACCEPTED, KEEPALIVE, LIMITS, METHOD, SERVICE, until_invalid
 from cutlayer.serving.online.peer import Peer
 
@@ -71,21 +70,11 @@ class Peers:
         Raises:
             ConfigError: It is not a loopback address although there is no TLS, or cannot be bound.
         """
-        split_address(address) if self._security is not None else check_loopback(address)
         self._server = grpc.aio.server(options=[*channel_options(LIMITS), *KEEPALIVE, *SERVER_OPTIONS])
         handler = grpc.stream_stream_rpc_method_handler(self._stream)
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {METHOD: handler}),))
-        try:
-            if self._security is None:
-                bound = self._server.add_insecure_port(address)
-            else:
-                bound = self._server.add_secure_port(address, self._security.server_credentials())
-        except RuntimeError:
-            bound = 0
-        if not bound:
-            raise ConfigError(f"cannot listen at {address}: it is in use, or not an address of this machine")
+        self.address = bind(self._server, address, self._security)
         await self._server.start()
-        self.address = f"{address.rpartition(':')[0]}:{bound}"
 
     def end_unloaded(self) -> None:
         """End the streams of parts that no loaded run has; their parties say so, and try again."""

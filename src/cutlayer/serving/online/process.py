@@ -13,8 +13,6 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import torch
 
 from cutlayer.channel.address import check_loopback, split_address
@@ -29,7 +27,7 @@ from cutlayer.serving.online.features import FeatureStore
 from cutlayer.serving.online.passive import PassiveService
 from cutlayer.serving.online.peers import Peers
 from cutlayer.serving.online.releases import OnlineReleases
-from cutlayer.serving.online.sample import ServedSample, sample_path
+from cutlayer.serving.online.sample import ServedSample
 from cutlayer.serving.online.trained_party import TrainedParty
 from cutlayer.serving.online.versions import Versions
 
@@ -108,9 +106,8 @@ async def serve_passive(
     audit = AuditLog(audit_path(trained))
     try:
         with OnlineReleases(trained, features, config.max_ids, key, passes=config.passes) as releases:
-            drift = column_drift(trained)
-            sample = _sample(trained, config)
-            service = PassiveService(releases, address, audit, _drift_counter(features, drift), security, trail, sample)
+            drift, sample = column_drift(trained), trained.sample(trained.party, config.sample_rows)
+            service = PassiveService(releases, address, audit, drift, security, trail, sample)
             with _metrics(config, service, drift) as shown:
                 about = {"party": trained.party, "connects_to": address, "part": service.tag}
                 started({**about, "metrics": shown} if shown else about)
@@ -122,29 +119,12 @@ async def serve_passive(
             trail.close()
 
 
-def _sample(trained: TrainedParty, config: ServeConfig) -> ServedSample | None:
-    if not config.sample_rows:
-        return None
-    path = sample_path(trained.folder.path, trained.party, trained.party)
-    return ServedSample(path, trained.tag(trained.party), config.sample_rows)
-
-
-def _drift_counter(features: FeatureStore, drift: ColumnDrift | None) -> Callable[[npt.NDArray[np.int64]], None]:
-    """Counts the rows of every lookup for the drift of the party's columns."""
-
-    def count(rows: npt.NDArray[np.int64]) -> None:
-        if drift is not None and len(rows):
-            drift.add_rows(features.store, rows)
-
-    return count
-
-
 def _metrics(config: ServeConfig, service: PassiveService, drift: ColumnDrift | None) -> AbstractContextManager[str]:
     if config.metrics is None:
         return nullcontext("")
-    from cutlayer.serving.online.metrics import PassiveMetrics, serve_metrics  # it needs the extra `serve`
+    from cutlayer.serving.online.metrics import serve_metrics  # it needs the extra `serve`
 
-    return serve_metrics(config.metrics, PassiveMetrics(service.answered, drift))
+    return serve_metrics(config.metrics, service.answered, drift)
 
 
 async def serve_active(
@@ -231,11 +211,9 @@ async def active_service(
     async with AsyncExitStack() as opened:
         audit = AuditLog(audit_path(first))
         opened.callback(audit.close)
-        versions = Versions(config, party, audit)
-        peers = Peers(
-            party, tuple(job.passives), versions.width_of, job.parties[party].limits.embedding_norm, security, trail
-        )
-        versions.connect(peers)
+        limit = job.parties[party].limits.embedding_norm
+        peers = Peers(party, job.passives, lambda name, tag: versions.width_of(name, tag), limit, security, trail)
+        versions = Versions(config, party, audit, peers)
         for path in paths:
             versions.load(path)
         await peers.listen(listens_at(first, private))

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from cutlayer.data.ids import Digests
 from cutlayer.errors import CheckpointError
-from cutlayer.storage.durable import make_folder, sync_folder
+from cutlayer.storage.durable import append, make_folder
 
 _HEADER = struct.Struct("<8sII")
 _MAGIC = b"cutserv1"
@@ -137,17 +137,10 @@ class ReleasedRows:
         self._index[id_digest] = index
 
     def _append(self, path: Path, records: bytes) -> None:
-        new = not path.exists()
-        if new:
+        if not path.exists():
             make_folder(path.parent)
-        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as file:
-            if new:
-                file.write(_HEADER.pack(_MAGIC, 1, self.width))
-            file.write(records)
-            file.flush()
-            os.fdatasync(file.fileno())
-        if new:
-            sync_folder(path.parent)
+            records = _HEADER.pack(_MAGIC, 1, self.width) + records
+        append(path, records)
 
     def _read(self, path: Path) -> None:
         """Read the file; a last record that is incomplete was never sent, and is cut off."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -17,20 +16,17 @@ from cutlayer.accounting.slots import ANY_PART, Occasion
 from cutlayer.channel import Kind
 from cutlayer.data.ids import Digests
 from cutlayer.errors import BudgetExceeded, ConfigError
-from cutlayer.parties.local import context_of
 from cutlayer.parties.numbers import check_own
 from cutlayer.parties.plan import plan_of
-from cutlayer.parties.state import restore_chain
 from cutlayer.protections.hooks import hooks_of
 from cutlayer.protections.views import Mode, PassiveView
 from cutlayer.serving.online.features import ABSENT, FeatureStore
 from cutlayer.serving.online.released_rows import ReleasedRows
 from cutlayer.serving.online.status import Status
 from cutlayer.serving.online.trained_party import TrainedParty
-from cutlayer.serving.release import run_noise_key
+from cutlayer.serving.release import set_up_releases
 from cutlayer.storage.durable import locked, make_folder
 from cutlayer.training.run_ledger import chain_of
-from cutlayer.training.trained import checkpoint_of
 
 Rows = npt.NDArray[np.int64]
 Statuses = npt.NDArray[np.uint8]
@@ -122,7 +118,10 @@ class OnlineReleases:
         make_folder(lock.parent)
         self._held.enter_context(locked(lock, f"the online service of {self.trained.party}"))
         if self.protected:
-            self._set_up(party_folder)
+            trained, width = self.trained, self.bottom.width
+            self._log = set_up_releases(
+                trained.job, trained.folder, trained.party, self.chain, width, self._supplied, counted=self.counted
+            )
             self._rows = ReleasedRows(path, self.bottom.width)
         self._passes = self._passes_so_far()
         stored = self._rows.passes
@@ -152,26 +151,11 @@ class OnlineReleases:
         known = allowed[rows[allowed] != ABSENT]
         if len(known):
             with torch.no_grad():
-                release = self._release_once if self.protected else self._release_bare
-                release(ids, rows, known, status, embedding)
+                if self.protected:
+                    self._release_once(ids, rows, known, status, embedding)
+                else:
+                    embedding[torch.from_numpy(known)] = self._embed(torch.from_numpy(rows[known]))
         return Released(status, embedding, rows)
-
-    def _set_up(self, party_folder: Path) -> None:
-        trained = self.trained
-        state = checkpoint_of(trained.job, trained.folder, trained.party)
-        if self.counted:
-            identity = {
-                "party": trained.party,
-                "job": trained.job.digest(),
-                "rows": state[1]["rows"],
-                "folder": str(trained.folder.path.resolve()),
-            }
-            self._log = ReleaseLog(log_of_run(party_folder), identity)
-        key = run_noise_key(trained.folder, trained.party, self._supplied)
-        training = trained.model.record.training_rows(trained.job, trained.folder)
-        context = context_of(trained.job, trained.party, {trained.party: self.bottom.width}, training, key, key)
-        self.chain.setup(context, self._log)
-        restore_chain(self.chain, state)
 
     def _within_limit(self, ids: Digests, status: Statuses) -> Rows:
         """The rows that the limit of ids leaves; the rest is marked as capped.
@@ -194,10 +178,6 @@ class OnlineReleases:
             self._asked.add([*new], 0, 0, torch.zeros(len(new), 0))
         return np.array(allowed, dtype=np.int64)
 
-    def _release_bare(self, ids: Digests, rows: Rows, known: Rows, status: Statuses, embedding: Tensor) -> None:
-        """Embeddings without a protection."""
-        embedding[torch.from_numpy(known)] = self._embed(torch.from_numpy(rows[known]))
-
     def _release_once(self, ids: Digests, rows: Rows, known: Rows, status: Statuses, embedding: Tensor) -> None:
         """Protected embeddings: those of earlier releases again, and the rest in one batch for each pass."""
         new: dict[bytes, int] = {}
@@ -206,23 +186,15 @@ class OnlineReleases:
                 new.setdefault(ids[position].tobytes(), int(rows[position]))
         if new:
             try:
-                self._release_batch(self._pass(), new)
+                number = self._pass()
+                if self.counted:
+                    self._rows.begin([*new], number, self._passes[number])
+                self._send_batch(number, self._passes[number], new)
             except BudgetExceeded:
                 capped = self._rows.find(ids[known]) < 0  # what an earlier pass released is sent again
                 status[known[capped]] = Status.CAPPED
                 known = known[~capped]
         embedding[torch.from_numpy(known)] = self._rows.embeddings(self._rows.find(ids[known]))
-
-    def _release_batch(self, number: int, new: dict[bytes, int]) -> None:
-        """Release rows in a pass that has not released them: protect, count and store them.
-
-        Raises:
-            BudgetExceeded: The account has no release left; nothing is stored.
-        """
-        batch = self._passes[number]
-        if self.counted:
-            self._rows.begin([*new], number, batch)
-        self._send_batch(number, batch, new)
 
     def _send_batch(self, number: int, batch: int, new: Mapping[bytes, int]) -> None:
         rows = torch.tensor([*new.values()])
@@ -289,9 +261,6 @@ class OnlineReleases:
     def _embed(self, rows: Tensor) -> Tensor:
         """The bottom model on rows of the store, int64 (m,) -> (m, width)."""
         embedding: Tensor = self.bottom(*self.features.gather(rows.numpy())).flatten(1)
-        check_own(embedding, self._norm, self.trained.party, "served embedding")
+        limit = self.trained.job.parties[self.trained.party].limits.embedding_norm
+        check_own(embedding, limit, self.trained.party, "served embedding")
         return embedding
-
-    @property
-    def _norm(self) -> float:
-        return self.trained.job.parties[self.trained.party].limits.embedding_norm

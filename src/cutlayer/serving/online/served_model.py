@@ -24,7 +24,6 @@ from cutlayer.models.multi_head import MultiHeadTop
 from cutlayer.results.departure import AbsenceUtility
 from cutlayer.serving.online.drift import served_drift
 from cutlayer.serving.online.features import ABSENT, FeatureStore
-from cutlayer.serving.online.sample import ServedSample, sample_path
 from cutlayer.serving.online.trained_party import TrainedParty
 
 Columns = tuple[Tensor, Tensor]
@@ -59,7 +58,7 @@ class ServedModel:
     """
 
     def __init__(self, trained: TrainedParty, config: ServeConfig) -> None:
-        self.trained, self.task, self.top = trained, trained.model.task, _top(trained)
+        self.trained, self.task, self.top = trained, trained.model.task, trained.model.top_model
         self.active, widths = trained.job.active, trained.model.record.widths
         self.parties = tuple(widths)
         self.passive_indices = tuple((i, name) for i, name in enumerate(self.parties) if name != self.active)
@@ -78,12 +77,8 @@ class ServedModel:
             self.features = FeatureStore.read(trained.job, self.active, table, encoder, by_number=True)
         self.drift = served_drift(trained)
         self.described: dict[bytes, Mapping[str, Any]] = {}
-        self.samples: dict[str, ServedSample] = {}
-        if config.sample_rows:
-            paths = {name: sample_path(trained.folder.path, self.active, name) for name in self.passives}
-            self.samples = {
-                name: ServedSample(path, self.tags[name], config.sample_rows) for name, path in paths.items()
-            }
+        recorded = {name: trained.sample(name, config.sample_rows) for name in self.passives}
+        self.samples = {name: sample for name, sample in recorded.items() if sample is not None}
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -182,12 +177,6 @@ class ServedModel:
         if self.absent == "zeros":
             return TopModel.answer(self.top, embeddings, present)
         return self.top.answer(embeddings, present)
-
-
-def _top(trained: TrainedParty) -> TopModel:
-    if trained.model.top is None:
-        raise ConfigError.expected("the part of the active party", f"that of {trained.party}")
-    return trained.model.top
 
 
 def _checked_rule(ids: IdConfig | None) -> Rule:

@@ -13,6 +13,7 @@ from cutlayer.config.load import load_job
 from cutlayer.errors import ConfigError
 from cutlayer.results.departure import AbsenceUtility
 from cutlayer.serving.models import PartyModel
+from cutlayer.serving.online.sample import ServedSample, sample_path
 from cutlayer.training.folder import RunFolder
 
 
@@ -54,6 +55,11 @@ class TrainedParty:
     def table(self, stated: TableConfig | None) -> TableConfig | None:
         """The party's rows that can be asked for: those given, else those that it trained on."""
         return stated if stated is not None else self.job.parties[self.party].table
+
+    def sample(self, passive: str, rows: int) -> ServedSample | None:
+        """This party's sample of what was served of a passive party; `None` for no rows."""
+        path = sample_path(self.folder.path, self.party, passive)
+        return ServedSample(path, self.tag(passive), rows) if rows else None
 
     def tag(self, passive: str) -> str:
         """Identifies the training and a passive party of it: parts of two trainings do not fit together.

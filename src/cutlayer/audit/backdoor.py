@@ -1,0 +1,91 @@
+"""How often a party has its way with a prediction, by the trigger of a backdoor or without one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from scipy.stats import binomtest
+from torch import Tensor
+
+from cutlayer.attacks.malicious.backdoor import trigger_of
+from cutlayer.config import Job
+from cutlayer.config.load import load_job
+from cutlayer.parties.local import EVALUATION_ROWS
+from cutlayer.results.number import Number
+from cutlayer.results.run import RunId
+from cutlayer.training.attacked import target_rows
+from cutlayer.training.finetuning import answers
+from cutlayer.training.folder import RunFolder
+from cutlayer.training.trained import Run
+
+TARGET = 1
+"""Class that the attacker wants: the positive one of a binary task, else the second."""
+
+
+@dataclass(frozen=True)
+class Reached:
+    """What an attacker reaches, with a 95 % interval, and by which means."""
+
+    value: Number
+    low: Number
+    high: Number
+    by: str
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """The fields of a result."""
+        return {"value": self.value, "low": self.low, "high": self.high, "reader": self.by}
+
+
+def backdoors(
+    job: Job, folder: RunFolder, run: RunId, parties: Sequence[str], classes: tuple[str, ...]
+) -> Mapping[str, tuple[Reached | None, Reached | None]]:
+    """Success after the malicious training and in this run, by party and, of several, of all of them at once.
+
+    In both runs the better of two means is taken: the trigger, and the mean embedding of the rows that the attacker
+    knows to be of the class.
+
+    Args:
+        job: The job as run.
+        folder: Folder of this run, which holds the encoded rows.
+        run: The malicious training.
+        parties: Names of the attackers.
+        classes: Classes of the task.
+    """
+    malicious = folder.of_run(run.label)
+    attacked = Run(load_job(malicious.path / "job.yaml"), malicious, origin=folder, classes=classes)
+    honest = Run(job, folder, classes=classes)
+    links = {name: (name,) for name in parties} | ({"+".join(parties): tuple(parties)} if len(parties) > 1 else {})
+    return {link: (success(attacked, names), success(honest, names)) for link, names in links.items()}
+
+
+def success(run: Run, attackers: Sequence[str]) -> Reached | None:
+    """The better means of some parties that send at once, on the held-out rows of other classes."""
+    rows = run.reported[run.truth[run.reported] != TARGET]
+    known = target_rows(run.truth, run.training, run.job.train.seed)
+    if not len(rows) or not len(known):
+        return None
+    bottoms = {name: run.bottom(name) for name in run.stores}
+    top = run.top({name: bottom.width for name, bottom in bottoms.items()})
+
+    def embedded(name: str, chosen: Tensor) -> Tensor:
+        with torch.no_grad():
+            parts = torch.split(chosen, EVALUATION_ROWS)
+            return torch.cat([bottoms[name](*run.stores[name].gather(part)) for part in parts])
+
+    honest = {name: embedded(name, rows) for name in run.stores}
+    forged = {
+        "trigger": {name: trigger_of(bottoms[name].width) for name in attackers},
+        "mean embedding": {name: embedded(name, known).flatten(1).mean(dim=0) for name in attackers},
+    }
+    reached = []
+    for means, sent in forged.items():
+        made = {name: e.view(1, *honest[name].shape[1:]).expand_as(honest[name]) for name, e in sent.items()}
+        predicted = run.task.predict(answers(top, honest | made, ())).argmax(dim=1)
+        hits = int((predicted == TARGET).sum())
+        interval = binomtest(hits, len(rows)).proportion_ci(method="wilson")
+        reached.append(Reached(hits / len(rows), float(interval.low), float(interval.high), means))
+    return max(reached, key=lambda each: each.value or 0.0)

@@ -1,0 +1,116 @@
+"""The type of a text column of a CSV file, decided batch by batch from all of its rows."""
+
+from __future__ import annotations
+
+import re
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cutlayer.config import TableConfig
+
+EXACT = 2.0**53
+"""Smallest whole number that a float need not hold exactly."""
+_DIGITS = 1e15
+"""Smallest number of 16 digits."""
+
+_HEAD = 64
+"""Values that are looked at before all are."""
+
+
+class TextType:
+    """Whole numbers in all rows make an int64 column, else numbers in all rows a float64 column, else it is text.
+
+    A column also stays text where numbers would lose something: a leading zero (`007`, `05db9164`), or whole numbers
+    too long for int64. Numbers with a decimal comma or with thousands separators count if all values are such.
+
+    Args:
+        config: Decimal and thousands separators; `None` for a decimal point.
+
+    >>> def decided(*values):
+    ...     column = TextType()
+    ...     column.add(pa.chunked_array([values]))
+    ...     return str(column.decided)
+    >>> [decided("1", "2"), decided("1", "2.5"), decided("1", "02")]
+    ['int64', 'double', 'string']
+    """
+
+    def __init__(self, config: TableConfig | None = None) -> None:
+        self._config = config
+        self._pattern = None if config is None else _pattern(config)
+        self._as_it_is, self._plain = _Values(), _Values()
+
+    def add(self, text: pa.ChunkedArray) -> None:
+        """Look at further rows, text (n,)."""
+        self._as_it_is.add(text)
+        if self._pattern and pc.all(pc.match_substring_regex(text, self._pattern), min_count=0).as_py():
+            self._plain.add(self._replaced(text))
+        else:
+            self._pattern = None
+
+    @property
+    def decided(self) -> pa.DataType:
+        """Type of the column, from all rows so far."""
+        return (self._plain if self._pattern else self._as_it_is).decided
+
+    def converted(self, text: pa.ChunkedArray) -> pa.ChunkedArray:
+        """Rows in the decided type."""
+        return (self._replaced(text) if self._pattern else text).cast(self.decided)
+
+    def _replaced(self, text: pa.ChunkedArray) -> pa.ChunkedArray:
+        """Numbers as Python writes them."""
+        assert self._config is not None  # noqa: S101 (for the type checker)
+        plain = pc.replace_substring(text, self._config.thousands, "") if self._config.thousands else text
+        return pc.replace_substring(plain, self._config.decimal, ".")
+
+
+class _Values:
+    def __init__(self) -> None:
+        self._integers = self._numbers = True
+        self._prefixed = self._large = self._long = False
+
+    def add(self, text: pa.ChunkedArray) -> None:
+        if not self._numbers or self._prefixed:
+            return
+        integers = _parsed(text, pa.int64()) if self._integers else None
+        self._integers = integers is not None
+        numbers = integers.cast(pa.float64(), safe=False) if integers is not None else _parsed(text, pa.float64())
+        self._numbers = numbers is not None
+        if numbers is None:
+            return
+        self._prefixed = _matches(text, r"^[+-]?0[0-9xX]")
+        largest = pc.max(pc.abs(numbers)).as_py()
+        if largest is not None and largest >= _DIGITS:
+            self._large = self._large or largest >= EXACT
+            self._long = self._long or _matches(text, r"^[+-]?[0-9]{16,}$")
+
+    @property
+    def decided(self) -> pa.DataType:
+        if self._prefixed:
+            return pa.string()
+        if self._integers:
+            return pa.int64()
+        return pa.float64() if self._numbers and not (self._large and self._long) else pa.string()
+
+
+def _pattern(config: TableConfig) -> str | None:
+    """What a number looks like in the file; `None` if as in Python."""
+    decimal, thousands = re.escape(config.decimal), config.thousands
+    if config.decimal == "." and thousands is None:
+        return None
+    groups = f"|[0-9]{{1,3}}(?:{re.escape(thousands)}[0-9]{{3}})+" if thousands else ""
+    return f"^[+-]?(?:[0-9]+{groups})(?:{decimal}[0-9]*)?(?:[eE][+-]?[0-9]+)?$"
+
+
+def _parsed(text: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray | None:
+    """Text as numbers of a type; `None` if a value is none."""
+    try:
+        text.slice(0, _HEAD).cast(kind)  # a cast makes an error for each value that is none, which takes long
+        return text.cast(kind)
+    except pa.ArrowInvalid:
+        return None
+
+
+def _matches(text: pa.ChunkedArray, pattern: str) -> bool:
+    """Whether a value matches a regular expression."""
+    return bool(pc.any(pc.match_substring_regex(text, pattern)).as_py())

@@ -1,0 +1,33 @@
+"""How far the gradients of single rows lie off the directions in which honest ones lie."""
+
+from __future__ import annotations
+
+from cutlayer.lazy import Tensor, torch
+
+TINY = 1e-9
+"""Length of a row's gradient over the largest below which it has no direction."""
+
+
+def off_parts(gradient: Tensor, directions: int) -> Tensor | None:
+    """Part of each row's energy off the main directions of a batch, 0 to 1; `None` without a finite gradient.
+
+    The energy is the sum of squares, and the directions are those of the largest second moments. Each row is judged by
+    its direction alone, so that a sender cannot hide rows by making them short.
+
+    Args:
+        gradient: float (n, width); rows of zeros are left out.
+        directions: Number of main directions.
+
+    Returns:
+        float64 (m,), for the m rows that have a direction.
+    """
+    wide = gradient.double()
+    lengths = torch.linalg.vector_norm(wide, dim=1)
+    longest = lengths.max() if len(lengths) else lengths.new_zeros(())
+    if not bool(longest > 0) or not bool(longest.isfinite()):
+        return None
+    wide = wide / longest
+    main = torch.linalg.eigh(wide.T @ wide).eigenvectors[:, -directions:]
+    rows = wide[lengths > TINY * longest]
+    along: Tensor = (rows @ main).square().sum(dim=1) / rows.square().sum(dim=1)
+    return 1 - along

@@ -1,0 +1,141 @@
+"""The active party's scrutiny of embeddings: against those of the last batches, and of the same rows an epoch ago."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from cutlayer.config.guard import GuardConfig
+from cutlayer.parties.guard import Guard
+
+MIN_ROWS = 16
+"""Rows of a batch below which its variance is a rough one."""
+RECENT = 0.5
+"""Weight of a batch's variance after the next one."""
+VARIANCE_FACTOR, MAX_SHIFT = 3.0, 4.0
+"""Change of the variance of a party's embeddings, up or down, and of their mean in variances, that is an alarm."""
+MAX_ROW = 40.0
+"""Energy of a row's distance from the mean, over the mean of all rows, that is an alarm."""
+COLUMNS = 4
+"""Random directions in which each row's embedding is remembered for an epoch."""
+SETTLED, MIN_SLOPE, MIN_CHANGE = 2, 0.7, 1e-6
+"""Epoch from which on the slope of embeddings over those of the same rows an epoch ago must be this large, since honest
+models turn before, and are at 0.85 or more after. And the part of their energy that has to change in any epoch."""
+
+
+@dataclass
+class Memory:
+    """What is remembered of a peer.
+
+    Attributes:
+        mean: Running mean of its embeddings (width,).
+        variance: Their running variance, the sum over the columns.
+        rows: Embedding of each row when it came last, in random directions, float32 (N, COLUMNS); NaN before.
+        directions: These directions (width, COLUMNS).
+    """
+
+    mean: Tensor
+    variance: float
+    rows: Tensor
+    directions: Tensor
+
+
+class EmbeddingGuard(Guard):
+    """Scrutinises the embeddings that the active party receives.
+
+    A probe replaces, scales or swaps the embeddings of whole batches, a replay repeats them, and a trigger stands out
+    of its batch. In an honest training variance and mean change slowly from batch to batch, a row's embedding
+    resembles that of the epoch before and is never the same, and no row is far from all others. What this cannot see:
+    smaller changes (docs/results/malicious.md).
+
+    Args:
+        party: The active party.
+        settings: Its settings.
+        rows: Number of common rows.
+        seed: Seed of the directions, which no peer knows.
+    """
+
+    def __init__(self, party: str, settings: GuardConfig, rows: int, seed: int) -> None:
+        super().__init__(party, settings)
+        self._rows, self._seed = rows, seed
+        self._peers: dict[str, Memory] = {}
+
+    def snapshot(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """What is remembered of each peer."""
+        tensors, plain = super().snapshot()
+        for peer, memory in self._peers.items():
+            tensors |= {f"{peer}/mean": memory.mean, f"{peer}/rows": memory.rows}
+        return tensors, plain | {"variances": {peer: memory.variance for peer, memory in self._peers.items()}}
+
+    def load(self, tensors: Mapping[str, Tensor], plain: Mapping[str, Any]) -> None:
+        """Continue from a snapshot."""
+        super().load(tensors, plain)
+        for peer, variance in plain.get("variances", {}).items():
+            mean = tensors[f"{peer}/mean"]
+            self._peers[peer] = Memory(mean, variance, tensors[f"{peer}/rows"], self._directions(len(mean)))
+
+    def add(self, epoch: int, step: int, peer: str, rows: Tensor, embedding: Tensor) -> None:
+        """Compare a batch of a peer with those before.
+
+        Args:
+            epoch: Number of the epoch.
+            step: Number of the step within the epoch.
+            peer: The passive party.
+            rows: Row numbers, int64 (n,).
+            embedding: As received, float32 (n, width).
+
+        Raises:
+            ProtocolError: The alarm, where the settings say stop.
+        """
+        sent = embedding.detach().flatten(1).double().cpu()
+        if len(sent) < MIN_ROWS:
+            return
+        mean, variance = sent.mean(dim=0), float(sent.var(dim=0, correction=0).sum())
+        if not math.isfinite(variance):  # refused elsewhere, where it comes from this party's own training too
+            return
+        if peer not in self._peers:
+            unseen = torch.full((self._rows, COLUMNS), math.nan)
+            self._peers[peer] = Memory(mean, variance, unseen, self._directions(sent.shape[1]))
+        memory = self._peers[peer]
+        if detail := self._departure(memory, epoch, rows, sent, mean, variance):
+            self._raise(peer, epoch, step, detail)
+        memory.rows[rows] = (sent @ memory.directions).float()
+        memory.mean = RECENT * memory.mean + (1 - RECENT) * mean
+        memory.variance = RECENT * memory.variance + (1 - RECENT) * variance
+
+    def _departure(self, memory: Memory, epoch: int, rows: Tensor, sent: Tensor, mean: Tensor, variance: float) -> str:
+        """What departs from an honest training, in words; empty where nothing does."""
+        usual = memory.variance
+        shift = float((mean - memory.mean).square().sum())
+        if usual > 0 and not usual / VARIANCE_FACTOR <= variance <= usual * VARIANCE_FACTOR:
+            return f"embeddings of {variance / usual:.2g} times their usual variance"
+        if usual > 0 and shift > MAX_SHIFT * usual:
+            return f"embeddings whose mean moved by {(shift / usual) ** 0.5:.2g} deviations"
+        largest = float((sent - mean).square().sum(dim=1).max())
+        if variance > 0 and largest > MAX_ROW * variance:
+            return f"an embedding {(largest / variance) ** 0.5:.2g} times as far from the mean as usual"
+        return "" if self.settings.protected else self._forgotten(memory, epoch, rows, sent)
+
+    def _forgotten(self, memory: Memory, epoch: int, rows: Tensor, sent: Tensor) -> str:
+        """The same by what the rows' embeddings were an epoch ago."""
+        before, now = memory.rows[rows].double(), sent @ memory.directions
+        known = ~before.isnan().any(dim=1)
+        if int(known.sum()) < MIN_ROWS:
+            return ""
+        before, now = (part[known] - part[known].mean(dim=0) for part in (before, now))
+        energy, product = float(before.square().sum()), float((before * now).sum())
+        changed = float((now - before).square().sum())
+        if energy > 0 and changed < MIN_CHANGE * energy:
+            return "embeddings that are those of the epoch before"
+        if epoch >= SETTLED and energy > 0 and product < MIN_SLOPE * energy:
+            return f"embeddings that follow those of the same rows in the epoch before by {product / energy:.2g}"
+        return ""
+
+    def _directions(self, width: int) -> Tensor:
+        draw = torch.Generator().manual_seed(self._seed)
+        return torch.randn(width, COLUMNS, generator=draw, dtype=torch.double)

@@ -1,0 +1,26 @@
+"""Which step a party takes: alone, or together with the further workers of its team."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class StepOrder:
+    """A training step of a party; the leader of a team orders it.
+
+    Attributes:
+        epoch: Number of the epoch.
+        step: Number of the step within the epoch.
+        global_step: Number of the step in the whole run.
+        rows: Row numbers of the whole batch, int64 (n,).
+        record: Whether the party needs the step's messages for its transcript.
+    """
+
+    epoch: int
+    step: int
+    global_step: int
+    rows: Tensor
+    record: bool

@@ -1,0 +1,72 @@
+"""Predictions of rows of which everything that the parties released is here."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import torch
+from torch import Tensor
+
+from cutlayer.data.batches import evaluation_batches
+from cutlayer.models import TopModel
+from cutlayer.parties.held_rows import HeldRows
+from cutlayer.parties.local import EVALUATION_ROWS
+from cutlayer.results.scores import check_scores_path, write_scores
+from cutlayer.serving.release import Embed
+from cutlayer.tasks import Task
+
+
+@dataclass(frozen=True, eq=False)
+class PredictedRows:
+    """What the active party has after a prediction.
+
+    Attributes:
+        ids: Ids of the rows as its table has them, (n,).
+        logits: Logits of the top model, (n, outputs).
+        present: Rows that each party with features contributed to, (n,), by name in the job's order.
+    """
+
+    ids: pa.ChunkedArray
+    logits: Tensor
+    present: Mapping[str, npt.NDArray[np.bool_]]
+
+    def write(self, out: Path, task: Task) -> Mapping[str, int]:
+        """Write them as `predict` does; returns the number of rows that each party contributed to."""
+        check_scores_path(out)
+        return write_scores(out, task, self.ids, self.logits, self.present)
+
+
+def answer_rows(
+    top: TopModel,
+    widths: Mapping[str, int],
+    embeddings: Mapping[str, Embed],
+    held: HeldRows,
+    ids: pa.ChunkedArray,
+    absent: Collection[str] = (),
+) -> PredictedRows:
+    """Answer with the top model, each row without the parties that lack it.
+
+    Args:
+        top: The top model, in evaluation mode.
+        widths: Width of the embedding of each party with features, in the job's order.
+        embeddings: Of each party that answers, what computes or reads its embeddings (m, width) of some of the rows;
+            they are asked for batch by batch, in order, each once.
+        held: Which of the rows each party has.
+        ids: Ids of the rows, (n,).
+        absent: Parties that do not answer.
+    """
+    logits = []
+    for rows in evaluation_batches(torch.arange(len(ids)), EVALUATION_ROWS):
+        batch = {name: torch.zeros(1, width).expand(len(rows), -1) for name, width in widths.items()}
+        with torch.no_grad():
+            batch |= {name: embed(rows) for name, embed in embeddings.items()}
+            logits.append(top.answer_rows(batch, batch.keys() - {*absent}, held.present(rows)))
+    present: dict[str, Any] = {name: np.full(len(ids), name not in absent) for name in widths}
+    present |= {name: numbers >= 0 for name, numbers in held.by_party.items() if name in widths}
+    return PredictedRows(ids, torch.cat(logits), present)

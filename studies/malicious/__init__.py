@@ -1,0 +1,1 @@
+"""What malicious parties gain over curious ones, and what the guards see of it."""

@@ -1,0 +1,217 @@
+"""The page of the study of malicious parties: claims, and what each attacker gains."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from scipy.stats import binomtest
+
+from studies.claims import Claim, Kind, Verdict, above, all_hold, below
+from studies.malicious.settings import ADULT, BACKDOORS, CIFAR, HALVES, HIDDEN, HIJACKS, OF_LABELS, PROBES
+from studies.page import ClaimsTable, Page, Section, Table, table
+from studies.results import Condition, Results, TrialResult, Value, formatted, measured, metric
+
+GROUPS = (ADULT, *HALVES)
+HONEST, BLANK = "honest", "–"
+LINKS = {"census office": "leak of census_office", "employer": "leak of employer", "together": "together"}
+MOST_FALSE = 0.01
+ENOUGH = 20
+_R2, _EARLY, _AT_ALARM = measured("r2"), measured("r2_early"), measured("r2_alarm")
+
+SETTINGS = (
+    "Adult is `examples/adult.yaml` on 4,000 rows drawn once, 6 epochs in batches of 128, embeddings of 16 columns, "
+    "three parties. The halves are those of 3,000 MNIST digits (perceptrons of 32 columns, 6 epochs) and of 2,000 "
+    "CIFAR-10 images (`lenet5`, 5 epochs), both in batches of 128. A fifth of the rows is for testing; no attacker has "
+    "a protection, and all parties have guards that go on after an alarm.\n\n"
+    "A hijacker knows the columns of 320 training rows of each partner; `inversion` knows the same rows in the honest "
+    "training, and all others are attacked. `hijack 0.25` has a quarter of the strength. `hidden hijack` knows the "
+    f"guard: half the strength, and {HIDDEN:.0%} of each row's energy in the direction of its honest gradient. "
+    "*Early* is the reconstruction of what was sent in the first 16 steps, *at the alarm* that of what was sent until "
+    "the alarm.\n\n"
+    "Probes are made by all partners at once and read by `norm`, `direction`, `spectral`, `joint_spectral`, `off_norm` "
+    "and `mixture`, for each partner and for both *together*, on Adult. `probing 0.6` leaves 0.6 of the distances, "
+    "`scaling` multiplies them by 10, `scaling 1.5` by 1.5. A backdoor knows 20 training rows of class 1. *Success* is "
+    "the share of test rows of other classes that get class 1 when one partner, or all, send the trigger or the mean "
+    "embedding of those rows, whichever does more."
+)
+
+
+def malicious_page(results: Results) -> Page:
+    """Claims, then features, labels, predictions and false alarms."""
+    claims = (*_hijack_claims(results), *_label_claims(results), *_backdoor_claims(results), _false_alarms(results))
+    return Page(
+        (
+            Section("", (ClaimsTable(claims),)),
+            Section("Hijack", tuple(_features(results, group) for group in GROUPS)),
+            Section("Probing", (_labels(results),)),
+            Section("Backdoor", tuple(_predictions(results, group) for group in GROUPS if group != CIFAR)),
+            Section("False alarms", (_honest(results),)),
+        )
+    )
+
+
+def _hijack_claims(results: Results) -> list[Claim]:
+    claims = []
+    for group in GROUPS:
+        honest, hijack, hidden = ((group, name) for name in (HONEST, "hijack", "hidden hijack"))
+        gain = results.difference(hijack, honest, _R2)
+        claims.append(_own(f"{group}: a hijack rebuilds more than `inversion` (R²)", gain, above(gain, 0.0)))
+        claims.append(_often(f"{group}: the partner's guard sees the hijack", results.all(hijack), _alarmed))
+        weak = results.all((group, "hijack 0.25"))
+        claims.append(_often(f"{group}: and at a quarter of the strength", weak, _alarmed))
+        half = results.difference(hijack, honest, _less_half(_AT_ALARM), _less_half(_EARLY))
+        text = f"{group}: until the alarm a hijack has gained less than half of its gain (excess of R²)"
+        claims.append(_own(text, half, below(half, 0.0)))
+        text = f"{group}: until the alarm less than half of the final R² is reached"
+        claims.append(_often(text, results.all(hijack), _below_half))
+        left = results.difference(hidden, honest, _R2)
+        claims.append(
+            _own(f"{group}: a hijack that knows the guard gains nothing (below 0.01)", left, below(left, 0.01))
+        )
+        private, bare = ((group, f"{name}; dp_embedding 8") for name in ("hijack", HONEST))
+        bound = results.difference(private, bare, _R2)
+        text = f"{group}: under `dp_embedding` of epsilon 8 a hijack gains nothing (below 0.01)"
+        claims.append(_own(text, bound, below(bound, 0.01)))
+    return claims
+
+
+def _label_claims(results: Results) -> list[Claim]:
+    claims = []
+    for defence in OF_LABELS:
+        honest = (ADULT, f"honest, probed; {defence}")
+        gains = {
+            (probe, link): results.difference((ADULT, f"{probe}; {defence}"), honest, measured(key))
+            for probe in PROBES
+            for link, key in LINKS.items()
+        }
+        known = {key: gain for key, gain in gains.items() if gain is not None}
+        best = max(known, key=lambda key: known[key].value, default=None)
+        text = f"label owner with {defence}: no probe gains 0.03 of leak; here the largest gain"
+        verdict = all_hold(below(gain, 0.03) for gain in gains.values())
+        ours = "–" if best is None else f"{known[best]} ({best[0]}, {best[1]})"
+        claims.append(Claim(text, BLANK, ours, verdict))
+    return claims
+
+
+def _backdoor_claims(results: Results) -> list[Claim]:
+    claims = []
+    for group in (ADULT, *(name for name in HALVES if name != CIFAR)):
+        gain = results.difference((group, "backdoor"), (group, "honest, backdoor"), measured("success of 1"))
+        claims.append(_own(f"{group}: a backdoor of one partner succeeds more often", gain, above(gain, 0.0)))
+        for name in BACKDOORS:
+            text = f"{group}: the label owner's guard sees `{name}`"
+            claims.append(_often(text, results.all((group, name)), _active_alarmed))
+    return claims
+
+
+def _false_alarms(results: Results) -> Claim:
+    trained = [
+        each for group in GROUPS for name in results.settings(group) for each in _honest_of(results, group, name)
+    ]
+    false = sum(bool(each.measured["alarms"]) for each in trained)
+    text = "Honest trainings raise an alarm in at most 1 of 100 (95 % Clopper-Pearson interval)"
+    if not trained:
+        return Claim(text, BLANK, BLANK, Verdict.NOT_RUN)
+    interval = binomtest(false, len(trained)).proportion_ci()
+    kinds = {interval.low > MOST_FALSE: Kind.FAILS, interval.high <= MOST_FALSE: Kind.HOLDS}
+    return Claim(text, BLANK, f"{false} of {len(trained)}", Verdict(kinds.get(True, Kind.OPEN), len(trained)))
+
+
+def _honest_of(results: Results, group: str, name: str) -> list[TrialResult]:
+    return results.all((group, name)) if name.startswith(HONEST) else []
+
+
+def _often(text: str, trained: list[TrialResult], happened: Callable[[TrialResult], bool]) -> Claim:
+    """A claim about 19 of 20 trainings: of fewer it is open, unless more than one already fails."""
+    hits = sum(map(happened, trained))
+    kinds = {not trained: Kind.NOT_RUN, len(trained) - hits > max(1, len(trained) // 20): Kind.FAILS}
+    verdict = Verdict(kinds.get(True, Kind.HOLDS if len(trained) >= ENOUGH else Kind.OPEN), len(trained))
+    return Claim(f"{text}, in 19 of 20 trainings", BLANK, f"{hits} of {len(trained)}", verdict)
+
+
+def _own(text: str, value: object, verdict: Verdict) -> Claim:
+    return Claim(text, BLANK, formatted(value), verdict)  # type: ignore[arg-type]
+
+
+def _alarmed(result: TrialResult) -> bool:
+    return result.measured["passive_alarm"] is not None
+
+
+def _active_alarmed(result: TrialResult) -> bool:
+    return result.measured["active_alarm"] is not None
+
+
+def _below_half(result: TrialResult) -> bool:
+    reached = result.measured.get("r2_alarm")
+    return reached is not None and bool(reached < result.measured["r2"] / 2)
+
+
+def _less_half(value: Value) -> Value:
+    """A reconstruction less half of the final one; of a training without an alarm the final one counts."""
+
+    def less(result: TrialResult) -> float | None:
+        reached, final = value(result), _R2(result)
+        return None if final is None else (final if reached is None else reached) - final / 2
+
+    return less
+
+
+def _features(results: Results, group: str) -> Table:
+    base = {"hijack; dp_embedding 8": "honest; dp_embedding 8", "hijack; nopeek 1": "honest; nopeek 1"}
+
+    def gain(condition: Condition) -> object:
+        if condition[1].startswith(HONEST):
+            return ""
+        return results.difference(condition, (group, base.get(condition[1], HONEST)), _R2)
+
+    wanted = [HONEST, *HIJACKS, *(name for pair in base.items() for name in reversed(pair))]
+    columns: Mapping[str, Callable[[Condition], object]] = {
+        "R²": results.column(_R2),
+        "gain": gain,
+        "early": results.column(_EARLY),
+        "at the alarm": results.blank_column(_AT_ALARM),
+        "trainings with an alarm": lambda condition: _counted(results.all(condition), "passive_alarm"),
+        "last alarm, step": lambda condition: _latest(results.all(condition)),
+        "test metric": results.column(metric),
+    }
+    return table(group, results.conditions(group, wanted), columns)  # type: ignore[arg-type]
+
+
+def _counted(trained: list[TrialResult], key: str) -> str:
+    return f"{sum(each.measured[key] is not None for each in trained)} of {len(trained)}"
+
+
+def _latest(trained: list[TrialResult]) -> str:
+    steps = [each.measured["passive_alarm"] for each in trained if each.measured["passive_alarm"] is not None]
+    return str(max(steps)) if steps else ""
+
+
+def _labels(results: Results) -> Table:
+    names = [f"{name}; {defence}" for defence in OF_LABELS for name in ("honest, probed", *PROBES)]
+    columns = {heading: results.column(measured(key)) for heading, key in LINKS.items()}
+    alarms = {"trainings with an alarm": lambda condition: _counted(results.all(condition), "active_alarm")}
+    return table(
+        "partners; label owner",
+        results.conditions(ADULT, names),
+        {**columns, **alarms, "test AUC": results.column(metric)},
+    )
+
+
+def _predictions(results: Results, group: str) -> Table:
+    successes = {"by one partner": "success of 1"} | ({"by both": "success of 2"} if group == ADULT else {})
+    columns = {heading: results.column(measured(key)) for heading, key in successes.items()}
+    alarms = {"trainings with an alarm": lambda condition: _counted(results.all(condition), "active_alarm")}
+    wanted = ["honest, backdoor", *BACKDOORS]
+    return table(group, results.conditions(group, wanted), {**columns, **alarms, "test metric": results.column(metric)})
+
+
+def _honest(results: Results) -> Table:
+    rows = []
+    for group in GROUPS:
+        for name in results.settings(group):
+            trained = _honest_of(results, group, name)
+            if trained:
+                false = [each for each in trained if each.measured["alarms"]]
+                by = {text.partition(":")[0] for each in false for text in each.measured["alarms"]}
+                rows.append((f"{group}: {name}", str(len(trained)), str(len(false)), ", ".join(sorted(by))))
+    return Table(("honest training", "trainings", "with an alarm", "by the guard of"), tuple(rows))

@@ -1,0 +1,136 @@
+"""Data sets, protections and attackers of the study of malicious parties."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyarrow import parquet
+
+from cutlayer.config import Job, validated
+from cutlayer.config.load import load_job
+from studies.datasets import ADULT_JOB, ADULT_TABLE
+from studies.image_halves import ACTIVE, ImageHalves
+
+ADULT, MNIST, CIFAR = "Adult", "MNIST halves", "CIFAR-10 halves"
+ROWS, EPOCHS, BATCH, WIDTH = 4_000, 6, 128, 16
+HALVES: Mapping[str, ImageHalves] = {
+    MNIST: ImageHalves(MNIST, "mnist/mnist.npz", {"kind": "mlp", "hidden": [64, 32]}, EPOCHS, BATCH, rows=3_000),
+    CIFAR: ImageHalves(CIFAR, "cifar10/cifar10_subset.npz", {"kind": "lenet5"}, 5, BATCH, rows=2_000),
+}
+READERS = ("norm", "direction", "spectral", "joint_spectral", "off_norm", "mixture")
+NOISY = frozenset({"marvell", "iso_noise"})
+OF_LABELS: Mapping[str, Mapping[str, Any]] = {
+    "none": {},
+    "max_norm": {"max_norm": {}},
+    "marvell 0.16": {"marvell": {"sum_kl": 0.16}},
+    "iso_noise 12": {"iso_noise": {"ratio": 12}},
+    "label_dp 1": {"label_dp": {"eps": 1.0}},
+}
+OF_FEATURES: Mapping[str, Mapping[str, Any]] = {
+    "dp_embedding 8": {"dp_embedding": {"clip": 1.0, "epsilon": 8.0, "delta": 1e-5}},
+    "nopeek 1": {"nopeek": {"alpha": 1.0}},
+}
+HIDDEN = 0.55
+"""Cover of a hijacker that knows the guard: less than half of each row's energy is off the directions."""
+HIJACKS: Mapping[str, Mapping[str, Any]] = {
+    "hijack": {"attack": "hijack"},
+    "hijack 0.25": {"attack": "hijack", "options": {"strength": 0.25}},
+    "hidden hijack": {"attack": "hijack", "options": {"strength": 0.5, "cover": HIDDEN}},
+    "chosen labels": {"attack": "chosen_labels"},
+}
+PROBES: Mapping[str, Mapping[str, Any]] = {
+    "probing": {"attack": "probing"},
+    "probing 0.6": {"attack": "probing", "options": {"spread": 0.6}},
+    "replay": {"attack": "replay"},
+    "scaling": {"attack": "scaling"},
+    "scaling 1.5": {"attack": "scaling", "options": {"factor": 1.5}},
+    "swap": {"attack": "swap"},
+}
+BACKDOORS: Mapping[str, Mapping[str, Any]] = {
+    "backdoor": {"attack": "backdoor"},
+    "backdoor, noisy": {"attack": "backdoor", "options": {"jitter": 0.5}},
+}
+PROBED_SEEDS = 2
+"""Seeds of the settings that look for labels, which have five protections each."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One training of a data set.
+
+    Attributes:
+        name: Name of the setting.
+        reads: What is read afterwards: `features`, `labels`, `predictions`.
+        labels: Protection of the label owner.
+        features: Protection of the partners; empty for none.
+        attack: What the attacker does; empty in an honest training.
+        options: Its options.
+    """
+
+    name: str
+    reads: str
+    labels: str = "none"
+    features: str = ""
+    attack: str = ""
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+def settings_of(group: str, seed: int) -> list[Setting]:
+    """The trainings of a data set with one seed; honest ones first."""
+    made = [Setting("honest", "features")]
+    made += [Setting(name, "features", **rest) for name, rest in HIJACKS.items()]
+    for defence in OF_FEATURES if group == ADULT else [*OF_FEATURES][:1]:
+        made.append(Setting(f"honest; {defence}", "features", features=defence))
+        made.append(Setting(f"hijack; {defence}", "features", features=defence, attack="hijack"))
+    if group != CIFAR:
+        made.append(Setting("honest, backdoor", "predictions"))
+        made += [Setting(name, "predictions", **rest) for name, rest in BACKDOORS.items()]
+    if group == ADULT:
+        for defence in OF_LABELS:
+            made.append(Setting(f"honest, probed; {defence}", "labels", defence))
+            if seed <= PROBED_SEEDS:
+                made += [Setting(f"{name}; {defence}", "labels", defence, **rest) for name, rest in PROBES.items()]
+    return made
+
+
+def job_of(group: str, setting: Setting, seed: int) -> Job:
+    """The job of a training: guards at all parties that can have one, which go on after an alarm."""
+    labels, features = OF_LABELS[setting.labels], OF_FEATURES.get(setting.features, {})
+    if group == ADULT:
+        raw: dict[str, Any] = load_job(ADULT_JOB).model_dump()
+        raw["train"] |= {"threads": 1, "epochs": EPOCHS, "batch_size": BATCH, "seed": seed}
+        raw["model"]["bottom"]["hidden"] = [64, WIDTH]
+    else:
+        raw = HALVES[group].job(seed, {}).model_dump()
+    raw["train"] |= {"keep": "last", "early_stop": None, "split": {"test": 0.2, "validation": 0.0}}
+    classes = 2 if group == ADULT else 10
+    for party in raw["parties"].values():
+        reads = setting.reads == ("labels" if party["role"] == "active" else "features")
+        attacks = READERS if reads and party["role"] == "active" else ()
+        party["audit"] = {"attacks": attacks, "layers": False, "rows": 10**6, "every": "epoch" if reads else "never"}
+        party["privacy"] = dict(labels if party["role"] == "active" else features)
+        noisy = "dp_embedding" in features if party["role"] == "active" else bool(labels.keys() & NOISY)
+        if party["role"] == "active" or "dp_embedding" not in features:
+            party["guard"] = {"on_alarm": "warn", "classes": classes, "protected": noisy}
+    raw["parties"][_active(group)]["audit"]["every"] = "epoch"
+    return validated(Job, raw | {"compare": []}, "study")
+
+
+def _active(group: str) -> str:
+    return "bank" if group == ADULT else ACTIVE
+
+
+@cache
+def tables_of(group: str, data: Path) -> Mapping[str, pa.Table]:
+    """Each party's table; of Adult rows drawn once."""
+    if group in HALVES:
+        return HALVES[group].tables(data)
+    whole = parquet.read_table(ADULT_TABLE)
+    chosen = np.sort(np.random.default_rng(0).permutation(len(whole))[:ROWS])
+    return dict.fromkeys(load_job(ADULT_JOB).parties, whole.take(chosen))

@@ -1,0 +1,50 @@
+"""Malicious parties on Adult and image halves: what they gain, what guards see of it, and how often they are wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from cutlayer.jobs.options import Progress
+from studies.malicious.page import SETTINGS, malicious_page
+from studies.malicious.settings import ADULT, HALVES, job_of, settings_of, tables_of
+from studies.malicious.training import trained
+from studies.page import Page
+from studies.results import Results
+from studies.trials import Study, Trial
+
+
+class MaliciousStudy(Study):
+    """Hijacks, probes and backdoors, and the guards of both sides."""
+
+    name = "malicious"
+    title = "Malicious parties and guards"
+    source = (
+        "Pasquini et al. 2021 (arXiv 2012.02670); Erdogan et al. 2022 (arXiv 2108.09052); Fu et al. 2023 (NDSS); Zou "
+        "et al. 2022 (IEEE Transactions on Big Data)"
+    )
+    advice = (
+        "A guard sees the attacks at full strength and not the attacker who knows it. Rely on a single release, "
+        "`label_dp` or `dp_embedding`, whose statements hold against any partner."
+    )
+    settings = SETTINGS
+
+    def trials(self, data: Path, seeds: int) -> Iterator[Trial]:
+        """All settings of all data sets, seed by seed, so that an interrupted study has whole seeds."""
+        for seed in range(1, seeds + 1):
+            for group in (ADULT, *HALVES):
+                for setting in settings_of(group, seed):
+                    job = job_of(group, setting, seed)
+                    yield Trial(group, setting.name, seed, job, tables_of(group, data))
+
+    def train(self, trial: Trial, work: Path, progress: Progress) -> dict[str, Any]:
+        """A training with the setting's attacker, read as that asks."""
+        setting = next(each for each in settings_of(trial.group, trial.seed) if each.name == trial.setting)
+        values = trained(trial.job, setting, trial.tables, work)
+        key = {"group": trial.group, "setting": trial.setting, "seed": trial.seed}
+        return {**key, "leaks": {}, "layers": {}, **values}
+
+    def page(self, results: Results) -> Page:
+        """Claims, then the attackers of features, of labels and of predictions, and false alarms."""
+        return malicious_page(results)

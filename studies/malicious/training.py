@@ -1,0 +1,143 @@
+"""One training with guards at all parties, and what its attacker reads of it."""
+
+from __future__ import annotations
+
+import shutil
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from cutlayer.attacks.feature.inversion import Inversion
+from cutlayer.attacks.feature.view import FeatureView
+from cutlayer.attacks.knowledge import Auxiliary, Knowledge
+from cutlayer.attacks.malicious import TAMPERINGS
+from cutlayer.attacks.malicious.base import Tampering
+from cutlayer.audit.backdoor import success
+from cutlayer.audit.features.measures import measure_reconstruction
+from cutlayer.audit.watch import Watcher
+from cutlayer.channel.transcript import Step, read_epochs
+from cutlayer.config import Job
+from cutlayer.config.guard import Alarm
+from cutlayer.data.store import Store
+from cutlayer.jobs.options import Progress
+from cutlayer.results.audit import RunAudit
+from cutlayer.results.leaks import worst_of
+from cutlayer.training.attacked import auxiliary_indices, by_active, known_rows, target_rows
+from cutlayer.training.folder import RunFolder
+from cutlayer.training.keys import Keys
+from cutlayer.training.recorder import read_truth
+from cutlayer.training.tables import open_table
+from cutlayer.training.together import train_together
+from cutlayer.training.trained import Run
+from studies.malicious.settings import Setting
+from studies.trials import study_key
+
+KNOWN = 320
+"""Rows of each partner whose features the attacker knows."""
+EARLY = 16
+"""Steps after which a guard can raise its first alarm about gradients."""
+
+
+def trained(job: Job, setting: Setting, tables: Any, work: Path) -> dict[str, Any]:
+    """Train in a folder, which is then removed; returns the headline metric and what was measured."""
+    shutil.rmtree(work, ignore_errors=True)
+    folder = RunFolder.create(work, resume=False)
+    watcher = Watcher(job, folder, Progress())
+    opened = {name: open_table(job, name, tables) for name in job.parties}
+    keys = Keys(work.parent / "keys", study_key(job), simulated=True)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*as in an honest training")
+        made = train_together(job, folder, opened, keys, watcher, tampering=_attackers(job, setting, folder))
+    steps = -(-len(made.active.split.train) // job.train.rows_per_step(len(made.active.split.train)))
+    alarms = [*made.active.alarms, *(alarm for passive in made.passives.values() for alarm in passive.alarms)]
+    measured: dict[str, Any] = {"steps": steps, "alarms": [f"{each.party}: {each.detail}" for each in alarms]}
+    measured["active_alarm"] = _first(made.active.alarms, steps)
+    measured["passive_alarm"] = _first(made.passives[job.passives[0]].alarms, steps)
+    if setting.reads == "features":
+        measured |= _rebuilt(job, folder, measured["passive_alarm"])
+    elif setting.reads == "labels":
+        audit = watcher.auditor.results("this run", ()) if watcher.auditor else RunAudit()
+        leaks = [each for each in audit.leaks if each.message == "gradient"]
+        for link in {each.party for each in leaks}:
+            worst = worst_of(each for each in leaks if each.party == link)
+            measured["together" if "+" in link else f"leak of {link}"] = worst.leak if worst else None
+    else:
+        run = Run(job, folder, classes=made.active.task.classes)
+        for attackers in {job.passives[:1], tuple(job.passives)}:
+            reached = success(run, attackers)
+            measured[f"success of {len(attackers)}"] = None if reached is None else reached.value
+    metric = made.active.metrics[made.active.task.metric]
+    shutil.rmtree(work)
+    return {"metric": metric, "seconds": made.seconds, "measured": measured}
+
+
+def _attackers(job: Job, setting: Setting, folder: RunFolder) -> dict[str, Tampering]:
+    if not setting.attack:
+        return {}
+    options: dict[str, Any] = dict(setting.options)
+    if by_active(setting.attack):
+        options["known"] = lambda schedule: _few(known_rows(job, folder, schedule))
+        return {job.active: TAMPERINGS[setting.attack](**options)}
+    if setting.attack == "backdoor":
+        # Later: the labels are written when the training starts.
+        options["rows"] = cache(lambda: target_rows(*read_truth(folder.transcript(job.active)), job.train.seed))
+    return {name: TAMPERINGS[setting.attack](**options) for name in job.passives}
+
+
+def _few(known: Mapping[str, Auxiliary]) -> Mapping[str, Auxiliary]:
+    """`KNOWN` of the rows that an attacker may know of each partner."""
+    few = {}
+    for name, each in known.items():
+        order = torch.randperm(len(each.indices), generator=torch.Generator().manual_seed(0))
+        parts = (part[order[:KNOWN].sort().values] for part in (each.indices, each.codes, each.numbers))
+        few[name] = Auxiliary(each.columns, *parts)
+    return few
+
+
+def _first(alarms: Iterable[Alarm], steps: int) -> int | None:
+    """Number of steps until the first of a party's alarms."""
+    return min(((alarm.epoch - 1) * steps + alarm.step for alarm in alarms), default=None)
+
+
+def _rebuilt(job: Job, folder: RunFolder, alarm: int | None) -> dict[str, float]:
+    """R² of `inversion` of what the first partner sent in all, in the first steps, and until its alarm."""
+    party = job.passives[0]
+    sent = [step for _, epoch in read_epochs(folder.transcript(party)) for step in epoch]
+    store = Store.open(folder.data(party))
+    rows = torch.unique(torch.cat([step.rows for step in sent]))
+    indices = rows[auxiliary_indices(len(rows), job.train.seed)]
+    known = _few({party: Auxiliary(store.columns, indices, *store.gather(indices))})[party].indices
+    values = {"r2": _read(store, known, party, sent, job.train.seed)}
+    for name, steps in (("r2_early", EARLY), ("r2_alarm", alarm)):
+        if steps is not None:
+            values[name] = _read(store, known, party, sent[:steps], job.train.seed)
+    return values
+
+
+def _read(store: Store, known: Tensor, party: str, sent: Sequence[Step], seed: int) -> float:
+    """R² of the rows of some steps, of which each counts as it was sent last.
+
+    Args:
+        store: Encoded columns of the party.
+        known: Row numbers of the rows that the attacker knows, int64.
+        party: The party.
+        sent: What it sent.
+        seed: Seed of the attack.
+    """
+    rows = torch.cat([step.rows for step in sent])
+    embeddings = torch.cat([step.embeddings[party].flatten(1) for step in sent])
+    last = {row: place for place, row in enumerate(rows.tolist())}
+    seen = torch.tensor(sorted(last))
+    places = torch.tensor([last[row] for row in seen.tolist()])
+    indices = torch.isin(seen, known).nonzero().flatten()
+    auxiliary = Auxiliary(store.columns, indices, *store.gather(seen[indices]))
+    truth = store.gather(seen[auxiliary.unknown(len(seen))])
+    made = Inversion()(FeatureView(party, seen, embeddings[places]), Knowledge(auxiliary_rows=auxiliary), seed)
+    about: dict[str, Any] = {"run": "this run", "party": party, "attack": "inversion", "release": "all"}
+    about |= {"known": len(indices), "rows": len(truth[0])}
+    return measure_reconstruction(made, auxiliary, truth, about).value or 0.0

@@ -1,0 +1,39 @@
+"""Parts of rows off the main directions: exact for known geometry, and none without a gradient."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from cutlayer.kernels.off_directions import off_parts
+
+
+def test_rows_across_the_main_direction_are_off_it_however_short_they_are() -> None:
+    rows = torch.zeros(10, 3)
+    rows[:8, 0] = torch.linspace(1, 2, 8)
+    rows[8] = torch.tensor([0.0, 1e-5, 0.0])
+    rows[9] = torch.tensor([1e-3, 1e-3, 0.0])
+    parts = off_parts(rows, 1)
+    assert parts is not None
+    torch.testing.assert_close(parts, torch.tensor([0.0] * 8 + [1.0, 0.5], dtype=torch.double), atol=1e-4, rtol=0)
+
+
+def test_it_is_what_a_singular_value_decomposition_leaves() -> None:
+    rows = torch.randn(50, 6, dtype=torch.double, generator=torch.Generator().manual_seed(0))
+    main = torch.linalg.svd(rows).Vh[:2]
+    left = rows - rows @ main.T @ main
+    expected = left.square().sum(dim=1) / rows.square().sum(dim=1)
+    parts = off_parts(rows, 2)
+    assert parts is not None
+    torch.testing.assert_close(parts, expected)
+
+
+def test_a_row_of_zeros_has_no_direction() -> None:
+    parts = off_parts(torch.tensor([[1.0, 0.0], [0.0, 0.0]]), 1)
+    assert parts is not None
+    assert len(parts) == 1
+
+
+@pytest.mark.parametrize("rows", [torch.zeros(4, 2), torch.full((4, 2), float("nan")), torch.zeros(0, 2)])
+def test_without_a_gradient_there_is_nothing_to_judge(rows: torch.Tensor) -> None:
+    assert off_parts(rows, 1) is None
