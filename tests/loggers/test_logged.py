@@ -18,7 +18,7 @@ import pytest
 from cutlayer.cli.app import _run
 from cutlayer.errors import ConfigError
 from cutlayer.jobs.options import Progress
-from cutlayer.loggers import logged as module
+from cutlayer.loggers import run as module
 from cutlayer.loggers.base import Background, Log
 from cutlayer.loggers.logged import logged
 from tests.cli.jobs import JOB, Place, audit_briefly, changed

@@ -1,33 +1,17 @@
-"""Follows a run and hands its curves and results to the logs that its active party's `log` names."""
+"""Hands the curves and results of a run to the logs that its active party's `log` names."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
-from torch import Tensor
+from cutlayer.loggers.base import END_SECONDS, End
 
-from cutlayer.config import Job
-from cutlayer.config.log import LogConfig
-from cutlayer.jobs.options import Progress
-from cutlayer.loggers.base import END_SECONDS, Background, End, Log
-from cutlayer.loggers.contents import epoch_values, final_values, settings_of, without_rows
-from cutlayer.loggers.mlflow_log import MlflowLog
-from cutlayer.loggers.tensorboard_log import TensorBoardLog
-from cutlayer.parties.observer import EpochRecord, Relay
-from cutlayer.report.build import build
-from cutlayer.report.html import write_html
-from cutlayer.results.run import RunKind
-from cutlayer.tasks import Task
-from cutlayer.training.folder import RunFolder
-
-RECORD = "log-{}.json"
-"""File of the run folder for each log: what a resumed run continues in."""
-STOPPED_SHARE = 0.1
-"""Share of the waiting time where a run did not end well: nobody waits for its last curves."""
+if TYPE_CHECKING:
+    from cutlayer.config import Job
+    from cutlayer.jobs.options import Progress
 
 
 @contextmanager
@@ -50,6 +34,8 @@ def logged(
     if config is None or name != job.active:
         yield progress
         return
+    from cutlayer.loggers.run import LoggedRun  # with PyTorch and the report
+
     watched = LoggedRun(job, folder, progress, config)
     state: End = "FAILED"
     try:
@@ -60,70 +46,3 @@ def logged(
         raise
     finally:
         watched.close(state, end_seconds)
-
-
-class LoggedRun(Relay, Progress):
-    """Logs the job's own run, not those that it is compared with, and forwards every call.
-
-    Args:
-        job: The job as run.
-        folder: Path of the run folder.
-        progress: Receives every call.
-        config: Where the run is logged.
-    """
-
-    def __init__(self, job: Job, folder: Path, progress: Progress, config: LogConfig) -> None:
-        super().__init__(progress)
-        self.progress, self.job, self.folder = progress, job, RunFolder(folder)
-        self.logs: dict[str, Log] = {}
-        if config.mlflow is not None:
-            self.logs["mlflow"] = MlflowLog(config.mlflow)
-        if config.tensorboard is not None:
-            self.logs["tensorboard"] = TensorBoardLog(config.tensorboard)
-        self.threads = {kind: Background(f"parties.{job.active}.log.{kind}") for kind in self.logs}
-        self.run, self.epochs, self.begun = "", 0, False
-
-    def stage(self, name: str) -> None:
-        """Note which run follows."""
-        self.run = name
-        self.progress.stage(name)
-
-    def aligned(self, buckets: int, total: int) -> None:
-        """Forward the call."""
-        self.progress.aligned(buckets, total)
-
-    def started(self, task: Task, truth: Tensor, training: Tensor, epochs: int, start: int) -> None:
-        """Begin the logs, or continue them where the run is resumed."""
-        super().started(task, truth, training, epochs, start)
-        if self.run != RunKind.THIS_RUN or self.begun:
-            return
-        self.begun, self.epochs = True, start
-        for kind in self.logs:
-            self.threads[kind].call(partial(self._begin, kind))
-
-    def ended(self, record: EpochRecord) -> None:
-        """Log an epoch."""
-        super().ended(record)
-        if self.run == RunKind.THIS_RUN:
-            self.epochs = record.epoch + 1
-            for kind, log in self.logs.items():
-                self.threads[kind].call(partial(log.write, epoch_values(record), self.epochs))
-
-    def close(self, state: End, seconds: float) -> None:
-        """End the logs; those of a run that has ended well have its results and its report."""
-        with TemporaryDirectory() as scratch:
-            if self.begun and state == "FINISHED":
-                report = build(self.folder.path)
-                page, results = write_html(without_rows(report), Path(scratch) / "report.html"), final_values(report)
-                for kind, log in self.logs.items():
-                    self.threads[kind].call(partial(log.write, results, self.epochs))
-                    self.threads[kind].call(partial(log.attach, page))
-            for kind, log in self.logs.items():
-                if self.begun:
-                    self.threads[kind].call(partial(log.end, state))
-                self.threads[kind].close(seconds if state == "FINISHED" else seconds * STOPPED_SHARE)
-
-    def _begin(self, kind: str) -> None:
-        record, settings, run = RECORD.format(kind), settings_of(self.job), self.folder.path.name
-        earlier = self.folder.read_json(record)["run"] if (self.folder.path / record).exists() else None
-        self.folder.write_json(record, {"run": self.logs[kind].begin(self.job.name, run, settings, earlier)})

@@ -144,13 +144,9 @@ def calibration(
         label: Description for screen readers.
         domain: Ends of both axes.
     """
-    x, y = Scale(*domain, 58, WIDTH - 12), Scale(*domain, 224, 8)
-    diagonal = f"M{x(domain[0]):.1f} {y(domain[0]):.1f}L{x(domain[1]):.1f} {y(domain[1]):.1f}"
-    drawn = _series(
-        Series("this run", 0, ()), [(x(predicted), y(observed), tip) for predicted, observed, tip in points], "line"
-    )
-    parts = [axes(Axis(x, titles[0]), Axis(y, titles[1]), 40), element("path", class_="chance", d=diagonal), drawn]
-    return element("svg", *parts, class_="chart", viewBox=f"0 0 {WIDTH} 270", role="img", aria_label=label)
+    x, y = _square(domain)
+    line = [(x(predicted), y(observed), tip) for predicted, observed, tip in points]
+    return _over_diagonal(x, y, titles, label, [_series(Series("this run", 0, ()), line, "line")])
 
 
 def curves(series: Sequence[Series], titles: tuple[str, str], label: str) -> Markup:
@@ -161,13 +157,22 @@ def curves(series: Sequence[Series], titles: tuple[str, str], label: str) -> Mar
         titles: Titles of the horizontal and the vertical axis.
         label: Description for screen readers.
     """
-    x, y = Scale(0, 1, 58, WIDTH - 12), Scale(0, 1, 224, 8)
-    diagonal = f"M{x(0):.1f} {y(0):.1f}L{x(1):.1f} {y(1):.1f}"
-    parts = [axes(Axis(x, titles[0]), Axis(y, titles[1]), 40), element("path", class_="chance", d=diagonal)]
-    parts += [
+    x, y = _square((0.0, 1.0))
+    drawn = [
         _series(line, [(x(at), y(value or 0.0), "") for at, value in line.points], "line", 0)
         for line in reversed(series)
     ]
+    return _over_diagonal(x, y, titles, label, drawn)
+
+
+def _square(domain: tuple[float, float]) -> tuple[Scale, Scale]:
+    return Scale(*domain, 58, WIDTH - 12), Scale(*domain, 224, 8)
+
+
+def _over_diagonal(x: Scale, y: Scale, titles: tuple[str, str], label: str, drawn: Sequence[Markup]) -> Markup:
+    """Lines over the diagonal on which both axes have the same value."""
+    diagonal = f"M{x(x.low):.1f} {y(y.low):.1f}L{x(x.high):.1f} {y(y.high):.1f}"
+    parts = [axes(Axis(x, titles[0]), Axis(y, titles[1]), 40), element("path", class_="chance", d=diagonal), *drawn]
     return element("svg", *parts, class_="chart", viewBox=f"0 0 {WIDTH} 270", role="img", aria_label=label)
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from markupsafe import Markup
 
+from cutlayer.report.rounding import metric
 from cutlayer.results.finding import Finding
+from cutlayer.results.metric_names import name_of
 
 Record = TypeVar("Record")
 
@@ -126,6 +128,19 @@ def table(
 def number(name: str, *groups: str, page_only: bool = False) -> Column:
     """A column of numbers."""
     return Column(name, "number", groups, page_only=page_only)
+
+
+def metric_columns(names: Iterable[str], page_only: Callable[[str], bool] = lambda _: False) -> list[Any]:
+    """Columns that read `metrics` of a record by name, for `table`.
+
+    Args:
+        names: Names of the metrics.
+        page_only: Whether the column of a metric is for the page alone.
+    """
+    return [
+        (number(name_of(name), page_only=page_only(name)), lambda record, name=name: metric(record.metrics.get(name)))
+        for name in names
+    ]
 
 
 def _cell(value: Cell | str) -> Cell:

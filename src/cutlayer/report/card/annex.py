@@ -15,7 +15,7 @@ from cutlayer.report.sections.columns import columns_table
 from cutlayer.report.sections.words import TERMS
 from cutlayer.results.metric_names import name_of
 from cutlayer.results.number import NOT_AVAILABLE
-from cutlayer.results.privacy_card import AttackEvidence, CardField, PrivacyCard
+from cutlayer.results.privacy_card import AttackEvidence, PrivacyCard
 
 BLANK = "for the controller"
 NOT_SHOWN = "What this does not show"
@@ -23,7 +23,7 @@ NOT_SHOWN = "What this does not show"
 
 def annex_sections(card: PrivacyCard) -> list[Section]:
     """The sections of the annex, in the order of the page."""
-    return [_with_same_brief(section) for section in _sections(card)]
+    return [replace(section, brief=section.blocks) for section in _sections(card)]  # the same in Markdown
 
 
 def annex_html(card: PrivacyCard) -> str:
@@ -46,11 +46,6 @@ def annex_markdown(card: PrivacyCard) -> str:
     verdict = [f"{escaped(card.verdict)}\n"] * bool(card.verdict)
     top = [title, f"**{escaped(card.statement)}**\n", *verdict, run]
     return "\n".join([*top, *map(section_markdown, annex_sections(card))])
-
-
-def _with_same_brief(section: Section) -> Section:
-    """The same blocks on the page and in Markdown."""
-    return replace(section, brief=section.blocks)
 
 
 def _sections(card: PrivacyCard) -> Iterator[Section]:
@@ -148,14 +143,14 @@ def _fields(card: PrivacyCard, framework: str) -> Iterator[Table]:
             group,
             [field for field in fields if field.group == group],
             (Column("Field", "text"), lambda field: field.name),
-            (Column("Answer", "statement"), _answer),
+            (Column("Answer", "statement"), lambda field: _answer(field.value)),
             ("Source", lambda field: Cell(field.origin, tone="bad" if field.value is None else "muted")),
             layout="stack",
         )
 
 
-def _answer(field: CardField) -> Cell:
-    return Cell(f"[ {BLANK} ]", tone="blank") if field.value is None else Cell(field.value)
+def _answer(value: str | None) -> Cell:
+    return Cell(f"[ {BLANK} ]", tone="blank") if value is None else Cell(value)
 
 
 def _registry(card: PrivacyCard) -> Table:
@@ -165,9 +160,6 @@ def _registry(card: PrivacyCard) -> Table:
         entries,
         ("Tier", lambda entry: entry[0].removeprefix("tier_")),
         (Column("Field", "text"), lambda entry: entry[1].replace("_", " ")),
-        (
-            Column("Answer", "statement"),
-            lambda entry: Cell(f"[ {BLANK} ]", tone="blank") if entry[2] is None else Cell(entry[2]),
-        ),
+        (Column("Answer", "statement"), lambda entry: _answer(entry[2])),
         layout="stack",
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cutlayer.report.rounding import difference, interval, metric, times
-from cutlayer.report.section import Answer, Block, Column, Paragraph, Section, Table, number, table
+from cutlayer.report.section import Answer, Block, Column, Paragraph, Section, Table, metric_columns, number, table
 from cutlayer.report.sections.bars import Value, bar_charts
 from cutlayer.results.departure import AbsenceUtility
 from cutlayer.results.metric_names import name_of
@@ -53,10 +53,7 @@ def _table(report: Report) -> Table:
         (number(name), lambda row, name=name: metric(row.references[name]) if name in row.references else "")
         for name in references
     ]
-    others += [
-        (number(name_of(name), page_only=name != further[-1]), lambda row, name=name: metric(row.metrics.get(name)))
-        for name in further
-    ]
+    others += metric_columns(further, lambda name: name != further[-1])
     return table(
         f"{name_of(key)} by absent parties, that of references, and this run's further metrics",
         rows,

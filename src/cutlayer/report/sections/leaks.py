@@ -198,19 +198,9 @@ def _curves(report: Report) -> list[Table]:
         return Cell(auc(point.leak), (columns,) if columns else (), tone=f"h{strength(point.leak)}")
 
     columns = [(number(str(labels)), lambda curve, labels=labels: at(curve, labels)) for labels in counts]
-    return (
-        [
-            table(
-                "Leak by the number of labels that the attacker knows; below it, of the party's own columns alone",
-                report.curves,
-                ("Message", lambda curve: Cell(f"{curve.message}s", (curve.attacker, curve.attack))),
-                *columns,
-                layout="matrix",
-            )
-        ]
-        if counts
-        else []
-    )
+    message = ("Message", lambda curve: Cell(f"{curve.message}s", (curve.attacker, curve.attack)))
+    caption = "Leak by the number of labels that the attacker knows; below it, of the party's own columns alone"
+    return [table(caption, report.curves, message, *columns, layout="matrix")] if counts else []
 
 
 def _panels(report: Report) -> list[Panels]:

@@ -8,7 +8,19 @@ from cutlayer.report import charts
 from cutlayer.report.history import legend, series_of, shown_epochs, targets_of
 from cutlayer.report.matrix import runs_of
 from cutlayer.report.rounding import auc, metric, rate, seconds, times
-from cutlayer.report.section import Block, Column, Fold, Panel, Panels, Paragraph, Section, Table, number, table
+from cutlayer.report.section import (
+    Block,
+    Column,
+    Fold,
+    Panel,
+    Panels,
+    Paragraph,
+    Section,
+    Table,
+    metric_columns,
+    number,
+    table,
+)
 from cutlayer.report.svg import padded
 from cutlayer.results.metric_names import name_of
 from cutlayer.results.report import Report
@@ -58,10 +70,6 @@ def _metrics(report: Report, history: Iterable[EpochResult]) -> list[str]:
 
 def _table(report: Report, run: str, epochs: list[EpochResult]) -> Table:
     measured = {key for epoch in epochs for key in epoch.leak}
-    metrics = [
-        (number(name_of(name)), lambda epoch, name=name: metric(epoch.metrics.get(name)))
-        for name in _metrics(report, epochs)
-    ]
     leaks = [
         (
             Column(target.attack, "number", note=f"{target.party}, {target.message}"),
@@ -75,7 +83,7 @@ def _table(report: Report, run: str, epochs: list[EpochResult]) -> Table:
         epochs,
         (number("Epoch"), lambda epoch: str(epoch.epoch)),
         (number("Loss"), lambda epoch: metric(epoch.loss)),
-        *metrics,
+        *metric_columns(_metrics(report, epochs)),
         (number("Time"), lambda epoch: seconds(epoch.seconds)),
         (number("Rows/s"), lambda epoch: rate(epoch.rows_per_second)),
         *leaks,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from cutlayer.models.fitted import FitResult
 from cutlayer.report.rounding import count, difference, interval, metric
-from cutlayer.report.section import Answer, Block, Column, Paragraph, Section, Table, number, table
+from cutlayer.report.section import Answer, Block, Column, Paragraph, Section, Table, metric_columns, number, table
 from cutlayer.report.sections.bars import Value, bar_charts
 from cutlayer.results.metric_names import name_of
 from cutlayer.results.report import Report
@@ -72,14 +72,8 @@ def _is_own(model: ModelUtility) -> bool:
 
 def _table(report: Report) -> Table:
     key = report.utility.metric
-    names = dict.fromkeys([key, *(name for model in report.utility.rows for name in model.metrics)])
-
-    def value(name: str) -> Callable[[ModelUtility], str]:
-        return lambda model: metric(model.metrics.get(name))
-
-    first, *further = [
-        (number(name_of(name), page_only=index >= TERMINAL_METRICS), value(name)) for index, name in enumerate(names)
-    ]
+    names = [*dict.fromkeys([key, *(name for model in report.utility.rows for name in model.metrics)])]
+    first, *further = metric_columns(names, lambda name: names.index(name) >= TERMINAL_METRICS)
     return table(
         f"All metrics on the {report.data.reported[1]}",
         report.utility.rows,
