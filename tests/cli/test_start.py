@@ -154,6 +154,12 @@ def test_verbs_that_compute_nothing_load_no_pytorch(loaded_by_fork, line):
     assert not modules & {*COMPUTING}
 
 
+def test_a_check_loads_pytorch_and_nothing_else_that_computes(place, loaded_by_fork):
+    code, error, modules = loaded_by_fork("check", place.file)
+    assert code == 0, error
+    assert {*COMPUTING, "pandas", "scipy.linalg", "torch._dynamo"} & modules == {"torch"}
+
+
 def test_a_run_loads_neither_the_compiler_nor_what_it_does_not_use(place, loaded_by_fork):
     code, error, modules = loaded(place, "run", place.file)
     assert code == 0, error

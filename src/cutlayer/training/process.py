@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from threading import RLock
@@ -29,7 +30,9 @@ _WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
 
 
 @contextmanager
-def run_threads(wanted: Literal["auto"] | int, batch_size: Literal["auto"] | int, processes: int = 1) -> Iterator[int]:
+def run_threads(
+    wanted: Literal["auto"] | int, batch_size: Literal["auto"] | int, processes: int = 1, *, scipy: bool = True
+) -> Iterator[int]:
     """Set the threads of the tensor library and of `one_blas_thread` for a run; restore them and the random state.
 
     More threads than cores, in one process or in several, slow training to a few percent of its speed: workers that
@@ -41,6 +44,7 @@ def run_threads(wanted: Literal["auto"] | int, batch_size: Literal["auto"] | int
             the cores that this process may use among `processes`, if waiting workers sleep.
         batch_size: Rows of a step; `auto` is below `LARGE_BATCH`.
         processes: Number of processes of the job on this machine, one for each party.
+        scipy: Whether SciPy will be used; it is imported if so.
 
     Yields:
         Number of threads of the run.
@@ -55,23 +59,26 @@ def run_threads(wanted: Literal["auto"] | int, batch_size: Literal["auto"] | int
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
-        with one_blas_thread(), torch.random.fork_rng(devices=[]):
+        with one_blas_thread(scipy=scipy), torch.random.fork_rng(devices=[]):
             yield threads
     finally:
         torch.set_num_threads(before)
 
 
 @contextmanager
-def one_blas_thread() -> Iterator[None]:
+def one_blas_thread(*, scipy: bool = True) -> Iterator[None]:
     """Have the linear algebra of NumPy and SciPy use one thread for a while.
 
     Their copy of OpenBLAS waits busily for its other threads, whatever `OMP_WAIT_POLICY` is. Where more processes want
     to run than there are cores, such a thread is often not running: a step of L-BFGS on 200 rows, as attacks with known
     labels take by the thousand, took 6.7 ms instead of 0.02. The matrices here are too small for two threads to help.
     The tensor library has linear algebra of its own.
+
+    Args:
+        scipy: Whether SciPy is imported, since the limit holds for libraries that are loaded by now.
     """
-    # The limit holds for libraries that are loaded by now, and SciPy is imported where it is first used.
-    import scipy.linalg  # noqa: F401
+    if scipy:
+        import_module("scipy.linalg")
     from threadpoolctl import ThreadpoolController
 
     with ThreadpoolController().select(prefix="libscipy_openblas").limit(limits=1):

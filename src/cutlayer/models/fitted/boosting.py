@@ -22,7 +22,7 @@ FEW_ROWS = 2_000
 """Number of rows below which a classifier stops when ten iterations lower its training loss by less than `_LEAST`.
 
 From there on its trees overfit: the log loss of held-out rows rises, and its time is half the time of a small job."""
-_LEAST = 0.01
+_LEAST = 0.02
 
 
 def _threads(rows: int) -> int:
