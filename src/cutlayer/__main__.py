@@ -9,10 +9,10 @@ def main() -> None:
     # two threads fell to a third of one thread's speed as soon as anything else ran on the machine.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     from cutlayer.cli import main as command_line
-    from cutlayer.training.process import hide_pandas, keep_freed_memory
+    from cutlayer.training.process import keep_freed_memory, lighten_imports
 
     keep_freed_memory()
-    hide_pandas()
+    lighten_imports()
     command_line()
 
 

@@ -154,11 +154,18 @@ def test_verbs_that_compute_nothing_load_no_pytorch(loaded_by_fork, line):
     assert not modules & {*COMPUTING}
 
 
+def test_a_check_loads_pytorch_and_nothing_else_that_computes(place, loaded_by_fork):
+    code, error, modules = loaded_by_fork("check", place.file)
+    assert code == 0, error
+    assert {*COMPUTING, "pandas", "scipy.linalg", "torch._dynamo"} & modules == {"torch"}
+
+
 def test_a_run_loads_neither_the_compiler_nor_what_it_does_not_use(place, loaded_by_fork):
     code, error, modules = loaded(place, "run", place.file)
     assert code == 0, error
     assert "torch.optim.adam" in modules
     assert not modules & {"fastapi", "grpc", "optuna", "pandas", "torch._dynamo", "torch._inductor", "uvicorn"}
+    assert not modules & {"numpy.f2py.f2py2e", "scipy.stats._stats_py"}  # the code behind what SciPy and NumPy name
     code, error, modules = loaded_by_fork("report", place.run_folder)
     assert code == 0, error
     assert not modules & {*COMPUTING}
@@ -176,9 +183,9 @@ def test_names_on_first_use_are_listed_and_are_not_those_of_modules(package: str
 
 HIDDEN = """
 import sys
-from cutlayer.training.process import hide_pandas
+from cutlayer.training.process import lighten_imports
 
-hide_pandas()
+lighten_imports()
 __name__ = "cutlayer.data"
 import pyarrow as pa
 table = pa.table({"a": pa.array([pa.scalar(1).as_py()])})
@@ -193,3 +200,36 @@ print(type(frame) is pd.DataFrame and pa.Table.from_pandas(frame).equals(table))
 def test_pyarrow_does_without_pandas_which_others_import() -> None:
     done = subprocess.run([sys.executable, "-c", HIDDEN], check=True, capture_output=True, text=True)
     assert done.stdout.split() == ["False", "True"]
+
+
+UNREAD = """
+import sys
+from threading import Thread
+from cutlayer.training.process import lighten_imports
+
+lighten_imports()
+import scipy.stats
+from sklearn import metrics
+from sklearn.ensemble import HistGradientBoostingClassifier
+print("scipy.stats._stats_py" in sys.modules, hasattr(scipy.stats, "__wrapped__"))
+__name__ = "sklearn.of_a_test"
+from scipy.stats import rankdata
+print("scipy.stats._stats_py" in sys.modules)
+found = []
+threads = [Thread(target=lambda: found.append(scipy.stats.norm.cdf(0.0))) for _ in range(4)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+print(found == [0.5] * 4, "scipy.stats._stats_py" in sys.modules, type(scipy.stats).__name__)
+print(list(rankdata([3, 1, 1])) == [3.0, 1.5, 1.5], hasattr(scipy.stats, "absent"))
+from scipy.stats import *
+print(pearsonr is scipy.stats.pearsonr, scipy.stats.mstats.gmean([2, 8]) == 4)
+print(metrics.label_ranking_average_precision_score([[1, 0]], [[0.5, 0.2]]))
+"""
+
+
+def test_statistics_of_scipy_are_loaded_when_something_of_them_is_used() -> None:
+    done = subprocess.run([sys.executable, "-c", UNREAD], check=True, capture_output=True, text=True)
+    lines = ["False False", "False", "True True module", "True False", "True True", "1.0"]
+    assert done.stdout.splitlines() == lines

@@ -6,10 +6,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from scipy.stats import rankdata
 from sklearn.metrics import roc_auc_score
 
 from cutlayer.errors import DataError
-from cutlayer.kernels.roc import auc_difference, macro_auc, permuted_macro_aucs, roc_auc, tie_groups
+from cutlayer.kernels.roc import auc_difference, macro_auc, mean_ranks, permuted_macro_aucs, roc_auc, tie_groups
 
 tied = st.integers(2, 60).flatmap(
     lambda n: st.tuples(hnp.arrays(np.float64, n, elements=st.integers(-3, 3).map(float)), hnp.arrays(np.bool_, n))
@@ -109,3 +110,8 @@ def test_error_of_a_difference_is_that_of_the_bootstrap():
 
 def test_a_difference_needs_two_rows_of_each_class():
     assert all(np.isnan(auc_difference(np.arange(3.0), np.arange(3.0), np.array([True, False, False]))))
+
+
+@given(hnp.arrays(np.float64, st.tuples(st.integers(1, 3), st.integers(0, 40)), elements=st.integers(-3, 3).map(float)))
+def test_mean_ranks_equal_those_of_scipy(values):
+    assert np.array_equal(mean_ranks(values), rankdata(values, axis=1))

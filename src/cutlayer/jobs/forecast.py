@@ -163,7 +163,8 @@ def forecast(job: Job, secrets: Path | None = None) -> Forecast:
     check_job(job)
     tables = {name: open_table(job, name, {}) for name in job.parties}
     check_ids(tables)
-    with run_threads(job.train.threads, job.train.batch_size) as threads:  # with PyTorch, once nothing is wrong so far
+    # With PyTorch, once nothing is wrong so far, and without SciPy, which no step uses.
+    with run_threads(job.train.threads, job.train.batch_size, scipy=False) as threads:
         return _forecast(job, tables, threads, secrets)
 
 

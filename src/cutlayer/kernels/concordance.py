@@ -7,6 +7,7 @@ import math
 import numpy as np
 import numpy.typing as npt
 
+from cutlayer.kernels.roc import mean_ranks
 from cutlayer.lazy import Tensor
 
 _QUANTILE = 1.959963984540054  # of a normal distribution at 97.5 %
@@ -80,15 +81,13 @@ def permuted_concordances(scores: npt.NDArray[np.float64], orders: npt.NDArray[n
     Reference: Daniels 1944, The relation between measures of correlation in the universe of sample permutations
     (Biometrika 33): the correlation of Kendall's and Spearman's coefficients over permutations.
     """
-    from scipy.stats import rankdata
-
     rows, columns = orders.shape
     kinds = int(orders.max(initial=0)) + 1
     cells = orders + kinds * np.arange(columns)
     counts = np.bincount(cells.ravel(), minlength=kinds * columns).reshape(columns, kinds)
     below = counts.cumsum(axis=1) - counts
     of_labels = (2 * below + counts - rows).ravel()[cells].astype(np.float64)
-    of_scores = 2 * rankdata(scores, axis=1) - (rows + 1)
+    of_scores = 2 * mean_ranks(scores) - (rows + 1)
     apart = (rows**2 - (counts**2).sum(axis=1)).astype(np.float64)  # ordered pairs
     apart[apart == 0] = math.nan
     result: npt.NDArray[np.float64] = 0.5 + of_scores @ of_labels / rows / apart

@@ -125,14 +125,25 @@ def _taken(points: Tensor, index: Tensor) -> Tensor:
 
 
 def _lloyd(points: Tensor, centres: Tensor) -> Tensor:
-    """Move centres (..., k, d) to the means of their rows until nothing changes; one without rows does not move."""
-    codes, before = torch.arange(centres.shape[-2]), None
+    """Move centres (..., k, d) to the means of their rows until nothing changes; one without rows does not move.
+
+    Of several batches each is left alone from the round on in which it stands still: few need many rounds.
+    """
+    found = centres.flatten(0, -3).clone()
+    moving, codes = torch.arange(len(found)), torch.arange(centres.shape[-2])
+    x, at = points.flatten(0, -3), found
+    before = torch.full(x.shape[:2], -1)
     for _ in range(_ROUNDS):
-        nearest = distances(points, centres).argmin(dim=-1)
-        if before is not None and torch.equal(nearest, before):
-            break
+        # The nearest centre; the length of the row itself is the same for all.
+        nearest = (x @ at.mT).sub_((at**2).sum(dim=-1).unsqueeze(-2), alpha=0.5).argmax(dim=-1)
+        changed = (nearest != before).any(dim=-1)
+        if not changed.all():
+            moving, x, at, nearest = moving[changed], x[changed], at[changed], nearest[changed]
+            if not len(moving):
+                break
         before = nearest
-        members = (nearest[..., None] == codes).to(points.dtype)
+        members = (nearest[..., None] == codes).to(x.dtype)
         sizes = members.sum(dim=-2)[..., None]
-        centres = torch.where(sizes > 0, members.mT @ points / sizes.clamp_min(1), centres)
-    return centres
+        at = torch.where(sizes > 0, members.mT @ x / sizes.clamp_min(1), at)
+        found[moving] = at
+    return found.reshape(centres.shape)

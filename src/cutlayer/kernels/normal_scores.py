@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cutlayer.kernels.roc import mean_ranks
 from cutlayer.lazy import Tensor, torch
 
 
@@ -19,7 +20,7 @@ def normal_scores(values: Tensor) -> Tensor:
     >>> normal_scores(torch.tensor([3.0, 100.0, -7.0])).round(decimals=3).tolist()
     [0.0, 0.869, -0.869]
     """
-    from scipy.stats import norm, rankdata
+    from scipy.special import ndtri
 
-    ranks = rankdata(values.numpy())
-    return torch.from_numpy(norm.ppf((ranks - 0.375) / (len(ranks) + 0.25)))
+    ranks = mean_ranks(values.numpy())
+    return torch.from_numpy(ndtri((ranks - 0.375) / (len(ranks) + 0.25)))

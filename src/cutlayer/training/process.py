@@ -5,10 +5,16 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from importlib.abc import MetaPathFinder
+from importlib import import_module
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
+from threading import RLock
+from types import FrameType, ModuleType
 from typing import TYPE_CHECKING, Any, Literal
+
+from cutlayer.lazy import called_on_first_use
 
 if TYPE_CHECKING:
     import torch
@@ -24,7 +30,9 @@ _WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
 
 
 @contextmanager
-def run_threads(wanted: Literal["auto"] | int, batch_size: Literal["auto"] | int, processes: int = 1) -> Iterator[int]:
+def run_threads(
+    wanted: Literal["auto"] | int, batch_size: Literal["auto"] | int, processes: int = 1, *, scipy: bool = True
+) -> Iterator[int]:
     """Set the threads of the tensor library and of `one_blas_thread` for a run; restore them and the random state.
 
     More threads than cores, in one process or in several, slow training to a few percent of its speed: workers that
@@ -36,6 +44,7 @@ def run_threads(wanted: Literal["auto"] | int, batch_size: Literal["auto"] | int
             the cores that this process may use among `processes`, if waiting workers sleep.
         batch_size: Rows of a step; `auto` is below `LARGE_BATCH`.
         processes: Number of processes of the job on this machine, one for each party.
+        scipy: Whether SciPy will be used; it is imported if so.
 
     Yields:
         Number of threads of the run.
@@ -50,23 +59,26 @@ def run_threads(wanted: Literal["auto"] | int, batch_size: Literal["auto"] | int
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
-        with one_blas_thread(), torch.random.fork_rng(devices=[]):
+        with one_blas_thread(scipy=scipy), torch.random.fork_rng(devices=[]):
             yield threads
     finally:
         torch.set_num_threads(before)
 
 
 @contextmanager
-def one_blas_thread() -> Iterator[None]:
+def one_blas_thread(*, scipy: bool = True) -> Iterator[None]:
     """Have the linear algebra of NumPy and SciPy use one thread for a while.
 
     Their copy of OpenBLAS waits busily for its other threads, whatever `OMP_WAIT_POLICY` is. Where more processes want
     to run than there are cores, such a thread is often not running: a step of L-BFGS on 200 rows, as attacks with known
     labels take by the thousand, took 6.7 ms instead of 0.02. The matrices here are too small for two threads to help.
     The tensor library has linear algebra of its own.
+
+    Args:
+        scipy: Whether SciPy is imported, since the limit holds for libraries that are loaded by now.
     """
-    # The limit holds for libraries that are loaded by now, and SciPy is imported where it is first used.
-    import scipy.linalg  # noqa: F401
+    if scipy:
+        import_module("scipy.linalg")
     from threadpoolctl import ThreadpoolController
 
     with ThreadpoolController().select(prefix="libscipy_openblas").limit(limits=1):
@@ -124,19 +136,30 @@ def keep_freed_memory() -> bool:
     return bool(mallopt(_MMAP_THRESHOLD, _MAX_BLOCK)) and bool(mallopt(_TRIM_THRESHOLD, _MAX_FREE))
 
 
-def hide_pandas() -> None:
-    """Have PyArrow and scikit-learn not import pandas in a process of the command line, which has no frames of it.
+def lighten_imports() -> None:
+    """Have libraries not import what they hardly use, in a process of the command line: a fifth of a run's imports.
 
     Where pandas is installed, PyArrow imports it at the first list or number that it converts, in case it is of one of
-    its types, and so does scikit-learn: a sixth of the time that PyTorch takes. All other modules, such as
-    a user's model, import it as ever.
+    its types, and so does scikit-learn; here are no frames of it. `scipy.stats`, which scikit-learn imports for a few
+    functions, and `numpy.f2py`, which SciPy imports with all of NumPy's names, are loaded when something of them is
+    used. All other modules, such as a user's model, import them as ever.
     """
     if "pandas" not in sys.modules:
         sys.meta_path.insert(0, _WithoutPandas())
+    sys.meta_path.insert(0, _OnFirstUse())
 
 
 _CHECKING = ("sklearn.utils.fixes", "sklearn.compose._column_transformer")
 """Modules of scikit-learn that import pandas to check for its types alone, and go on without it."""
+_ON_FIRST_USE = ("numpy.f2py", "scipy.stats")
+
+
+def _importer() -> FrameType:
+    """Frame that reads a name of a module, or asks for a module, behind the frames of the import itself."""
+    frame = sys._getframe(2)
+    while frame.f_back and "importlib" in frame.f_globals.get("__name__", ""):
+        frame = frame.f_back
+    return frame
 
 
 class _WithoutPandas(MetaPathFinder):
@@ -145,10 +168,56 @@ class _WithoutPandas(MetaPathFinder):
     def find_spec(self, name: str, _path: object = None, _target: object = None) -> None:
         if name != "pandas":
             return
-        frame = sys._getframe(1)
-        while frame.f_back and "importlib" in frame.f_globals.get("__name__", ""):
-            frame = frame.f_back
         # PyArrow's compiled code has no frames: what called it seems to import.
-        importer = frame.f_globals.get("__name__", "")
+        importer = _importer().f_globals.get("__name__", "")
         if importer.partition(".")[0] in ("cutlayer", "pyarrow") or importer in _CHECKING:
             raise ModuleNotFoundError("No module named 'pandas'", name="pandas")
+
+
+class _OnFirstUse(MetaPathFinder):
+    """Finds the modules that are loaded on first use."""
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, _target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        spec = PathFinder.find_spec(name, path) if name in _ON_FIRST_USE else None
+        if spec is not None and spec.loader is not None:
+            spec.loader = _Waiting(spec.loader)
+        return spec
+
+
+class _Waiting(Loader):
+    """Makes a module that runs its code when something of it is read."""
+
+    def __init__(self, loader: Loader) -> None:
+        self.loader = loader
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        return _Unread(spec.name)
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Nothing yet."""
+
+
+class _Unread(ModuleType):
+    """A module whose code has not run. What scikit-learn's modules take of it when they are read waits for its call."""
+
+    def __getattr__(self, name: str) -> Any:
+        absent = AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+        if name.startswith("__") and name != "__all__":  # what tools look for in every module
+            raise absent
+        importer = _importer()
+        if importer.f_code.co_name == "<module>" and importer.f_globals.get("__name__", "").startswith("sklearn."):
+            return called_on_first_use(f"{self.__name__}.{name}")
+        with _READING:
+            spec = self.__spec__
+            if spec and isinstance(spec.loader, _Waiting):
+                spec.loader = self.__loader__ = spec.loader.loader
+                spec.loader.exec_module(self)
+                object.__setattr__(self, "__class__", ModuleType)
+        if type(self) is _Unread:  # its own code asks for what it has not defined yet
+            raise absent
+        return getattr(self, name)
+
+
+_READING = RLock()
