@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import cached_property
 from html.parser import HTMLParser
 from typing import Any
 
@@ -46,7 +47,7 @@ class Page(HTMLParser):
             if "table" in self._open:
                 self.tables[-1] += f" {data}"
 
-    @property
+    @cached_property
     def text(self) -> str:
         return re.sub(r"\s+", " ", " ".join(self.words))
 
