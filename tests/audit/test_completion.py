@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -129,7 +130,7 @@ def test_a_gain_is_a_finding_of_this_run_and_its_malicious_twin_alone(
 
 
 def test_an_attack_that_does_not_apply_is_skipped_alone(
-    whole: tuple[Job, RunFolder], monkeypatch: pytest.MonkeyPatch
+    whole: tuple[Job, RunFolder], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Reluctant(CompletionAttack):
         name = "reluctant"
@@ -137,12 +138,11 @@ def test_an_attack_that_does_not_apply_is_skipped_alone(
         def run(self, view: DepartedView, knowledge: Knowledge) -> Completion:
             raise NotApplicable("not on a Sunday")
 
-    folder = whole[1]
+    folder = RunFolder(shutil.copytree(whole[1].path, tmp_path / "run"))
     before = build(folder.path).completions
     monkeypatch.setitem(REGISTRY, "reluctant", Reluctant)
     audit_again(folder, ("reluctant", "model_completion"))
     report = build(folder.path)
-    audit_again(folder)
     assert report.completions == tuple(part for part in before if part.attack == "model_completion")
     assert any("reluctant" in limit and "not on a Sunday" in limit for limit in report.limits)
 

@@ -30,16 +30,16 @@ GIVEN = tables(passives=2)
 
 
 def job_with(every: str = "epoch", **audit: Any) -> Any:
-    return make_job(passives=2, audit={"rows": 64, "every": every, **audit}, epochs=3)
+    return make_job(passives=2, audit={"rows": 64, "every": every, "attacks": ["spectral"], **audit}, epochs=3)
 
 
 def test_live_at_the_end_and_replayed_figures_are_equal(tmp_path: Path) -> None:
-    live, late = (run(job_with(every), GIVEN, tmp_path / every) for every in ("epoch", "end"))
+    live, late = (run(job_with(every, attacks="auto"), GIVEN, tmp_path / every) for every in ("epoch", "end"))
     assert cells(live)
     assert cells(live) == cells(late)
     truth, training = read_truth(tmp_path / "epoch" / "transcript" / ACTIVE)
     again = Auditor(live.active.task, truth, training, resolve("auto", "binary").labels, ACTIVE, job_with().train.seed)
-    replay(job_with(), RunFolder(tmp_path / "epoch"), again, [ACTIVE, *PASSIVES[:2]])
+    replay(job_with(attacks="auto"), RunFolder(tmp_path / "epoch"), again, [ACTIVE, *PASSIVES[:2]])
     assert live.auditor is not None
     assert again.series.keys() == live.auditor.series.keys()
     assert all(again.series[cell].leaks == live.auditor.series[cell].leaks for cell in again.series)
@@ -78,7 +78,8 @@ def test_without_layers_no_layer_is_recorded(tmp_path: Path) -> None:
 
 def test_the_transcript_is_what_crossed_as_it_crossed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     messages = record(monkeypatch)
-    job = make_job(passives=2, privacy={"max_norm": {}}, audit={"rows": 100}, epochs=2)
+    audit = {"rows": 100, "attacks": ["norm"]}
+    job = make_job(passives=2, privacy={"max_norm": {}}, audit=audit, epochs=2)
     run(job, GIVEN, tmp_path)
     sent: Mapping[Any, torch.Tensor] = {
         (m.kind, m.epoch, m.step, m.sender, m.receiver): next(iter(m.tensors.values()))
@@ -110,9 +111,8 @@ def test_a_passive_partys_layers_are_its_own(tmp_path: Path) -> None:
 
 def test_a_run_recorded_to_its_limit_is_thinned_and_still_audited_live(tmp_path: Path) -> None:
     """The bound is on what lies on disk; live, every epoch is attacked."""
-    job = make_job(
-        passives=2, bottom={"kind": "mlp", "hidden": [700]}, audit={"rows": 192, "max_megabytes": 1}, epochs=3
-    )
+    audit = {"rows": 192, "max_megabytes": 1, "attacks": ["spectral"]}
+    job = make_job(passives=2, bottom={"kind": "mlp", "hidden": [700]}, audit=audit, epochs=3)
     trained = run(job, GIVEN, tmp_path)
     for name in (ACTIVE, *PASSIVES[:2]):
         files = list((tmp_path / "transcript" / name).glob("epoch-*"))

@@ -123,7 +123,7 @@ def test_stretched_rows_are_read_by_co_training(monkeypatch, audits_with):
 
 
 def test_sizes_of_messages_are_read_where_few_rows_are_positive(monkeypatch, audits_with):
-    audits_with(rare_positives, "message_size", "spectral", "directions", rows=8000)
+    audits_with(rare_positives, "message_size", "spectral", "directions", rows=6000)
     noise = {form: {"iso_noise": {"ratio": 25.0, "form": form}} for form in ("paper", "past")}
     settings = {form: rare_positives.Setting(privacy, 32, 0.02) for form, privacy in noise.items()}
     monkeypatch.setattr(rare_positives, "EPOCHS", 3)

@@ -53,6 +53,7 @@ def test_check_forecasts_images(digits):
 
 
 def test_run_trains_on_images(digits):
+    digits.write(changed(JOB, {"parties.bank.audit": {"attacks": ["spectral"]}}))
     assert digits.call("run", digits.file, "--json").code == 0
     assert (digits.run_folder / "data" / "telco" / "images.npy").stat().st_size < ROWS * WIDTH * HEIGHT + 300
     assert digits.call("audit", digits.run_folder).code == 0

@@ -86,7 +86,7 @@ def learns_nothing_from_random_labels(attack: AttackClass, case: HistoryCase) ->
 
 def returns_well_formed_scores(attack: AttackClass, case: HistoryCase) -> None:
     """Finite float64 scores of each row at most once, known rows left out, the same when asked again."""
-    for world in _worlds(attack, case):
+    for world in _world_of_each_task(attack, case):
         for target in attack.reads:
             scores, again = _undefended_scores(attack, world, target), _scores(attack, world, target)
             several = () if world.view.task.kind != "multiclass" else (len(world.view.task.classes),)

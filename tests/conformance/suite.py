@@ -206,17 +206,19 @@ def is_at_chance_on_random_labels(attack: type[LabelAttack], case: AttackCase) -
 
 def returns_well_formed_scores(attack: type[LabelAttack], case: AttackCase) -> None:
     """Finite float64 scores, one per row and class, known rows left out, the same when asked again."""
+    once = _run_of_each_task(attack, case)
     for run in _runs(attack, case):
         known = run.knowledge(attack.needs).known
         for target in attack.reads:
-            scores, again = _undefended_scores(attack, run, target), _scores(attack(), run, target)
+            scores = _undefended_scores(attack, run, target)
             several = () if run.task.kind == "binary" else (len(run.task.classes),)
             assert scores.values.dtype == torch.float64
             assert bool(scores.values.isfinite().all())
             assert scores.values.shape == (len(scores.rows), *several)
             assert len(scores.rows) == len(scores.rows.unique()) == len(scores.batch) == toy.ROWS - len(known)
             assert not known.keys() & set(scores.rows.tolist())
-            assert torch.equal(scores.values, again.values)
+            if run in once:
+                assert torch.equal(scores.values, _scores(attack(), run, target).values)
             if scores.hard is not None:
                 assert scores.hard.dtype == (torch.int64 if several else torch.bool)
                 assert leak_of(scores, run.truth).hard_auc > 0.8
@@ -240,7 +242,7 @@ def refuses_what_it_lacks(attack: type[LabelAttack], case: AttackCase) -> None:
 
 def bears_dead_messages(attack: type[LabelAttack], case: AttackCase) -> None:
     """Zeros and NaN in the messages give no score, or chance, but neither a crash nor a NaN."""
-    for run in _run_of_each_task(attack, case):
+    for run in map(_begun, _run_of_each_task(attack, case)):
         for target, filler in product(attack.reads, (0.0, float("nan"))):
             dead = [_filled(run.steps[0], filler), *run.steps[1:]]
             scores = _scores(attack(), replace(run, steps=dead), target, run.knowledge(attack.needs))
@@ -250,7 +252,7 @@ def bears_dead_messages(attack: type[LabelAttack], case: AttackCase) -> None:
 
 def scores_every_scale(attack: type[LabelAttack], case: AttackCase) -> None:
     """Messages near 1e-10 and below carry the same ranking."""
-    for run in _run_of_each_task(attack, case):
+    for run in map(_begun, _run_of_each_task(attack, case)):
         tiny = replace(run, steps=[_scaled(step, 2.0**-70) for step in run.steps])
         for target in attack.reads:
             exact = leak_of(_undefended_scores(attack, run, target), run.truth).pooled_auc
@@ -263,7 +265,7 @@ def ignores_the_last_bit(attack: type[LabelAttack], case: AttackCase) -> None:
     Beside the messages as they are: rows of one length, as clipping leaves them, equal rows, and collinear ones, where
     scores are equal in theory and only roundings would be ranked.
     """
-    for run in _runs(attack, case)[::2]:
+    for run in map(_begun, _runs(attack, case)[::2]):
         knowledge = run.knowledge(attack.needs)
         for target, shape in product(attack.reads, (torch.clone, _of_one_length, _equal_rows, _collinear)):
             given = replace(run, steps=[_mapped(step, shape) for step in run.steps])
@@ -313,6 +315,12 @@ def _runs(attack: type[LabelAttack], case: AttackCase) -> list[toy.Toy]:
 def _run_of_each_task(attack: type[LabelAttack], case: AttackCase) -> list[toy.Toy]:
     """One of `_runs` for each kind of task: for what does not depend on which class is rare."""
     return [*{run.task.kind: run for run in _runs(attack, case)}.values()]
+
+
+@cache
+def _begun(run: toy.Toy) -> toy.Toy:
+    """The first two of the four steps: for what holds of each step, or of two as of any number."""
+    return replace(run, steps=run.steps[:2])
 
 
 def _build(protection: ProtectionClass, options: Any) -> Protection[Any]:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.jobs import audit_briefly
 from tests.docs.reading import ROOT, block
 from tests.models.fitted_rows import fit_briefly
 
@@ -33,6 +34,7 @@ def run_block(name: str, cutlayer: Callable) -> None:
 
 def test_the_tutorial_works(tmp_path: Path, cutlayer: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    audit_briefly(monkeypatch)
     fit_briefly(monkeypatch)
     exec(block(PAGE, "tables.py"), {})
     for words in commands("init"):

@@ -19,7 +19,7 @@ OPTIONS: dict[str, Any] = {
     "passives": 2,
     "bottom": DROPOUT,
     "privacy": {"label_dp": {"eps": 2.0}, "max_norm": {}},
-    "audit": {"rows": 64},
+    "audit": {"rows": 64, "attacks": ["norm"]},
     "epochs": 4,
     "micro_batches": 3,
 }
@@ -51,7 +51,9 @@ def sites(tmp_path: Path) -> dict[str, Site]:
     return lay_out(tmp_path, raw_job(**OPTIONS), tables(passives=2))
 
 
-def test_three_processes_equal_one_to_the_last_bit(sites: dict[str, Site], together: Path) -> None:
+def test_three_processes_equal_one_to_the_last_bit(tmp_path: Path, together: Path) -> None:
+    """With all attacks that the label owner can try on its own record."""
+    sites = lay_out(tmp_path, raw_job(**OPTIONS | {"audit": {"rows": 64}}), tables(passives=2))
     processes = {name: fork(site) for name, site in sites.items()}
     assert {name: process.wait() for name, process in processes.items()} == dict.fromkeys(NAMES, 0)
     assert [line["loss"] for line in history(sites[ACTIVE].run)] == [line["loss"] for line in history(together)]
@@ -61,6 +63,7 @@ def test_three_processes_equal_one_to_the_last_bit(sites: dict[str, Site], toget
         assert {path.name for path in (site.run / "data").iterdir()} == {name}
         assert {path.name for path in (site.run / "checkpoint").iterdir()} == {name}
     report = json.loads((sites[ACTIVE].folder / "output.json").read_text())
+    assert {leak["attack"] for leak in report["leaks"]} > {"norm", "spectral", "mixture", "few_labels", "co_training"}
     assert {fact["name"]: fact["covered"] for fact in report["protections"]} == {
         "label_dp": report["data"]["train"],
         "max_norm": 2 * 4 * 4 * 3,

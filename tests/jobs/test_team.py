@@ -57,7 +57,7 @@ def raw(**train: Any) -> dict[str, Any]:
         passives=2,
         bottom=bottom,
         privacy={"label_dp": {"eps": 2.0}, "max_norm": {"form": "once"}},
-        audit={"rows": 10_000},
+        audit={"rows": 10_000, "attacks": ["norm"]},
         **{"epochs": 3, "batch_size": 45, "workers": 2, "optimizer": SGD, **train},
     )
     job["parties"][NOISY]["privacy"] = {"dp_embedding": {"clip": 1.0, "noise_multiplier": 2.0}}
@@ -116,7 +116,8 @@ def test_two_workers_equal_one(two_workers: dict[str, Site], one_worker: tuple[P
 
 def test_two_workers_train_and_record_an_unprotected_job_as_one(tmp_path: Path) -> None:
     """The bottom model's updates show in what is released after them; the record is whole without a protection."""
-    job = raw_job(passives=1, audit={"rows": 10_000}, epochs=2, batch_size=45, workers=2, optimizer=SGD | {"lr": 0.5})
+    train = {"epochs": 2, "batch_size": 45, "workers": 2, "optimizer": SGD | {"lr": 0.5}}
+    job = raw_job(passives=1, audit={"rows": 10_000, "attacks": ["norm"]}, **train)
     placed = lay_out(tmp_path / "two", job, tables(passives=1))
     codes = ended({name: fork_workers(site, 2) for name, site in placed.items()})
     assert codes == {name: [0, 0] for name in placed}

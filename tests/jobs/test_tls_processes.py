@@ -22,7 +22,7 @@ OPTIONS: dict[str, Any] = {
     "passives": 2,
     "bottom": DROPOUT,
     "privacy": {"label_dp": {"eps": 2.0}, "max_norm": {}},
-    "audit": {"rows": 64},
+    "audit": {"rows": 64, "attacks": ["norm"]},
     "epochs": 4,
 }
 MORE: dict[str, Any] = {"federation": FEDERATION, "channel": {"compress": "int8"}}

@@ -29,7 +29,7 @@ def job(telco: str = "continue", **more: Any) -> Job:
 
 
 def raw(telco: str = "continue", **more: Any) -> dict[str, Any]:
-    options: dict[str, Any] = {"passives": 2, "audit": {"rows": 96}, "epochs": 3, **more}
+    options: dict[str, Any] = {"passives": 2, "audit": {"rows": 96, "attacks": ["norm"]}, "epochs": 3, **more}
     whole = raw_job(**options)
     whole["parties"][TELCO]["on_absent"] = telco
     return whole

@@ -287,7 +287,7 @@ def test_labels_flip_the_same_way_after_a_resume(tmp_path: Path, kept: list[Acti
 
 
 def test_a_passive_partys_folder_holds_no_label(tmp_path: Path) -> None:
-    trained: Trained = run(make_job(audit={"rows": 64}), tables(), tmp_path)
+    trained: Trained = run(make_job(audit={"rows": 64, "attacks": ["norm"]}), tables(), tmp_path)
     truth, _ = read_truth(tmp_path / "transcript" / ACTIVE)
     rows = len(truth)
     for path in (path for path in tmp_path.rglob(f"*/{PASSIVES[0]}/*.safetensors")):

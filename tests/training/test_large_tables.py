@@ -92,15 +92,20 @@ def test_losses_and_predictions_are_the_same_to_the_last_bit(
     assert batched.active.ids.to_pylist() == whole.active.ids.to_pylist()
 
 
+# Every attack on two classes; where labels are drawn or of another kind, one on the gradients.
+NORM, SPECTRAL = ({"audit": {"attacks": [name]}} for name in ("norm", "spectral"))
 CASES: Mapping[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "a binary label": ({}, {}),
-    "classes, stratified": ({"split": {"stratify": True}}, {"task": "multiclass", "label": "grade"}),
+    "classes, stratified": ({"split": {"stratify": True}}, {"task": "multiclass", "label": "grade", **SPECTRAL}),
     "a weighted regression, split by year": (
         {"split": {"by": "year"}},
-        {"task": "regression", "label": "amount", "weight": "weight"},
+        {"task": "regression", "label": "amount", "weight": "weight", "audit": {"depth": "quick"}},
     ),
-    "drawn labels": ({}, {"privacy": {"label_dp": {"eps": 1.0}}}),
-    "labels drawn in stages": ({}, {"privacy": {"label_dp": {"eps": 1.0, "stages": 2, "changed_labels": "redraw"}}}),
+    "drawn labels": ({}, {"privacy": {"label_dp": {"eps": 1.0}}, **NORM}),
+    "labels drawn in stages": (
+        {},
+        {"privacy": {"label_dp": {"eps": 1.0, "stages": 2, "changed_labels": "redraw"}}, **NORM},
+    ),
 }
 
 
