@@ -19,11 +19,11 @@ ENOUGH = 20
 _R2, _EARLY, _AT_ALARM = measured("r2"), measured("r2_early"), measured("r2_alarm")
 
 SETTINGS = (
-    "Adult is `examples/adult.yaml` on 4,000 rows drawn once, 6 epochs in batches of 128, embeddings of 16 columns, "
-    "three parties. The halves are those of 3,000 MNIST digits (perceptrons of 32 columns, 6 epochs) and of 2,000 "
-    "CIFAR-10 images (`lenet5`, 5 epochs), both in batches of 128. A fifth of the rows is for testing; no attacker has "
+    "Adult is `examples/adult.yaml` on 3,000 rows drawn once, 5 epochs in batches of 128, embeddings of 16 columns, "
+    "three parties. The halves are those of 2,000 MNIST digits (perceptrons of 32 columns, 5 epochs) and of 1,500 "
+    "CIFAR-10 images (`lenet5`, 4 epochs), both in batches of 128. A fifth of the rows is for testing; no attacker has "
     "a protection, and all parties have guards that go on after an alarm.\n\n"
-    "A hijacker knows the columns of 320 training rows of each partner; `inversion` knows the same rows in the honest "
+    "A hijacker knows the columns of 240 training rows of each partner; `inversion` knows the same rows in the honest "
     "training, and all others are attacked. `hijack 0.25` has a quarter of the strength. `hidden hijack` knows the "
     f"guard: half the strength, and {HIDDEN:.0%} of each row's energy in the direction of its honest gradient. "
     "*Early* is the reconstruction of what was sent in the first 16 steps, *at the alarm* that of what was sent until "

@@ -37,7 +37,7 @@ from cutlayer.training.trained import Run
 from studies.malicious.settings import Setting
 from studies.trials import study_key
 
-KNOWN = 320
+KNOWN = 240
 """Rows of each partner whose features the attacker knows."""
 EARLY = 16
 """Steps after which a guard can raise its first alarm about gradients."""
@@ -112,11 +112,9 @@ def _rebuilt(job: Job, folder: RunFolder, alarm: int | None) -> dict[str, float]
     rows = torch.unique(torch.cat([step.rows for step in sent]))
     indices = rows[auxiliary_indices(len(rows), job.train.seed)]
     known = _few({party: Auxiliary(store.columns, indices, *store.gather(indices))})[party].indices
-    values = {"r2": _read(store, known, party, sent, job.train.seed)}
-    for name, steps in (("r2_early", EARLY), ("r2_alarm", alarm)):
-        if steps is not None:
-            values[name] = _read(store, known, party, sent[:steps], job.train.seed)
-    return values
+    wanted = {"r2": len(sent), "r2_early": EARLY} | ({} if alarm is None else {"r2_alarm": alarm})
+    reached = {steps: _read(store, known, party, sent[:steps], job.train.seed) for steps in set(wanted.values())}
+    return {name: reached[steps] for name, steps in wanted.items()}
 
 
 def _read(store: Store, known: Tensor, party: str, sent: Sequence[Step], seed: int) -> float:
