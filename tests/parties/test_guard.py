@@ -163,18 +163,18 @@ def test_a_resumed_guard_has_seen_what_came_before(tmp_path: Path, steps: int) -
 def test_a_row_that_stands_out_is_seen_and_the_farthest_of_honest_ones_is_not() -> None:
     guard = EmbeddingGuard(ACTIVE, GuardConfig(on_alarm="stop"), 64, 0)
     rows = torch.randn(64, 4, generator=torch.Generator().manual_seed(0))
-    guard.add(0, 0, TELCO, ROWS, rows)
-    rows[7] = 100.0
+    guard.add(1, 0, TELCO, ROWS, rows)
+    rows[7] = 11.0
     with pytest.raises(ProtocolError, match="as far from the mean as usual"):
-        guard.add(0, 1, TELCO, ROWS, rows)
+        guard.add(1, 1, TELCO, ROWS, rows)
 
 
 def test_an_alarm_is_not_forgotten_by_a_resume() -> None:
     guard = EmbeddingGuard(ACTIVE, GuardConfig(on_alarm="warn"), 64, 0)
     draw = torch.Generator().manual_seed(0)
-    guard.add(0, 0, TELCO, ROWS, torch.randn(64, 4, generator=draw))
+    guard.add(1, 0, TELCO, ROWS, torch.randn(64, 4, generator=draw))
     with pytest.warns(UserWarning, match="usual variance"):
-        guard.add(0, 1, TELCO, ROWS, 9 * torch.randn(64, 4, generator=draw))
+        guard.add(1, 1, TELCO, ROWS, 9 * torch.randn(64, 4, generator=draw))
     resumed = EmbeddingGuard(ACTIVE, GuardConfig(on_alarm="warn"), 64, 0)
     resumed.load(*guard.snapshot())
     assert resumed.alarms == guard.alarms
@@ -196,17 +196,17 @@ def test_the_embedding_guard_sees_scale_and_shift_and_not_slow_growth() -> None:
     for change, seen in ((1.0, False), (3.0, True), (0.3, True)):
         guard = EmbeddingGuard(ACTIVE, GuardConfig(on_alarm="stop"), 64, 0)
         for step, batch in enumerate(honest):
-            guard.add(0, step, TELCO, ROWS, batch)
+            guard.add(1, step, TELCO, ROWS, batch)
         last = torch.randn(64, 4, generator=draw) * 1.1**20 * change
         if seen:
             with pytest.raises(ProtocolError, match="usual variance"):
-                guard.add(0, 20, TELCO, ROWS, last)
+                guard.add(1, 20, TELCO, ROWS, last)
         else:
-            guard.add(0, 20, TELCO, ROWS, last)
+            guard.add(1, 20, TELCO, ROWS, last)
     guard = EmbeddingGuard(ACTIVE, GuardConfig(on_alarm="stop"), 64, 0)
-    guard.add(0, 0, TELCO, ROWS, honest[0])
+    guard.add(1, 0, TELCO, ROWS, honest[0])
     with pytest.raises(ProtocolError, match="mean moved"):
-        guard.add(0, 1, TELCO, ROWS, honest[1] + 5)
+        guard.add(1, 1, TELCO, ROWS, honest[1] + 5)
 
 
 def test_a_narrow_embedding_cannot_be_guarded() -> None:

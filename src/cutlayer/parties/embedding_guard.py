@@ -102,7 +102,8 @@ class EmbeddingGuard(Guard):
             unseen = torch.full((self._rows, COLUMNS), math.nan)
             self._peers[peer] = Memory(mean, variance, unseen, self._directions(sent.shape[1]))
         memory = self._peers[peer]
-        if detail := self._departure(memory, epoch, rows, sent, mean, variance):
+        # Not in the first epoch: the embeddings of honest models that have just begun change by any factor.
+        if epoch and (detail := self._departure(memory, epoch, rows, sent, mean, variance)):
             self._raise(peer, epoch, step, detail)
         memory.rows[rows] = (sent @ memory.directions).float()
         memory.mean = RECENT * memory.mean + (1 - RECENT) * mean
