@@ -24,6 +24,8 @@ HALVES: Mapping[str, ImageHalves] = {
     CIFAR: ImageHalves(CIFAR, "cifar10/cifar10_subset.npz", {"kind": "lenet5"}, 4, BATCH, rows=1_500),
 }
 READERS = ("norm", "direction", "spectral", "joint_spectral", "off_norm", "mixture")
+WHOLE_READERS = ("mean_gradient", "sign_changes")
+"""Attacks on the messages of all epochs, which colluding partners make together."""
 NOISY = frozenset({"marvell", "iso_noise"})
 OF_LABELS: Mapping[str, Mapping[str, Any]] = {
     "none": {},

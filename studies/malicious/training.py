@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from cutlayer.attacks import resolve
 from cutlayer.attacks.feature.inversion import Inversion
 from cutlayer.attacks.feature.view import FeatureView
 from cutlayer.attacks.knowledge import Auxiliary, Knowledge
@@ -19,6 +20,8 @@ from cutlayer.attacks.malicious import TAMPERINGS
 from cutlayer.attacks.malicious.base import Tampering
 from cutlayer.audit.backdoor import success
 from cutlayer.audit.features.measures import measure_reconstruction
+from cutlayer.audit.history import audit_history
+from cutlayer.audit.own_columns import OwnColumns
 from cutlayer.audit.watch import Watcher
 from cutlayer.channel.transcript import Step, read_epochs
 from cutlayer.config import Job
@@ -34,7 +37,7 @@ from cutlayer.training.recorder import read_truth
 from cutlayer.training.tables import open_table
 from cutlayer.training.together import train_together
 from cutlayer.training.trained import Run
-from studies.malicious.settings import Setting
+from studies.malicious.settings import WHOLE_READERS, Setting
 from studies.trials import study_key
 
 KNOWN = 240
@@ -61,7 +64,10 @@ def trained(job: Job, setting: Setting, tables: Any, work: Path) -> dict[str, An
     if setting.reads == "features":
         measured |= _rebuilt(job, folder, measured["passive_alarm"])
     elif setting.reads == "labels":
+        run = Run(job, folder, classes=made.active.task.classes)
         audit = watcher.auditor.results("this run", ()) if watcher.auditor else RunAudit()
+        whole = resolve(WHOLE_READERS, job.task).histories
+        audit = audit_history(run, "this run", audit, whole, dict[str, OwnColumns])
         leaks = [each for each in audit.leaks if each.message == "gradient"]
         for link in {each.party for each in leaks}:
             worst = worst_of(each for each in leaks if each.party == link)
