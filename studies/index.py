@@ -21,8 +21,8 @@ _BEYOND = (
     "[at a total budget](embedding-budget.md) a single release is the better use of it.",
     "- *A floor.* A party's own columns reveal something about the labels without any message. The audit states the "
     "excess over that; the papers compare with chance.",
-    "- *Malicious parties.* [What a hijack and a probe gain](malicious.md) over curious attacks, and what a guard sees "
-    "of them.",
+    "- *Malicious parties.* [What hijacks, probes and backdoors gain](malicious.md) over curious attacks, and what a "
+    "guard sees of them.",
 )
 
 

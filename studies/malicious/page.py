@@ -19,20 +19,37 @@ ENOUGH = 20
 _R2, _EARLY, _AT_ALARM = measured("r2"), measured("r2_early"), measured("r2_alarm")
 
 SETTINGS = (
-    "Adult is `examples/adult.yaml` on 4,000 rows drawn once, 6 epochs in batches of 128, embeddings of 16 columns, "
-    "three parties. The halves are those of 3,000 MNIST digits (perceptrons of 32 columns, 6 epochs) and of 2,000 "
-    "CIFAR-10 images (`lenet5`, 5 epochs), both in batches of 128. A fifth of the rows is for testing; no attacker has "
+    "Adult is `examples/adult.yaml` on 3,000 rows drawn once, 5 epochs in batches of 128, embeddings of 16 columns, "
+    "three parties. The halves are those of 2,000 MNIST digits (perceptrons of 32 columns, 5 epochs) and of 1,500 "
+    "CIFAR-10 images (`lenet5`, 4 epochs), both in batches of 128. A fifth of the rows is for testing; no attacker has "
     "a protection, and all parties have guards that go on after an alarm.\n\n"
-    "A hijacker knows the columns of 320 training rows of each partner; `inversion` knows the same rows in the honest "
+    "A hijacker knows the columns of 240 training rows of each partner; `inversion` knows the same rows in the honest "
     "training, and all others are attacked. `hijack 0.25` has a quarter of the strength. `hidden hijack` knows the "
     f"guard: half the strength, and {HIDDEN:.0%} of each row's energy in the direction of its honest gradient. "
     "*Early* is the reconstruction of what was sent in the first 16 steps, *at the alarm* that of what was sent until "
     "the alarm.\n\n"
-    "Probes are made by all partners at once and read by `norm`, `direction`, `spectral`, `joint_spectral`, `off_norm` "
-    "and `mixture`, for each partner and for both *together*, on Adult. `probing 0.6` leaves 0.6 of the distances, "
+    "All partners probe at once. They are read by `norm`, `direction`, `spectral`, `joint_spectral`, `off_norm` and "
+    "`mixture`, and by `mean_gradient` and `sign_changes` over all epochs, on Adult; the last two by both partners "
+    "*together* too. `probing 0.6` leaves 0.6 of the distances, "
     "`scaling` multiplies them by 10, `scaling 1.5` by 1.5. A backdoor knows 20 training rows of class 1. *Success* is "
     "the share of test rows of other classes that get class 1 when one partner, or all, send the trigger or the mean "
     "embedding of those rows, whichever does more."
+)
+
+TRIED = (
+    "What an attacker that knows the code can do, as far as it was thought of:\n\n"
+    "- *Weaker false gradients.* They are seen: rows are judged by their direction alone.\n"
+    "- *Cover.* More than half of each false gradient's energy in the honest direction: not seen (`hidden hijack`).\n"
+    "- *Few rows.* False gradients for less than 0.9 % of the rows of two classes, or 0.5 % of more, on average over "
+    "16 steps: not seen. So it is with 1,000 known rows in a table of over 100,000, or an attack in one step of many.\n"
+    "- *False labels.* Their gradients are honest ones of another task: not seen, `chosen labels` above.\n"
+    "- *A pretended protection.* A label owner that says it adds noise has the weaker test of predicted energy alone.\n"
+    "- *Smaller changes of embeddings.* Variances within a factor of five, slopes of half or more, a trigger no "
+    "farther than 6.3 times the usual distance, a replay with noise, and anything in the first epoch: not seen.\n"
+    "- *The guard's directions.* The four in which the label owner remembers rows are drawn by its own key.\n"
+    "- *Killing the victim.* What a guard has seen is in its checkpoint; steps after that are judged again.\n\n"
+    "So a guard is no protection. What holds against any partner is a single release, `label_dp` on training rows, and "
+    "noise on embeddings as far as its condition reaches."
 )
 
 
@@ -46,6 +63,7 @@ def malicious_page(results: Results) -> Page:
             Section("Probing", (_labels(results),)),
             Section("Backdoor", tuple(_predictions(results, group) for group in GROUPS if group != CIFAR)),
             Section("False alarms", (_honest(results),)),
+            Section("What the guard does not see", (TRIED,)),
         )
     )
 

@@ -18,12 +18,14 @@ from studies.datasets import ADULT_JOB, ADULT_TABLE
 from studies.image_halves import ACTIVE, ImageHalves
 
 ADULT, MNIST, CIFAR = "Adult", "MNIST halves", "CIFAR-10 halves"
-ROWS, EPOCHS, BATCH, WIDTH = 4_000, 6, 128, 16
+ROWS, EPOCHS, BATCH, WIDTH = 3_000, 5, 128, 16
 HALVES: Mapping[str, ImageHalves] = {
-    MNIST: ImageHalves(MNIST, "mnist/mnist.npz", {"kind": "mlp", "hidden": [64, 32]}, EPOCHS, BATCH, rows=3_000),
-    CIFAR: ImageHalves(CIFAR, "cifar10/cifar10_subset.npz", {"kind": "lenet5"}, 5, BATCH, rows=2_000),
+    MNIST: ImageHalves(MNIST, "mnist/mnist.npz", {"kind": "mlp", "hidden": [64, 32]}, EPOCHS, BATCH, rows=2_000),
+    CIFAR: ImageHalves(CIFAR, "cifar10/cifar10_subset.npz", {"kind": "lenet5"}, 4, BATCH, rows=1_500),
 }
 READERS = ("norm", "direction", "spectral", "joint_spectral", "off_norm", "mixture")
+WHOLE_READERS = ("mean_gradient", "sign_changes")
+"""Attacks on the messages of all epochs, which colluding partners make together."""
 NOISY = frozenset({"marvell", "iso_noise"})
 OF_LABELS: Mapping[str, Mapping[str, Any]] = {
     "none": {},
@@ -49,14 +51,14 @@ PROBES: Mapping[str, Mapping[str, Any]] = {
     "probing 0.6": {"attack": "probing", "options": {"spread": 0.6}},
     "replay": {"attack": "replay"},
     "scaling": {"attack": "scaling"},
-    "scaling 1.5": {"attack": "scaling", "options": {"factor": 1.5}},
+    "scaling 1.5": {"attack": "scaling", "options": {"spread": 1.5}},
     "swap": {"attack": "swap"},
 }
 BACKDOORS: Mapping[str, Mapping[str, Any]] = {
     "backdoor": {"attack": "backdoor"},
     "backdoor, noisy": {"attack": "backdoor", "options": {"jitter": 0.5}},
 }
-PROBED_SEEDS = 2
+PROBED_SEEDS = 5
 """Seeds of the settings that look for labels, which have five protections each."""
 
 

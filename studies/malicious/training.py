@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from cutlayer.attacks import resolve
 from cutlayer.attacks.feature.inversion import Inversion
 from cutlayer.attacks.feature.view import FeatureView
 from cutlayer.attacks.knowledge import Auxiliary, Knowledge
@@ -19,6 +20,8 @@ from cutlayer.attacks.malicious import TAMPERINGS
 from cutlayer.attacks.malicious.base import Tampering
 from cutlayer.audit.backdoor import success
 from cutlayer.audit.features.measures import measure_reconstruction
+from cutlayer.audit.history import audit_history
+from cutlayer.audit.own_columns import OwnColumns
 from cutlayer.audit.watch import Watcher
 from cutlayer.channel.transcript import Step, read_epochs
 from cutlayer.config import Job
@@ -34,10 +37,10 @@ from cutlayer.training.recorder import read_truth
 from cutlayer.training.tables import open_table
 from cutlayer.training.together import train_together
 from cutlayer.training.trained import Run
-from studies.malicious.settings import Setting
+from studies.malicious.settings import WHOLE_READERS, Setting
 from studies.trials import study_key
 
-KNOWN = 320
+KNOWN = 240
 """Rows of each partner whose features the attacker knows."""
 EARLY = 16
 """Steps after which a guard can raise its first alarm about gradients."""
@@ -61,7 +64,10 @@ def trained(job: Job, setting: Setting, tables: Any, work: Path) -> dict[str, An
     if setting.reads == "features":
         measured |= _rebuilt(job, folder, measured["passive_alarm"])
     elif setting.reads == "labels":
+        run = Run(job, folder, classes=made.active.task.classes)
         audit = watcher.auditor.results("this run", ()) if watcher.auditor else RunAudit()
+        whole = resolve(WHOLE_READERS, job.task).histories
+        audit = audit_history(run, "this run", audit, whole, dict[str, OwnColumns])
         leaks = [each for each in audit.leaks if each.message == "gradient"]
         for link in {each.party for each in leaks}:
             worst = worst_of(each for each in leaks if each.party == link)
@@ -112,11 +118,9 @@ def _rebuilt(job: Job, folder: RunFolder, alarm: int | None) -> dict[str, float]
     rows = torch.unique(torch.cat([step.rows for step in sent]))
     indices = rows[auxiliary_indices(len(rows), job.train.seed)]
     known = _few({party: Auxiliary(store.columns, indices, *store.gather(indices))})[party].indices
-    values = {"r2": _read(store, known, party, sent, job.train.seed)}
-    for name, steps in (("r2_early", EARLY), ("r2_alarm", alarm)):
-        if steps is not None:
-            values[name] = _read(store, known, party, sent[:steps], job.train.seed)
-    return values
+    wanted = {"r2": len(sent), "r2_early": EARLY} | ({} if alarm is None else {"r2_alarm": alarm})
+    reached = {steps: _read(store, known, party, sent[:steps], job.train.seed) for steps in set(wanted.values())}
+    return {name: reached[steps] for name, steps in wanted.items()}
 
 
 def _read(store: Store, known: Tensor, party: str, sent: Sequence[Step], seed: int) -> float:

@@ -26,25 +26,37 @@ from tests.parties.runs import ACTIVE, KEY, PASSIVES, raw_job, tables
 TELCO, SHOP = PASSIVES[:2]
 
 
-def job_of(bank: dict[str, Any] | None = None, telco: dict[str, Any] | None = None, **changes: Any) -> Job:
+def job_of(
+    bank: dict[str, Any] | None = None, telco: dict[str, Any] | None = None, passives: int = 1, **changes: Any
+) -> Job:
     """A job whose parties ask for the malicious attacks on their own secrets."""
-    raw = raw_job(passives=2, bottom={"kind": "mlp", "hidden": [8, 3]}, epochs=4, **changes)
-    audit = {"attacks": ["norm", "spectral"], "layers": False, "rows": 400, "malicious": ["probing", "backdoor"]}
+    raw = raw_job(passives=passives, bottom={"kind": "mlp", "hidden": [8, 3]}, epochs=4, **changes)
+    audit = {"attacks": ["norm", "spectral"], "layers": False, "rows": 400, "malicious": ["probing"]}
+    own = {"attacks": [], "rows": 400, "malicious": ["hijack", "chosen_labels"]}
     raw["parties"][ACTIVE] |= {"audit": audit} | (bank or {})
-    raw["parties"][TELCO] |= {"audit": {"attacks": [], "rows": 400, "malicious": ["hijack", "chosen_labels"]}} | (
-        telco or {}
-    )
+    raw["parties"][TELCO] |= {"audit": own} | (telco or {})
     return validated(Job, raw, "")
+
+
+def run(job: Job, out: Path) -> RunFolder:
+    given = tables(passives=len(job.passives), rows=800)
+    return execute(job, out / "run", Options(Keys(out, KEY), tables=given), Progress())
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunFolder]:
-    out = tmp_path_factory.mktemp("attacked")
     guard = {"guard": {"on_alarm": "stop"}}  # which must not stop a training that measures the attack
     with pytest.warns(UserWarning, match="as in an honest training"):
-        yield execute(
-            job_of(guard), out / "run", Options(Keys(out, KEY), tables=tables(passives=2, rows=800)), Progress()
-        )
+        yield run(job_of(guard), tmp_path_factory.mktemp("attacked"))
+
+
+@pytest.fixture(scope="module")
+def partners(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunFolder]:
+    """Two partners, who pool what they get."""
+    asked = {"attacks": ["norm", "mean_gradient"], "layers": False, "malicious": ["probing", "backdoor"]}
+    bank = {"guard": {"on_alarm": "stop"}, "audit": asked}
+    with pytest.warns(UserWarning, match="as in an honest training"):
+        yield run(job_of(bank, {"audit": {"attacks": []}}, passives=2), tmp_path_factory.mktemp("partners"))
 
 
 def results(folder: RunFolder) -> dict[tuple[str, str], MaliciousResult]:
@@ -69,21 +81,23 @@ def test_probing_reads_every_label_of_an_undefended_run(folder: RunFolder) -> No
     assert probing.alarm == "epoch 2, step 1"
 
 
-def test_partners_that_probe_pool_what_they_get(folder: RunFolder) -> None:
-    together = results(folder)["probing", f"{TELCO}+{SHOP}"]
+def test_partners_that_probe_pool_what_they_get(partners: RunFolder) -> None:
+    together = results(partners)["probing", f"{TELCO}+{SHOP}"]
     assert together.attacker == f"{TELCO} and {SHOP}"
     assert together.alarm == "epoch 2, step 1"
 
 
-def test_a_backdoor_decides_predictions_that_a_curious_party_does_not(folder: RunFolder) -> None:
+def test_a_backdoor_decides_predictions_that_a_curious_party_does_not(partners: RunFolder) -> None:
     """By each partner's trigger alone and by both; the guard of the label owner sees it."""
-    backdoors = {party: result for (attack, party), result in results(folder).items() if attack == "backdoor"}
+    backdoors = {party: result for (attack, party), result in results(partners).items() if attack == "backdoor"}
     assert backdoors.keys() == {TELCO, SHOP, f"{TELCO}+{SHOP}"}
     both = backdoors[f"{TELCO}+{SHOP}"]
     assert (both.secret, both.metric) == ("predictions", "success")
     assert both.value is not None
     assert both.curious is not None
     assert both.value > 0.9
+    assert both.curious < both.value - 0.3
+    assert both.alarm != "none"
     assert both.low is not None
     assert 0 <= both.low <= both.value
 
@@ -118,7 +132,7 @@ def test_the_gain_is_in_every_view(folder: RunFolder) -> None:
     report = build(folder.path)
     section = malicious(report)
     assert section is not None
-    assert len(report.malicious) == 8
+    assert len(report.malicious) == 3
     assert "bank, if malicious (hijack), reads R²" in " ".join(sentences(report))
     assert set(sentences(report)) <= set(build_card(folder.path).learns)
 
@@ -133,7 +147,7 @@ def test_a_single_release_leaves_nothing_to_attack(tmp_path: Path) -> None:
     """No gradient comes back: no malicious training is run, and the report says why."""
     job = job_of(release="once")
     assert [*attacked_jobs(job)] == []
-    run = execute(job, tmp_path / "run", Options(Keys(tmp_path, KEY), tables=tables(passives=2)), Progress())
+    run = execute(job, tmp_path / "run", Options(Keys(tmp_path, KEY), tables=tables()), Progress())
     assert run.audit.malicious == ()
     reasons = {skip.attack: skip.reason for skip in run.audit.runs["this run"].skipped}
     assert "no gradient comes back" in reasons["hijack"]

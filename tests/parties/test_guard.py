@@ -109,7 +109,6 @@ def test_the_victim_of_probing_raises_the_alarm_in_the_first_probed_step() -> No
         ("scaling", {}, "usual variance"),
         ("swap", {}, "follow those of the same rows"),
         ("replay", {}, "are those of the epoch before"),
-        ("backdoor", {"rows": lambda: torch.arange(3)}, "as far from the mean"),
     ],
 )
 def test_the_label_owner_sees_what_partners_make_of_their_embeddings(
@@ -120,7 +119,7 @@ def test_the_label_owner_sees_what_partners_make_of_their_embeddings(
 
 def test_smaller_changes_stay_below_the_guard() -> None:
     assert warned("probing", spread=0.8).active.alarms == ()
-    assert warned("scaling", factor=1.2).active.alarms == ()
+    assert warned("scaling", spread=1.2).active.alarms == ()
 
 
 @pytest.mark.parametrize("attack", ["hijack", "probing"])
@@ -161,12 +160,21 @@ def test_a_resumed_guard_has_seen_what_came_before(tmp_path: Path, steps: int) -
             torch.testing.assert_close(cut[name][key], whole[name][key], rtol=0, atol=0, equal_nan=True)
 
 
+def test_a_row_that_stands_out_is_seen_and_the_farthest_of_honest_ones_is_not() -> None:
+    guard = EmbeddingGuard(ACTIVE, GuardConfig(on_alarm="stop"), 64, 0)
+    rows = torch.randn(64, 4, generator=torch.Generator().manual_seed(0))
+    guard.add(1, 0, TELCO, ROWS, rows)
+    rows[7] = 11.0
+    with pytest.raises(ProtocolError, match="as far from the mean as usual"):
+        guard.add(1, 1, TELCO, ROWS, rows)
+
+
 def test_an_alarm_is_not_forgotten_by_a_resume() -> None:
     guard = EmbeddingGuard(ACTIVE, GuardConfig(on_alarm="warn"), 64, 0)
     draw = torch.Generator().manual_seed(0)
-    guard.add(0, 0, TELCO, ROWS, torch.randn(64, 4, generator=draw))
+    guard.add(1, 0, TELCO, ROWS, torch.randn(64, 4, generator=draw))
     with pytest.warns(UserWarning, match="usual variance"):
-        guard.add(0, 1, TELCO, ROWS, 9 * torch.randn(64, 4, generator=draw))
+        guard.add(1, 1, TELCO, ROWS, 9 * torch.randn(64, 4, generator=draw))
     resumed = EmbeddingGuard(ACTIVE, GuardConfig(on_alarm="warn"), 64, 0)
     resumed.load(*guard.snapshot())
     assert resumed.alarms == guard.alarms
@@ -188,17 +196,17 @@ def test_the_embedding_guard_sees_scale_and_shift_and_not_slow_growth() -> None:
     for change, seen in ((1.0, False), (3.0, True), (0.3, True)):
         guard = EmbeddingGuard(ACTIVE, GuardConfig(on_alarm="stop"), 64, 0)
         for step, batch in enumerate(honest):
-            guard.add(0, step, TELCO, ROWS, batch)
+            guard.add(1, step, TELCO, ROWS, batch)
         last = torch.randn(64, 4, generator=draw) * 1.1**20 * change
         if seen:
             with pytest.raises(ProtocolError, match="usual variance"):
-                guard.add(0, 20, TELCO, ROWS, last)
+                guard.add(1, 20, TELCO, ROWS, last)
         else:
-            guard.add(0, 20, TELCO, ROWS, last)
+            guard.add(1, 20, TELCO, ROWS, last)
     guard = EmbeddingGuard(ACTIVE, GuardConfig(on_alarm="stop"), 64, 0)
-    guard.add(0, 0, TELCO, ROWS, honest[0])
+    guard.add(1, 0, TELCO, ROWS, honest[0])
     with pytest.raises(ProtocolError, match="mean moved"):
-        guard.add(0, 1, TELCO, ROWS, honest[1] + 5)
+        guard.add(1, 1, TELCO, ROWS, honest[1] + 5)
 
 
 def test_a_narrow_embedding_cannot_be_guarded() -> None:
@@ -220,10 +228,25 @@ def test_a_guard_without_anything_to_judge_is_refused(changes: dict[str, Any], w
 
 def test_a_guard_is_refused_beside_noise_on_the_embeddings() -> None:
     """Honest gradients follow from the noise that was sent: it raised the alarm in honest trainings."""
-    job = job_of(WARN)
-    noisy = job.parties[TELCO].model_copy(update={"privacy": {"dp_embedding": {"clip": 1.0, "noise_multiplier": 1.0}}})
+    job = job_of(WARN | {"protected": True})
+    noise = {"dp_embedding": {"clip": 1.0, "noise_multiplier": 1.0}}
+    noisy = job.parties[TELCO].model_copy(update={"privacy": noise})
     with pytest.raises(ConfigError, match="without dp_embedding"):
         check_job(replace_parties(job, {**job.parties, TELCO: noisy}))
+
+
+@pytest.mark.parametrize(("owner", "privacy"), [(ACTIVE, "iso_noise"), (ACTIVE, "dcor"), (TELCO, "dp_embedding")])
+def test_what_a_partner_protects_must_be_stated(owner: str, privacy: str) -> None:
+    settings = {
+        "iso_noise": {"ratio": 12},
+        "dcor": {"alpha": 0.1},
+        "dp_embedding": {"clip": 1.0, "noise_multiplier": 1},
+    }
+    job = job_of(WARN)
+    silent = {name: party.model_copy(update={"guard": None}) for name, party in job.parties.items() if name == owner}
+    protected = silent[owner].model_copy(update={"privacy": {privacy: settings[privacy]}})
+    with pytest.raises(ConfigError, match=f"protected: true beside {privacy}"):
+        check_job(replace_parties(job, {**job.parties, owner: protected}))
 
 
 def test_the_classes_of_the_label_must_be_stated() -> None:

@@ -61,4 +61,5 @@ def test_streams_keep_their_numbers() -> None:
         "PERMUTED_LABELS": 9,
         "KNOWN_LABELS": 10,
         "DIAGNOSTICS": 11,
+        "TARGET_ROWS": 12,
     }

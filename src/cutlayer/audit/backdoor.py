@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from scipy.stats import binomtest
@@ -33,11 +32,6 @@ class Reached:
     low: Number
     high: Number
     by: str
-
-    @property
-    def fields(self) -> dict[str, Any]:
-        """The fields of a result."""
-        return {"value": self.value, "low": self.low, "high": self.high, "reader": self.by}
 
 
 def backdoors(

@@ -226,12 +226,8 @@ def _follow(job: Job, local: Local, folder: RunFolder, link_options: LinkOptions
 def finish_passive(job: Job, local: Local, folder: RunFolder, party: PassiveParty, outcome: PassiveOutcome) -> None:
     """Write what a passive party has of a training: its part of the model, its account, and its own audit."""
     record_passive(folder, party)
-    stated = {
-        "party": local.name,
-        "device": described(local.device),
-        **asdict(outcome),
-        "alarms": [alarm.model_dump() for alarm in outcome.alarms],
-    }
+    alarms = [alarm.model_dump() for alarm in outcome.alarms]
+    stated = {"party": local.name, "device": described(local.device), **asdict(outcome), "alarms": alarms}
     rows = {"table": local.table.rows, "run": len(party.split.codes), "left_out": local.table.left_out}
     folder.write_json("outcome.json", {**stated, "rows": rows})
     folder.write_json("ledger.json", passive_ledger(job, local.name, outcome.evidence).to_json())

@@ -34,22 +34,11 @@ class ExplainedGradient:
 
     Attributes:
         directions: Number of main directions of a batch's gradients: those of its largest second moments.
+        sums: What the regression is fitted to, of all batches so far, by name; empty before the first.
     """
 
     directions: int
-    _products: Tensor | None = field(default=None, init=False, repr=False)
-    _targets: Tensor | None = field(default=None, init=False, repr=False)
-
-    @property
-    def tensors(self) -> dict[str, Tensor]:
-        """The sums of all batches so far, by name; empty before the first. Setting them continues from there."""
-        if self._products is None or self._targets is None:
-            return {}
-        return {"products": self._products, "targets": self._targets}
-
-    @tensors.setter
-    def tensors(self, tensors: dict[str, Tensor]) -> None:
-        self._products, self._targets = tensors.get("products"), tensors.get("targets")
+    sums: dict[str, Tensor] = field(default_factory=dict, init=False, repr=False)
 
     def add(self, gradient: Tensor, embedding: Tensor, columns: Tensor) -> Explained | None:
         """Parts of a batch, which then counts for later ones; `None` for the first batch and one of zeros.
@@ -67,15 +56,14 @@ class ExplainedGradient:
         inputs = torch.cat([_standard(_projected(embedding.double(), MAX_COLUMNS)), _own(columns.double())], dim=1)
         main = torch.linalg.eigh(g.T @ g).eigenvectors[:, -self.directions :]
         result = None
-        if self._products is not None and self._targets is not None:
-            penalty = PENALTY * torch.eye(len(self._products), dtype=g.dtype, device=g.device)
-            guess = inputs @ torch.linalg.solve(self._products + penalty, self._targets)
+        if self.sums:
+            penalty = PENALTY * torch.eye(inputs.shape[1], dtype=g.dtype, device=g.device)
+            guess = inputs @ torch.linalg.solve(self.sums["products"] + penalty, self.sums["targets"])
             off, predicted = (part - (part @ main) @ main.T for part in (g, guess))
             total, missed = float(off.square().sum()), float((off - predicted).square().sum())
             result = Explained(total / len(g), (total - missed) / len(g))
-        products, targets = inputs.T @ inputs, inputs.T @ g
-        self._products = products if self._products is None else DECAY * self._products + products
-        self._targets = targets if self._targets is None else DECAY * self._targets + targets
+        new = {"products": inputs.T @ inputs, "targets": inputs.T @ g}
+        self.sums = {name: DECAY * self.sums[name] + part if self.sums else part for name, part in new.items()}
         return result
 
 

@@ -17,15 +17,15 @@ MIN_ROWS = 16
 """Rows of a batch below which its variance is a rough one."""
 RECENT = 0.5
 """Weight of a batch's variance after the next one."""
-VARIANCE_FACTOR, MAX_SHIFT = 3.0, 4.0
+VARIANCE_FACTOR, MAX_SHIFT = 5.0, 4.0
 """Change of the variance of a party's embeddings, up or down, and of their mean in variances, that is an alarm."""
 MAX_ROW = 40.0
 """Energy of a row's distance from the mean, over the mean of all rows, that is an alarm."""
 COLUMNS = 4
 """Random directions in which each row's embedding is remembered for an epoch."""
-SETTLED, MIN_SLOPE, MIN_CHANGE = 2, 0.7, 1e-6
+SETTLED, MIN_SLOPE, MIN_CHANGE = 2, 0.5, 1e-6
 """Epoch from which on the slope of embeddings over those of the same rows an epoch ago must be this large, since honest
-models turn before, and are at 0.85 or more after. And the part of their energy that has to change in any epoch."""
+models turn before, and are at 0.65 or more after. And the part of their energy that has to change in any epoch."""
 
 
 @dataclass
@@ -102,7 +102,8 @@ class EmbeddingGuard(Guard):
             unseen = torch.full((self._rows, COLUMNS), math.nan)
             self._peers[peer] = Memory(mean, variance, unseen, self._directions(sent.shape[1]))
         memory = self._peers[peer]
-        if detail := self._departure(memory, epoch, rows, sent, mean, variance):
+        # Not in the first epoch: the embeddings of honest models that have just begun change by any factor.
+        if epoch and (detail := self._departure(memory, epoch, rows, sent, mean, variance)):
             self._raise(peer, epoch, step, detail)
         memory.rows[rows] = (sent @ memory.directions).float()
         memory.mean = RECENT * memory.mean + (1 - RECENT) * mean

@@ -133,12 +133,12 @@ class GradientGuard(Guard):
         """The regression and the last steps."""
         tensors, plain = super().snapshot()
         window = [[each.off, each.predicted] for each in self._window]
-        return tensors | self._explained.tensors, plain | {"window": window, "shares": [*self._shares]}
+        return tensors | self._explained.sums, plain | {"window": window, "shares": [*self._shares]}
 
     def load(self, tensors: Mapping[str, Tensor], plain: Mapping[str, Any]) -> None:
         """Continue from a snapshot."""
         super().load(tensors, plain)
-        self._explained.tensors = dict(tensors)
+        self._explained.sums = dict(tensors)
         self._window.extend(Explained(*each) for each in plain.get("window", ()))
         self._shares.extend(plain.get("shares", ()))
 
@@ -155,10 +155,11 @@ class GradientGuard(Guard):
         Raises:
             ProtocolError: The alarm, where the settings say stop.
         """
-        flat, classes = gradient.flatten(1), self.settings.classes
+        # On the CPU, as a checkpoint has what is remembered.
+        flat, classes = gradient.flatten(1).cpu(), self.settings.classes
         if not self.settings.protected:
             self._judge_rows(epoch, step, flat)
-        explained = self._explained.add(flat, embedding.detach().flatten(1), columns())
+        explained = self._explained.add(flat, embedding.detach().flatten(1).cpu(), columns().cpu())
         if explained is None:
             return
         self._window.append(explained)

@@ -54,9 +54,8 @@ def not_attacked(job: Job, party: str) -> str:
 def attacked_jobs(job: Job) -> Iterator[tuple[RunId, Job]]:
     """The malicious trainings of an audit, and their jobs: the attacker has no protections of its own."""
     for attack in TAMPERINGS:
-        attacked = [name for name in victims(job, attack) if not not_attacked(job, name)]
-        if attacked:
-            run = attacked_run(job, attack)
+        run = attacked_run(job, attack)
+        if any(not not_attacked(job, name) for name in victims(job, attack)):
             yield run, _without_own_protections(job, run)
 
 

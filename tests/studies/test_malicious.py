@@ -1,0 +1,116 @@
+"""The study of malicious parties: its jobs, one training, and verdicts that follow from the results."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cutlayer.config.guard import Alarm
+from cutlayer.jobs.check import check_job
+from studies.claims import Kind
+from studies.malicious.page import malicious_page
+from studies.malicious.settings import ADULT, CIFAR, HALVES, Setting, job_of, settings_of, tables_of
+from studies.malicious.study import MaliciousStudy
+from studies.malicious.training import _first, trained
+from studies.results import Results, TrialResult
+from tests.studies.written_pages import page_of
+
+SETTINGS = [(group, setting) for group in (ADULT, *HALVES) for setting in settings_of(group, 1)]
+
+
+@pytest.mark.parametrize(("group", "setting"), SETTINGS, ids=lambda each: getattr(each, "name", each))
+def test_jobs_are_valid_and_guarded(group: str, setting: Setting) -> None:
+    job = job_of(group, setting, 1)
+    check_job(job)
+    guards = [party.guard for party in job.parties.values() if party.guard]
+    assert len(guards) == (1 if "dp_embedding" in setting.features else len(job.parties))
+    assert {guard.on_alarm for guard in guards} == {"warn"}
+
+
+def test_names_of_settings_are_unique_and_few_seeds_are_probed() -> None:
+    names = [setting.name for setting in settings_of(ADULT, 1)]
+    assert len(names) == len(set(names))
+    assert len(settings_of(ADULT, 6)) < len(names)
+
+
+@pytest.mark.parametrize("name", ["hijack", "probing; none", "backdoor"])
+def test_a_training_is_measured(name: str, tmp_path: Path) -> None:
+    setting = next(each for each in settings_of(ADULT, 1) if each.name == name)
+    job = job_of(ADULT, setting, 1)
+    job = job.model_copy(update={"train": job.train.model_copy(update={"epochs": 2, "batch_size": 400})})
+    tables = {party: table.slice(0, 1200) for party, table in tables_of(ADULT, Path()).items()}
+    values = trained(job, setting, tables, tmp_path / "work")
+    measured = values["measured"]
+    assert 0.4 < values["metric"] <= 1
+    assert not (tmp_path / "work").exists()
+    if name == "hijack":
+        assert 0 < measured["r2_early"] <= 1
+        assert measured["passive_alarm"] is None  # six steps are no window
+    elif name == "backdoor":
+        assert 0 <= measured["success of 1"] <= 1
+        assert 0 <= measured["success of 2"] <= 1
+    else:
+        assert measured["leak of employer"] > 0.9
+        assert measured["together"] > 0.9
+        assert measured["active_alarm"] == 4
+
+
+def test_steps_until_an_alarm_count_whole_epochs() -> None:
+    alarms = [Alarm(party="bank", peer=peer, epoch=3, step=step, detail="") for peer, step in (("a", 9), ("b", 4))]
+    assert _first(alarms, 10) == 24
+    assert _first([], 10) is None
+
+
+def result(group: str, setting: Setting, seed: int, gain: float, alarms: bool) -> TrialResult:
+    honest = setting.name.startswith("honest")
+    own = 0.0 if honest else gain
+    alarm = 16 if alarms and not honest else None
+    values: dict[str, Any] = {"steps": 20, "alarms": [], "active_alarm": alarm, "passive_alarm": alarm}
+    if setting.reads == "features":
+        values |= {"r2": 0.5 + own + 0.001 * seed, "r2_early": 0.3 + 0.1 * own} | ({"r2_alarm": 0.2} if alarm else {})
+    elif setting.reads == "labels":
+        values |= {"leak of census_office": 0.6, "leak of employer": 0.6 + own, "together": 0.6 + 0.001 * seed}
+    else:
+        values |= {"success of 1": 0.2 + own + 0.001 * seed, "success of 2": 0.3 + own}
+    return TrialResult(group, setting.name, seed, 0.9, 1.0, {}, {}, values)
+
+
+def results_of(gain: float, *, seeds: int = 20, alarms: bool = True) -> list[TrialResult]:
+    return [
+        result(group, setting, seed, gain, alarms)
+        for seed in range(1, seeds + 1)
+        for group in (ADULT, *HALVES)
+        for setting in settings_of(group, seed)
+    ]
+
+
+def verdicts(results: list[TrialResult]) -> dict[str, Kind]:
+    return {claim.text: claim.verdict.kind for claim in malicious_page(Results(results)).claims}
+
+
+def test_verdicts_follow_from_the_gains_and_the_alarms() -> None:
+    strong, none = verdicts(results_of(0.1)), verdicts(results_of(0.0, alarms=False))
+    for group in (ADULT, *HALVES):
+        gains = f"{group}: a hijack rebuilds more than `inversion` (R²)"
+        seen = f"{group}: the partner's guard sees the hijack, in 19 of 20 trainings"
+        hidden = f"{group}: a hijack that knows the guard gains nothing (below 0.01)"
+        assert (strong[gains], strong[seen], strong[hidden]) == (Kind.HOLDS, Kind.HOLDS, Kind.FAILS)
+        assert (none[seen], none[hidden]) == (Kind.FAILS, Kind.HOLDS)
+        assert none[gains] is not Kind.HOLDS
+    probes = "label owner with none: no probe gains 0.03 of leak; here the largest gain"
+    assert (strong[probes], none[probes]) == (Kind.FAILS, Kind.HOLDS)
+
+
+def test_few_seeds_settle_no_share_of_trainings_and_few_trainings_no_rate() -> None:
+    few = verdicts(results_of(0.1, seeds=3))
+    assert few[f"{CIFAR}: the partner's guard sees the hijack, in 19 of 20 trainings"] is Kind.OPEN
+    rate = next(text for text in few if text.startswith("Honest trainings"))
+    assert few[rate] is Kind.OPEN
+
+
+def test_the_page_is_written(tmp_path: Path) -> None:
+    page = page_of(MaliciousStudy(), results_of(0.1, seeds=2), tmp_path / "out")
+    assert "## False alarms" in page
+    assert "| hijack | 0.601" in page
