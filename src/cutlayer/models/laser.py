@@ -63,14 +63,10 @@ class LaserTop(TopModel):
         result: Tensor = self({name: e for name, e in embeddings.items() if name in present})
         return result
 
-    def objective(self, embeddings: Mapping[str, Tensor], labels: Tensor, task: Task) -> Tensor:
-        """The estimate of the mean loss over the sets of parties, with a draw from the global random state."""
-        return self.objective_of_sets(embeddings, embeddings, labels, task)
-
     def objective_of_sets(
         self, embeddings: Mapping[str, Tensor], present: Collection[str], labels: Tensor, task: Task
     ) -> Tensor:
-        """The same over the sets of the present parties."""
+        """The estimate of the mean loss over sets of the present parties, by a draw from the global random state."""
         leaving = [name for name in self.leaving if name in present]
         count = len(leaving)
         sizes = range(0 if self.staying else 1, count + 1)

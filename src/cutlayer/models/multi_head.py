@@ -64,10 +64,6 @@ class MultiHeadTop(TopModel):
         result: Tensor = head({name: e for name, e in embeddings.items() if name not in absent})
         return result
 
-    def objective(self, embeddings: Mapping[str, Tensor], labels: Tensor, task: Task) -> Tensor:
-        """The sum of all heads' losses."""
-        return self.objective_of_sets(embeddings, embeddings, labels, task)
-
     def objective_of_sets(
         self, embeddings: Mapping[str, Tensor], present: Collection[str], labels: Tensor, task: Task
     ) -> Tensor:

@@ -17,8 +17,8 @@ from cutlayer.config import Job, near_miss
 from cutlayer.data.batches import evaluation_batches
 from cutlayer.errors import AlignmentError, ConfigError, DataError
 from cutlayer.kernels.patterns import patterns
+from cutlayer.parties.held_rows import held_of_run
 from cutlayer.parties.local import EVALUATION_ROWS
-from cutlayer.parties.partners import Partners
 from cutlayer.parties.split import split_of_run
 from cutlayer.results.scores import ScoreWriter, check_scores_path, score_file, scores_of
 from cutlayer.serving.aligned import MAX_WINDOW, AlignedRows, Window
@@ -158,7 +158,7 @@ def _tables(
 def _test_rows(job: Job, folder: RunFolder, needed: Sequence[str]) -> _OpenRows:
     """The rows that the run is measured on, as they were encoded for it."""
     ids = reported_ids(folder)
-    held = Partners.held_of_run(job, folder.path)
+    held = held_of_run(job, folder.path)
     truth, _ = read_truth(folder.transcript(job.active))
     stores = {name: store for name, store in stores_of(job, folder, held).items() if name in needed}
     split = split_of_run(job, folder.path, job.active, len(truth))
