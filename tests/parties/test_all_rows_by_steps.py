@@ -62,6 +62,7 @@ from tests.parties.test_repeated_ids import loans
 
 PARTNERS = (TELCO, SHOP)
 LASER, MULTI_HEAD = {"kind": "laser", "hidden": [5]}, {"kind": "multi_head", "hidden": [5]}
+INDICATOR = {"kind": "indicator", "hidden": [5]}
 EPOCHS = 3
 
 
@@ -349,7 +350,7 @@ def test_another_number_of_rows_after_a_resume_is_refused(tmp_path: Path) -> Non
             run(JOB, GIVEN, tmp_path, resume=True)
 
 
-@pytest.mark.parametrize("top", [TOP, LASER, MULTI_HEAD], ids=lambda top: top["kind"])
+@pytest.mark.parametrize("top", [TOP, LASER, MULTI_HEAD, INDICATOR], ids=lambda top: top["kind"])
 def test_predictions_are_those_of_the_run_for_whoever_has_a_row(tmp_path: Path, top: dict[str, Any]) -> None:
     job = job_of(top=top, epochs=1)
     folder = execute(job, tmp_path / "run", Options(Keys(tmp_path / "keys", KEY), tables=GIVEN), Progress())
@@ -433,7 +434,7 @@ def test_the_part_of_a_batch_that_a_party_has() -> None:
     assert plain.summed(torch.arange(3.0)[:, None]).flatten().tolist() == [1, 2]
 
 
-@pytest.mark.parametrize("top", [LASER, MULTI_HEAD], ids=lambda top: top["kind"])
+@pytest.mark.parametrize("top", [LASER, MULTI_HEAD, INDICATOR], ids=lambda top: top["kind"])
 def test_a_row_teaches_a_model_that_reads_presence_by_the_parties_that_have_it(top: dict[str, Any]) -> None:
     """Against the same model with a row at a time, whose absent parties are left out or, where it has none, alone."""
     widths, task, labels = dict.fromkeys(NAMES, 3), Task("binary", ("n", "y")), torch.tensor([0, 1, 1, 0])
@@ -448,6 +449,7 @@ def test_a_row_teaches_a_model_that_reads_presence_by_the_parties_that_have_it(t
         for row in range(4):
             there = [name for name in NAMES if name == ACTIVE or bool(rows[name][row])]
             subsets = [set(names) for size in range(4) for names in combinations(there, size) if ACTIVE in names]
+            subsets = [{*there}] if top is INDICATOR else subsets
             each = {
                 frozenset(names): weighted.of_rows(torch.tensor([row])).loss(
                     model.answer({name: e[row : row + 1] for name, e in given.items()}, names), labels[row : row + 1]
@@ -472,6 +474,13 @@ def test_a_row_teaches_a_model_that_reads_presence_by_the_parties_that_have_it(t
         there = [name for name in NAMES if name == ACTIVE or bool(rows[name][row])]
         alone = model.answer({name: e[row : row + 1] for name, e in given.items()}, there)
         torch.testing.assert_close(answered[row : row + 1], alone)
+
+
+def test_an_indicator_separates_a_party_that_is_absent_from_one_that_sends_zeros() -> None:
+    model = build_top(INDICATOR, dict.fromkeys(NAMES, 3), 1, may_leave=PARTNERS)
+    zeros = {name: torch.zeros(2, 3) for name in NAMES}
+    assert not torch.equal(model(zeros), model.answer(zeros, {ACTIVE, SHOP}))
+    assert not torch.equal(model.answer(zeros, {ACTIVE, TELCO}), model.answer(zeros, {ACTIVE, SHOP}))
 
 
 def test_batches_by_ids_are_the_same_at_every_party() -> None:

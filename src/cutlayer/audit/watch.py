@@ -14,9 +14,8 @@ from cutlayer.audit.auditor import Auditor
 from cutlayer.channel.followed import write_own_embeddings
 from cutlayer.channel.transcript import Step, read_epochs
 from cutlayer.config import Job
-from cutlayer.parties.held_rows import HeldRows
+from cutlayer.parties.held_rows import HeldRows, held_of_run
 from cutlayer.parties.observer import Observer, Relay, WatchedParty
-from cutlayer.parties.partners import Partners
 from cutlayer.tasks import Task
 from cutlayer.training.folder import RunFolder
 
@@ -67,7 +66,7 @@ class Watcher(Relay):
     @cached_property
     def _held(self) -> HeldRows:
         """Which of the active party's rows each passive party has; not to be asked before the run has begun."""
-        return Partners.held_of_run(self.job, self.folder.path)
+        return held_of_run(self.job, self.folder.path)
 
     def followed(self, epoch: int, rows: Mapping[str, Tensor]) -> None:
         """Record what every passive party's final weights make of the followed rows."""
@@ -92,7 +91,7 @@ def replay(job: Job, folder: RunFolder, auditor: Auditor, parties: Sequence[str]
         parties: Names of the parties whose transcripts are read, the active party first.
         until: The first epoch that is left out; `None` for none.
     """
-    held = Partners.held_of_run(job, folder.path)
+    held = held_of_run(job, folder.path)
     recorded = {
         party: {epoch: _numbered(steps, held, party) for epoch, steps in read_epochs(folder.transcript(party))}
         for party in parties

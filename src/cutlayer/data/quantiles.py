@@ -49,10 +49,9 @@ class QuantileEncoder(FrozenModel):
         if len(frequent := _frequent(present, count)):
             begin, end = (np.searchsorted(present, frequent, side=side) for side in ("left", "right"))
             bounds = present[np.r_[begin, end[end < len(present)]]]
-            rest = np.ones(len(present), dtype=np.bool_)
-            for first, last in zip(begin, end, strict=True):
-                rest[first:last] = False
-            edges = np.unique(np.r_[_cuts(present[rest], count - len(bounds[bounds > present[0]])), bounds])
+            rest = [present[i:j] for i, j in zip([0, *end], [*begin, len(present)], strict=True)]
+            cuts = _cuts(np.concatenate(rest), count - len(bounds[bounds > present[0]]))
+            edges = np.unique(np.r_[cuts, bounds])
         ends = tuple(edges[edges > present[0]].tolist())
         return cls(name=name, edges=ends, infinite=infinite)
 

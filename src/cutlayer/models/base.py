@@ -100,14 +100,14 @@ class TopModel(PreciseModel, ABC):
         return ()
 
     def objective(self, embeddings: Mapping[str, Tensor], labels: Tensor, task: Task) -> Tensor:
-        """The loss to train on; a top model with several heads sums theirs here."""
+        """The loss to train on, of rows that all parties have."""
         return self.objective_of_sets(embeddings, embeddings, labels, task)
 
     def objective_of_sets(
         self, embeddings: Mapping[str, Tensor], present: Collection[str], labels: Tensor, task: Task
     ) -> Tensor:
-        """The loss to train on, of rows that just these parties have; for a model that reads who is present."""
-        return task.loss(self(embeddings), labels)
+        """The loss to train on, of rows that just these parties have; a model with several heads sums theirs here."""
+        return task.loss(self.answer(embeddings, present), labels)
 
     def objective_of_rows(
         self, embeddings: Mapping[str, Tensor], labels: Tensor, task: Task, rows: Mapping[str, Tensor]

@@ -66,7 +66,7 @@ class LaserTop(TopModel):
     def objective_of_sets(
         self, embeddings: Mapping[str, Tensor], present: Collection[str], labels: Tensor, task: Task
     ) -> Tensor:
-        """The same over the sets of the present parties."""
+        """The estimate of the mean loss over sets of the present parties, by a draw from the global random state."""
         leaving = [name for name in self.leaving if name in present]
         count = len(leaving)
         sizes = range(0 if self.staying else 1, count + 1)

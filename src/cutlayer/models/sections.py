@@ -201,6 +201,19 @@ class MultiHeadTopConfig(FrozenModel):
     activation: Activation = "relu"
 
 
+class IndicatorTopConfig(FrozenModel):
+    """Dense layers as in `mlp`, which also read which parties are there.
+
+    Attributes:
+        hidden: Widths of the layers; empty for a linear model.
+        activation: Activation after each layer.
+    """
+
+    kind: Literal["indicator"] = "indicator"
+    hidden: tuple[Width, ...] = (32,)
+    activation: Activation = "relu"
+
+
 class LaserTopConfig(FrozenModel):
     """Dense layers over the mean of the embeddings, which all have one width.
 

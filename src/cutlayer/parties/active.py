@@ -226,7 +226,7 @@ class ActiveParty:
         """
         train = self.job.train
         if self.job.draws_batches:
-            store_held(self.local.folder, self.job.active, self.held)
+            store_held(self.checkpoints.folder, self.held)
             digests = gathered(ids, self.split.train)
             return IdSchedule(self.split.train, digests, steps_of_ids(train, stated), train.seed)
         if not len(audited):  # no row has all messages: nothing is recorded

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -44,19 +44,17 @@ def evaluate(
     for number, rows in enumerate(evaluation_batches(held_out, EVALUATION_ROWS)):
         passives.presence.now = (epoch, number)
         parts, digest = passives.held.parts(rows), rows_digest(rows)
+        asked = dict.fromkeys(passives.streaming_ports, (number, rows, digest))
         if parts:
-            asked = {name: own[name].next_batch(parts[name]) for name in passives.streaming_ports}
-            for name, batch in asked.items():
-                if batch is not None:
-                    _ask(passives, [name], part, epoch, batch[0], batch[2])
-        else:
-            _ask(passives, passives.streaming_ports, part, epoch, number, digest)
+            asked = {name: batch for name in asked if (batch := own[name].next_batch(parts[name])) is not None}
+        for name, (own_number, _, own_digest) in asked.items():
+            fields, port = {"part": part, "batch": own_number}, passives.ports[name]
+            passives.presence.send(port, Kind.REQUEST, epoch=epoch, step=own_number, rows=own_digest, fields=fields)
         with torch.no_grad():
             active_embedding = setup.own_embedding(rows)
         if parts:
             for name, batch in asked.items():
-                if batch is not None:
-                    own[name].add((yield from passives.receive_of(name, Kind.EVALUATION, epoch, *batch)))
+                own[name].add((yield from passives.receive_of(name, Kind.EVALUATION, epoch, *batch)))
             there = {name: own[name].spread(parts[name], passives.widths[name]) for name in parts}
             there |= {name: sent[rows] for name, sent in passives.released.items()}
             received = {name: passives.local.placed(embedding) for name, embedding in there.items()}
@@ -74,13 +72,6 @@ def evaluate(
         done += len(rows)
     metrics = setup.task.evaluate(logits[()], setup.truth_of(held_out)) if done else {setup.task.metric: math.nan}
     return metrics, logits
-
-
-def _ask(passives: Passives, ports: Iterable[str], part: str, epoch: int, number: int, digest: bytes) -> None:
-    """Request a batch of held-out rows of some parties."""
-    for name in ports:
-        fields, port = {"part": part, "batch": number}, passives.ports[name]
-        passives.presence.send(port, Kind.REQUEST, epoch=epoch, step=number, rows=digest, fields=fields)
 
 
 class OwnRows:

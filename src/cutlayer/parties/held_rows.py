@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from cutlayer.channel import rows_digest
+from cutlayer.config import Job
 from cutlayer.data.align import Positions
 from cutlayer.data.distinct_ids import DistinctIds, Identified
 from cutlayer.data.ids import Digests
@@ -208,34 +209,42 @@ def first_places(numbers: Positions) -> Positions:
     return chosen(len(there), np.int64, first)
 
 
-def store_held(folder: Path, active: str, held: HeldRows) -> None:
-    """Write which rows each passive party has, for those who read a run that was trained by steps.
+def store_held(folder: Path, held: HeldRows) -> None:
+    """Write which rows each passive party has.
 
     Args:
-        folder: Folder of the run.
-        active: Name of the active party.
+        folder: Folder of the active party's checkpoints.
         held: Which of its rows each passive party has.
     """
-    path = folder / "checkpoint" / active / HELD_FILE
-    make_folder(path.parent)
-    write_tensors(path, {name: torch.from_numpy(numbers) for name, numbers in held.by_party.items()}, {})
+    make_folder(folder)
+    write_tensors(folder / HELD_FILE, {name: torch.from_numpy(rows) for name, rows in held.by_party.items()}, {})
 
 
-def read_held(folder: Path, active: str) -> HeldRows | None:
-    """What `store_held` wrote; `None` where it wrote nothing.
+def read_held(folder: Path) -> HeldRows:
+    """What `store_held` wrote into a folder of checkpoints.
 
     Raises:
-        CheckpointError: It is damaged.
+        CheckpointError: It is missing or damaged.
     """
-    path = folder / "checkpoint" / active / HELD_FILE
-    if not path.exists():
-        return None
+    path = folder / HELD_FILE
     try:
         tensors = read_tensors(path)[0]
     except (OSError, ValueError, KeyError) as damage:
         wrong = f"{path}: the record of the rows of each party cannot be read ({damage}); run the job again"
         raise CheckpointError(wrong) from None
     return HeldRows({name: numbers.numpy() for name, numbers in tensors.items()})
+
+
+def held_of_run(job: Job, folder: Path) -> HeldRows:
+    """Which of the active party's rows each passive party has, in the run of a folder.
+
+    In the folder of a passive party alone, which has its own rows by their own numbers, that is `ALL_HAVE_ALL`.
+
+    Raises:
+        CheckpointError: The record is missing or damaged.
+    """
+    place = folder / "checkpoint" / job.active
+    return ALL_HAVE_ALL if job.rows == "common" or not place.exists() else read_held(place)
 
 
 ALL_HAVE_ALL = HeldRows()

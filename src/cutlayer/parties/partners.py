@@ -4,23 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from cutlayer.config import Job
 from cutlayer.data.align import order_digest
 from cutlayer.data.ids import Digests
 from cutlayer.errors import AlignmentError, CheckpointError
 from cutlayer.parties.checkpoint import START, Checkpoints, Point, State
 from cutlayer.parties.common_rows import CommonRows
 from cutlayer.parties.handshake import Agreement
-from cutlayer.parties.held_rows import ALL_HAVE_ALL, HeldRows, read_held
-
-_HELD = "held/"
+from cutlayer.parties.held_rows import ALL_HAVE_ALL, HeldRows, read_held, store_held
 
 
 @dataclass(frozen=True)
@@ -60,39 +56,17 @@ class Partners:
         try:
             positions = stored[0].pop("positions").numpy()
             ids = stored[0].pop("ids").numpy() if "ids" in stored[0] else None
-            held = HeldRows({name.removeprefix(_HELD): rows.numpy() for name, rows in stored[0].items()})
-            return cls(positions, **stored[1], held=held, ids=ids)
+            return cls(positions, **stored[1], held=read_held(checkpoints.folder), ids=ids)
         except (KeyError, TypeError) as damage:
             raise CheckpointError(f"{checkpoints.folder}: the record of the partners is damaged ({damage!r})") from None
-
-    @classmethod
-    def held_of_run(cls, job: Job, folder: Path) -> HeldRows:
-        """Which of the active party's rows each passive party has, in the run of a folder.
-
-        In the folder of a passive party alone, which has its own rows by their own numbers, that is `ALL_HAVE_ALL`.
-
-        Raises:
-            CheckpointError: The record of the partners is missing or damaged.
-        """
-        place = folder / "checkpoint" / job.active
-        if job.rows == "common" or not place.exists():
-            return ALL_HAVE_ALL
-        if (held := read_held(folder, job.active)) is not None:
-            return held
-        loaded = cls.load(Checkpoints(place, job.active, job.digest()))
-        if loaded is None:
-            raise CheckpointError(f"{folder}: no record of the rows of each party; run the job again")
-        return loaded.held
 
     def save(self, checkpoints: Checkpoints) -> None:
         """Write the record; it counts once the releases are stored too."""
         plain = {name: value for name, value in vars(self).items() if name not in ("positions", "held", "ids")}
-        arrays: dict[str, npt.NDArray[Any]] = {
-            "positions": self.positions,
-            **{_HELD + name: rows for name, rows in self.held.by_party.items()},
-        }
+        arrays: dict[str, npt.NDArray[Any]] = {"positions": self.positions}
         if self.ids is not None:
             arrays["ids"] = self.ids
+        store_held(checkpoints.folder, self.held)
         state: State = ({name: torch.from_numpy(rows) for name, rows in arrays.items()}, plain)
         checkpoints.save_partners(state)
 

@@ -23,8 +23,7 @@ from cutlayer.data.store import Store
 from cutlayer.errors import ConfigError, DataError
 from cutlayer.kernels.row_tensors import empty_rows
 from cutlayer.models import BottomModel
-from cutlayer.parties.held_rows import HeldRows
-from cutlayer.parties.partners import Partners
+from cutlayer.parties.held_rows import HeldRows, held_of_run
 from cutlayer.parties.split import split_of_run
 from cutlayer.results.scores import check_scores_path
 from cutlayer.serving.answers import answer_rows
@@ -190,7 +189,7 @@ def _tables(
 
 def _test_rows(job: Job, folder: RunFolder, needed: Sequence[str]) -> RowsToPredict:
     """The rows that the run is measured on, as they were encoded for it."""
-    held = Partners.held_of_run(job, folder.path)
+    held = held_of_run(job, folder.path)
     truth, _ = read_truth(folder.transcript(job.active))
     split = split_of_run(job, folder.path, job.active, len(truth))
     chosen = split.part("test" if len(split.test) else "validation")

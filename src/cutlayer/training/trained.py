@@ -16,8 +16,7 @@ from cutlayer.errors import CheckpointError
 from cutlayer.kernels.row_tensors import number_equal, rows_of, where_equal
 from cutlayer.models import BottomModel, Inputs, TopModel, bottom_of, top_of
 from cutlayer.parties.checkpoint import Checkpoints, State
-from cutlayer.parties.held_rows import HeldRows
-from cutlayer.parties.partners import Partners
+from cutlayer.parties.held_rows import HeldRows, held_of_run
 from cutlayer.parties.split import split_of_run
 from cutlayer.tasks import Task
 from cutlayer.training.folder import RunFolder
@@ -78,7 +77,7 @@ class Run:
     @cached_property
     def held(self) -> HeldRows:
         """Which of the active party's rows each passive party has."""
-        return Partners.held_of_run(self.job, self.folder.path)
+        return held_of_run(self.job, self.folder.path)
 
     @cached_property
     def task(self) -> Task:

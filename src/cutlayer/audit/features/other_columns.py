@@ -19,7 +19,7 @@ from cutlayer.audit.features.measures import Case, measure
 from cutlayer.config import Job
 from cutlayer.data.store import Store
 from cutlayer.errors import Diverged, NotApplicable
-from cutlayer.parties.partners import Partners
+from cutlayer.parties.held_rows import held_of_run
 from cutlayer.results.features import FeatureResult
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.trained import stores_of
@@ -36,7 +36,7 @@ class OtherColumns:
 
     def __init__(self, job: Job, folder: RunFolder, party: str) -> None:
         self._job, self._folder, self._party = job, folder, party
-        self._held = Partners.held_of_run(job, folder.path)
+        self._held = held_of_run(job, folder.path)
         self._seed = job.train.seed
         self._results: dict[tuple[str, int, int], tuple[FeatureResult, ...]] = {}
 

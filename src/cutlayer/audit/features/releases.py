@@ -16,7 +16,7 @@ from cutlayer.config import Job
 from cutlayer.data.streams import RandomStream
 from cutlayer.errors import NotApplicable
 from cutlayer.parties.checkpoint import Checkpoints
-from cutlayer.parties.partners import Partners
+from cutlayer.parties.held_rows import held_of_run
 from cutlayer.training.folder import RunFolder
 
 SIDE_BY_SIDE, MAX_WIDTH = 8, 4096
@@ -71,7 +71,7 @@ def released(job: Job, folder: RunFolder, party: str) -> list[Release]:
 def _over_epochs(job: Job, folder: RunFolder, party: str) -> list[Release]:
     """The mean of all epochs, and several side by side, of the rows that the active party followed."""
     epochs = [epoch for epoch in read_followed(folder.transcript(job.active)) if party in epoch.embeddings]
-    held = Partners.held_of_run(job, folder.path)
+    held = held_of_run(job, folder.path)
     if len(epochs) < 2:
         return []
     sent = torch.stack([epoch.steps != NO_STEP for epoch in epochs]).all(dim=0)

@@ -1,0 +1,45 @@
+"""The `indicator` kind: dense layers over the embeddings and a column for each party that says whether it is there."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from cutlayer.models.mlp import MlpTop
+from cutlayer.models.sections import IndicatorTopConfig, MlpTopConfig
+
+COLUMNS = "is there"
+
+
+class IndicatorTop(MlpTop):
+    """Reads zeros in place of an absent embedding, as `mlp`, and a column of each party that may leave: 1 or 0.
+
+    Args:
+        config: Settings of the dense layers.
+        widths: Number of columns of every embedding, in the job's order.
+        outputs: Number of logits of the task.
+        may_leave: Parties that may leave.
+    """
+
+    reads_presence = True
+
+    def __init__(
+        self, config: IndicatorTopConfig, widths: Mapping[str, int], outputs: int, may_leave: Sequence[str] = ()
+    ) -> None:
+        columns = {COLUMNS: len(may_leave)} if may_leave else {}
+        dense = MlpTopConfig(hidden=config.hidden, activation=config.activation)
+        super().__init__(dense, {**widths, **columns}, outputs)
+        self.leaving = tuple(may_leave)
+
+    def forward(self, embeddings: Mapping[str, Tensor]) -> Tensor:
+        """Logits (n, outputs) of rows that all parties have."""
+        return self.answer(embeddings, embeddings)
+
+    def answer(self, embeddings: Mapping[str, Tensor], present: Collection[str]) -> Tensor:
+        """Logits of rows that the present parties have; see `TopModel.answer`."""
+        seen = {name: e if name in present else torch.zeros_like(e) for name, e in embeddings.items()}
+        some = next(iter(seen.values()))
+        seen[COLUMNS] = some.new_tensor([name in present for name in self.leaving]).expand(len(some), -1)
+        return super().forward(seen)
