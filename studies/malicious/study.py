@@ -25,7 +25,7 @@ class MaliciousStudy(Study):
         "et al. 2022 (IEEE Transactions on Big Data)"
     )
     advice = (
-        "A guard sees the attacks at full strength and not the attacker who knows it. Rely on a single release, "
+        "A guard sees attackers who do not know it, and not the one who does. Rely on a single release, "
         "`label_dp` or `dp_embedding`, whose statements hold against any partner."
     )
     settings = SETTINGS
