@@ -30,7 +30,9 @@ class TensorBoardLog(Log):
         from tensorboardX import SummaryWriter
 
         name = earlier or f"{run}-{datetime.now():%Y%m%d-%H%M%S-%f}"
-        self.writer = SummaryWriter(str(self.root / name))
+        # The name of a file has seconds: one of a resume within the same second would replace the earlier one.
+        earlier_files = len([*(self.root / name).glob("events*")])
+        self.writer = SummaryWriter(str(self.root / name), filename_suffix=f".{earlier_files}")
         if earlier is None:
             table = [f"| `{key}` | `{value}` |" for key, value in settings.items()]
             self.writer.add_text("settings", "\n".join(["| key | value |", "|---|---|", *table]))
