@@ -6,10 +6,9 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from cutlayer.config import Job
+from cutlayer.config import FrozenModel, Job
 from cutlayer.parties.observer import EpochRecord
 from cutlayer.report.matrix import matrix_of
-from cutlayer.results.quality import OperatingPoint
 from cutlayer.results.report import Report
 from cutlayer.results.run import RunKind
 
@@ -52,15 +51,25 @@ def final_values(report: Report) -> dict[str, float]:
 
 
 def without_rows(report: Report) -> Report:
-    """The report without images, which are rows, and with thresholds rounded, since each is the score of a row."""
+    """The report without images, which are rows, and with rounded thresholds and means, which can be a row's score."""
     features = tuple(result.model_copy(update={"pictures": ()}) for result in report.features)
     curves = ("thresholds", "curve", "own_curve")
-    quality = report.quality.model_copy(update={name: _rounded(getattr(report.quality, name)) for name in curves})
+    rounded = {name: _rounded(getattr(report.quality, name), "threshold") for name in curves}
+    rounded |= {
+        "bins": _rounded(report.quality.bins, "predicted", "observed"),
+        "confusions": _rounded(report.quality.confusions, "threshold"),
+    }
+    quality = report.quality.model_copy(update=rounded)
     return report.model_copy(update={"features": features, "quality": quality})
 
 
-def _rounded(points: Iterable[OperatingPoint]) -> tuple[OperatingPoint, ...]:
-    return tuple(point.model_copy(update={"threshold": round(point.threshold, 2)}) for point in points)
+def _rounded(points: Iterable[FrozenModel], *fields: str) -> tuple[FrozenModel, ...]:
+    return tuple(
+        point.model_copy(
+            update={name: None if (value := getattr(point, name)) is None else round(value, 2) for name in fields}
+        )
+        for point in points
+    )
 
 
 def _flat(section: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:

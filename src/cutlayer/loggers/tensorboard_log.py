@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
@@ -30,7 +31,8 @@ class TensorBoardLog(Log):
         from tensorboardX import SummaryWriter
 
         name = earlier or f"{run}-{datetime.now():%Y%m%d-%H%M%S-%f}"
-        self.writer = SummaryWriter(str(self.root / name))
+        # A name of its own: two files of a second, as of a quick resume, would have the same.
+        self.writer = SummaryWriter(str(self.root / name), filename_suffix=f".{time.time_ns()}")
         if earlier is None:
             table = [f"| `{key}` | `{value}` |" for key, value in settings.items()]
             self.writer.add_text("settings", "\n".join(["| key | value |", "|---|---|", *table]))
