@@ -201,10 +201,19 @@ def test_a_tensor_of_another_description(changes):
         {"tensors": []},
         {"fields": {"extra": 1}},
         {"extra": 1},
+        {"kind": b"embedding"},
     ],
 )
 def test_an_envelope_of_another_content(changes):
     assert not survives(framed(envelope() | changes))
+
+
+@pytest.mark.parametrize("name", ["note\n12:00:00 all is well", "\x1b[2J", "x" * 1000])
+def test_an_error_holds_no_raw_name_of_a_peer(name):
+    with pytest.raises(ProtocolError, match="Extra inputs") as refused:
+        decode(framed(envelope() | {name: 1}))
+    assert str(refused.value).isprintable()
+    assert len(str(refused.value)) < 200
 
 
 def test_a_kind_with_fields_of_another_type():

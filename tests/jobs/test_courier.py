@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import msgpack
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -204,6 +205,18 @@ def test_a_file_of_somebody_else_is_refused(released: Path, federation: Federati
     strangers = Federation(tmp_path / "others", TELCO)
     with pytest.raises(TrustError, match="a certificate that an authority of the file ca signed"):
         Parcel(telco, ACTIVE, strangers.security(ACTIVE))
+
+
+def test_nothing_can_be_added_behind_what_the_digest_covers(tmp_path: Path) -> None:
+    whole = tmp_path / "whole.release"
+    with ParcelWriter(whole, Head(TELCO, ACTIVE, "run"), None):
+        pass
+    content = whole.read_bytes()
+    seal = content[content.index(msgpack.packb("digest")) - 1 :]
+    added = msgpack.packb({**msgpack.unpackb(seal), "note": b"unseen"})
+    whole.write_bytes(content.removesuffix(seal) + added)
+    with pytest.raises(ProtocolError, match=r"whole\.release: it is cut off or was changed"):
+        Parcel(whole, ACTIVE, None)
 
 
 def test_a_revoked_party_is_refused(tmp_path: Path) -> None:

@@ -30,13 +30,14 @@ def test_settings_name_no_file_column_or_key() -> None:
         "parties__bank__log": {"tensorboard": "curves"},
         "parties__telco__table": {"path": "rows.sql", "url": "postgresql://db.internal/customers"},
         "parties__bank__address": "10.0.0.1:7000",
+        "train__split": {"by": "opened_on"},
     }
     settings = settings_of(job(parties__bank__privacy={"label_dp": {"eps": 2.0}}, **private))
     assert settings["parties.bank.privacy.label_dp.eps"] == "2.0"
     assert settings["train.seed"] == "1"
     assert settings["model.bottom.hidden"] == "[8, 4]"
     said = " ".join([*settings, *settings.values()])
-    for hidden in ("the.key", "income", "curves", "rows.sql", "db.internal", "10.0.0.1", "bank.csv", "default"):
+    for hidden in ("the.key", "income", "curves", "rows.sql", "db.internal", "10.0.0.1", "bank.csv", "opened_on"):
         assert hidden not in said
     assert max(map(len, settings.values())) <= 500
 
@@ -68,7 +69,12 @@ def test_the_logged_report_has_no_image_and_no_exact_score() -> None:
     ]
     raw = with_pictures().model_dump(mode="json")
     raw["quality"] |= {"curve": points, "thresholds": points, "own_curve": points}
+    raw["quality"]["bins"] = [
+        {"predicted": 0.123, "observed": 1, "rows": 1},
+        {"predicted": 0.5, "observed": 0, "rows": 9},
+    ]
     report = Report.model_validate(raw)
+    assert [group.rows for group in without_rows(report).quality.bins] == [9]
     whole, page = render_html(report), render_html(without_rows(report))
     assert "data:image" in whole
     assert "data:image" not in page
@@ -81,6 +87,7 @@ def test_the_logged_report_has_no_image_and_no_exact_score() -> None:
     [
         ({}, "mlflow or tensorboard in it, got neither"),
         ({"mlflow": "https://me:secret@mlflow.example"}, "without user and password, got a user or a password in it"),
+        ({"mlflow": "postgresql://db.internal/mlflow?password=secret"}, "got a user or a password in it"),
         ({"mlflow": " "}, "without user and password, got nothing"),
         ({"wandb": "x"}, "unknown key"),
     ],

@@ -21,6 +21,7 @@ from cutlayer.jobs.options import Progress
 from cutlayer.loggers import run as module
 from cutlayer.loggers.base import Background, Log
 from cutlayer.loggers.logged import logged
+from cutlayer.loggers.tensorboard_log import TensorBoardLog
 from tests.cli.jobs import JOB, Place, audit_briefly, changed
 from tests.parties.interruptions import history
 from tests.parties.processes import fork, lay_out
@@ -161,6 +162,18 @@ def _interrupting(values: Callable[[Any], dict[str, float]]) -> Callable[[Any], 
 
 
 @needs_tensorboard
+def test_a_resume_within_a_second_keeps_what_was_logged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tensorboardX.event_file_writer.time.time", lambda: 1_700_000_000.0)
+    name = None
+    for epoch in (1, 2):
+        log = TensorBoardLog(tmp_path)
+        name = log.begin("job", "run", {}, name)
+        log.write({"loss": 0.5}, epoch)
+        log.end("KILLED")
+    assert events(tmp_path / str(name))[0]["loss"] == [(1, 0.5), (2, 0.5)]
+
+
+@needs_tensorboard
 @pytest.mark.parametrize("method", ["begin", "write", "attach", "end"])
 def test_a_log_that_fails_ends_no_run(place: Place, monkeypatch: pytest.MonkeyPatch, method: str) -> None:
     def gone(*_: object) -> None:
@@ -173,6 +186,18 @@ def test_a_log_that_fails_ends_no_run(place: Place, monkeypatch: pytest.MonkeyPa
     assert result.err.count("warning parties.bank.log.tensorboard: nothing more is logged, the run goes on") == 1
     assert "(the server is gone); its folder holds all results" in result.err
     assert (place.run_folder / "report.html").exists()
+
+
+@needs_tensorboard
+def test_results_that_cannot_be_made_for_the_log_end_no_run(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(module, "write_html", full)
+    place.change({"parties.bank.log": {"tensorboard": "curves"}})
+    result = place.call("run", "job.yaml", "--quiet")
+    assert result.code == 0
+    assert "nothing more is logged, the run goes on ([Errno 28] No space left" in result.err
 
 
 def test_a_log_that_does_not_answer_ends_no_run() -> None:

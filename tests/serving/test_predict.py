@@ -132,6 +132,17 @@ def test_predictions_are_counted_until_none_is_left(noisy: Trained, tmp_path: Pa
     assert Serving(*noisy, "telco", 4, KEY).predictions_made == 2
 
 
+def test_predictions_of_a_run_on_all_rows_by_steps_are_counted(tmp_path: Path) -> None:
+    """Whose checkpoints also name the batches, which the log of releases does not."""
+    noisy = {"parties.telco.privacy": NOISY, "parties.telco.serving": 1}
+    run = trained(tmp_path, {"rows": "all", **noisy, "train.epochs": 1})
+    given = tables(60, seed=8)
+    given["telco"] = given["telco"].slice(0, 40)
+    assert asked(run, tmp_path / "s.parquet", given).predictions == {"telco": (1, 1)}
+    with pytest.raises(BudgetExceeded, match="1 was planned"):
+        asked(run, tmp_path / "t.parquet", given)
+
+
 def test_another_key_is_refused_before_anything_is_released(noisy: Trained, tmp_path: Path) -> None:
     for key, error in ((bytes(32), "the keys the run was begun with"), (None, "name the --key of the run")):
         with pytest.raises(CutlayerError, match=error):

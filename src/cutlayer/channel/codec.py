@@ -20,7 +20,7 @@ from typing import Annotated, Any, Literal
 
 import msgpack
 import torch
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from torch import Tensor
 
 from cutlayer.channel.kinds import Kind
@@ -50,6 +50,11 @@ def printable_name(name: str) -> str:
     return name
 
 
+def _kind(value: object) -> object:
+    """The kind that a text names; any other value is left to be refused."""
+    return Kind(value) if isinstance(value, str) else value
+
+
 _Name = Annotated[str, Field(max_length=256), AfterValidator(printable_name)]
 _Count = Annotated[int, Field(ge=-1, lt=2**63)]
 
@@ -59,7 +64,7 @@ class _Envelope(BaseModel):
 
     model_config = ConfigDict(strict=True, extra="forbid")
 
-    kind: Annotated[Kind, Field(strict=False)]  # a text on the wire
+    kind: Annotated[Kind, BeforeValidator(_kind)]
     sender: _Name
     receiver: _Name
     run: _Name
@@ -252,7 +257,9 @@ def _parts(envelope: memoryview) -> _Envelope:
         return _Envelope.model_validate(_unpacked(envelope))
     except ValidationError as unfit:
         fault = unfit.errors(include_url=False)[0]
-        where = ".".join(map(str, ("envelope", *fault["loc"])))
+        # Another name than those of the parts is a text of the peer, which may reach a log.
+        part = next((f".{name}" for name in fault["loc"] if name in _Envelope.model_fields), "")
+        where = f"envelope{part}" if part or not fault["loc"] else f"envelope, {reprlib.repr(fault['loc'][0])}"
         raise ProtocolError(f"{where}: {fault['msg']}, got {reprlib.repr(fault['input'])}") from None
 
 

@@ -23,7 +23,7 @@ from types import TracebackType
 from typing import Annotated, Any, BinaryIO, Self, TypeVar
 
 import msgpack
-from pydantic import AfterValidator, Field, StrictBytes, StrictInt, StrictStr, TypeAdapter
+from pydantic import AfterValidator, ConfigDict, Field, StrictBytes, StrictInt, StrictStr, TypeAdapter
 
 from cutlayer.certificates.signing import check_signature, sign
 from cutlayer.channel.codec import DEFAULT_LIMITS, FrameLimits, decode, encode, printable_name
@@ -57,6 +57,8 @@ class Head:
         version: Version of this package that wrote it.
     """
 
+    __pydantic_config__ = ConfigDict(extra="forbid")
+
     sender: _Text
     receiver: _Text
     run: _Text
@@ -68,6 +70,8 @@ class Head:
 @dataclass(frozen=True)
 class _Seal:
     """What ends a parcel."""
+
+    __pydantic_config__ = ConfigDict(extra="forbid")
 
     digest: StrictBytes
     signature: StrictBytes

@@ -10,6 +10,9 @@ from pydantic import AfterValidator, model_validator
 from cutlayer.config.base import FrozenModel
 from cutlayer.config.names import FilePath
 
+_SECRET = re.compile(r"[?&;][^=&;]*(user|pass|pwd|token|secret)[^=&;]*=", re.IGNORECASE)
+"""A parameter of an address, as those of databases are."""
+
 
 def tracking_uri(uri: str) -> str:
     """Return the address of an MLflow server, or of a store that MLflow opens itself, if it holds no secret.
@@ -20,7 +23,7 @@ def tracking_uri(uri: str) -> str:
     >>> tracking_uri("https://mlflow.example:5000")
     'https://mlflow.example:5000'
     """
-    if not uri.strip() or re.match(r"[\w+-]+://[^/]*@", uri):
+    if not uri.strip() or re.match(r"[\w+.-]+://[^/]*@", uri) or _SECRET.search(uri):
         got = "a user or a password in it" if uri.strip() else "nothing"
         wanted = "an address such as https://mlflow.example:5000, without user and password"
         raise ValueError(f"{wanted}, got {got}; MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD are read instead")

@@ -67,6 +67,10 @@ class Background:
         self._warn()
         self._calls.put(action)
 
+    def fail(self, failure: Exception) -> None:
+        """Make no further call: what it would have written could not be made."""
+        self._failure = self._failure or failure
+
     def close(self, seconds: float) -> None:
         """Wait until all calls are made, for so many seconds at most."""
         self._calls.put(None)

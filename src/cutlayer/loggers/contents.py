@@ -6,12 +6,15 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from cutlayer.config import FrozenModel, Job
+from cutlayer.config import Job
 from cutlayer.parties.observer import EpochRecord
 from cutlayer.report.matrix import matrix_of
+from cutlayer.results.quality import Confusion, OperatingPoint
 from cutlayer.results.report import Report
 from cutlayer.results.run import RunKind
 
+MIN_GROUP = 5
+"""Rows below which the means of a group say too much of each of them."""
 MAX_LENGTH = 500
 """Characters of a setting, which older servers of MLflow take."""
 _OF_JOB = ("name", "task", "rows", "alignment", "channel", "model", "train", "compare")
@@ -22,6 +25,8 @@ def settings_of(job: Job) -> dict[str, str]:
     """The job's settings by dotted key: no path, column, address or key, and of the parties only what is known here."""
     whole = job.model_dump(mode="json")
     parties = {name: {key: party[key] for key in _OF_PARTY} for name, party in whole["parties"].items()}
+    if whole["train"]["split"]["by"] is not None:
+        whole["train"]["split"]["by"] = "a column"
     chosen = {key: whole[key] for key in _OF_JOB} | {"parties": parties}
     return {key: value[:MAX_LENGTH] for key, value in _flat(chosen)}
 
@@ -51,23 +56,18 @@ def final_values(report: Report) -> dict[str, float]:
 
 
 def without_rows(report: Report) -> Report:
-    """The report without images, which are rows, and with rounded thresholds and means, which can be a row's score."""
+    """The report without images and groups of a few rows, and with thresholds rounded, each the score of a row."""
     features = tuple(result.model_copy(update={"pictures": ()}) for result in report.features)
-    curves = ("thresholds", "curve", "own_curve")
-    rounded = {name: _rounded(getattr(report.quality, name), "threshold") for name in curves}
-    rounded |= {
-        "bins": _rounded(report.quality.bins, "predicted", "observed"),
-        "confusions": _rounded(report.quality.confusions, "threshold"),
-    }
-    quality = report.quality.model_copy(update=rounded)
+    curves = ("thresholds", "curve", "own_curve", "confusions")
+    rounded = {name: _rounded(getattr(report.quality, name)) for name in curves}
+    bins = tuple(group for group in report.quality.bins if group.rows >= MIN_GROUP)
+    quality = report.quality.model_copy(update={**rounded, "bins": bins})
     return report.model_copy(update={"features": features, "quality": quality})
 
 
-def _rounded(points: Iterable[FrozenModel], *fields: str) -> tuple[FrozenModel, ...]:
+def _rounded(points: Iterable[OperatingPoint | Confusion]) -> tuple[OperatingPoint | Confusion, ...]:
     return tuple(
-        point.model_copy(
-            update={name: None if (value := getattr(point, name)) is None else round(value, 2) for name in fields}
-        )
+        point if point.threshold is None else point.model_copy(update={"threshold": round(point.threshold, 2)})
         for point in points
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -77,17 +78,24 @@ class LoggedRun(Relay, Progress):
 
     def close(self, state: End, seconds: float) -> None:
         """End the logs; those of a run that has ended well have its results and its report."""
-        with TemporaryDirectory() as scratch:
+        with ExitStack() as opened:
             if self.begun and state == "FINISHED":
-                report = build(self.folder.path)
-                page, results = write_html(without_rows(report), Path(scratch) / "report.html"), final_values(report)
-                for kind, log in self.logs.items():
-                    self.threads[kind].call(partial(log.write, results, self.epochs))
-                    self.threads[kind].call(partial(log.attach, page))
+                try:
+                    self._log_results(Path(opened.enter_context(TemporaryDirectory())))
+                except Exception as failure:  # such as a full disk; the run itself is whole
+                    for thread in self.threads.values():
+                        thread.fail(failure)
             for kind, log in self.logs.items():
                 if self.begun:
                     self.threads[kind].call(partial(log.end, state))
                 self.threads[kind].close(seconds if state == "FINISHED" else seconds * STOPPED_SHARE)
+
+    def _log_results(self, scratch: Path) -> None:
+        report = build(self.folder.path)
+        page, results = write_html(without_rows(report), scratch / "report.html"), final_values(report)
+        for kind, log in self.logs.items():
+            self.threads[kind].call(partial(log.write, results, self.epochs))
+            self.threads[kind].call(partial(log.attach, page))
 
     def _begin(self, kind: str) -> None:
         record, settings, run = RECORD.format(kind), settings_of(self.job), self.folder.path.name

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import time
 from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
@@ -31,8 +30,9 @@ class TensorBoardLog(Log):
         from tensorboardX import SummaryWriter
 
         name = earlier or f"{run}-{datetime.now():%Y%m%d-%H%M%S-%f}"
-        # A name of its own: two files of a second, as of a quick resume, would have the same.
-        self.writer = SummaryWriter(str(self.root / name), filename_suffix=f".{time.time_ns()}")
+        # The name of a file has seconds: one of a resume within the same second would replace the earlier one.
+        earlier_files = len([*(self.root / name).glob("events*")])
+        self.writer = SummaryWriter(str(self.root / name), filename_suffix=f".{earlier_files}")
         if earlier is None:
             table = [f"| `{key}` | `{value}` |" for key, value in settings.items()]
             self.writer.add_text("settings", "\n".join(["| key | value |", "|---|---|", *table]))

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from cutlayer.channel import Kind, Message, Port
 from cutlayer.config import Job, OptimizerConfig
 from cutlayer.data.batches import Schedule
+from cutlayer.data.ids import DIGEST_BYTES
 from cutlayer.errors import CheckpointError
 from cutlayer.kernels.optimizers import SGD, Adam, AdamW
 from cutlayer.parties.checkpoint import State
@@ -226,6 +227,11 @@ def order_with_batches(job: Job, order: bytes, schedule: Schedule) -> bytes:
         schedule: The batches.
     """
     return order + schedule.steps_per_epoch.to_bytes(8, "little") if job.draws_batches else order
+
+
+def rows_of_order(stored: str) -> str:
+    """Digest of the common rows alone, of what `order_with_batches` made; both in hexadecimal digits."""
+    return stored[: 2 * DIGEST_BYTES]
 
 
 def check_same_rows(stored: str, rows: str) -> None:

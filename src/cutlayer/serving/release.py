@@ -15,7 +15,7 @@ from cutlayer.data.batches import evaluation_batches
 from cutlayer.errors import BudgetExceeded, ConfigError, ProtocolError
 from cutlayer.parties.local import EVALUATION_ROWS, context_of
 from cutlayer.parties.plan import plan_of
-from cutlayer.parties.state import restore_chain
+from cutlayer.parties.state import restore_chain, rows_of_order
 from cutlayer.protections.chain import Chain
 from cutlayer.protections.views import Mode, PassiveView
 from cutlayer.storage.durable import locked
@@ -186,7 +186,7 @@ def set_up_releases(
     log = ReleaseLog()
     if counted:
         where = str(folder.path.resolve())
-        identity = {"party": party, "job": job.digest(), "rows": state[1]["rows"], "folder": where}
+        identity = {"party": party, "job": job.digest(), "rows": rows_of_order(state[1]["rows"]), "folder": where}
         log = ReleaseLog(log_of_run(folder.path / "checkpoint" / party), identity)
     key = run_noise_key(folder, party, supplied) if chain.protections else bytes(KEY_BYTES)
     chain.setup(context_of(job, party, {party: width}, record.training_rows(job, folder), key, key), log)
