@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sqlite3
 from collections import Counter
 from hashlib import blake2b
@@ -124,9 +125,8 @@ def number_reference(
     present = np.sort(train[~np.isnan(train)])
     quantiles = None
     if config.quantiles:
-        shares = np.arange(1, config.quantiles) / config.quantiles
-        edges = np.unique(np.quantile(present, shares, method="higher"))
-        edges = edges[edges > present[0]] if span is None else np.linspace(*span, config.quantiles + 1)[1:-1]
+        edges = quantile_edges(present, config.quantiles)
+        edges = edges if span is None else np.linspace(*span, config.quantiles + 1)[1:-1]
         quantiles = np.where(np.isnan(numbers), 0, 2 + np.searchsorted(edges, numbers, side="right"))
     if span is not None:
         numbers = np.clip(numbers, *span)
@@ -149,6 +149,23 @@ def number_reference(
         scaled = (numbers - middle) / width
         scaled = scaled / np.hypot(1, scaled / 3)
     return scaled.astype(np.float32), quantiles
+
+
+def quantile_edges(present: npt.NDArray[np.float64], count: int) -> npt.NDArray[np.float64]:
+    """Lower ends of all intervals but the first: each value that fills an interval has one of its own."""
+
+    def cuts(values: list[float], parts: int) -> list[float]:
+        places = [math.ceil((len(values) - 1) * (part / parts)) for part in range(1, parts)]
+        return [values[place] for place in places] if values else []
+
+    ordered = present.tolist()
+    found = cuts(ordered, count)
+    frequent = {value for value, times in Counter([ordered[0], *found]).items() if times > 1}
+    larger = [min((each for each in ordered if each > value), default=value) for value in frequent]
+    bounds = ({*frequent, *larger} - {ordered[0]}) if frequent else set[float]()
+    rest = [value for value in ordered if value not in frequent]
+    edges = bounds | {*(cuts(rest, count - len(bounds)) if frequent else found)}
+    return np.array(sorted(edges - {ordered[0]}))
 
 
 def reference_order() -> npt.NDArray[np.int64]:

@@ -40,6 +40,7 @@ TOP_CASES: Sequence[Mapping[str, Any]] = (
     {"kind": "wide_deep"},
     {"kind": "multi_head"},
     {"kind": "laser"},
+    {"kind": "indicator"},
 )
 # A party's name, and that of the output, may be names of the exporter's own tensors too.
 WIDTHS = {"linear": 4, "telco-x": 4, "logits": 4}

@@ -9,7 +9,7 @@ from typing import Any
 from cutlayer.config import Job
 from cutlayer.parties.observer import EpochRecord
 from cutlayer.report.matrix import matrix_of
-from cutlayer.results.quality import OperatingPoint
+from cutlayer.results.quality import Confusion, OperatingPoint
 from cutlayer.results.report import Report
 from cutlayer.results.run import RunKind
 
@@ -58,15 +58,18 @@ def final_values(report: Report) -> dict[str, float]:
 def without_rows(report: Report) -> Report:
     """The report without images and groups of a few rows, and with thresholds rounded, each the score of a row."""
     features = tuple(result.model_copy(update={"pictures": ()}) for result in report.features)
-    curves = ("thresholds", "curve", "own_curve")
+    curves = ("thresholds", "curve", "own_curve", "confusions")
     rounded = {name: _rounded(getattr(report.quality, name)) for name in curves}
     bins = tuple(group for group in report.quality.bins if group.rows >= MIN_GROUP)
     quality = report.quality.model_copy(update={**rounded, "bins": bins})
     return report.model_copy(update={"features": features, "quality": quality})
 
 
-def _rounded(points: Iterable[OperatingPoint]) -> tuple[OperatingPoint, ...]:
-    return tuple(point.model_copy(update={"threshold": round(point.threshold, 2)}) for point in points)
+def _rounded(points: Iterable[OperatingPoint | Confusion]) -> tuple[OperatingPoint | Confusion, ...]:
+    return tuple(
+        point if point.threshold is None else point.model_copy(update={"threshold": round(point.threshold, 2)})
+        for point in points
+    )
 
 
 def _flat(section: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:

@@ -41,5 +41,7 @@ class IndicatorTop(MlpTop):
         """Logits of rows that the present parties have; see `TopModel.answer`."""
         seen = {name: e if name in present else torch.zeros_like(e) for name, e in embeddings.items()}
         some = next(iter(seen.values()))
-        seen[COLUMNS] = some.new_tensor([name in present for name in self.leaving]).expand(len(some), -1)
+        seen[COLUMNS] = some.new_tensor([name in present for name in self.leaving]).expand(
+            some.shape[0], -1
+        )  # not `len`, for torch.export
         return super().forward(seen)

@@ -16,7 +16,6 @@ from cutlayer.config import Job
 from cutlayer.data.streams import RandomStream
 from cutlayer.lazy import Tensor, torch
 from cutlayer.results.run import RunId, RunKind
-from cutlayer.training.recorder import read_truth
 
 if TYPE_CHECKING:
     from cutlayer.data.batches import Schedule
@@ -99,6 +98,8 @@ def tampering_of(job: Job, run: RunId, origin: RunFolder) -> dict[str, Tampering
     if by_active(run.attack):
         options["known"] = lambda schedule: known_rows(job, origin, schedule)
     elif kind is Backdoor:
+        from cutlayer.training.recorder import read_truth  # with PyTorch, which `check` does without
+
         labels = origin.of_run(run.label).transcript(job.active)  # written when that training starts
         options["rows"] = cache(lambda: target_rows(*read_truth(labels), job.train.seed))
     attackers = (name for name in run.parties if name == job.active or not job.train.releases_once(name))
