@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from cutlayer.jobs.audit import audit_again
 from cutlayer.jobs.check import check_job
 from cutlayer.jobs.execute import execute
 from cutlayer.jobs.options import Options, Progress
+from cutlayer.parties.guard import AlarmWarning
 from cutlayer.report.build import build
 from cutlayer.report.card.build import build_card
 from cutlayer.report.sections.malicious import malicious, sentences
@@ -46,7 +48,8 @@ def run(job: Job, out: Path) -> RunFolder:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunFolder]:
     guard = {"guard": {"on_alarm": "stop"}}  # which must not stop a training that measures the attack
-    with pytest.warns(UserWarning, match="as in an honest training"):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", AlarmWarning)  # nobody is attacked: the training is a simulation
         yield run(job_of(guard), tmp_path_factory.mktemp("attacked"))
 
 
@@ -55,7 +58,8 @@ def partners(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunFolder]:
     """Two partners, who pool what they get."""
     asked = {"attacks": ["norm", "mean_gradient"], "layers": False, "malicious": ["probing", "backdoor"]}
     bank = {"guard": {"on_alarm": "stop"}, "audit": asked}
-    with pytest.warns(UserWarning, match="as in an honest training"):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", AlarmWarning)  # nobody is attacked: the training is a simulation
         yield run(job_of(bank, {"audit": {"attacks": []}}, passives=2), tmp_path_factory.mktemp("partners"))
 
 

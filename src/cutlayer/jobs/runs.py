@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,6 +19,7 @@ from cutlayer.jobs.audit import conclude_audit
 from cutlayer.jobs.options import Options, Progress
 from cutlayer.jobs.summary import over_own_columns, summary_of
 from cutlayer.kernels.row_tensors import rows_of
+from cutlayer.parties.guard import AlarmWarning
 from cutlayer.parties.outcome import ActiveOutcome
 from cutlayer.results.audit import Audit, RunAudit
 from cutlayer.results.run import RunId, RunKind
@@ -153,20 +155,23 @@ def _compared(
     folder = RunFolder.create(folder.path, resume=begun)
     folder.write_job(job)
     watcher = Watcher(job, folder, progress)
-    # Its releases stay in this process, so they cost nothing; it starts from the weights of this run.
-    trained = train_together(
-        job,
-        folder,
-        tables,
-        replace(options.keys, simulated=True),
-        watcher,
-        data=parent.path / "data",
-        origin=parent,
-        fits=fits,
-        wraps=wraps_of(job, run),
-        tampering=tampering,
-        resume=begun,
-    )
+    with warnings.catch_warnings():
+        if tampering:  # its alarms are those of a simulation, and in the report
+            warnings.simplefilter("ignore", AlarmWarning)
+        # Its releases stay in this process, so they cost nothing; it starts from the weights of this run.
+        trained = train_together(
+            job,
+            folder,
+            tables,
+            replace(options.keys, simulated=True),
+            watcher,
+            data=parent.path / "data",
+            origin=parent,
+            fits=fits,
+            wraps=wraps_of(job, run),
+            tampering=tampering,
+            resume=begun,
+        )
     described = describe(job, run, folder, trained, watcher.auditor, threads, options)
     folder.write_results(described.summary, Audit(runs={run.label: described.audit}))
     return described

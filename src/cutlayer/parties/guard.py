@@ -46,6 +46,10 @@ Honest trainings stay below one of them, with and without noise on gradients: do
 """
 
 
+class AlarmWarning(UserWarning):
+    """An alarm after which the run goes on."""
+
+
 class Guard:
     """Raises the alarm, at the first sign alone; it is part of a checkpoint, so that a resume forgets nothing.
 
@@ -84,7 +88,7 @@ class Guard:
         if self.settings.on_alarm == "stop":
             remedy = f"ask {peer} before you train on; guard.on_alarm: warn goes on"
             raise ProtocolError.expected(wanted, got, remedy)
-        warnings.warn(str(ProtocolError.expected(wanted, got)), stacklevel=2)
+        warnings.warn(str(ProtocolError.expected(wanted, got)), AlarmWarning, stacklevel=2)
 
 
 class GradientGuard(Guard):
