@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from cutlayer.config import TableConfig, validated
+from cutlayer.config import FeaturesConfig, IdConfig, TableConfig, validated
 from cutlayer.data.party_data import PartyTable
 from cutlayer.data.sources import open_source
 from cutlayer.errors import ConfigError, DataError
@@ -94,6 +94,26 @@ def test_rows_stay_in_memory_so_that_another_order_does_no_harm(sqlite: str, tmp
     assert again.store is not None
     assert (first.store.gather(everything)[1] == again.store.gather(everything)[1]).all()
     assert (first.digests == again.digests).all()
+
+
+def test_another_order_drops_no_labelled_row_and_keeps_the_latest(tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / "t.db") as database:
+        database.execute("create table t (id integer, day integer, y integer, x real)")
+        rows = [(number // 2, number, None if number % 6 == 5 else number // 2 % 2, number) for number in range(400)]
+        database.executemany("insert into t values (?, ?, ?, ?)", rows)
+    database.close()
+    query = config(tmp_path, f"sqlite:///{tmp_path}/t.db", "select * from t order by random()")
+    rule = IdConfig(column="id", duplicates="latest", by="day")
+    latest = PartyTable("bank", query, rule, features=FeaturesConfig(include=["x"]))
+    everything = np.arange(latest.rows)
+    assert (latest.values("day").to_numpy() % 2 == 1).all()
+    assert latest.values("id").equals(latest.ids(everything))
+    labelled = PartyTable("bank", query, rule, label="y", drop_unlabelled=True)
+    assert not {number // 2 for number in range(400) if number % 6 == 5} & {
+        *labelled.ids(np.arange(labelled.rows)).to_pylist()
+    }
+    with pytest.raises(DataError, match="a table in a file, to read 'y' later, got a query"):
+        latest.values("y")
 
 
 @pytest.mark.parametrize(

@@ -316,8 +316,10 @@ class PartyTable:
     def _wanted(self) -> tuple[list[str], tuple[str, ...]]:
         """Names of the columns to read, and of those among them that stay text."""
         features = () if self._features.include == "none" else self._features.include
-        reserved = (*self._ids, self.label, self.weight, self.split_by)
-        wanted = [name for name in (*reserved, *features) if name is not None]
+        reserved = [*self._ids, self.label, self.weight, self.split_by]
+        if self._id is not None and not self._source.ordered:  # a second query might have another order
+            reserved.append(self._id.by)
+        wanted = [*dict.fromkeys(name for name in (*reserved, *features) if name is not None)]
         return wanted or list(self._source.names[:1]), (*self._features.categorical, *self._ids)
 
     def _fingerprint(self, digests: Digests, training: npt.NDArray[np.int64]) -> str:

@@ -86,11 +86,16 @@ class TableRows:
         return self._left(self._table.batches(names, coded))
 
     def values(self, name: str) -> pa.ChunkedArray:
-        """Values of any column of the source, read anew.
+        """Values of any column of the source, read anew; of a query one of those that were read, in their order.
 
         Raises:
-            DataError: There is no such column.
+            DataError: There is no such column, or a query would give its rows in another order.
         """
+        if not self.source.ordered:
+            self.source.require(name)
+            if name not in self.schema.names:
+                raise fault(self.source.where, f"a table in a file, to read {name!r} later", "a query")
+            return pa.chunked_array([self.column(name)])
         return pa.chunked_array([stored(self._column(TypedTable(self.source, [name], (), self._memory).batches()))])
 
     def column(self, name: str) -> pa.Array:

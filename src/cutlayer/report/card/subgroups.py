@@ -90,7 +90,7 @@ def _values(job: Job, folder: RunFolder, party: str, column: str) -> npt.NDArray
     if section.id is not None and rule is None:
         raise ConfigError.expected("an id of one column with report.subgroups", ", ".join(section.id.columns))
     none = FeaturesConfig(include="none")
-    table = PartyTable(party, section.table, id=section.id, features=none)
+    table = PartyTable(party, section.table, id=section.id, features=none, split_by=column)
     ids = reported_ids(folder)
     digests = digests_of(canonical_ids(ids, ID, rule or "strip"))
     rows = IdIndex(table.digests).find(digests)
