@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import sqlite3
 from collections import Counter
 from hashlib import blake2b
@@ -415,3 +416,15 @@ def test_the_types_of_a_query_are_those_of_all_pieces(tmp_path: Path) -> None:
         store = table.prepare(np.arange(1200), np.arange(1200)).store
         assert store is not None
         assert set(store.numbers[:, -1].tolist()) == {1.5}, "missing ones become the mean"
+
+
+@pytest.mark.parametrize("rows", [3, 5, 4])
+def test_a_file_that_changed_meanwhile_is_refused(tmp_path: Path, rows: int) -> None:
+    """Its rows would be taken for those whose ids were read."""
+    path = tmp_path / "t.csv"
+    path.write_text("id,x\n" + "".join(f"{row},{row}\n" for row in range(4)))
+    table = PartyTable("telco", TableConfig(path=path), "id", memory=0)
+    path.write_text("id,x\n" + "".join(f"{row},{9 - row}\n" for row in range(rows)))
+    os.utime(path, ns=(1, 1))  # a clock may be coarse
+    with pytest.raises(DataError, match="expected the file as it was opened, got a changed one"):
+        table.prepare(np.arange(4), np.arange(4), tmp_path / "store")

@@ -127,6 +127,7 @@ class FileSource(Source):
 
     def __init__(self, where: str, config: TableConfig) -> None:
         self.config, self.where = config, where
+        self._version: tuple[int, int] | None = None
         with self._readable():
             names = self.read_names()
         super().__init__(where, names)
@@ -159,9 +160,19 @@ class FileSource(Source):
     @contextmanager
     def _readable(self) -> Iterator[None]:
         try:
+            self._check_version()
             yield
+            self._check_version()
         except self.failures as failure:
             raise self.unreadable(failure) from failure
+
+    def _check_version(self) -> None:
+        """Refuse a file that is not the one that was opened: its rows would no longer be those whose ids were read."""
+        stat = self.config.path.stat()
+        version = stat.st_size, stat.st_mtime_ns
+        self._version = self._version or version
+        if version != self._version:
+            raise fault(self.where, "the file as it was opened", "a changed one", "start again, once it is written")
 
 
 def check_names(where: str, names: Sequence[object]) -> None:
