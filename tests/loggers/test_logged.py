@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from cutlayer.cli.app import _run
+from cutlayer.config.load import load_job
 from cutlayer.errors import ConfigError
 from cutlayer.jobs.options import Progress
 from cutlayer.loggers import run as module
@@ -227,6 +228,19 @@ def test_without_the_package_the_job_is_refused(place: Place, monkeypatch: pytes
         "expected the extra `tensorboard` for parties.bank.log.tensorboard, got no tensorboardX; pip install "
         "'cutlayer[tensorboard]'"
     )
+
+
+@pytest.mark.parametrize("mlflow", ["mlruns", "databricks", "sqlite:///runs.db"])
+def test_a_folder_is_relative_to_the_job_and_no_other_place_is(place: Place, mlflow: str) -> None:
+    place.change({"parties.bank.log": {"mlflow": mlflow}})
+    log = load_job(place.file).parties["bank"].log
+    assert log is not None
+    assert log.mlflow == (str(place.folder / mlflow) if mlflow == "mlruns" else mlflow)
+
+
+def test_an_empty_address_is_refused(place: Place) -> None:
+    place.change({"parties.bank.log": {"mlflow": ""}})
+    place.refused("parties.bank.log.mlflow: expected an address such as https://mlflow.example:5000")
 
 
 def test_a_passive_party_has_nothing_to_log(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -187,13 +187,18 @@ def _absolute_party(party: Any, folder: Path) -> Any:
         changed["secret"] = str(folder / party["secret"])
     if isinstance(log := party.get("log"), Mapping):
         # An address of MLflow that is no URI is a folder.
-        paths = {key: value for key, value in log.items() if isinstance(value, str) and "://" not in value}
+        paths = {key: value for key, value in log.items() if isinstance(value, str) and _is_path(value)}
         changed["log"] = {**log, **{key: str(folder / path) for key, path in paths.items()}}
     if isinstance(party.get("serve"), Mapping):
         changed["serve"] = _absolute_serving(party["serve"], folder)
     if isinstance(tls := party.get("tls"), Mapping):
         changed["tls"] = {key: str(folder / path) if isinstance(path, str) else path for key, path in tls.items()}
     return changed
+
+
+def _is_path(place: str) -> bool:
+    """Whether what `log` names is a folder, and not an address or the name of a service, as MLflow has one."""
+    return bool(place.strip()) and "://" not in place and place != "databricks"
 
 
 def _absolute_table(section: Mapping[str, Any], folder: Path) -> dict[str, Any]:
