@@ -17,7 +17,7 @@ def test_a_form_has_its_utility_and_both_leaks(tmp_path: Path) -> None:
     result = measured("wine", load("wine", tmp_path), form, None, 0)
     assert (result.data, result.form, result.epsilon, result.metric) == ("wine", form, None, "accuracy")
     assert result.utility is not None
-    assert result.utility > 0.7  # of 17 rows, where a third of the class guesses right
+    assert result.utility > 0.8
     assert result.own is not None
     assert 0.5 <= (result.label_leak or 0) <= 1
     assert (result.feature_leak or 0) > 0.3

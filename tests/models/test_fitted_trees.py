@@ -68,17 +68,6 @@ def test_indices_of_many_rows_are_wide_and_give_the_same(monkeypatch: pytest.Mon
     assert trees.raw(*given).equal(short)
 
 
-def test_a_classifier_of_few_rows_stops_when_its_training_loss_hardly_falls() -> None:
-    codes, numbers = table()
-    labels = (target(codes, numbers) > 0).astype(np.int64)
-    few = Rows(codes, numbers, CARDS, labels, 2)
-    many = few.take(np.tile(np.arange(ROWS), 3))
-    regression = Rows(codes, numbers, CARDS, target(codes, numbers), 0)
-    assert len(fit_boosting(few, 0).roots) < 100
-    named = fit_boosting(few, 0, {"max_iter": 100})
-    assert [len(trees.roots) for trees in (named, fit_boosting(many, 0), fit_boosting(regression, 0))] == [100] * 3
-
-
 @pytest.mark.parametrize(("bound", "threads"), [("4,2", 4), ("3", 3), ("many", 5), (None, 5)])
 def test_the_threads_of_a_fit_are_bounded_by_the_environment(
     monkeypatch: pytest.MonkeyPatch, bound: str | None, threads: int

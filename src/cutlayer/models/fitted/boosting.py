@@ -18,12 +18,6 @@ MAX_CATEGORIES = 254
 MANY_ROWS = 8_000
 """Number of rows from which on a fit takes a core for each thread, unless the environment bounds them."""
 
-FEW_ROWS = 2_000
-"""Number of rows below which a classifier stops when ten iterations lower its training loss by less than `_LEAST`.
-
-From there on its trees overfit: the log loss of held-out rows rises, and its time is half the time of a small job."""
-_LEAST = 0.02
-
 
 def _threads(rows: int) -> int:
     """Threads of a fit, whose result does not depend on their number; more than one costs more on few rows."""
@@ -37,8 +31,7 @@ def fit_boosting(rows: Rows, seed: int, settings: Mapping[str, float | int | Non
     Args:
         rows: Training rows, of two classes or more.
         seed: Seed of its draws.
-        settings: Arguments of the constructor that differ from the library's defaults; without any, a classifier of
-            few rows stops early.
+        settings: Arguments of the constructor that differ from the library's defaults.
     """
     # An import of a second, for training alone.
     from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
@@ -54,8 +47,6 @@ def fit_boosting(rows: Rows, seed: int, settings: Mapping[str, float | int | Non
         columns[:, index] = np.where(ranked == most, np.nan, ranked)
     columns[:, count:] = rows.numbers
     kind = HistGradientBoostingClassifier if rows.classes else HistGradientBoostingRegressor
-    if settings is None and rows.classes and len(rows) < FEW_ROWS:
-        settings = {"early_stopping": True, "validation_fraction": None, "tol": _LEAST}
     categorical = np.arange(columns.shape[1]) < count
     model = kind(categorical_features=categorical if count else None, random_state=seed, **(settings or {}))
     with threadpool_limits(_threads(len(rows)), user_api="openmp"):
