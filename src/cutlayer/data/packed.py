@@ -19,12 +19,16 @@ from cutlayer.data.categories import fnv1a
 from cutlayer.data.columns import ColumnKind, category_text, is_coded_text, number_values
 from cutlayer.data.images import images_of
 from cutlayer.data.stored import stored, taken
+from cutlayer.storage import row_arrays
 from cutlayer.storage.row_arrays import GrowingRows, chosen, chunks_of, computed, gathered
 
 Rows = npt.NDArray[np.int64]
 Batches = Callable[[Sequence[str], Collection[str]], Iterator[pa.Table]]
 """Returns the rows of some columns in batches; text columns that the second argument names may be coded."""
 _MISSING, _UNMAPPED = -1, -2
+FEW_BYTES, MAX_FILES = 2 << 20, 256
+"""Bytes from which on a column lies in a file while it is read, and the columns up to which it does from so few on: a
+process may have some thousand files open."""
 
 
 class Column(Protocol):
@@ -163,9 +167,12 @@ def packed(
     Raises:
         DataError: An error of `category_text`, `number_values` or `images_of`.
     """
-    numbers = {name: GrowingRows() for name, kind in kinds.items() if kind == "number"}
-    images = {name: GrowingRows() for name, kind in kinds.items() if kind == "image"}
-    categories = {name: _Growing() for name, kind in kinds.items() if kind == "category"}
+    limit = row_arrays.LARGE_BYTES
+    if len(kinds) <= MAX_FILES:  # all columns grow at once
+        limit = min(limit, FEW_BYTES)
+    numbers = {name: GrowingRows(limit) for name, kind in kinds.items() if kind == "number"}
+    images = {name: GrowingRows(limit) for name, kind in kinds.items() if kind == "image"}
+    categories = {name: _Growing(limit) for name, kind in kinds.items() if kind == "category"}
     wide: list[str] = []
     first = 0
     for batch in batches([*kinds], [*categories]):
@@ -179,7 +186,7 @@ def packed(
             nbytes = sum(column.values.nbytes for column in categories.values())
             if len(categories[name].values) > max_values or nbytes > memory:
                 wide.append(name)
-                categories[name] = _Growing()
+                categories[name] = _Growing(limit)
         first += batch.num_rows
     columns: dict[str, Column] = {name: PackedNumbers(rows.to_array()) for name, rows in numbers.items()}
     columns |= {name: PackedImages(rows.to_array()) for name, rows in images.items()}
@@ -210,9 +217,9 @@ def _before(ordered: npt.NDArray[np.uint64], start: int) -> np.uint64:
 class _Growing:
     """A category column: its distinct values are numbered in the order in which they come."""
 
-    def __init__(self) -> None:
+    def __init__(self, limit: int) -> None:
         self.values = pa.array([], pa.large_string())
-        self._codes = GrowingRows()
+        self._codes = GrowingRows(limit)
         self._dictionary: pa.Array | None = None
         self._numbers = np.empty(0, np.int32)
 

@@ -48,9 +48,14 @@ def row_array(shape: int | tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray
 
 
 class GrowingRows:
-    """Joins arrays that come one after the other along the first axis; large ones go to a file as they come."""
+    """Joins arrays that come one after the other along the first axis; large ones go to a file as they come.
 
-    def __init__(self) -> None:
+    Args:
+        limit: Bytes from which on they go to a file.
+    """
+
+    def __init__(self, limit: int | None = None) -> None:
+        self._limit = LARGE_BYTES if limit is None else limit
         self._parts: list[npt.NDArray[Any]] = []
         self._bytes, self._rows = 0, 0
         self._file: IO[bytes] | None = None
@@ -64,7 +69,7 @@ class GrowingRows:
         self._parts.append(part)
         self._bytes += part.nbytes
         self._rows += len(part)
-        if self._bytes >= LARGE_BYTES:
+        if self._bytes >= self._limit or self._file is not None:
             with _named_folder():
                 if self._file is None:
                     self._file = _unnamed_file()
