@@ -19,7 +19,6 @@ from cutlayer.data.categories import fnv1a
 from cutlayer.data.columns import ColumnKind, category_text, is_coded_text, number_values
 from cutlayer.data.images import images_of
 from cutlayer.data.stored import stored, taken
-from cutlayer.storage import row_arrays
 from cutlayer.storage.row_arrays import GrowingRows, chosen, chunks_of, computed, gathered
 
 Rows = npt.NDArray[np.int64]
@@ -27,8 +26,8 @@ Batches = Callable[[Sequence[str], Collection[str]], Iterator[pa.Table]]
 """Returns the rows of some columns in batches; text columns that the second argument names may be coded."""
 _MISSING, _UNMAPPED = -1, -2
 FEW_BYTES, MAX_FILES = 2 << 20, 256
-"""Bytes from which on a column lies in a file while it is read, and the columns up to which it does from so few on: a
-process may have some thousand files open."""
+"""Bytes from which on a column lies in a file, since all columns are there at once. While they are read each has its
+file open, of which a process may have some thousand: more columns than these are read into larger arrays."""
 
 
 class Column(Protocol):
@@ -53,7 +52,7 @@ class PackedNumbers:
 
     def gathered(self, rows: Rows) -> PackedNumbers:
         """See `Column`."""
-        return PackedNumbers(gathered(self.values, rows))
+        return PackedNumbers(gathered(self.values, rows, FEW_BYTES))
 
     def piece(self, part: slice) -> pa.Array:
         """See `Column`."""
@@ -74,7 +73,7 @@ class PackedCategories:
 
     def gathered(self, rows: Rows) -> PackedCategories:
         """See `Column`."""
-        return PackedCategories(gathered(self.codes, rows), self.values)
+        return PackedCategories(gathered(self.codes, rows, FEW_BYTES), self.values)
 
     def piece(self, part: slice) -> pa.Array:
         """See `Column`."""
@@ -142,7 +141,7 @@ class PackedImages:
 
     def gathered(self, rows: Rows) -> PackedImages:
         """See `Column`."""
-        return PackedImages(gathered(self.pixels, rows))
+        return PackedImages(gathered(self.pixels, rows, FEW_BYTES))
 
     def piece(self, part: slice) -> pa.Array:
         """See `Column`."""
@@ -167,9 +166,7 @@ def packed(
     Raises:
         DataError: An error of `category_text`, `number_values` or `images_of`.
     """
-    limit = row_arrays.LARGE_BYTES
-    if len(kinds) <= MAX_FILES:  # all columns grow at once
-        limit = min(limit, FEW_BYTES)
+    limit = FEW_BYTES if len(kinds) <= MAX_FILES else None  # all columns grow at once
     numbers = {name: GrowingRows(limit) for name, kind in kinds.items() if kind == "number"}
     images = {name: GrowingRows(limit) for name, kind in kinds.items() if kind == "image"}
     categories = {name: _Growing(limit) for name, kind in kinds.items() if kind == "category"}
@@ -217,7 +214,7 @@ def _before(ordered: npt.NDArray[np.uint64], start: int) -> np.uint64:
 class _Growing:
     """A category column: its distinct values are numbered in the order in which they come."""
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int | None) -> None:
         self.values = pa.array([], pa.large_string())
         self._codes = GrowingRows(limit)
         self._dictionary: pa.Array | None = None

@@ -20,7 +20,7 @@ CHUNK_ROWS = 1 << 20
 """Rows that are computed at a time on the way into such an array."""
 
 
-def row_array(shape: int | tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+def row_array(shape: int | tuple[int, ...], dtype: npt.DTypeLike, limit: int | None = None) -> npt.NDArray[Any]:
     """An array of a given shape, not initialised.
 
     A large one is mapped from a file in the system's folder for temporary files, without a name: it is gone with the
@@ -31,6 +31,7 @@ def row_array(shape: int | tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray
     Args:
         shape: Shape of the array, the rows first.
         dtype: Type of its entries.
+        limit: Bytes from which on it is large, `LARGE_BYTES` at most: fewer for one of many arrays.
 
     Raises:
         OSError: The disk has no room for the file.
@@ -40,22 +41,26 @@ def row_array(shape: int | tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray
     """
     shape = (shape,) if isinstance(shape, int) else shape
     size = math.prod(shape) * np.dtype(dtype).itemsize
-    if size < LARGE_BYTES:
+    if size < _bounded(limit):
         return np.empty(shape, dtype)
     with _named_folder(), _unnamed_file() as file:
         _reserve(file, size)
         return _mapped(file, shape, np.dtype(dtype))
 
 
+def _bounded(limit: int | None) -> int:
+    return LARGE_BYTES if limit is None else min(limit, LARGE_BYTES)
+
+
 class GrowingRows:
     """Joins arrays that come one after the other along the first axis; large ones go to a file as they come.
 
     Args:
-        limit: Bytes from which on they go to a file.
+        limit: As of `row_array`.
     """
 
     def __init__(self, limit: int | None = None) -> None:
-        self._limit = LARGE_BYTES if limit is None else limit
+        self._limit = _bounded(limit)
         self._parts: list[npt.NDArray[Any]] = []
         self._bytes, self._rows = 0, 0
         self._file: IO[bytes] | None = None
@@ -108,14 +113,18 @@ def joined_rows(parts: Iterable[npt.NDArray[Any]]) -> npt.NDArray[Any]:
     return rows.to_array()
 
 
-def gathered(values: npt.NDArray[Any], rows: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
+def gathered(values: npt.NDArray[Any], rows: npt.NDArray[np.int64], limit: int | None = None) -> npt.NDArray[Any]:
     """`values[rows]` as a `row_array`.
 
     Args:
         values: (n, ...).
         rows: Row numbers, int64 (m,).
+        limit: As of `row_array`.
     """
-    return computed(len(rows), values.dtype, lambda part: values[rows[part]], values.shape[1:])
+    taken = row_array((len(rows), *values.shape[1:]), values.dtype, limit)
+    for start, end in chunks_of(len(rows)):
+        taken[start:end] = values[rows[start:end]]
+    return taken
 
 
 def computed(
