@@ -15,10 +15,11 @@ from torch import Tensor
 
 from cutlayer.errors import ConfigError
 from cutlayer.storage.durable import sync_file, sync_folder
-from cutlayer.storage.row_arrays import chunks_of
 from cutlayer.tasks import Task
 
 ID, CONTRIBUTED = "id", "contributed"
+PIECE_ROWS = 1 << 17
+"""Rows that are written at a time, a row group of a Parquet file."""
 PROBABILITY, VALUE = "probability", "value"
 PARQUET, CSV = ".parquet", ".csv"
 
@@ -161,9 +162,10 @@ def write_scores(
         Number of rows that each of these parties contributed to.
     """
     with score_file(path, task, ids.type, [*present]) as writer:
-        for start, end in chunks_of(len(ids)) if len(ids) else ((0, 0),):
-            part = {name: mask[start:end] for name, mask in present.items()}
-            writer.write(ids.slice(start, end - start).combine_chunks(), scores_of(task, logits[start:end]), part)
+        for start in range(0, max(len(ids), 1), PIECE_ROWS):
+            rows = slice(start, start + PIECE_ROWS)
+            part = {name: mask[rows] for name, mask in present.items()}
+            writer.write(ids.slice(start, PIECE_ROWS).combine_chunks(), scores_of(task, logits[rows]), part)
     return writer.counts
 
 
