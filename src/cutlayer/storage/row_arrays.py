@@ -121,14 +121,15 @@ def gathered(values: npt.NDArray[Any], rows: npt.NDArray[np.int64], limit: int |
         rows: Row numbers, int64 (m,).
         limit: As of `row_array`.
     """
-    taken = row_array((len(rows), *values.shape[1:]), values.dtype, limit)
-    for start, end in chunks_of(len(rows)):
-        taken[start:end] = values[rows[start:end]]
-    return taken
+    return computed(len(rows), values.dtype, lambda part: values[rows[part]], values.shape[1:], limit)
 
 
 def computed(
-    rows: int, dtype: npt.DTypeLike, piece: Callable[[slice], npt.ArrayLike], shape: tuple[int, ...] = ()
+    rows: int,
+    dtype: npt.DTypeLike,
+    piece: Callable[[slice], npt.ArrayLike],
+    shape: tuple[int, ...] = (),
+    limit: int | None = None,
 ) -> npt.NDArray[Any]:
     """A `row_array` that is computed some rows at a time, so that no temporary array has an entry for every row.
 
@@ -137,11 +138,12 @@ def computed(
         dtype: Type of the entries.
         piece: Returns the entries of a run of rows, in order.
         shape: Shape of the entry of a row.
+        limit: As of `row_array`.
 
     >>> computed(3, np.int64, lambda part: np.arange(3)[part] ** 2).tolist()
     [0, 1, 4]
     """
-    values = row_array((rows, *shape), dtype)
+    values = row_array((rows, *shape), dtype, limit)
     for start, end in chunks_of(rows):
         values[start:end] = piece(slice(start, end))
     return values
