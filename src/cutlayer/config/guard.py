@@ -18,8 +18,8 @@ class GuardConfig(FrozenModel):
         on_alarm: `stop` ends the run at the first alarm, `warn` records it and goes on.
         classes: Number of classes of the label, which a passive party must know of its partner: honest gradients lie
             near one direction fewer. 2 also stands for a regression.
-        protected: Whether the partner has told this party that it protects what it sends by noise, signs, compression
-            or penalties. Honest gradients then leave the directions of the label too, and honest embeddings do not
+        protected: Whether the partner has stated that it protects what it sends by noise, signs, compression or
+            penalties. Honest gradients then leave the directions of the label too, and honest embeddings do not
             follow those of the epoch before, so that these signs are not looked for.
     """
 
