@@ -17,7 +17,6 @@ from cutlayer.kernels.held_out_metrics import Ranking
 from cutlayer.kernels.roc import roc_auc, tie_groups
 from cutlayer.storage import row_arrays
 from cutlayer.tasks import Task
-from cutlayer.training import quality as measures
 from cutlayer.training.quality import quality
 from cutlayer.training.utility import chance, interval
 
@@ -138,7 +137,6 @@ def test_ranking_metrics_are_those_of_scikit_learn(request: pytest.FixtureReques
 def test_memory_does_not_grow_with_the_rows(monkeypatch: pytest.MonkeyPatch, case: str) -> None:
     monkeypatch.setattr(row_arrays, "LARGE_BYTES", 1 << 14)
     monkeypatch.setattr(row_arrays, "CHUNK_ROWS", 500)
-    monkeypatch.setattr(measures, "MAX_CURVE_ROWS", 1_000)
     rows = 100_000
     task = BINARY if case == "binary" else Task("regression")
     logits, labels = binary(rows) if case == "binary" else regression(rows)

@@ -14,9 +14,9 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
-LARGE_BYTES = 16 << 20
+LARGE_BYTES = 8 << 20
 """Size from which on an array lies in a file."""
-CHUNK_ROWS = 1 << 20
+CHUNK_ROWS = 1 << 18
 """Rows that are computed at a time on the way into such an array."""
 
 

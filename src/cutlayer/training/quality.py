@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
 from torch import Tensor
 
 from cutlayer.kernels.held_out_metrics import Ranking
@@ -21,7 +20,6 @@ BINS = 10
 MAX_CLASSES = 30
 RATES = (0.01, 0.05, 0.1, 0.2)
 """Shares of the rows that can be treated, whose thresholds are reported."""
-MAX_CURVE_ROWS = 1 << 20
 Floats = npt.NDArray[np.float64]
 
 
@@ -55,8 +53,7 @@ def quality(task: Task, logits: Tensor, labels: Tensor, positive_share: float | 
         hits = computed(rows, np.bool_, lambda part: predicted[part].argmax(axis=1) == truth[part])
     bins = _bins(scores, hits)
     error = sum(group.rows * abs(group.observed - group.predicted) for group in bins) / len(truth)
-    ranking = _ranking(scores, hits) if task.kind == "binary" else {}
-    every = operating_points(task, logits, labels)
+    ranking, every = _ranked(scores, hits) if task.kind == "binary" else ({}, ())
     thresholds = [at_rate(every, rate) for rate in RATES]
     confusions = tuple(_confusions(task, predicted, truth, positive_share)) if len(task.classes) <= MAX_CLASSES else ()
     return Quality(
@@ -76,49 +73,50 @@ def operating_points(task: Task, logits: Tensor, labels: Tensor) -> tuple[Operat
         logits: Logits (n, 1).
         labels: True labels (n,).
     """
-    from sklearn.metrics import roc_curve
-
     if task.kind != "binary":
         return ()
-    if len(labels) > MAX_CURVE_ROWS:
-        # Of very many rows these are as good as all: their rates are known to a thousandth.
-        some = torch.from_numpy(np.random.default_rng(0).choice(len(labels), MAX_CURVE_ROWS, replace=False))
-        logits, labels = logits[some], labels[some]
-    scores = task.predicted(logits)[:, task.positive]
-    positive = labels.numpy() == task.positive
-    count = int(positive.sum())
-    if not 0 < count < len(positive):
-        return ()
-    false, true, thresholds = roc_curve(positive, scores, drop_intermediate=False)
-    hits, wrong = true * count, false * (len(positive) - count)
+    scores, truth = task.predicted(logits)[:, task.positive], labels.numpy()
+    positive = computed(len(truth), np.bool_, lambda part: truth[part] == task.positive)
+    return _ranked(scores, positive)[1]
+
+
+def _points(scores: Floats, ranking: Ranking) -> tuple[OperatingPoint, ...]:
+    rows, (count, others) = len(scores), (ranking.positives[-1], ranking.negatives[-1])
+    selected = computed(
+        len(ranking.positives), np.int64, lambda part: ranking.positives[part] + ranking.negatives[part]
+    )
+    ascending = computed(rows, np.float64, lambda part: scores[part])
+    ascending.sort()
     # The last threshold that selects no more than each of these shares, so that what can be treated is not exceeded.
-    wanted = np.concatenate([RATES, np.geomspace(1e-3, 0.1, 60), np.linspace(0.1, 1, 136)])
-    indices = np.unique(np.searchsorted(hits + wrong, wanted * len(positive) + 1e-6, side="right") - 1)
+    shares = np.concatenate([RATES, np.geomspace(1e-3, 0.1, 60), np.linspace(0.1, 1, 136)])
+    wanted = (shares * rows + 1e-6).astype(np.int64)  # of the type of the counts: others would be copied
+    indices = np.unique(np.searchsorted(selected, wanted, side="right") - 1)
     return tuple(
         OperatingPoint(
-            threshold=thresholds[index],
-            rate=(hits[index] + wrong[index]) / len(positive),
-            precision=(precision := hits[index] / (hits[index] + wrong[index])),
-            recall=true[index],
-            false_positive_rate=false[index],
-            lift=precision * len(positive) / count,
+            threshold=ascending[rows - selected[index]],
+            rate=selected[index] / rows,
+            precision=(precision := ranking.positives[index] / selected[index]),
+            recall=ranking.positives[index] / count,
+            false_positive_rate=ranking.negatives[index] / others,
+            lift=precision * rows / count,
         )
-        for index in indices[indices > 0]
+        for index in indices[indices >= 0]
     )
 
 
-def _ranking(scores: Floats, positive: npt.NDArray[np.bool_]) -> dict[str, float]:
-    """Gini coefficient, Kolmogorov-Smirnov statistic, average precision and Brier score; none for a single class."""
+def _ranked(scores: Floats, positive: npt.NDArray[np.bool_]) -> tuple[dict[str, float], tuple[OperatingPoint, ...]]:
+    """Gini coefficient, Kolmogorov-Smirnov statistic, average precision, Brier score; thresholds. None of one class."""
     if positive.all() or not positive.any():
-        return {}
+        return {}, ()
     ranking = Ranking.of(scores, positive)
     squares = computed(len(positive), np.float64, lambda part: (scores[part] - positive[part]) ** 2)
-    return {
+    metrics = {
         "gini": 2 * roc_auc(scores, positive) - 1,
         "ks": ranking.ks(),
         "average_precision": ranking.average_precision(),
         "brier": float(np.mean(squares)),
     }
+    return metrics, _points(scores, ranking)
 
 
 def _bins(predicted: Floats, observed: Floats | npt.NDArray[np.bool_]) -> tuple[CalibrationBin, ...]:
