@@ -122,8 +122,13 @@ def test_what_comes_with_an_absent_row_does_not_count(plain: Path) -> None:
 )
 def test_a_stream_of_nobody_is_refused(plain: Path, offer: dict[str, Any], code: str) -> None:
     async def check() -> None:
-        async with world(plain, ("shop",)) as served, impostor(served, lambda _: None, **offer) as call:
-            assert (await call.code()).name == code
+        async with world(plain, ("shop",)) as served:
+            for _ in range(10):  # gRPC says INTERNAL to a client that still writes when the refusal comes
+                async with impostor(served, lambda _: None, **offer) as call:
+                    found = (await call.code()).name
+                if found != "INTERNAL":
+                    break
+            assert found == code
 
     asyncio.run(check())
 
