@@ -106,6 +106,7 @@ def ours(rows: int) -> int:
     from cutlayer.parties.alignment import Alignment
     from cutlayer.parties.common_rows import rows_active, rows_passive
     from cutlayer.parties.drive import drive_together
+    from cutlayer.parties.psi_points import AligningSide
 
     bank, telco = (
         PartyTable(name, pa.table({"id": pa.array(np.arange(rows) + start), "x": pa.array(np.zeros(rows))}), "id")
@@ -115,8 +116,12 @@ def ours(rows: int) -> int:
     alignment = Alignment("psi")
     result = drive_together(
         {
-            "bank": rows_active(bank, "bank", {"telco": here}, {"telco": rows}, LimitsConfig(), alignment),
-            "telco": rows_passive(telco, there, rows, LimitsConfig(), alignment),
+            "bank": rows_active(
+                AligningSide("bank", bank, {"telco": here}, {"telco": rows}, LimitsConfig(), alignment)
+            ),
+            "telco": rows_passive(
+                AligningSide("telco", telco, {"bank": there}, {"bank": rows}, LimitsConfig(), alignment)
+            ),
         }
     )
     return len(result["bank"].positions)

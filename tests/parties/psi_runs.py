@@ -13,6 +13,7 @@ from cutlayer.data.party_data import PartyTable
 from cutlayer.parties.alignment import Alignment, Purpose
 from cutlayer.parties.common_rows import CommonRows, rows_active, rows_passive
 from cutlayer.parties.drive import drive_together
+from cutlayer.parties.psi_points import AligningSide
 
 BANK, TELCO = "bank", "telco"
 PSI = Alignment("psi", processes=1)
@@ -52,11 +53,11 @@ def aligned(
             port.inspect = spy
     rows = {name: own.stated_rows for name, own in passives.items()}
     ports = {name: pair[0] for name, pair in ends.items()}
-    leading = rows_active(bank, BANK, ports, rows, bounds[BANK], alignment, all_rows=all_rows)
+    leading = rows_active(AligningSide(BANK, bank, ports, rows, bounds[BANK], alignment, all_rows=all_rows))
     parties: dict[str, Any] = {BANK: leading}
     for name, own in passives.items():
-        only = len(passives) == 1
-        parties[name] = rows_passive(own, ends[name][1], bank.stated_rows, bounds[name], alignment, only=only)
+        there, stated, only = {BANK: ends[name][1]}, {BANK: bank.stated_rows}, len(passives) == 1
+        parties[name] = rows_passive(AligningSide(name, own, there, stated, bounds[name], alignment, only=only))
     return drive_together(parties)
 
 

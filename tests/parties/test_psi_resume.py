@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 
 import cutlayer.data.buckets as buckets
-from cutlayer.channel import Kind, Message, link
+from cutlayer.channel import Kind, Message, Port, link
 from cutlayer.config import LimitsConfig
 from cutlayer.data.align import intersect
 from cutlayer.errors import PeerLost
+from cutlayer.parties.alignment import Alignment
 from cutlayer.parties.common_rows import CommonRows, rows_active, rows_passive
 from cutlayer.parties.drive import drive_together
+from cutlayer.parties.psi_points import AligningSide
 from tests.parties.psi_runs import BANK, PSI, TELCO, table
 from tests.parties.test_keys import keyed
 
@@ -52,12 +54,16 @@ class Run:
         sides = {name: replace(PSI, folder=self.base / name) for name in self.tables}
         rows = {name: own.stated_rows for name, own in self.tables.items()}
         parties: dict[str, Any] = {
-            BANK: rows_active(
-                self.tables[BANK], BANK, {TELCO: here}, {TELCO: rows[TELCO]}, LimitsConfig(), sides[BANK]
-            ),
-            TELCO: rows_passive(self.tables[TELCO], there, rows[BANK], LimitsConfig(), sides[TELCO]),
+            BANK: rows_active(self.side(BANK, {TELCO: here}, rows, sides)),
+            TELCO: rows_passive(self.side(TELCO, {BANK: there}, rows, sides)),
         }
         return drive_together(parties)
+
+    def side(
+        self, name: str, ports: dict[str, Port], rows: dict[str, int], sides: dict[str, Alignment]
+    ) -> AligningSide:
+        stated = {peer: rows[peer] for peer in ports}
+        return AligningSide(name, self.tables[name], ports, stated, LimitsConfig(), sides[name])
 
 
 def check(run: Run, result: dict[str, CommonRows]) -> None:

@@ -19,7 +19,6 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from types import TracebackType
 from typing import Annotated, Any, BinaryIO, Self, TypeVar
 
 import msgpack
@@ -110,9 +109,7 @@ class ParcelWriter:
         """Append a message."""
         self._write_block(encode(message))
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, *_: object) -> None:
         if self._file is None:
             return
         if kind is None:

@@ -15,7 +15,7 @@ from cutlayer.report.rounding import plain, times
 from cutlayer.sweeps.leak_kind import LeakKind
 
 if TYPE_CHECKING:
-    from cutlayer.sweeps import SweepResult
+    from cutlayer.sweeps.result import SweepResult
 
 Vary = Annotated[
     list[str],
@@ -57,7 +57,9 @@ def sweep(
     load_job(job)  # which says what is wrong with the file before Optuna and PyTorch are loaded
     from cutlayer.cli.progress import progress_for
     from cutlayer.models import allowed_models
-    from cutlayer.sweeps import Plan, parse_varied, run_sweep
+    from cutlayer.sweeps.plan import Plan
+    from cutlayer.sweeps.search import run_sweep
+    from cutlayer.sweeps.space import parse_varied
 
     folder = out or job.parent / "runs" / f"{job.stem}-sweep"
     plan = Plan(job, [parse_varied(text) for text in vary], folder, trials, storage, leak)

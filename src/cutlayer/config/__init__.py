@@ -1,36 +1,24 @@
 """Pydantic models of a job; unknown keys are errors."""
 
-from cutlayer.config.base import FrozenModel, registered, validated
-from cutlayer.config.ids import IdConfig
-from cutlayer.config.job import Job
-from cutlayer.config.limits import LimitsConfig
-from cutlayer.config.party import AuditConfig, BudgetConfig, LabelFreeConfig, PartyConfig, PrivateFile, PrivatePart
-from cutlayer.config.serve import CallerConfig, ServeConfig
-from cutlayer.config.table import CategoriesConfig, FeaturesConfig, NumbersConfig, TableConfig
-from cutlayer.config.train import OptimizerConfig, SplitConfig, TrainConfig
-from cutlayer.config.wording import near_miss
-
-__all__ = [
-    "AuditConfig",
-    "BudgetConfig",
-    "CallerConfig",
-    "CategoriesConfig",
-    "FeaturesConfig",
-    "FrozenModel",
-    "IdConfig",
-    "Job",
-    "LabelFreeConfig",
-    "LimitsConfig",
-    "NumbersConfig",
-    "OptimizerConfig",
-    "PartyConfig",
-    "PrivateFile",
-    "PrivatePart",
-    "ServeConfig",
-    "SplitConfig",
-    "TableConfig",
-    "TrainConfig",
-    "near_miss",
-    "registered",
-    "validated",
-]
+from cutlayer.config.base import FrozenModel as FrozenModel
+from cutlayer.config.base import registered as registered
+from cutlayer.config.base import validated as validated
+from cutlayer.config.ids import IdConfig as IdConfig
+from cutlayer.config.job import Job as Job
+from cutlayer.config.limits import LimitsConfig as LimitsConfig
+from cutlayer.config.party import AuditConfig as AuditConfig
+from cutlayer.config.party import BudgetConfig as BudgetConfig
+from cutlayer.config.party import LabelFreeConfig as LabelFreeConfig
+from cutlayer.config.party import PartyConfig as PartyConfig
+from cutlayer.config.party import PrivateFile as PrivateFile
+from cutlayer.config.party import PrivatePart as PrivatePart
+from cutlayer.config.serve import CallerConfig as CallerConfig
+from cutlayer.config.serve import ServeConfig as ServeConfig
+from cutlayer.config.table import CategoriesConfig as CategoriesConfig
+from cutlayer.config.table import FeaturesConfig as FeaturesConfig
+from cutlayer.config.table import NumbersConfig as NumbersConfig
+from cutlayer.config.table import TableConfig as TableConfig
+from cutlayer.config.train import OptimizerConfig as OptimizerConfig
+from cutlayer.config.train import SplitConfig as SplitConfig
+from cutlayer.config.train import TrainConfig as TrainConfig
+from cutlayer.config.wording import near_miss as near_miss

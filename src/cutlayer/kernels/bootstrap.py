@@ -22,42 +22,6 @@ _NUMBERS_AT_A_TIME = 1 << 18  # 2 MiB of counts per piece
 _MACRO_NUMBERS = 1 << 20
 
 
-def auc_interval(
-    scores: Tensor | npt.NDArray[np.float64],
-    truth: Tensor | npt.NDArray[np.bool_],
-    level: float = 0.95,
-    repeats: int = 1000,
-    seed: int = 0,
-) -> tuple[float, float]:
-    """Percentile interval of the ROC AUC by the bootstrap over rows.
-
-    Args:
-        scores: float (n,), higher meaning "positive".
-        truth: bool or 0/1 integers (n,).
-        level: Level of confidence, in (0, 1).
-        repeats: Number of resamples, 1 or more.
-        seed: Seed of the resampling's own random generator.
-
-    Returns:
-        (low, high), both NaN where the truth holds one class only. Where every positive scores above every negative
-        it is (1, 1): no resample can show an inversion.
-
-    Raises:
-        ConfigError: Level or repeats is out of range.
-        DataError: As `tie_groups`.
-
-    Reference: Efron and Tibshirani 1993, An introduction to the bootstrap, section 13.3.
-    """
-    if not 0 < level < 1:
-        raise ConfigError.expected("level in (0, 1)", level, "0.95 is usual")
-    aucs = auc_replicates(scores, truth, repeats, seed)
-    aucs = aucs[~np.isnan(aucs)]
-    if not len(aucs):
-        return float("nan"), float("nan")
-    low, high = np.quantile(aucs, [(1 - level) / 2, (1 + level) / 2])
-    return float(low), float(high)
-
-
 def auc_replicates(
     scores: Tensor | npt.NDArray[np.float64],
     truth: Tensor | npt.NDArray[np.bool_],

@@ -181,7 +181,7 @@ class _Programme(NamedTuple):
         end = self.at(power)
         if end.power <= power:
             return end
-        return self.at(_increasing_root(lambda x: self.at(x).power - power, power, -power, end.power - power))
+        return self.at(_increasing_root(lambda x: self.at(x).power - power, power, -power))
 
     def reaching(self, sum_kl: float) -> _Point:
         """The optimum of least power whose sumKL is ``sum_kl``."""
@@ -197,10 +197,9 @@ class _Programme(NamedTuple):
         def shortfall(x: float) -> float:
             return sum_kl / self.at(x).sum_kl - 1.0
 
-        end = shortfall(bound)
-        if end <= 0.0:
+        if not shortfall(bound) > 0.0:  # or the bound is infinite
             return self.at(bound)
-        return self.at(_increasing_root(shortfall, bound, sum_kl / clean.sum_kl - 1.0, end))
+        return self.at(_increasing_root(shortfall, bound, sum_kl / clean.sum_kl - 1.0))
 
     def _equalising_power(self) -> float:
         """The power that gives both classes the wider one's variance in every direction."""
@@ -227,33 +226,11 @@ def _normalised(u: float, v: float, d: int, g: float, p: float) -> tuple[_Progra
     return _Programme(u / scale, v / scale, d, g / scale, p, q), scale, swapped
 
 
-def _increasing_root(f: Callable[[float], float], high: float, f_low: float, f_high: float) -> float:
-    """Root of an increasing f on [0, high], to the last digits, where f_low = f(0) < 0 < f_high = f(high).
+def _increasing_root(f: Callable[[float], float], high: float, f_low: float) -> float:
+    """Root of an increasing f on [0, high] to the last digits; f(high) > 0, and f_low < 0 is the limit of f at 0."""
+    from scipy.optimize import brentq
 
-    Reference:
-        T. Chandrupatla, *A new hybrid quadratic/bisection algorithm for finding the zero of a nonlinear function
-        without using derivatives*, Advances in Engineering Software 28, 1997.
-    """
-    a, fa, b, fb = 0.0, f_low, high, f_high
-    step = fa / (fa - fb)
-    for _ in range(200):
-        x = a + step * (b - a)
-        fx = f(x)
-        if (fx > 0.0) == (fa > 0.0):
-            c, fc = a, fa
-        else:
-            c, fc, b, fb = b, fb, a, fa
-        a, fa = x, fx
-        best, f_best = (a, fa) if abs(fa) < abs(fb) else (b, fb)
-        smallest_step = 2.0 * _EPSILON * best / abs(b - a) if a != b else 1.0
-        if f_best == 0.0 or smallest_step >= 0.5:
-            return best
-        xi, phi = (a - b) / (c - b), (fa - fb) / (fc - fb)
-        step = 0.5
-        if phi * phi < xi and (1.0 - phi) * (1.0 - phi) < 1.0 - xi:
-            step = fa / (fb - fa) * fc / (fb - fc) + (c - a) / (b - a) * fa / (fc - fa) * fb / (fc - fb)
-        step = min(1.0 - smallest_step, max(smallest_step, step))
-    return best
+    return float(brentq(lambda x: f(x) if x else f_low, 0.0, high, xtol=1e-300, rtol=4.0 * _EPSILON, maxiter=200))
 
 
 def _check(u: float, v: float, d: int, g: float, p: float) -> None:

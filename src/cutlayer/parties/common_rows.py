@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
 from functools import reduce
 
@@ -10,7 +10,6 @@ import numpy as np
 import torch
 
 from cutlayer.channel import Kind, Message, Port
-from cutlayer.config import LimitsConfig
 from cutlayer.data.align import (
     Positions,
     checked_positions,
@@ -19,22 +18,14 @@ from cutlayer.data.align import (
     nothing_in_common,
     order_digest,
 )
-from cutlayer.data.distinct_ids import Identified
 from cutlayer.data.ids import DIGEST_BYTES, Digests
 from cutlayer.data.row_keys import drawn_ids, has_key
 from cutlayer.errors import AlignmentError, ProtocolError
-from cutlayer.parties.alignment import (
-    Alignment,
-    CommonPositions,
-    Purpose,
-    common_ranks,
-    receive_indices,
-    send_indices,
-)
+from cutlayer.parties.alignment import Purpose, common_ranks, receive_indices, send_indices
 from cutlayer.parties.held_rows import ALL_HAVE_ALL, HeldRows
 from cutlayer.parties.key_rounds import Matched, Rounds, received_keys, rounds_active, rounds_passive, sent_keys
 from cutlayer.parties.messages import receive, receive_chunks, send_in_chunks
-from cutlayer.parties.psi_points import Own, points_active, points_passive
+from cutlayer.parties.psi_points import AligningSide, points_active, points_passive
 from cutlayer.parties.row_proof import prove_rows
 from cutlayer.storage.row_arrays import gathered
 from cutlayer.workers import Workers
@@ -67,35 +58,24 @@ class CommonRows:
     conflicts: Mapping[str, int] = field(default_factory=dict)
 
 
-def rows_passive(
-    table: Identified, port: Port, rows: int, limits: LimitsConfig, alignment: Alignment, *, only: bool = False
-) -> Generator[Port, Message, CommonRows]:
+def rows_passive(side: AligningSide) -> Generator[Port, Message, CommonRows]:
     """The passive side, after the hello messages were compared.
 
     Args:
-        table: This party's rows.
-        port: Port to the active party.
-        rows: Number of rows that the active party stated.
-        limits: Bounds on what a peer may make this party hold.
-        alignment: How to align.
-        only: Whether this is the only passive party.
+        side: This party.
 
     Raises:
         AlignmentError: The active party named no row, one that there is not, or one twice.
         ProtocolError: It broke the protocol.
     """
-    if alignment.method == "agreed":
-        return _agreed(table, [port.peer], alignment)
+    table, port, method = side.table, side.port, side.alignment.method
+    if method == "agreed":
+        return _agreed(side)
     if table.keys:
-        if alignment.method == "psi":
-            rounds = yield from rounds_passive(table, port, rows, limits, alignment)
-        else:
-            rounds = sent_keys(table, port)
+        rounds = (yield from rounds_passive(side)) if method == "psi" else sent_keys(side)
         return (yield from _ids_passive(port, rounds))
-    if alignment.method == "psi":
-        if table.id_kind == "row":
-            return _row_numbers(table, [port.peer])
-        return (yield from _psi_passive(table, port, rows, limits, alignment, only=only))
+    if method == "psi":
+        return _row_numbers(side) if table.id_kind == "row" else (yield from _psi_passive(side))
     send_in_chunks(port, Kind.IDS, "digests", torch.from_numpy(table.digests))
     received = yield from receive_chunks(port, Kind.ORDER, "positions", table.rows)
     # Here, for whatever follows: a row that is named twice would be released twice, with two draws of noise, and the
@@ -104,69 +84,49 @@ def rows_passive(
     return CommonRows(positions, {port.peer: len(positions)})
 
 
-def rows_active(
-    table: Identified,
-    name: str,
-    ports: Mapping[str, Port],
-    rows: Mapping[str, int],
-    limits: LimitsConfig,
-    alignment: Alignment,
-    *,
-    all_rows: bool = False,
-) -> Generator[Port, Message, CommonRows]:
+def rows_active(side: AligningSide) -> Generator[Port, Message, CommonRows]:
     """The active side, after the hello messages were compared.
 
     With the plain method, this party sees which rows each partner holds, and can test any id that it guesses.
 
     Args:
-        table: This party's rows.
-        name: Name of this party.
-        ports: Ports to the passive parties, by name.
-        rows: Number of rows that each passive party stated.
-        limits: Bounds on what a peer may make this party hold.
-        alignment: How to align.
-        all_rows: Whether to take all rows of this party, with each passive party's part of them, instead of the rows
-            that all parties have. A passive party then learns which of its rows this party has, whoever else has them.
+        side: This party.
 
     Raises:
         AlignmentError: No row is common, and the passive parties may learn it; or a peer does not hold the rows that it
             named.
         ProtocolError: A peer broke the protocol.
     """
-    if alignment.method == "agreed":
-        return _agreed(table, ports, alignment)
+    name, table, method = side.name, side.table, side.alignment.method
+    if method == "agreed":
+        return _agreed(side)
     if table.keys:
-        if alignment.method == "psi":
-            each = yield from rounds_active(table, ports, rows, limits, alignment)
-        else:
-            each = yield from received_keys(table, ports, rows)
-        return _ids_active(table, name, ports, rows, each, alignment, all_rows=all_rows)
-    if alignment.method == "psi":
-        if table.id_kind == "row":
-            return _row_numbers(table, ports)
-        return (yield from _psi_active(table, name, ports, rows, limits, alignment, all_rows=all_rows))
-    digests = {name: table.digests}
-    for peer, port in ports.items():
+        return _ids_active(side, (yield from (rounds_active if method == "psi" else received_keys)(side)))
+    if method == "psi":
+        return _row_numbers(side) if table.id_kind == "row" else (yield from _psi_active(side))
+    digests, rows = {name: table.digests}, side.rows
+    for peer, port in side.ports.items():
         received = yield from receive_chunks(port, Kind.IDS, "digests", rows[peer], DIGEST_BYTES)
         if len(received) != rows[peer]:
             raise ProtocolError.expected(f"{rows[peer]:,} ids from {peer}, as it stated", f"{len(received):,}")
         digests[peer] = received.numpy()
-    positions, held = intersect_each(name, digests) if all_rows else (intersect(digests), {})
-    for peer, port in ports.items():
+    positions, held = intersect_each(name, digests) if side.all_rows else (intersect(digests), {})
+    for peer, port in side.ports.items():
         send_in_chunks(port, Kind.ORDER, "positions", torch.from_numpy(positions[peer]))
-    sizes = {peer: len(positions[peer]) for peer in ports}
-    if len(ports) > 1 and not all_rows:
-        pairs = {peer: intersect({name: table.digests, peer: digests[peer]}) for peer in ports}
+    sizes = {peer: len(positions[peer]) for peer in side.ports}
+    if len(sizes) > 1 and not side.all_rows:
+        pairs = {peer: intersect({name: table.digests, peer: digests[peer]}) for peer in sizes}
         sizes = {peer: len(common[name]) for peer, common in pairs.items()}
     return CommonRows(positions[name], sizes, HeldRows.of_places(held, len(positions[name])))
 
 
-def _agreed(table: Identified, peers: Iterable[str], alignment: Alignment) -> CommonRows:
+def _agreed(side: AligningSide) -> CommonRows:
     """The rows that the parties agreed on before; the digests of their order are compared before any is used."""
-    if alignment.agreed is None:
-        return _row_numbers(table, peers)
-    sizes = {peer: alignment.held.count(peer, len(alignment.agreed)) for peer in peers}
-    return CommonRows(alignment.agreed, sizes, alignment.held, alignment.agreed_ids)
+    agreed, held = side.alignment.agreed, side.alignment.held
+    if agreed is None:
+        return _row_numbers(side)
+    sizes = {peer: held.count(peer, len(agreed)) for peer in side.ports}
+    return CommonRows(agreed, sizes, held, side.alignment.agreed_ids)
 
 
 def _ids_passive(port: Port, rounds: Rounds) -> Generator[Port, Message, CommonRows]:
@@ -183,23 +143,15 @@ def _ids_passive(port: Port, rounds: Rounds) -> Generator[Port, Message, CommonR
     return CommonRows(rounds.rows[order], {port.peer: len(order)}, ids=ids[order], by_key=by_key)
 
 
-def _ids_active(
-    table: Identified,
-    name: str,
-    ports: Mapping[str, Port],
-    rows: Mapping[str, int],
-    each: Mapping[str, Matched],
-    alignment: Alignment,
-    *,
-    all_rows: bool,
-) -> CommonRows:
+def _ids_active(side: AligningSide, each: Mapping[str, Matched]) -> CommonRows:
     """Draw an id of each row of the run, and send each passive party those of its own rows."""
+    table, alignment, all_rows = side.table, side.alignment, side.all_rows
     own = np.arange(table.rows) if all_rows else reduce(np.intersect1d, [matched.mine for matched in each.values()])
     empty = [peer for peer, matched in each.items() if not len(matched.mine)] if all_rows else [*each] * (not len(own))
     if empty:
-        raise nothing_in_common({name: table.rows, **{peer: rows[peer] for peer in empty}})
+        raise nothing_in_common({side.name: table.rows, **{peer: side.rows[peer] for peer in empty}})
     ids = drawn_ids(alignment.row_key or alignment.random(KEY_BYTES), gathered(table.digests, own))
-    order = intersect({name: ids})[name]
+    order = intersect({side.name: ids})[side.name]
     own, ids = own[order], ids[order]
     number = np.full(table.rows, -1, dtype=np.int64)
     number[own] = np.arange(len(own))
@@ -209,7 +161,7 @@ def _ids_active(
         there = numbers >= 0
         sent = np.zeros((matched.theirs, DIGEST_BYTES), dtype=np.uint8)
         sent[matched.slots[there]] = ids[numbers[there]]
-        send_in_chunks(ports[peer], Kind.IDS, "digests", torch.from_numpy(sent))
+        send_in_chunks(side.ports[peer], Kind.IDS, "digests", torch.from_numpy(sent))
         held[peer] = np.sort(numbers[there])
     return CommonRows(
         own,
@@ -221,22 +173,19 @@ def _ids_active(
     )
 
 
-def _row_numbers(table: Identified, peers: Iterable[str]) -> CommonRows:
+def _row_numbers(side: AligningSide) -> CommonRows:
     """All rows: tables of row numbers are of one length, and row numbers need no protection."""
-    positions = intersect({table.where: table.digests})[table.where]
-    return CommonRows(positions, dict.fromkeys(peers, table.rows))
+    positions = intersect({side.table.where: side.table.digests})[side.table.where]
+    return CommonRows(positions, dict.fromkeys(side.ports, side.table.rows))
 
 
-def _psi_passive(
-    table: Identified, port: Port, rows: int, limits: LimitsConfig, alignment: Alignment, *, only: bool
-) -> Generator[Port, Message, CommonRows]:
-    purpose = alignment.purpose
-    with Workers(alignment.processes) as workers:
-        own = Own(table.where, table.digests, table.stated_rows)
-        in_order, ranks = yield from points_passive(own, port, rows, limits, alignment, workers, only=only)
+def _psi_passive(side: AligningSide) -> Generator[Port, Message, CommonRows]:
+    table, port, purpose = side.table, side.port, side.alignment.purpose
+    with Workers(side.alignment.processes) as workers:
+        in_order, ranks = yield from points_passive(side, side.own, workers)
     if purpose is Purpose.SIZE:
         stated = yield from receive(port, Kind.COMMON)
-        size, most = int(stated.fields["rows"]), min(rows, table.rows)
+        size, most = int(stated.fields["rows"]), min(side.rows[port.peer], table.rows)
         if not 0 <= size <= most:
             raise ProtocolError.expected(f"0 to {most:,} rows in common, as {port.peer} states", f"{size:,}")
         return CommonRows(None, {port.peer: size})
@@ -244,69 +193,35 @@ def _psi_passive(
         return CommonRows(None)
     positions = gathered(in_order, (yield from receive_indices(port, ranks)))
     order = order_digest(gathered(table.digests, positions))
-    yield from prove_rows(port, order, active=False, random=alignment.random)
+    yield from prove_rows(port, order, active=False, random=side.alignment.random)
     return CommonRows(positions, {port.peer: len(positions)})
 
 
-def _psi_active(
-    table: Identified,
-    name: str,
-    ports: Mapping[str, Port],
-    rows: Mapping[str, int],
-    limits: LimitsConfig,
-    alignment: Alignment,
-    *,
-    all_rows: bool,
-) -> Generator[Port, Message, CommonRows]:
-    purpose = alignment.purpose
+def _psi_active(side: AligningSide) -> Generator[Port, Message, CommonRows]:
+    """The common rows; or all of this party, where each passive party learns which of its own are among them."""
+    table, ports, alignment = side.table, side.ports, side.alignment
     with Workers(alignment.processes) as workers:
-        own = Own(table.where, table.digests, table.stated_rows)
-        in_order, matches = yield from points_active(own, ports, rows, limits, alignment, workers)
+        in_order, matches = yield from points_active(side, side.own, workers)
     sizes = {peer: len(matched) for peer, (matched, _) in matches.items()}
-    if purpose is Purpose.SIZE:
+    if alignment.purpose is Purpose.SIZE:
         for peer, port in ports.items():
             port.send(Kind.COMMON, fields={"rows": sizes[peer]})
         return CommonRows(None, sizes)
-    if all_rows:
-        return (yield from _all_matched(table, name, ports, rows, matches, in_order, alignment))
-    ranks, indices = common_ranks(matches)
-    if not len(ranks):
-        if purpose.reveals_to_passive:
-            raise nothing_in_common({name: table.rows, **rows})
-        return CommonRows(ranks, sizes)  # a failure would tell the passive parties, which are to learn nothing
-    positions = gathered(in_order, ranks)
-    if purpose.reveals_to_passive:
-        order = order_digest(gathered(table.digests, positions))
-        for peer, port in ports.items():
-            send_indices(port, indices[peer])
-        for port in ports.values():
-            yield from prove_rows(port, order, active=True, random=alignment.random)
-    return CommonRows(positions, sizes)
-
-
-def _all_matched(
-    table: Identified,
-    name: str,
-    ports: Mapping[str, Port],
-    rows: Mapping[str, int],
-    matches: Mapping[str, CommonPositions],
-    order: Positions,
-    alignment: Alignment,
-) -> Generator[Port, Message, CommonRows]:
-    """All rows of the active party; each passive party learns which of its own are among them."""
     held: dict[str, Positions] = {}
     indices: dict[str, Positions] = {}
-    for peer, matched in matches.items():
-        held[peer], own = common_ranks({peer: matched})
-        indices[peer] = own[peer]
-        if not len(held[peer]) and alignment.purpose.reveals_to_passive:
-            raise nothing_in_common({name: table.rows, peer: rows[peer]})
-    sizes = {peer: len(numbers) for peer, numbers in held.items()}
+    for group in [{peer: pair} for peer, pair in matches.items()] if side.all_rows else [matches]:
+        ranks, own = common_ranks(group)
+        # Elsewhere a failure would tell the passive parties, which are to learn nothing.
+        if not len(ranks) and alignment.purpose.reveals_to_passive:
+            raise nothing_in_common({side.name: table.rows, **{peer: side.rows[peer] for peer in group}})
+        held |= dict.fromkeys(group, ranks)
+        indices |= own
     if alignment.purpose.reveals_to_passive:
         for peer, port in ports.items():
             send_indices(port, indices[peer])
-        digests = gathered(table.digests, order)
         for peer, port in ports.items():
-            proven = order_digest(gathered(digests, held[peer]))
+            proven = order_digest(gathered(table.digests, gathered(in_order, held[peer])))
             yield from prove_rows(port, proven, active=True, random=alignment.random)
-    return CommonRows(order, sizes, HeldRows.of_places(held, len(order)))
+    if side.all_rows:
+        return CommonRows(in_order, sizes, HeldRows.of_places(held, len(in_order)))
+    return CommonRows(gathered(in_order, ranks), sizes)

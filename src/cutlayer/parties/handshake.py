@@ -22,6 +22,7 @@ from cutlayer.parties.checkpoint import START, Point, described
 from cutlayer.parties.common_rows import CommonRows, rows_active, rows_passive
 from cutlayer.parties.held_rows import ALL_HAVE_ALL, HeldRows
 from cutlayer.parties.messages import receive
+from cutlayer.parties.psi_points import AligningSide
 from cutlayer.storage.row_arrays import gathered
 
 PROTOCOL = "4"
@@ -141,8 +142,10 @@ def agree_passive(
     port.send(Kind.HELLO, fields=mine)
     theirs = yield from receive(port, Kind.HELLO)
     check_hello(mine, theirs, limits)
-    rows, only = int(theirs.fields["rows"]), len(job.passives) == 1
-    aligned = yield from rows_passive(table, port, rows, limits, alignment, only=only)
+    rows, ports, only = int(theirs.fields["rows"]), {port.peer: port}, len(job.passives) == 1
+    aligned = yield from rows_passive(
+        AligningSide(port.me, table, ports, {port.peer: rows}, limits, alignment, only=only)
+    )
     start = int(theirs.fields["resume"]), int(theirs.fields["step"])
     if start != START and not saved.has(start):
         wanted = f"a checkpoint {described(start)} here, as at {port.peer}"
@@ -231,7 +234,8 @@ def agree_active(
     mine = hello(job, identified, START if alone else start, alignment)
     for port in ports.values():
         port.send(Kind.HELLO, fields=mine)
-    aligned = yield from rows_active(identified, name, ports, rows, limits, alignment, all_rows=job.rows == "all")
+    side = AligningSide(name, identified, ports, rows, limits, alignment, all_rows=job.rows == "all")
+    aligned = yield from rows_active(side)
     if aligned.positions is not None:
         positions, held = aligned.held.in_table(identified, aligned.positions)
         aligned = replace(aligned, positions=positions, held=held)

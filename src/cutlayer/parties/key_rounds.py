@@ -15,15 +15,13 @@ import numpy as np
 import torch
 
 from cutlayer.channel import Kind, Message, Port
-from cutlayer.config import LimitsConfig
 from cutlayer.data.align import Positions, order_digest
-from cutlayer.data.distinct_ids import Identified
 from cutlayer.data.ids import DIGEST_BYTES
 from cutlayer.data.row_keys import has_key, match_keys
 from cutlayer.errors import ProtocolError
-from cutlayer.parties.alignment import Alignment, common_ranks, receive_indices, send_indices
+from cutlayer.parties.alignment import common_ranks, receive_indices, send_indices
 from cutlayer.parties.messages import receive_chunks, send_in_chunks
-from cutlayer.parties.psi_points import Own, points_active, points_passive
+from cutlayer.parties.psi_points import AligningSide, Own, points_active, points_passive
 from cutlayer.parties.row_proof import prove_rows
 from cutlayer.workers import Workers
 
@@ -62,24 +60,28 @@ class Matched:
 
 
 class _Left:
-    """The rows of a party that no key has matched so far, towards one peer."""
+    """The rows of a party that no key has matched so far, towards its first peer."""
 
-    def __init__(self, table: Identified, theirs: int) -> None:
-        self._table = table
-        self._left = np.ones(table.rows, dtype=bool)
-        self.mine, self.theirs = table.stated_rows, theirs
+    def __init__(self, side: AligningSide) -> None:
+        self._side = side
+        self._left = np.ones(side.table.rows, dtype=bool)
+        self.mine, self.theirs = side.table.stated_rows, side.rows[side.port.peer]
         self.by_key: list[int] = []
         self._rows: list[Positions] = [np.zeros(0, dtype=np.int64)]
 
-    def rounds(self) -> Iterator[tuple[int, Positions, Own]]:
-        """The number of each key, the rows that take part in its round, and what is sent for them.
+    def rounds(self) -> Iterator[tuple[AligningSide, Positions, Own]]:
+        """The side of each key's round, the rows that take part in it, and what is sent for them.
 
         A key of which either side has no row left has no round. Of all others `add` is called in each.
         """
-        for number, digests in enumerate(self._table.keys):
+        alignment, peer = self._side.alignment, self._side.port.peer
+        for number, digests in enumerate(self._side.table.keys):
             rows = np.flatnonzero(self._left & has_key(digests))
             if self.mine and self.theirs:
-                yield number, rows, Own(self._table.where, digests[rows], self.mine)
+                folder = None if alignment.folder is None else alignment.folder / f"{peer}-{number}"
+                own_alignment = replace(alignment, folder=folder)  # whose progress is its own
+                part = replace(self._side, rows={peer: self.theirs}, alignment=own_alignment, only=True)
+                yield part, rows, Own(self._side.table.where, digests[rows], self.mine)
             else:
                 self.add(rows[:0])
 
@@ -97,83 +99,52 @@ class _Left:
         return np.concatenate(self._rows)
 
 
-def rounds_passive(
-    table: Identified, port: Port, rows: int, limits: LimitsConfig, alignment: Alignment
-) -> Generator[Port, Message, Rounds]:
+def rounds_passive(side: AligningSide) -> Generator[Port, Message, Rounds]:
     """The passive side of the private set intersections of all keys.
 
     Args:
-        table: This party's rows.
-        port: Port to the active party.
-        rows: Number of rows that the active party stated.
-        limits: Bounds on what a peer may make this party hold.
-        alignment: How to align.
+        side: This party.
 
     Raises:
         AlignmentError: The active party named rows that it does not hold.
         ProtocolError: It broke the protocol.
     """
-    left = _Left(table, rows)
-    with Workers(alignment.processes) as workers:
-        for number, taking, own in left.rounds():
-            order, ranks = yield from points_passive(
-                own, port, left.theirs, limits, _of_round(alignment, port, number), workers, only=True
-            )
+    port, random, left = side.port, side.alignment.random, _Left(side)
+    with Workers(side.alignment.processes) as workers:
+        for part, taking, own in left.rounds():
+            order, ranks = yield from points_passive(part, own, workers)
             common = order[(yield from receive_indices(port, ranks, may_be_none=True))]
-            proven = order_digest(own.digests[common])
-            yield from prove_rows(port, proven, active=False, random=alignment.random)
+            yield from prove_rows(port, order_digest(own.digests[common]), active=False, random=random)
             left.add(taking[common])
     return Rounds(left.rows, tuple(left.by_key))
 
 
-def rounds_active(
-    table: Identified, ports: Mapping[str, Port], rows: Mapping[str, int], limits: LimitsConfig, alignment: Alignment
-) -> Generator[Port, Message, dict[str, Matched]]:
+def rounds_active(side: AligningSide) -> Generator[Port, Message, dict[str, Matched]]:
     """The active side of the private set intersections of all keys, with all passive parties at the same time.
 
     Args:
-        table: This party's rows.
-        ports: Ports to the passive parties, by name.
-        rows: Number of rows that each passive party stated.
-        limits: Bounds on what a peer may make this party hold.
-        alignment: How to align.
+        side: This party.
 
     Raises:
         AlignmentError: A passive party does not hold the rows that it named.
         ProtocolError: It broke the protocol.
     """
-    with Workers(alignment.processes) as workers:
-        return (
-            yield from _together(
-                {
-                    peer: _rounds_with(table, port, rows[peer], limits, alignment, workers)
-                    for peer, port in ports.items()
-                }
-            )
-        )
+    with Workers(side.alignment.processes) as workers:
+        links = {peer: replace(side, ports={peer: port}) for peer, port in side.ports.items()}
+        return (yield from _together({peer: _rounds_with(link, workers) for peer, link in links.items()}))
 
 
-def _rounds_with(
-    table: Identified, port: Port, rows: int, limits: LimitsConfig, alignment: Alignment, workers: Workers
-) -> Generator[Port, Message, Matched]:
-    left, peer = _Left(table, rows), port.peer
-    for number, taking, own in left.rounds():
-        order, matches = yield from points_active(
-            own, {peer: port}, {peer: left.theirs}, limits, _of_round(alignment, port, number), workers
-        )
+def _rounds_with(side: AligningSide, workers: Workers) -> Generator[Port, Message, Matched]:
+    port, random, left = side.port, side.alignment.random, _Left(side)
+    for part, taking, own in left.rounds():
+        order, matches = yield from points_active(part, own, workers)
         ranks, indices = common_ranks(matches)
-        send_indices(port, indices[peer])
+        send_indices(port, indices[port.peer])
         common = order[ranks]
-        yield from prove_rows(port, order_digest(own.digests[common]), active=True, random=alignment.random)
+        yield from prove_rows(port, order_digest(own.digests[common]), active=True, random=random)
         left.add(taking[common])
     mine = left.rows
     return Matched(mine, np.arange(len(mine)), len(mine), tuple(left.by_key))
-
-
-def _of_round(alignment: Alignment, port: Port, number: int) -> Alignment:
-    """The alignment with a folder of its own for the progress of a key with a peer."""
-    folder = None if alignment.folder is None else alignment.folder / f"{port.peer}-{number}"
-    return replace(alignment, folder=folder)
 
 
 def _together(parts: Mapping[str, Generator[Port, Message, Matched]]) -> Generator[Port, Message, dict[str, Matched]]:
@@ -195,33 +166,30 @@ def _together(parts: Mapping[str, Generator[Port, Message, Matched]]) -> Generat
     return {peer: ended[peer] for peer in parts}
 
 
-def sent_keys(table: Identified, port: Port) -> Rounds:
+def sent_keys(side: AligningSide) -> Rounds:
     """The passive side of the plain method: send the digests of all keys of all rows."""
-    send_in_chunks(port, Kind.IDS, "digests", torch.from_numpy(np.concatenate(table.keys, axis=1)))
-    return Rounds(np.arange(table.rows))
+    send_in_chunks(side.port, Kind.IDS, "digests", torch.from_numpy(np.concatenate(side.table.keys, axis=1)))
+    return Rounds(np.arange(side.table.rows))
 
 
-def received_keys(
-    table: Identified, ports: Mapping[str, Port], rows: Mapping[str, int]
-) -> Generator[Port, Message, dict[str, Matched]]:
+def received_keys(side: AligningSide) -> Generator[Port, Message, dict[str, Matched]]:
     """The active side of the plain method: compare the digests of all keys.
 
     Args:
-        table: This party's rows.
-        ports: Ports to the passive parties, by name.
-        rows: Number of rows that each passive party stated.
+        side: This party.
 
     Raises:
         AlignmentError: Digests repeat.
         ProtocolError: A passive party sent others than it stated.
     """
-    each = {}
-    for peer, port in ports.items():
-        received = yield from receive_chunks(port, Kind.IDS, "digests", rows[peer], len(table.keys) * DIGEST_BYTES)
-        if len(received) != rows[peer]:
-            raise ProtocolError.expected(f"{rows[peer]:,} rows of keys from {peer}, as it stated", f"{len(received):,}")
-        theirs = [np.ascontiguousarray(part) for part in np.split(received.numpy(), len(table.keys), axis=1)]
-        found = match_keys(table.keys, theirs)
+    keys, each = side.table.keys, {}
+    for peer, port in side.ports.items():
+        rows = side.rows[peer]
+        received = yield from receive_chunks(port, Kind.IDS, "digests", rows, len(keys) * DIGEST_BYTES)
+        if len(received) != rows:
+            raise ProtocolError.expected(f"{rows:,} rows of keys from {peer}, as it stated", f"{len(received):,}")
+        theirs = [np.ascontiguousarray(part) for part in np.split(received.numpy(), len(keys), axis=1)]
+        found = match_keys(keys, theirs)
         by_key = tuple(len(pairs.mine) for pairs in found.by_key)
-        each[peer] = Matched(*found.pairs, rows[peer], by_key, found.conflicts[0])
+        each[peer] = Matched(*found.pairs, rows, by_key, found.conflicts[0])
     return each

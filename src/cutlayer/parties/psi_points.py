@@ -12,6 +12,7 @@ from cutlayer.channel import Kind, Message, Port
 from cutlayer.config import LimitsConfig
 from cutlayer.data.align import Positions
 from cutlayer.data.buckets import Buckets, bucket_bits, bucket_capacity
+from cutlayer.data.distinct_ids import Identified
 from cutlayer.data.ids import Digests
 from cutlayer.errors import ProtocolError
 from cutlayer.parties.alignment import (
@@ -30,6 +31,43 @@ from cutlayer.storage.row_arrays import joined_rows
 from cutlayer.workers import Workers
 
 
+@dataclass(frozen=True)
+class AligningSide:
+    """One side of an alignment.
+
+    Attributes:
+        name: Name of this party.
+        table: Its rows.
+        ports: Ports to its peers, by name; a passive party has one.
+        rows: Number of rows that each peer stated.
+        limits: Bounds on what a peer may make this party hold.
+        alignment: How to align.
+        only: At a passive party: whether it is the only one.
+        all_rows: At the active party: whether to take all of its rows, with each passive party's part of them, instead
+            of the rows that all parties have. A passive party then learns which of its rows this party has, whoever
+            else has them.
+    """
+
+    name: str
+    table: Identified
+    ports: Mapping[str, Port]
+    rows: Mapping[str, int]
+    limits: LimitsConfig
+    alignment: Alignment
+    only: bool = False
+    all_rows: bool = False
+
+    @property
+    def own(self) -> Own:
+        """All rows, by their ids."""
+        return Own(self.table.where, self.table.digests, self.table.stated_rows)
+
+    @property
+    def port(self) -> Port:
+        """The port to the first peer; that of a passive party to the active one."""
+        return next(iter(self.ports.values()))
+
+
 @dataclass
 class Own:
     """What a party intersects.
@@ -46,28 +84,24 @@ class Own:
 
 
 def points_passive(
-    own: Own, port: Port, rows: int, limits: LimitsConfig, alignment: Alignment, workers: Workers, *, only: bool
+    side: AligningSide, own: Own, workers: Workers
 ) -> Generator[Port, Message, tuple[Positions, Positions]]:
     """The passive side: exchange the points of all buckets.
 
     Args:
-        own: This party's rows.
-        port: Port to the active party.
-        rows: Number of rows that the active party stated.
-        limits: Bounds on what a peer may make this party hold.
-        alignment: How to align.
+        side: This party.
+        own: Those of its rows that take part.
         workers: Processes for the work.
-        only: Whether this is the only passive party of the exchange.
 
     Returns:
         Row numbers in the order of their digests, int64 (n,); and the ranks in that order of the points of all buckets.
     """
-    purpose = alignment.purpose
-    progress = AlignmentProgress(_folder(alignment), *_inputs(own, {port.peer: rows}, purpose))
+    port, rows, limits, alignment = side.port, side.rows[side.port.peer], side.limits, side.alignment
+    progress = AlignmentProgress(_folder(alignment), *_inputs(own, side.rows, alignment.purpose))
     port.send(Kind.ALIGN, fields={"session": progress.session, "bits": progress.bits, "first": progress.done})
     opened = yield from receive(port, Kind.ALIGN)
     bits, first = int(opened.fields["bits"]), int(opened.fields["first"])
-    checked_bits(bits, own.stated_rows, rows, limits.peer_rows, only=only)
+    checked_bits(bits, own.stated_rows, rows, limits.peer_rows, only=side.only)
     check_points(rows, bits, limits.peer_rows, port.peer)
     same = opened.fields["session"] == progress.session and bits == progress.bits
     if not 0 <= first <= (progress.done if same else 0):
@@ -80,35 +114,28 @@ def points_passive(
 
     buckets = Buckets(own.digests, bits, own.stated_rows, own.where)
     masker = Masker(buckets, workers, port.run, alignment.random)
-    yield from intersect_passive(port, masker, rows, purpose, first, seen)
+    yield from intersect_passive(port, masker, rows, alignment.purpose, first, seen)
     return buckets.order, joined_rows(progress.all("ranks"))
 
 
 def points_active(
-    own: Own,
-    ports: Mapping[str, Port],
-    rows: Mapping[str, int],
-    limits: LimitsConfig,
-    alignment: Alignment,
-    workers: Workers,
+    side: AligningSide, own: Own, workers: Workers
 ) -> Generator[Port, Message, tuple[Positions, dict[str, CommonPositions]]]:
     """The active side: exchange the points of all buckets with all passive parties.
 
     Args:
-        own: This party's rows.
-        ports: Ports to the passive parties, by name.
-        rows: Number of rows that each passive party stated.
-        limits: Bounds on what a peer may make this party hold.
-        alignment: How to align.
+        side: This party.
+        own: Those of its rows that take part.
         workers: Processes for the work.
 
     Returns:
         Row numbers in the order of their digests, int64 (n,); and by passive party the ranks in that order of the
         common rows, with their indices among the points of all buckets.
     """
+    ports, rows, alignment = side.ports, side.rows, side.alignment
     bits = bucket_bits(max(own.stated_rows, *rows.values()))
     for peer, count in rows.items():
-        check_points(count, bits, limits.peer_rows, peer)
+        check_points(count, bits, side.limits.peer_rows, peer)
     progress = AlignmentProgress(_folder(alignment), *_inputs(own, rows, alignment.purpose))
     first = yield from _open(ports, progress, bits, alignment.random)
 
@@ -118,9 +145,8 @@ def points_active(
         progress.add(ranks | {f"{peer} indices": slots + offsets[peer] for peer, (_, slots) in matches.items()})
         alignment.finished(bucket + 1, 2**bits)
 
-    run = next(iter(ports.values())).run  # of all links: the same for all peers
     buckets = Buckets(own.digests, bits, own.stated_rows, own.where)
-    masker = Masker(buckets, workers, run, alignment.random)
+    masker = Masker(buckets, workers, side.port.run, alignment.random)  # the run of all links is the same
     yield from intersect_active(ports, masker, rows, first, seen)
     return buckets.order, {
         peer: (joined_rows(progress.all(f"{peer} ranks")), joined_rows(progress.all(f"{peer} indices")))

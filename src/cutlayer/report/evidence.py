@@ -56,12 +56,7 @@ def _purpose(result: AttackEvidence) -> str:
     return f"{purpose} Here each row has one release, which every epoch uses." if once else purpose
 
 
-def _active(report: Report) -> str:
-    return next((party.name for party in report.parties if party.role == "active"), "the active party")
-
-
 def _labels(report: Report) -> Iterator[AttackEvidence]:
-    active = _active(report)
     baselines = {baseline.party: baseline for baseline in report.baselines}
     undefended = {leak.label: leak.leak for leak in report.leaks if leak.run == RunKind.UNDEFENDED}
     for leak in report.leaks:
@@ -70,7 +65,7 @@ def _labels(report: Report) -> Iterator[AttackEvidence]:
         baseline = baselines.get(leak.party)
         yield AttackEvidence(
             threat="label inference",
-            owner=active,
+            owner=report.active.name,
             attacker=leak.attacker,
             together=leak.together,
             subject=f"{leak.message}s, {release_of(report, leak)}",
@@ -91,7 +86,6 @@ def _labels(report: Report) -> Iterator[AttackEvidence]:
 
 
 def _features(report: Report) -> Iterator[AttackEvidence]:
-    active = _active(report)
     others = [result for result in report.features if result.run == RunKind.UNDEFENDED]
     for result in report.features:
         if result.run != RunKind.THIS_RUN:
@@ -102,7 +96,7 @@ def _features(report: Report) -> Iterator[AttackEvidence]:
         yield AttackEvidence(
             threat=_threat(result),
             owner=result.party,
-            attacker=active,
+            attacker=report.active.name,
             subject=f"embeddings, {result.release}" + (f"; column {result.column}" if result.column else ""),
             attack=result.attack,
             knowledge=counted(result.knowledge, result.known),
@@ -129,14 +123,13 @@ def _threat(result: FeatureResult) -> Threat:
 
 
 def _completions(report: Report) -> Iterator[AttackEvidence]:
-    active = _active(report)
     for result in report.completions:
         completed, scratch = best(result.variants), best(result.scratch)
         if result.run != RunKind.THIS_RUN or completed is None:
             continue
         yield AttackEvidence(
             threat="model completion",
-            owner=active,
+            owner=report.active.name,
             attacker=result.party,
             subject=f"its bottom model after leaving, with {result.labels:,} labels",
             attack=result.attack,

@@ -36,8 +36,7 @@ def headline(report: Report) -> str:
 
 def _now(report: Report, matrix: Matrix, worst: LeakResult) -> str:
     # The sentence is about all partners: each must be sent nothing that depends on a label, or have been compared.
-    passive = {party.name for party in report.parties if party.role == "passive"}
-    if passive <= {*label_free_parties(report)}:
+    if {*report.passives} <= {*label_free_parties(report)}:
         return "learn no more about labels than their own columns reveal"
     compared = {name for name, baseline in matrix.baselines.items() if baseline.own_columns is not None}
     if {leak.party for leak in report.leaks if leak.run == RunKind.THIS_RUN} <= compared and (
@@ -89,9 +88,8 @@ def _features(report: Report) -> str:
     worst = rebuilt(report, RunKind.THIS_RUN)
     if worst is None or worst.value is None:
         return ""
-    active = next((party.name for party in report.parties if party.role == "active"), "the active party")
     words = rebuilding(worst.value)
     needed = condition(worst.knowledge, worst.known)
-    who = f"{active}, with {needed}," if needed else active
+    who = f"{report.active.name}, with {needed}," if needed else report.active.name
     can = f"{who} can rebuild {words} of the columns of {worst.party} (R\u00b2 {metric(worst.value)})"
     return f"; {'but ' if is_rebuilt(worst.value) else ''}{can}"

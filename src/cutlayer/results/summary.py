@@ -44,3 +44,13 @@ class Summary(Document):
     ledger: Ledger = Ledger(())
     alarms: tuple[Alarm, ...] = ()
     alternatives: Mapping[str, tuple[str, ...]] = Field(default_factory=dict)
+
+    @property
+    def active(self) -> PartyInfo:
+        """The active party."""
+        return next(party for party in self.parties if party.role == "active")
+
+    @property
+    def passives(self) -> list[str]:
+        """Names of the passive parties in the job's order."""
+        return [party.name for party in self.parties if party.role == "passive"]

@@ -46,7 +46,7 @@ def run_sweep(plan: Plan, keys: Keys, progress: Progress) -> SweepResult:
 
     if plan.trials is not None and plan.trials < 1:
         raise ConfigError.expected("--trials of 1 or more", plan.trials)
-    _check_folder(plan.out)
+    check_folder(plan.out, "a sweep", _OWN)
     variants = Variants(plan.file)
     space = space_of(plan.varied, variants.base.train.seed)
     total = _total(space, plan.trials)
@@ -67,14 +67,14 @@ def _total(space: Space, trials: int | None) -> int:
     return space.points if trials is None else min(trials, space.points)
 
 
-def _check_folder(out: Path) -> None:
-    """Refuse a folder that holds something else than a sweep."""
+def check_folder(out: Path, what: str, own: tuple[str, ...]) -> None:
+    """Refuse a folder that holds something else than what a search makes, whose names begin with `own`."""
     try:
-        foreign = sorted(path.name for path in out.iterdir() if not path.name.startswith(_OWN)) if out.exists() else []
+        foreign = sorted(path.name for path in out.iterdir() if not path.name.startswith(own)) if out.exists() else []
     except OSError as failure:
         raise RunFolderError(f"{out} cannot be used: {failure.strerror}; choose another with --out") from None
     if foreign:
-        raise RunFolderError.expected(f"a new folder or that of a sweep at {out}", foreign[0], "choose another --out")
+        raise RunFolderError.expected(f"a new folder or that of {what} at {out}", foreign[0], "choose another --out")
 
 
 def identity_of(job: Job, space: Space, leak: LeakKind) -> dict[str, str]:

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Protocol
 
 import optuna
 from optuna.trial import FrozenTrial
-from torch import Tensor
 
 from cutlayer.config import Job
 from cutlayer.errors import ConfigError, CutlayerError, Interrupted
 from cutlayer.jobs.options import Options, Progress
-from cutlayer.parties.observer import EpochRecord
+from cutlayer.parties.observer import Relay
 from cutlayer.storage.durable import locked, write_whole
 from cutlayer.sweeps.measure import measure
 from cutlayer.sweeps.page import render_page
@@ -155,20 +154,12 @@ class Worker:
         )
 
 
-class _Renamed(Progress):
+class _Renamed(Relay, Progress):
     """Progress of one trial, under the name of the trial."""
 
     def __init__(self, inner: Progress, name: str) -> None:
+        super().__init__(inner)
         self.inner, self.name = inner, name
 
     def stage(self, name: str) -> None:
         self.inner.stage(self.name)
-
-    def started(self, task: Task, truth: Tensor, training: Tensor, epochs: int, start: int) -> None:
-        self.inner.started(task, truth, training, epochs, start)
-
-    def stepped(self, epoch: int, rows: int, loss: float) -> None:
-        self.inner.stepped(epoch, rows, loss)
-
-    def ended(self, record: EpochRecord) -> None:
-        self.inner.ended(record)

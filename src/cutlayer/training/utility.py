@@ -11,7 +11,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from cutlayer.kernels.bootstrap import auc_interval
+from cutlayer.kernels.bootstrap import auc_replicates
 from cutlayer.kernels.roc import placements
 from cutlayer.kernels.row_tensors import doubles, where_equal
 from cutlayer.storage import row_arrays
@@ -37,12 +37,15 @@ def interval(task: Task, logits: Tensor, labels: Tensor, seed: int) -> tuple[flo
     if len(labels) < 2:
         return math.nan, math.nan
     if task.kind == "binary":
-        return auc_interval(logits[:, 0], where_equal(labels, 1), repeats=REPEATS, seed=seed)
+        return bounds(auc_replicates(logits[:, 0], where_equal(labels, 1), REPEATS, seed))
     return bounds(replicates(task, logits, labels, seed))
 
 
 def bounds(values: Floats) -> tuple[float, float]:
-    """The 95 % interval of resampled values; NaN where there is none."""
+    """The 95 % interval of resampled values; NaN where there is none.
+
+    Reference: Efron and Tibshirani 1993, An introduction to the bootstrap, section 13.3 (percentile interval).
+    """
     known = values[~np.isnan(values)]
     if not len(known):
         return math.nan, math.nan
@@ -55,8 +58,8 @@ def replicates(task: Task, logits: Tensor, labels: Tensor, seed: int) -> Floats:
 
     With the same seed models are measured on the same resamples, so that differences of their values are paired. An AUC
     is then the mean over the positives of the share of negatives below, plus the same of the negatives, minus the AUC
-    of all rows: the first order of its resamples, whose remainder is of 1 / rows. Unlike `auc_interval` that keeps the
-    noise within groups of near scores, which is most of that of a small difference.
+    of all rows: the first order of its resamples, whose remainder is of 1 / rows. Unlike `auc_replicates` it
+    keeps the noise within groups of near scores, which is most of that of a small difference.
 
     Args:
         task: The task.

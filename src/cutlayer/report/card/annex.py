@@ -7,14 +7,14 @@ from dataclasses import replace
 
 from markupsafe import Markup
 
+from cutlayer.report.card.facts import reached, shown
 from cutlayer.report.html import asset, environment
 from cutlayer.report.markdown import escaped, section_markdown
-from cutlayer.report.rounding import auc, count, date, interval, metric
+from cutlayer.report.rounding import count, date, interval, metric
 from cutlayer.report.section import Block, Cell, Column, Items, Paragraph, Section, Table, number, table
 from cutlayer.report.sections.columns import columns_table
 from cutlayer.report.sections.words import TERMS
 from cutlayer.results.metric_names import name_of
-from cutlayer.results.number import NOT_AVAILABLE
 from cutlayer.results.privacy_card import AttackEvidence, PrivacyCard
 
 BLANK = "for the controller"
@@ -76,11 +76,11 @@ def _attacks(card: PrivacyCard) -> Iterator[Block]:
             (Column("Attack", "text"), lambda result: Cell(result.attack, result.knowledge)),
             (
                 number("Reached"),
-                lambda result: Cell(f"{name_of(result.metric)} {_value(result, result.value)}", _bounds(result)),
+                lambda result: Cell(reached(result), _bounds(result)),
             ),
-            (number("Control"), lambda result: _value(result, result.control)),
-            (number("Naive"), lambda result: _value(result, result.naive)),
-            (number("Undefended"), lambda result: _value(result, result.undefended) if card.protected else "this run"),
+            (number("Control"), lambda result: shown(result, result.control)),
+            (number("Naive"), lambda result: shown(result, result.naive)),
+            (number("Undefended"), lambda result: shown(result, result.undefended) if card.protected else "this run"),
             (number("Attacked rows"), lambda result: "" if result.rows is None else count(result.rows)),
             highlight=lambda result: result.strongest,
             layout="stack",
@@ -106,12 +106,6 @@ def _attacks(card: PrivacyCard) -> Iterator[Block]:
             ),
             layout="stack",
         )
-
-
-def _value(result: AttackEvidence, value: float | None) -> str:
-    if value is None:
-        return NOT_AVAILABLE
-    return auc(value) if result.metric == "leak" else metric(value)
 
 
 def _bounds(result: AttackEvidence) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from cutlayer.accounting import DPSGD, GaussianRelease, LabelFree
 from cutlayer.accounting.total import Total
 from cutlayer.config.party import LABEL_FREE
 from cutlayer.report.rounding import amount, auc, count, date, metric, setting, size, times
-from cutlayer.report.sections.protections import REPRODUCIBLE, label_free_parties
+from cutlayer.report.sections.protections import REPRODUCIBLE, label_free_parties, without_total
 from cutlayer.results.metric_names import name_of
 from cutlayer.results.privacy_card import AttackEvidence, PartyColumns, SubgroupUtility, Threat
 from cutlayer.results.report import Report
@@ -101,15 +101,13 @@ class CardFacts:
             f"{total.protects} of {total.party} towards {', '.join(total.towards)}: {total.why}"
             for total in unprotected
         ]
-        passive = [party.name for party in self.report.parties if party.role == "passive"]
-        towards = {name for total in totals if total.protects == "labels" for name in total.towards}
-        owners = {total.party for total in totals if total.protects == "features"}
-        if labels := [name for name in passive if name not in towards]:
+        labels, columns = without_total(self.report, totals)
+        if labels:
             names.append(f"labels of {self.active} towards {', '.join(labels)}: the ledger has no entry")
-        if columns := [name for name in passive if name not in owners]:
+        if columns:
             names.append(f"features of {', '.join(columns)} towards {self.active}: the ledger has no entry")
         free = label_free_parties(self.report)
-        if others := [name for name in passive if name not in free]:
+        if others := [name for name in self.report.passives if name not in free]:
             held_out = "labels of held-out rows, as far as the end of the run or its best epoch depends on them"
             names.append(f"{held_out}, towards {', '.join(others)}")
         return "; ".join(names) or "none"
@@ -166,12 +164,11 @@ class CardFacts:
     @property
     def trust(self) -> str:
         """Who sees what."""
-        active = self.active
-        passives = [party for party in self.report.parties if party.role == "passive"]
-        sees = [
-            f"{active} receives the embeddings of {', '.join(party.name for party in passives)}, and has the labels"
+        passives = ", ".join(self.report.passives)
+        sees = [f"{self.active} receives the embeddings of {passives}, and has the labels"]
+        sees += [
+            f"{party.name} receives {_received(party)}" for party in self.report.parties if party.role == "passive"
         ]
-        sees += [f"{party.name} receives {_received(party)}" for party in passives]
         return (
             "; ".join(sees)
             + ". No party is trusted with the rows of another; parties are assumed to follow the protocol"
@@ -237,8 +234,8 @@ class CardFacts:
     def result(self, threat: Threat) -> str:
         """The strongest attack of a threat for each pair of parties."""
         sentences = [
-            f"{result.attacker} on {result.owner}: {_metric_value(result)} by {result.attack}, "
-            f"control {_value(result, result.control)}, naive baseline {_value(result, result.naive)}"
+            f"{result.attacker} on {result.owner}: {reached(result)} by {result.attack}, "
+            f"control {shown(result, result.control)}, naive baseline {shown(result, result.naive)}"
             for result in self.evidence
             if result.threat == threat and result.strongest
         ]
@@ -248,7 +245,7 @@ class CardFacts:
     def strongest_attacks(self) -> str:
         """The strongest attack of every threat."""
         strongest = [result for result in self.evidence if result.strongest]
-        sentences = [f"{result.threat} by {result.attacker}: {_metric_value(result)}" for result in strongest]
+        sentences = [f"{result.threat} by {result.attacker}: {reached(result)}" for result in strongest]
         return "; ".join(sentences) or "no attack was run"
 
     @property
@@ -293,7 +290,7 @@ class CardFacts:
     @property
     def active(self) -> str:
         """Name of the active party."""
-        return next(party.name for party in self.report.parties if party.role == "active")
+        return self.report.active.name
 
 
 def _received(party: PartyInfo) -> str:
@@ -305,9 +302,11 @@ def _received(party: PartyInfo) -> str:
     return "no cut gradients, since it releases each row once"
 
 
-def _metric_value(result: AttackEvidence) -> str:
-    return f"{name_of(result.metric)} {_value(result, result.value)}"
+def reached(result: AttackEvidence) -> str:
+    """The metric of an attack and its value."""
+    return f"{name_of(result.metric)} {shown(result, result.value)}"
 
 
-def _value(result: AttackEvidence, value: float | None) -> str:
+def shown(result: AttackEvidence, value: float | None) -> str:
+    """A value of an attack's metric."""
     return auc(value) if result.metric == "leak" else metric(value)

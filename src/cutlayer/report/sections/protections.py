@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from cutlayer.accounting import LabelFree
+from cutlayer.accounting.total import Total
 from cutlayer.report.rounding import amount, count, metric, setting, share, times
 from cutlayer.report.section import Answer, Block, Cell, Column, Items, Paragraph, Section, Table, number, table
 from cutlayer.results.guarantee import GuaranteeTest
@@ -103,14 +104,17 @@ def guarantees(report: Report) -> Section:
     return Section("guarantees", "Formal guarantees", blocks, brief, "Guarantees", answers)
 
 
+def without_total(report: Report, totals: Iterable[Total]) -> tuple[list[str], list[str]]:
+    """The passive parties towards which none of some totals is of labels, and those of whose columns none is."""
+    receivers = {name for total in totals if total.protects == "labels" for name in total.towards}
+    owners = {total.party for total in totals if total.protects == "features"}
+    passives = report.passives
+    return [name for name in passives if name not in receivers], [name for name in passives if name not in owners]
+
+
 def _unproved(report: Report) -> str:
     """For which labels and columns the ledger has no total with an epsilon, towards or of whom."""
-    proved = [total for total in report.ledger.totals if total.epsilon is not None]
-    receivers = {name for total in proved if total.protects == "labels" for name in total.towards}
-    owners = {total.party for total in proved if total.protects == "features"}
-    passive = [party.name for party in report.parties if party.role == "passive"]
-    labels = [name for name in passive if name not in receivers]
-    columns = [name for name in passive if name not in owners]
+    labels, columns = without_total(report, [total for total in report.ledger.totals if total.epsilon is not None])
     parts = [f"the labels towards {', '.join(labels)}"] if labels else []
     parts += [f"the columns of {', '.join(columns)}"] if columns else []
     return f"This report states no guarantee for {' or '.join(parts)}." if parts else ""

@@ -41,10 +41,9 @@ def parties(report: Report) -> Section:
     blocks: tuple[Block, ...] = (Paragraph(lead, "lead"), listed)
     if report.columns:
         blocks += (Fold("The columns that went in", (columns_table(report.columns, "report.json"),)),)
-    active = next((party for party in report.parties if party.role == "active"), None)
-    if active is not None and active.traffic:
-        blocks += (_traffic(active.traffic),)
-        if "ids" in active.traffic and all(party.parameters is not None for party in report.parties):
+    if traffic := report.active.traffic:
+        blocks += (_traffic(traffic),)
+        if "ids" in traffic and all(party.parameters is not None for party in report.parties):
             blocks += (Paragraph(_IN_ONE_PROCESS),)
     return Section("parties", "Parties and data", blocks, nav="Parties")
 
@@ -61,11 +60,11 @@ def rows_left_out(report: Report) -> str:
 
 def _not_common(report: Report) -> str:
     """A sentence on the active party's rows that another party lacks."""
-    active = next((party for party in report.parties if party.role == "active"), None)
-    if active is not None and report.data.held:
+    active = report.active
+    if report.data.held:
         has = [f"{name} has {count(rows)}" for name, rows in report.data.held.items()]
         return f"Of the {count(report.data.common)} rows of {active.name}, {', '.join(has)}. "
-    if active is None or active.rows_own <= report.data.common:
+    if active.rows_own <= report.data.common:
         return ""
     missing, whole = count(active.rows_own - report.data.common), count(active.rows_own)
     at = ", ".join(f"{count(rows)} not at {name}" for name, rows in report.data.lacking.items() if rows)

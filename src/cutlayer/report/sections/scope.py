@@ -35,17 +35,16 @@ def glossary(names: Iterable[str]) -> tuple[Fold, ...]:
 def untried(report: Report) -> list[str]:
     """The threats that no attack of this run's audit was for."""
     attacked = {result.party for result in report.features if result.run == RunKind.THIS_RUN}
-    passive = [party.name for party in report.parties if party.role == "passive"]
-    missing = [name for name in passive if name not in attacked]
+    missing = [name for name in report.passives if name not in attacked]
     parts = [f"reconstruction of the columns of {', '.join(missing)}"] if missing else []
     if not any(result.run == RunKind.THIS_RUN for result in report.completions):
         parts.append("model completion by a departed party")
-    return [*parts, *_collusion(report, passive)]
+    return [*parts, *_collusion(report)]
 
 
-def _collusion(report: Report, passive: list[str]) -> Iterator[str]:
+def _collusion(report: Report) -> Iterator[str]:
     """What parties that share what they hold may learn, as far as no attack tried it."""
-    if len(passive) < 2:
+    if len(report.passives) < 2:
         yield "collusion of passive parties, of which this run has one"
         return
     if not any(leak.together for leak in report.leaks if leak.run == RunKind.THIS_RUN):

@@ -1,17 +1,11 @@
 """Which protection of the labels, and how strong: a search within limits, and a check of its best with fresh seeds."""
 
-from cutlayer.sweeps.recommend.result import Limits, Recommendation, parse_guarantee
-from cutlayer.sweeps.recommend.search import SearchRequest, recommend
-from cutlayer.sweeps.recommend.wording import check_table, front_table, recommended_diff, verdict
-
-__all__ = [
-    "Limits",
-    "Recommendation",
-    "SearchRequest",
-    "check_table",
-    "front_table",
-    "parse_guarantee",
-    "recommend",
-    "recommended_diff",
-    "verdict",
-]
+from cutlayer.sweeps.recommend.result import Limits as Limits
+from cutlayer.sweeps.recommend.result import Recommendation as Recommendation
+from cutlayer.sweeps.recommend.result import parse_guarantee as parse_guarantee
+from cutlayer.sweeps.recommend.search import SearchRequest as SearchRequest
+from cutlayer.sweeps.recommend.search import recommend as recommend
+from cutlayer.sweeps.recommend.wording import check_table as check_table
+from cutlayer.sweeps.recommend.wording import front_table as front_table
+from cutlayer.sweeps.recommend.wording import recommended_diff as recommended_diff
+from cutlayer.sweeps.recommend.wording import verdict as verdict

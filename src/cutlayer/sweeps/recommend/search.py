@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cutlayer.config import Job
-from cutlayer.errors import ConfigError, RunFolderError
+from cutlayer.errors import ConfigError
 from cutlayer.jobs.forecast import forecast
 from cutlayer.jobs.options import Progress
 from cutlayer.storage.durable import make_folder
@@ -19,7 +19,7 @@ from cutlayer.sweeps.recommend.candidates import UNDEFENDED, Candidates
 from cutlayer.sweeps.recommend.halving import by_nearness, front, rungs, survivors
 from cutlayer.sweeps.recommend.result import Checked, Limits, Measured, Recommendation, by_reason
 from cutlayer.sweeps.result import SweepResult, TrialMetrics
-from cutlayer.sweeps.search import identity_of
+from cutlayer.sweeps.search import check_folder, identity_of
 from cutlayer.sweeps.space import Choices, Value, space_of
 from cutlayer.sweeps.storage import open_study, require_optuna, without_password
 from cutlayer.tasks import Task
@@ -75,7 +75,7 @@ def recommend(request: SearchRequest, keys: Keys, progress: Progress) -> Recomme
     require_optuna()
     if request.seeds < 2:
         raise ConfigError.expected("--seeds of 2 or more", request.seeds, "an interval needs two")
-    _check_folder(request.out)
+    check_folder(request.out, "a recommendation", _OWN)
     candidates = Candidates(request.file, request.limits.guarantee)
     names = list(candidates.by_name)
     if names == [UNDEFENDED]:
@@ -176,14 +176,6 @@ class _Epochs:
     def job(self, point: Mapping[str, Value]) -> Job:
         """The job of one trial."""
         return self.candidates.job({**point, "train.epochs": self.epochs}, self.followed)
-
-
-def _check_folder(out: Path) -> None:
-    """Refuse a folder that holds something else than a recommendation."""
-    foreign = sorted(path.name for path in out.iterdir() if not path.name.startswith(_OWN)) if out.is_dir() else []
-    if foreign or (out.exists() and not out.is_dir()):
-        wanted = f"a new folder or that of a recommendation at {out}"
-        raise RunFolderError.expected(wanted, foreign[0] if foreign else "a file", "choose another --out")
 
 
 def _single(result: SweepResult) -> dict[str, Measured]:
