@@ -11,6 +11,8 @@ from pathlib import Path
 
 # Before the tensor library is loaded, as in the Makefile: tests that compare bits train with one thread.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Tests of several threads wait without taking a processor from the other worker.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 import pytest
 from hypothesis import settings
@@ -148,6 +150,7 @@ LONGEST = (
 
 def pytest_configure() -> None:
     """Choose the root of all temporary folders, unless the caller has, and let SIGHUP arrive, which `nohup` ignores."""
+    gc.disable()  # until all is imported, of which nothing is garbage
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     settings.register_profile("busy machine", settings(), deadline=None)  # no test may depend on the time of an example
     settings.load_profile("busy machine")
@@ -170,9 +173,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Hide what is imported from the garbage collector: a full one takes half a second."""
+    """Hide what is imported from the garbage collector, of which a full one takes half a second, and call it less."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(10_000, 20, 20)
+    gc.enable()
 
 
 @cache  # asked once for each of 7,000 tests

@@ -10,6 +10,7 @@ from importlib.util import find_spec
 
 import pytest
 
+from tests.cli.jobs import JOB, as_yaml, changed
 from tests.cli.test_options import VERBS
 
 HEAVY = "cryptography dp_accounting grpc jinja2 numpy optuna pandas pyarrow ruamel scipy sklearn torch"
@@ -49,27 +50,30 @@ except SystemExit as ended:
 sys.stdout.flush()
 sys.stderr.write(f"\\n{code} {' '.join(sys.modules)}")
 """
-FORKS = f"""
+FORKS = """
 import contextlib, io, json, os, sys
 
-sys.argv[1:] = ["check", "missing.yaml"]
-with contextlib.suppress(SystemExit), contextlib.redirect_stderr(io.StringIO()):
-    from cutlayer.__main__ import main
-    main()
-print(*sys.modules, flush=True)
-for line in sys.stdin:
-    folder, sys.argv[1:] = json.loads(line)
-    if not (child := os.fork()):
-        os.chdir(folder)
-        for descriptor, name in ((1, "stdout"), (2, "stderr")):
-            os.dup2(os.open(f".{{name}}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC), descriptor)
+def call(arguments):
+    sys.argv[1:] = arguments
+    code, error = 0, io.StringIO()
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(error):
         try:
-            exec({LOADED!r}, {{}})
+            main()
+        except SystemExit as ended:
+            code = ended.code
+    return code, error.getvalue(), [*sys.modules]
+
+from cutlayer.__main__ import main
+print(json.dumps(call(["check", "missing.yaml"])), flush=True)
+for line in sys.stdin:
+    folder, calls = json.loads(line)
+    if not (child := os.fork()):
+        try:
+            os.chdir(folder)
+            print(json.dumps([call(arguments) for arguments in calls]), flush=True)
         finally:
-            sys.stderr.flush()
             os._exit(0)
     os.waitpid(child, 0)
-    print("done", flush=True)
 """
 
 
@@ -77,11 +81,7 @@ def loaded(place, *arguments: object) -> tuple[int, str, set[str]]:
     """Exit code, error and loaded modules of a verb in a process of its own."""
     line = [sys.executable, "-c", LOADED, *map(str, arguments)]
     done = subprocess.run(line, cwd=place.folder, text=True, capture_output=True, check=True)
-    return parsed(done.stderr)
-
-
-def parsed(stderr: str) -> tuple[int, str, set[str]]:
-    error, _, last = stderr.rpartition("\n")
+    error, _, last = done.stderr.rpartition("\n")
     code, *modules = last.split()
     return int(code), error, set(modules)
 
@@ -91,7 +91,10 @@ def light():
     """A process that has run `check missing.yaml`, which loads nothing heavy: others are forked from it in no time."""
     line = [sys.executable, "-c", FORKS]
     with subprocess.Popen(line, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert not {*process.stdout.readline().split()} & {*COMPUTING, *COLUMNS}
+        code, error, modules = json.loads(process.stdout.readline())
+        assert code == 2
+        assert "cannot be read" in error
+        assert not {*modules} & {*COMPUTING, *COLUMNS}
         yield process
         process.stdin.close()
         assert process.wait() == 0
@@ -99,63 +102,73 @@ def light():
 
 @pytest.fixture
 def loaded_by_fork(place, light):
-    """As `loaded`, of a process forked from a light one."""
+    """As `loaded`, of several calls, one after the other in one process that is forked from a light one."""
 
-    def run(*arguments: object) -> tuple[int, str, set[str]]:
-        light.stdin.write(json.dumps([str(place.folder), [*map(str, arguments)]]) + "\n")
+    def run(*calls: tuple[object, ...]) -> list[tuple[int, str, set[str]]]:
+        light.stdin.write(json.dumps([str(place.folder), [[*map(str, call)] for call in calls]]) + "\n")
         light.stdin.flush()
-        assert light.stdout.readline() == "done\n"
-        return parsed((place.folder / ".stderr").read_text())
+        return [(code, error, {*modules}) for code, error, modules in json.loads(light.stdout.readline())]
 
     return run
 
 
-@pytest.mark.parametrize("verb", ["run", "check", "sweep", "recommend"])
-def test_a_file_that_is_missing_is_named_before_anything_is_loaded(place, loaded_by_fork, verb):
-    options = {"sweep": ("--vary", "train.seed=1,2"), "recommend": ("--max-leak", "0.6")}.get(verb, ())
-    code, error, modules = loaded_by_fork(verb, "missing.yaml", *options)
-    assert code == 2
-    assert "cannot be read" in error
-    assert not modules & {*COMPUTING, *(COLUMNS if verb in ("run", "check") else ())}
+def test_a_file_that_is_missing_is_named_before_anything_is_loaded(loaded_by_fork):
+    calls = (
+        ("run", "missing.yaml"),
+        ("check", "missing.yaml"),
+        ("sweep", "missing.yaml", "--vary", "train.seed=1,2"),
+        ("recommend", "missing.yaml", "--max-leak", "0.6"),
+    )
+    for (verb, *_), (code, error, modules) in zip(calls, loaded_by_fork(*calls), strict=True):
+        assert code == 2, verb
+        assert "cannot be read" in error, verb
+        assert not modules & {*COMPUTING, *(COLUMNS if verb in ("run", "check") else ())}, verb
 
 
-@pytest.mark.parametrize(
-    ("path", "value", "expected"),
-    [
-        ("trian", {}, "did you mean 'train'?"),
-        ("parties.bank.privacy", {"max_nrom": {}}, "did you mean 'max_norm'?"),
-        ("parties.bank.privacy", {"label_dp": {"epsilon": 1.0}}, "privacy.label_dp"),
-        ("parties.bank.audit.attacks", ["nrom"], "did you mean 'norm'?"),
-        ("model.bottom", {"kind": "mlp", "hiden": [4]}, "did you mean 'hidden'?"),
-        ("model.top", {"kind": "mpl"}, "did you mean 'mlp'?"),
-        ("parties.telco.id", "ide", "did you mean 'id'?"),
-        ("parties.bank.label", "defalt", "did you mean 'default'?"),
-        ("parties.telco.features", {"exclude": ["absent"]}, "absent"),
-    ],
-)
+FAULTS = [
+    ("trian", {}, "did you mean 'train'?"),
+    ("parties.bank.privacy", {"max_nrom": {}}, "did you mean 'max_norm'?"),
+    ("parties.bank.privacy", {"label_dp": {"epsilon": 1.0}}, "privacy.label_dp"),
+    ("parties.bank.audit.attacks", ["nrom"], "did you mean 'norm'?"),
+    ("model.bottom", {"kind": "mlp", "hiden": [4]}, "did you mean 'hidden'?"),
+    ("model.top", {"kind": "mpl"}, "did you mean 'mlp'?"),
+    ("parties.telco.id", "ide", "did you mean 'id'?"),
+    ("parties.bank.label", "defalt", "did you mean 'default'?"),
+    ("parties.telco.features", {"exclude": ["absent"]}, "absent"),
+]
+
+
 @pytest.mark.parametrize("verb", ["run", "check"])
-def test_a_fault_of_a_job_or_header_is_named_before_pytorch_is_loaded(
-    place, loaded_by_fork, verb, path, value, expected
-):
-    place.change({path: value})
-    code, error, modules = loaded_by_fork(verb, place.file)
-    assert code == 2
-    assert expected in error
-    assert not modules & {*COMPUTING}
+def test_a_fault_of_a_job_or_header_is_named_before_pytorch_is_loaded(place, loaded_by_fork, verb):
+    calls = []
+    for path, value, _ in FAULTS:
+        file = place.folder / f"{len(calls)}.yaml"
+        file.write_text(as_yaml(changed(JOB, {path: value})))
+        calls.append((verb, file))
+    for (path, _, expected), (code, error, modules) in zip(FAULTS, loaded_by_fork(*calls), strict=True):
+        assert code == 2, path
+        assert expected in error, path
+        assert not modules & {*COMPUTING}, path
 
 
-@pytest.mark.parametrize(
-    "line",
-    ["list attacks", "list protections", "list models", "schema", "schema report", "keys list", "ledger", "init ."],
-)
-def test_verbs_that_compute_nothing_load_no_pytorch(loaded_by_fork, line):
-    _, error, modules = loaded_by_fork(*line.split())
-    assert "a fault of cutlayer itself" not in error
-    assert not modules & {*COMPUTING}
+def test_verbs_that_compute_nothing_load_no_pytorch(loaded_by_fork):
+    lines = (
+        "list attacks",
+        "list protections",
+        "list models",
+        "schema",
+        "schema report",
+        "keys list",
+        "ledger",
+        "init .",
+    )
+    for line, (_, error, modules) in zip(lines, loaded_by_fork(*map(str.split, lines)), strict=True):
+        assert "a fault of cutlayer itself" not in error, line
+        assert not modules & {*COMPUTING}, line
 
 
 def test_a_check_loads_pytorch_and_nothing_else_that_computes(place, loaded_by_fork):
-    code, error, modules = loaded_by_fork("check", place.file)
+    ((code, error, modules),) = loaded_by_fork(("check", place.file))
     assert code == 0, error
     assert {*COMPUTING, "pandas", "scipy.linalg", "torch._dynamo"} & modules == {"torch"}
 
@@ -166,7 +179,7 @@ def test_a_run_loads_neither_the_compiler_nor_what_it_does_not_use(place, loaded
     assert "torch.optim.adam" in modules
     assert not modules & {"fastapi", "grpc", "optuna", "pandas", "torch._dynamo", "torch._inductor", "uvicorn"}
     assert not modules & {"numpy.f2py.f2py2e", "scipy.stats._stats_py"}  # the code behind what SciPy and NumPy name
-    code, error, modules = loaded_by_fork("report", place.run_folder)
+    ((code, error, modules),) = loaded_by_fork(("report", place.run_folder))
     assert code == 0, error
     assert not modules & {*COMPUTING}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 
 import pytest
@@ -37,9 +37,12 @@ def states_its_terms(attack: CompletionClass, case: CompletionCase) -> None:
 
 
 def succeeds_undefended(attack: CompletionClass, case: CompletionCase) -> None:
-    """Every variant completes the model; the best is well above the best from scratch on the same labels."""
-    for classes in (2, 3):
-        found, scratch = _values(attack, classes), _from_scratch(classes)
+    """Every variant completes the model; the best is well above the best from scratch on the same labels.
+
+    Of three classes the first two variants stand for all: one learns from all rows, the other from the labelled ones.
+    """
+    for classes, variants in ((2, attack.variants), (3, attack.variants[:2])):
+        found, scratch = _values(attack, variants, classes), _from_scratch(classes)
         assert min(found.values()) > case.each
         assert max(found.values()) > case.best
         assert max(found.values()) > max(scratch.values()) + case.margin
@@ -104,15 +107,18 @@ def _departed(attack: CompletionClass, classes: int, labels: int | None = None) 
     return depart_after_training(attack().optimizer_hook(), classes, labels=labels)
 
 
-def _values(attack: CompletionClass, classes: int) -> dict[str, float]:
+def _values(attack: CompletionClass, variants: Sequence[Variant], classes: int) -> dict[str, float]:
     """Held-out accuracy of each variant."""
     toy = _departed(attack, classes)
-    return {it.name: toy.accuracy(attack(it, QUICK)(toy.view, toy.knowledge())) for it in attack.variants}
+    return {it.name: toy.accuracy(attack(it, QUICK)(toy.view, toy.knowledge())) for it in variants}
 
 
 @cache
 def _from_scratch(classes: int) -> dict[str, float]:
-    """The same from the initial bottom model, which no attack changes, of the variants that train it."""
+    """The same from the initial bottom model, which no attack changes, of the variants that train it.
+
+    Those that learn from unlabelled rows too take three times as long and stay below the others.
+    """
     toy = _departed(ModelCompletion, classes)
-    variants = [variant for variant in ModelCompletion.variants if variant.trains_extractor]
+    variants = [it for it in ModelCompletion.variants if it.trains_extractor and not it.uses_unlabelled]
     return {it.name: toy.accuracy(ModelCompletion(it, QUICK)(toy.untrained, toy.knowledge())) for it in variants}

@@ -3,8 +3,17 @@
 import pytest
 
 from cutlayer import attacks, protections
+from cutlayer.attacks.label import strong_probe
 
 from . import completion_suite, feature_suite, history_suite, suite, table
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _fewer_trees():
+    """A fifth of the trees of `strong_probe` reaches the limits too."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(strong_probe, "TREES", 20)
+        yield
 
 
 def test_the_table_has_a_line_for_everything_registered():

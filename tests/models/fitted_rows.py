@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
@@ -62,8 +63,8 @@ def regression(given: dict[str, Tensor]) -> Task:
     return Task.fitted("regression", (), labels_of(Task("regression"), given))
 
 
-def top_of(task: Task, **section: Any) -> FittedTop:
-    model = build_top({"kind": "auto", **section}, WIDTHS, task.outputs)
+def top_of(task: Task, parties: Iterable[str] = WIDTHS, **section: Any) -> FittedTop:
+    model = build_top({"kind": "auto", **section}, {name: WIDTHS[name] for name in parties}, task.outputs)
     assert isinstance(model, FittedTop)
     return model
 
