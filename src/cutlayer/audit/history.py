@@ -32,7 +32,9 @@ from cutlayer.training.trained import Run
 
 FALSE_POSITIVE_RATE = 0.01
 READ_WHOLE = 0.99
-"""Leak from which on a costly attack adds next to nothing to what an audit says of a message."""
+"""Leak from which on a further attack adds next to nothing to what an audit says of a message."""
+REACH = 0.1
+"""Leak by which one draw of the known rows may be behind another attack before the other draws are left out."""
 _SHARES = frozenset({Need.CLASS_SHARES, Need.POSITIVE_SHARE})
 
 
@@ -112,7 +114,7 @@ class _PartyAudit:
         undefined: Attacks whose leak is undefined, since the rows are of one class.
         curves: Leaks by the number of known labels.
         skipped: Attacks that could not be run.
-        unneeded: Costly attacks that were not run.
+        unneeded: Attacks that were not run, since another one reads the message whole.
         scored: All scores.
         inferring: Scores behind the leaks of attacks that know no label, by index of the leak; higher is positive.
     """
@@ -170,15 +172,18 @@ class _PartyAudit:
         enough = _enough(run.job.parties[run.job.active].audit)
         for attack in sorted(attacks, key=lambda attack: attack.costly):
             for target in filter(crossed.__getitem__, attack.reads):
-                others = (leak for leak in (*before, *self.leaks) if leak.message == target)
-                as_much = (leak.leak for leak in others if _says_as_much(leak, attack, len(view.rows)))
-                if attack.costly and (highest := max(as_much, default=0.5)) > enough:
+                others = [leak for leak in (*before, *self.leaks) if leak.message == target]
+                # A costly attack is spared by one on single steps too; of the others one reads the whole run.
+                enough_read = (leak for leak in others if attack.costly or leak.whole_run)
+                as_much = (leak.leak for leak in enough_read if _says_as_much(leak, attack, len(view.rows)))
+                if (highest := max(as_much, default=0.5)) > enough:
                     why = f"another attack reads a leak of {highest:.3f}"
                     self.unneeded.append(_not_run(who, target, attack, why))
                     continue
                 about: dict[str, object] = {**who, "run": label, "message": str(target), "attack": attack.name}
                 try:
-                    self.add(run, view.on(target), attack, about | {"protections": protections})
+                    behind = max((leak.leak for leak in others), default=0.5) - REACH
+                    self.add(run, view.on(target), attack, about | {"protections": protections}, behind)
                 except NotApplicable as reason:
                     self.skipped.append(_not_run(who, target, attack, str(reason)))
 
@@ -191,19 +196,34 @@ class _PartyAudit:
                 value = departed_auc(run, self.attacker.party, self.inferring[best])
                 self.leaks[best] = self.leaks[best].model_copy(update={"departed_auc": value})
 
-    def add(self, run: Run, view: HistoryView, attack: HistoryAttack, about: Mapping[str, object]) -> None:
-        """Run one attack and add its result."""
+    def add(
+        self, run: Run, view: HistoryView, attack: HistoryAttack, about: Mapping[str, object], behind: float = 0.0
+    ) -> None:
+        """Run one attack and add its result.
+
+        Args:
+            run: The run.
+            view: The attacked view, with its target.
+            attack: The attack.
+            about: Fields of the result.
+            behind: Leak below which the first draw of the known rows is the only one.
+        """
         truth = run.actual
-        tried, reason = [], None
+        tried: list[Scores] = []
+        measured: list[Mapping[str, Leak]] = []
+        reason = None
         for known in granted(run, truth, view.rows, attack.needs):
             try:
                 tried.append(view.once(asked(view, attack, known), partial(attack, view, known)))
             except NotApplicable as missing:  # a draw of rows without messages
                 reason = missing
+                continue
+            measured.append(by_variant(tried[-1], truth))
+            if max(leak.value for leak in measured[-1].values()) < behind:
+                break
         if not tried and reason is not None:
             raise reason
         self.scored.extend(tried)
-        measured = [by_variant(scores, truth) for scores in tried]
         if any(math.isnan(max(leak.value for leak in leaks.values())) for leaks in measured):
             subject = {name: value for name, value in about.items() if name in Attempt.model_fields}
             counts = {"rows": len(tried[0].rows), "positives": measured[0][""].positives}

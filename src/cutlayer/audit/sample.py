@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cutlayer.channel.transcript import Sampling
 from cutlayer.config import Job
-from cutlayer.config.sampled_rows import sampled_rows
+from cutlayer.config.sampled_rows import followed_rows, sampled_rows
 from cutlayer.data.batches import steps_of_ids
 
 
@@ -27,7 +27,7 @@ def sample_of(job: Job, training: int, stated: int = 0) -> str:
     recorded = sampled_rows(job, job.active, steps, size)
     sampling = Sampling.of(steps, size, recorded, train.max_epochs, audit.max_megabytes)
     rows = min(sampling.steps * size, training)
-    followed = min(audit.followed, training)
+    followed = min(followed_rows(job, steps, size), training)
     batches = f"{sampling.steps:,} of {sampling.steps_per_epoch:,} batches"
     return (
         "Attacks read a sample of the messages, whose size does not grow with the table: "

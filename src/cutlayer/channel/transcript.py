@@ -87,8 +87,15 @@ class Sampling:
         """Whether this step of an epoch is recorded."""
         return step * self.steps % self.steps_per_epoch < self.steps
 
-    def takes_layers(self, step: int) -> bool:
-        """Whether this step's layer outputs are recorded, up to `LAYER_ROWS` rows of an epoch."""
+    def takes_layers(self, epoch: int, step: int) -> bool:
+        """Whether this step's layer outputs are recorded, up to `LAYER_ROWS` rows of an epoch.
+
+        They are in the last epoch and in those whose number, from 1, is a power of two: what a layer separates changes
+        less and less, and there are several layers for each link.
+        """
+        number = epoch + 1
+        if number & epoch and number != self.epochs:
+            return False
         return self.takes(step) and step * self.steps // self.steps_per_epoch < max(1, LAYER_ROWS // self.batch_size)
 
     def writes(self, epoch: int, nbytes: int) -> bool:

@@ -56,10 +56,13 @@ class AuditConfig(FrozenModel):
         depth: `quick` leaves out of `auto` the attacks that take longest, the leaks by number of known labels, and the
             trees among the models of a party's own columns. Such an audit is partial: it passes no gate.
         every: `epoch` audits while training; `end` only afterwards; `never` records nothing.
-        rows: Approximate number of rows of whole sampled steps that are recorded in each epoch; or, below 1, the share
-            of the epoch's work that attacks on them may take, by an estimate that is the same everywhere.
+        live: Share of an epoch's work that the attacks on its sampled steps may take, by an estimate that is the same
+            everywhere: steps are sampled to fit.
+        rows: Approximate number of rows of whole sampled steps that are recorded in each epoch; by default what `live`
+            affords.
         followed: Number of training rows whose messages are recorded in every epoch: what a party that keeps all
-            messages has of each row. At the active party alone.
+            messages has of each row. Below 1, the share of the training's work that the attacks on them may take, by
+            such an estimate. At the active party alone.
         layers: Whether to attack every layer's output too (only where all parties run in one process).
         collusion: Whether to attack the labels by the messages of all passive parties together too, where there are two
             or more. At the active party alone.
@@ -76,8 +79,9 @@ class AuditConfig(FrozenModel):
     attacks: Literal["auto", "full"] | tuple[str, ...] = "auto"
     depth: Literal["quick", "full"] = "full"
     every: Literal["epoch", "end", "never"] = "epoch"
-    rows: Share | RowCount = 0.1
-    followed: int = Field(default=8192, ge=64)
+    live: Share = 0.1
+    rows: RowCount | None = None
+    followed: Share | RowCount = 0.1
     layers: bool = True
     collusion: bool = True
     max_megabytes: int = Field(default=512, ge=1)
@@ -88,7 +92,7 @@ class AuditConfig(FrozenModel):
     @property
     def most_rows(self) -> int:
         """The number of rows, or the largest one that a share comes to."""
-        return int(self.rows) if self.rows >= 1 else MAX_SAMPLED_ROWS
+        return MAX_SAMPLED_ROWS if self.rows is None else self.rows
 
     @property
     def catalogue(self) -> Literal["quick", "auto", "full"] | tuple[str, ...]:

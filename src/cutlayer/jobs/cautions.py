@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from cutlayer.accounting import Ledger
 from cutlayer.config import Job
+from cutlayer.config.sampled_rows import followed_rows
 from cutlayer.data.profile import ColumnProfile
 
 FEW_ROWS = 1000
@@ -67,16 +68,18 @@ def cautions_of(
 def _few_followed(job: Job, training: int, share: float) -> Iterator[str]:
     """A warning where the largest of many leaks is well above 0.5 by chance alone; `share` is the rarer label's."""
     where, audit = f"parties.{job.active}.audit", job.parties[job.active].audit
-    if audit.every == "never" or audit.followed >= training or not share:
+    size = job.train.rows_per_step(training)
+    followed = followed_rows(job, -(-training // size), size)
+    if audit.every == "never" or followed >= training or not share:
         return
     # The variance of the AUC of n rows without a signal is (1 / positives + 1 / negatives) / 12.
     variance = CATALOGUE_ERRORS**2 * (1 / share + 1 / (1 - share)) / 12
-    chance = math.sqrt(variance / audit.followed)
+    chance = math.sqrt(variance / followed)
     if chance <= CHANCE + NOTICEABLE:
         return
     rows = min(math.ceil(variance / CHANCE**2 / 1000) * 1000, training)
     yield (
-        f"{where}.followed: about {share * audit.followed:,.0f} of the {audit.followed:,} followed rows have the rarer "
+        f"{where}.followed: about {share * followed:,.0f} of the {followed:,} followed rows have the rarer "
         f"label, so that the strongest of all attacks reads about {0.5 + chance:.2f} where nothing leaks; "
         f"followed: {rows} brings this to about {0.5 + math.sqrt(variance / rows):.2f}, at a longer audit"
     )

@@ -195,7 +195,7 @@ class ActiveParty:
         recorded = max(1, -(-len(training) // steps)) if job.draws_batches else self.schedule.batch_size
         sampling = local.sampling(job, steps, recorded)
         self.transcript = Transcript(local.transcript, sampling)
-        self.follower = local.follower(torch.from_numpy(training), sampling) if len(training) else None
+        self.follower = local.follower(job, torch.from_numpy(training), sampling) if len(training) else None
         self.training_step = ActiveStep(job, local, self.setup, self.passives, self.transcript, sampling, self.follower)
         if local.tampering is not None:
             local.tampering.begin(self.schedule)

@@ -154,7 +154,7 @@ class ActiveStep:
             yield from self._empty_step(order)
             return []
         self.setup.optimizer.zero_grad()
-        taps = self.state.modules if self.local.records_layers(self.sampling, step) else None
+        taps = self.state.modules if self.local.records_layers(self.sampling, epoch, step) else None
         losses, pieces = yield from self._train(order, taps)
         self.has_gradient = self.has_gradient or reaches_a_weight(self.setup.top)
         self.setup.optimizer.step()

@@ -19,7 +19,7 @@ from cutlayer.channel.followed import Follower, draw_followed
 from cutlayer.channel.transcript import Sampling
 from cutlayer.config import AuditConfig, Job, LimitsConfig
 from cutlayer.config.guard import GuardConfig
-from cutlayer.config.sampled_rows import sampled_rows
+from cutlayer.config.sampled_rows import followed_rows, sampled_rows
 from cutlayer.data.ids import Digests
 from cutlayer.data.party_data import PartyTable
 from cutlayer.kernels.noise import Part, derive
@@ -206,17 +206,19 @@ class Local:
         """The choice of the steps that this party records, as `sampling_of`."""
         return sampling_of(job, self.name, self.audit, steps, batch_size)
 
-    def follower(self, training: Tensor, sampling: Sampling) -> Follower | None:
+    def follower(self, job: Job, training: Tensor, sampling: Sampling) -> Follower | None:
         """The record of the followed rows, drawn by this run's key; `None` where nothing is recorded.
 
         Args:
+            job: The shared job.
             training: Row numbers of the training rows, int64.
             sampling: Chooses the epochs that are written.
         """
         if self.audit.every == "never":
             return None
         seed = int.from_bytes(derive(self.noise_key, b"followed rows", size=16))
-        return Follower(self.transcript, draw_followed(training, self.audit.followed, seed), sampling)
+        count = followed_rows(job, sampling.steps_per_epoch, sampling.batch_size)
+        return Follower(self.transcript, draw_followed(training, count, seed), sampling)
 
     def placed(self, tensor: Tensor) -> Tensor:
         """A tensor on this party's device: columns, labels and messages arrive there by this."""
@@ -231,9 +233,9 @@ class Local:
         """Whether this party records a step of an epoch."""
         return self.audit.every != "never" and sampling.takes(step)
 
-    def records_layers(self, sampling: Sampling, step: int) -> bool:
+    def records_layers(self, sampling: Sampling, epoch: int, step: int) -> bool:
         """Whether this party records the outputs of its layers in a step of an epoch."""
-        return self.records(sampling, step) and self.audit.layers and sampling.takes_layers(step)
+        return self.records(sampling, step) and self.audit.layers and sampling.takes_layers(epoch, step)
 
 
 def sampling_of(job: Job, name: str, audit: AuditConfig, steps: int, batch_size: int) -> Sampling:

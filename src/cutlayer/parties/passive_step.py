@@ -149,7 +149,7 @@ class PassiveStep:
         columns = list(zip(codes, numbers, strict=True))
         computed: Sequence[Future[Tensor] | None] = [None] * len(groups)
         # Taps on the layers collect what any thread computes, so that a step with taps is computed in one.
-        if self._threads is not None and not self.local.records_layers(self.sampling, order.step):
+        if self._threads is not None and not self.local.records_layers(self.sampling, order.epoch, order.step):
             computed = self._threads.embed(self.setup.bottom, columns)
         sent = []
         for group, group_columns, embedded in zip(groups, columns, computed, strict=True):
@@ -190,7 +190,7 @@ class PassiveStep:
         Returns:
             Their embedding, the view with what was released of it, what crossed of that, and the outputs of the layers.
         """
-        taps = self.setup.bottom if self.local.records_layers(self.sampling, order.step) else None
+        taps = self.setup.bottom if self.local.records_layers(self.sampling, order.epoch, order.step) else None
         with tapped(taps, LAYER_ROWS) as layers:
             embedding: Tensor = self._embed(*columns) if computed is None else computed.result()
         self.setup.check_own(embedding, order.epoch, order.step, self.local.readings)

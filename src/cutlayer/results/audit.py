@@ -43,7 +43,7 @@ class RunAudit(FrozenModel):
         layers: Leaks of layers at their worst epochs.
         undefined: Attacks on messages whose leak is undefined: no sampled batch held both classes.
         skipped: Attacks that could not be run.
-        unneeded: Costly attacks that could have read hardly more, and failed no gate.
+        unneeded: Attacks that could have read hardly more than another, and failed no gate.
         baselines: What the leaks of each attacker compare with: each passive party, and all of them together.
         curves: Leaks by the number of labels that the attacker knows.
     """
