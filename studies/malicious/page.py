@@ -7,16 +7,31 @@ from collections.abc import Callable, Mapping
 from scipy.stats import binomtest
 
 from studies.claims import Claim, Kind, Verdict, above, all_hold, below
-from studies.malicious.settings import ADULT, BACKDOORS, CIFAR, HALVES, HIDDEN, HIJACKS, OF_LABELS, PROBES
+from studies.malicious.settings import (
+    ADAPTED,
+    ADULT,
+    BACKDOORS,
+    CIFAR,
+    HALVES,
+    HIDDEN,
+    HIJACKS,
+    MNIST,
+    OF_FEATURES,
+    OF_LABELS,
+    OF_RELEASES,
+    PROBES,
+)
 from studies.page import ClaimsTable, Page, Section, Table, table
-from studies.results import Condition, Results, TrialResult, Value, formatted, measured, metric
+from studies.results import Condition, Mean, Results, TrialResult, formatted, mean_of, measured, metric
 
 GROUPS = (ADULT, *HALVES)
 HONEST, BLANK = "honest", "–"
 LINKS = {"census office": "leak of census_office", "employer": "leak of employer", "together": "together"}
 MOST_FALSE = 0.01
+REPEATED = ("honest, backdoor", "honest, probed; none")
+"""The trainings of `honest` once more, of which other things are read."""
 ENOUGH = 20
-_R2, _EARLY, _AT_ALARM = measured("r2"), measured("r2_early"), measured("r2_alarm")
+_R2, _AT_ALARM, _SDAR = measured("r2"), measured("r2_alarm"), measured("r2_sdar")
 
 SETTINGS = (
     "Adult is `examples/adult.yaml` on 3,000 rows drawn once, 5 epochs in batches of 128, embeddings of 16 columns, "
@@ -24,10 +39,14 @@ SETTINGS = (
     "CIFAR-10 images (`lenet5`, 4 epochs), both in batches of 128. A fifth of the rows is for testing; no attacker has "
     "a protection, and all parties have guards that go on after an alarm.\n\n"
     "A hijacker knows the columns of 240 training rows of each partner; `inversion` knows the same rows in the honest "
-    "training, and all others are attacked. `hijack 0.25` has a quarter of the strength. `hidden hijack` knows the "
-    f"guard: half the strength, and {HIDDEN:.0%} of each row's energy in the direction of its honest gradient. "
-    "*Early* is the reconstruction of what was sent in the first 16 steps, *at the alarm* that of what was sent until "
-    "the alarm.\n\n"
+    "training, and all others are attacked. `sdar` knows 600 other rows of Adult with their labels, 400 of MNIST and "
+    "300 of CIFAR-10, reads the final models and was run with five seeds. `hijack 0.25` has a quarter of the strength. "
+    f"`hidden hijack` knows the guard: half the strength, and in the direction of each row's honest gradient "
+    f"{HIDDEN[ADULT]:.0%} of its energy on Adult, {HIDDEN[MNIST]:.0%} on the halves. *At the alarm* is the "
+    "reconstruction of all rows from what was sent until the alarm, where a row that was not yet sent counts as "
+    "rebuilt by the mean of the known rows. The honest training that it is compared with is read at the same step, of "
+    "3 to 10, 12, 14 and 16. `once` is a single release of a sketch, after which no gradient comes back: nothing can "
+    "be hijacked.\n\n"
     "All partners probe at once. They are read by `norm`, `direction`, `spectral`, `joint_spectral`, `off_norm` and "
     "`mixture`, and by `mean_gradient` and `sign_changes` over all epochs, on Adult; the last two by both partners "
     "*together* too. `probing 0.6` leaves 0.6 of the distances, "
@@ -71,25 +90,24 @@ def malicious_page(results: Results) -> Page:
 def _hijack_claims(results: Results) -> list[Claim]:
     claims = []
     for group in GROUPS:
-        honest, hijack, hidden = ((group, name) for name in (HONEST, "hijack", "hidden hijack"))
-        gain = results.difference(hijack, honest, _R2)
-        claims.append(_own(f"{group}: a hijack rebuilds more than `inversion` (R²)", gain, above(gain, 0.0)))
+        honest, hijack, weak, hidden = ((group, name) for name in (HONEST, "hijack", "hijack 0.25", ADAPTED))
+        for reader, value in (("inversion", _R2), ("sdar", _SDAR)):
+            gain = results.difference(hijack, honest, _R2, value)
+            claims.append(_own(f"{group}: a hijack rebuilds more than `{reader}` (R²)", gain, above(gain, 0.0)))
         claims.append(_often(f"{group}: the partner's guard sees the hijack", results.all(hijack), _alarmed))
-        weak = results.all((group, "hijack 0.25"))
-        claims.append(_often(f"{group}: and at a quarter of the strength", weak, _alarmed))
-        half = results.difference(hijack, honest, _less_half(_AT_ALARM), _less_half(_EARLY))
-        text = f"{group}: until the alarm a hijack has gained less than half of its gain (excess of R²)"
-        claims.append(_own(text, half, below(half, 0.0)))
+        claims.append(_often(f"{group}: and at a quarter of the strength", results.all(weak), _alarmed))
         text = f"{group}: until the alarm less than half of the final R² is reached"
         claims.append(_often(text, results.all(hijack), _below_half))
+        half = _gain_at_alarm(results, group, 0.5)
+        text = f"{group}: until the alarm a hijack has gained less than half of its gain (excess of R²)"
+        claims.append(_own(text, half, below(half, 0.0)))
         left = results.difference(hidden, honest, _R2)
-        claims.append(
-            _own(f"{group}: a hijack that knows the guard gains nothing (below 0.01)", left, below(left, 0.01))
-        )
-        private, bare = ((group, f"{name}; dp_embedding 8") for name in ("hijack", HONEST))
-        bound = results.difference(private, bare, _R2)
-        text = f"{group}: under `dp_embedding` of epsilon 8 a hijack gains nothing (below 0.01)"
-        claims.append(_own(text, bound, below(bound, 0.01)))
+        text = f"{group}: a hijack that knows the guard gains nothing (below 0.01)"
+        claims.append(_own(text, left, below(left, 0.01)))
+        for defence in OF_FEATURES:
+            bound = results.difference((group, f"hijack; {defence}"), (group, f"{HONEST}; {defence}"), _R2)
+            text = f"{group}: under `{defence}` a hijack gains nothing (below 0.01)"
+            claims.append(_own(text, bound, below(bound, 0.01)))
     return claims
 
 
@@ -136,7 +154,9 @@ def _false_alarms(results: Results) -> Claim:
 
 
 def _honest_of(results: Results, group: str, name: str) -> list[TrialResult]:
-    return results.all((group, name)) if name.startswith(HONEST) else []
+    """Honest trainings with guards, each of them once."""
+    counted = name.startswith(HONEST) and name not in REPEATED and name.partition("; ")[2] not in OF_RELEASES
+    return results.all((group, name)) if counted else []
 
 
 def _often(text: str, trained: list[TrialResult], happened: Callable[[TrialResult], bool]) -> Claim:
@@ -164,29 +184,43 @@ def _below_half(result: TrialResult) -> bool:
     return reached is not None and bool(reached < result.measured["r2"] / 2)
 
 
-def _less_half(value: Value) -> Value:
-    """A reconstruction less half of the final one; of a training without an alarm the final one counts."""
+def _gain_at_alarm(results: Results, group: str, share: float = 0.0) -> Mean | None:
+    """What a hijack has gained until the alarm over an honest training at that step, less a share of its whole gain.
 
-    def less(result: TrialResult) -> float | None:
-        reached, final = value(result), _R2(result)
-        return None if final is None else (final if reached is None else reached) - final / 2
+    A training without an alarm counts with its whole gain.
+    """
+    honest = {each.seed: each for each in results.all((group, HONEST))}
+    gains = []
+    for hijack in results.all((group, "hijack")):
+        own = honest.get(hijack.seed)
+        if own is not None:
+            whole = hijack.measured["r2"] - own.measured["r2"]
+            step, reached = hijack.measured["passive_alarm"], hijack.measured.get("r2_alarm")
+            then = whole if reached is None else reached - _honest_at(own, step)
+            gains.append(then - share * whole)
+    return mean_of(gains)
 
-    return less
+
+def _honest_at(result: TrialResult, step: int) -> float:
+    """R² of an honest training at the last step that was read until then, or the first."""
+    known = {int(key): value for key, value in result.measured["r2_first"].items()}
+    return float(known[max((key for key in known if key <= step), default=min(known))])
 
 
 def _features(results: Results, group: str) -> Table:
-    base = {"hijack; dp_embedding 8": "honest; dp_embedding 8", "hijack; nopeek 1": "honest; nopeek 1"}
-
     def gain(condition: Condition) -> object:
-        if condition[1].startswith(HONEST):
+        name, _, defence = condition[1].partition("; ")
+        if name == HONEST:
             return ""
-        return results.difference(condition, (group, base.get(condition[1], HONEST)), _R2)
+        return results.difference(condition, (group, f"{HONEST}; {defence}" if defence else HONEST), _R2)
 
-    wanted = [HONEST, *HIJACKS, *(name for pair in base.items() for name in reversed(pair))]
+    wanted = [HONEST, *HIJACKS]
+    wanted += [f"{name}; {defence}" for defence in OF_FEATURES for name in (HONEST, "hijack")]
+    wanted += [f"{HONEST}; {release}" for release in OF_RELEASES]
     columns: Mapping[str, Callable[[Condition], object]] = {
         "R²": results.column(_R2),
+        "of `sdar`": results.blank_column(_SDAR),
         "gain": gain,
-        "early": results.column(_EARLY),
         "at the alarm": results.blank_column(_AT_ALARM),
         "trainings with an alarm": lambda condition: _counted(results.all(condition), "passive_alarm"),
         "last alarm, step": lambda condition: _latest(results.all(condition)),

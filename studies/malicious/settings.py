@@ -38,12 +38,18 @@ OF_FEATURES: Mapping[str, Mapping[str, Any]] = {
     "dp_embedding 8": {"dp_embedding": {"clip": 1.0, "epsilon": 8.0, "delta": 1e-5}},
     "nopeek 1": {"nopeek": {"alpha": 1.0}},
 }
-HIDDEN = 0.55
-"""Cover of a hijacker that knows the guard: less than half of each row's energy is off the directions."""
+OF_RELEASES: Mapping[str, Mapping[str, Any]] = {
+    "once": {},
+    "once, dp_embedding 8": {"dp_embedding": {**OF_FEATURES["dp_embedding 8"]["dp_embedding"], "rescale": "sphere"}},
+}
+"""Protections of a single release, after which no gradient comes back: nothing is hijacked."""
+HIDDEN: Mapping[str, float] = {ADULT: 0.4, **dict.fromkeys(HALVES, 0.6)}
+"""Cover of a hijacker that knows the guard: no row has more of its energy off the directions than the guard allows."""
+ADAPTED = "hidden hijack"
 HIJACKS: Mapping[str, Mapping[str, Any]] = {
     "hijack": {"attack": "hijack"},
     "hijack 0.25": {"attack": "hijack", "options": {"strength": 0.25}},
-    "hidden hijack": {"attack": "hijack", "options": {"strength": 0.5, "cover": HIDDEN}},
+    ADAPTED: {"attack": "hijack", "options": {"strength": 0.5}},
     "chosen labels": {"attack": "chosen_labels"},
 }
 PROBES: Mapping[str, Mapping[str, Any]] = {
@@ -58,8 +64,8 @@ BACKDOORS: Mapping[str, Mapping[str, Any]] = {
     "backdoor": {"attack": "backdoor"},
     "backdoor, noisy": {"attack": "backdoor", "options": {"jitter": 0.5}},
 }
-PROBED_SEEDS = 5
-"""Seeds of the settings that look for labels, which have five protections each."""
+PROBED_SEEDS, DEFENDED_SEEDS = 5, 10
+"""Seeds of the settings that look for labels, which have five protections each, and of those with protected columns."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +76,7 @@ class Setting:
         name: Name of the setting.
         reads: What is read afterwards: `features`, `labels`, `predictions`.
         labels: Protection of the label owner.
-        features: Protection of the partners; empty for none.
+        features: Protection of the partners, of `OF_FEATURES` or `OF_RELEASES`; empty for none.
         attack: What the attacker does; empty in an honest training.
         options: Its options.
     """
@@ -86,10 +92,13 @@ class Setting:
 def settings_of(group: str, seed: int) -> list[Setting]:
     """The trainings of a data set with one seed; honest ones first."""
     made = [Setting("honest", "features")]
-    made += [Setting(name, "features", **rest) for name, rest in HIJACKS.items()]
-    for defence in OF_FEATURES if group == ADULT else [*OF_FEATURES][:1]:
-        made.append(Setting(f"honest; {defence}", "features", features=defence))
-        made.append(Setting(f"hijack; {defence}", "features", features=defence, attack="hijack"))
+    for name, rest in HIJACKS.items():
+        options = rest.get("options", {}) | ({"cover": HIDDEN[group]} if name == ADAPTED else {})
+        if name != "chosen labels" or seed <= PROBED_SEEDS:
+            made.append(Setting(name, "features", attack=rest["attack"], options=options))
+    if seed <= DEFENDED_SEEDS:
+        made += [Setting(f"honest; {name}", "features", features=name) for name in (*OF_FEATURES, *OF_RELEASES)]
+        made += [Setting(f"hijack; {name}", "features", features=name, attack="hijack") for name in OF_FEATURES]
     if group != CIFAR:
         made.append(Setting("honest, backdoor", "predictions"))
         made += [Setting(name, "predictions", **rest) for name, rest in BACKDOORS.items()]
@@ -103,7 +112,8 @@ def settings_of(group: str, seed: int) -> list[Setting]:
 
 def job_of(group: str, setting: Setting, seed: int) -> Job:
     """The job of a training: guards at all parties that can have one, which go on after an alarm."""
-    labels, features = OF_LABELS[setting.labels], OF_FEATURES.get(setting.features, {})
+    labels, features = OF_LABELS[setting.labels], {**OF_FEATURES, **OF_RELEASES, "": {}}[setting.features]
+    once = setting.features in OF_RELEASES
     if group == ADULT:
         raw: dict[str, Any] = load_job(ADULT_JOB).model_dump()
         raw["train"] |= {"threads": 1, "epochs": EPOCHS, "batch_size": BATCH, "seed": seed}
@@ -117,10 +127,17 @@ def job_of(group: str, setting: Setting, seed: int) -> Job:
         attacks = READERS if reads and party["role"] == "active" else ()
         party["audit"] = {"attacks": attacks, "layers": False, "rows": 10**6, "every": "epoch" if reads else "never"}
         party["privacy"] = dict(labels if party["role"] == "active" else features)
-        noisy = "dp_embedding" in features if party["role"] == "active" else bool(labels.keys() & NOISY)
-        if party["role"] == "active" or "dp_embedding" not in features:
+        noisy = bool(features) if party["role"] == "active" else bool(labels.keys() & NOISY)
+        if once:
+            party["fit"] = {"kind": "sketch"} if party["role"] == "passive" else None
+        elif party["role"] == "active" or "dp_embedding" not in features:
             party["guard"] = {"on_alarm": "warn", "classes": classes, "protected": noisy}
-    raw["parties"][_active(group)]["audit"]["every"] = "epoch"
+    active = _active(group)
+    raw["parties"][active]["audit"]["every"] = "epoch"
+    if once:
+        raw["train"]["release"] = "once"
+        passives = {name: {"kind": "linear", "width": WIDTH} for name in raw["parties"] if name != active}
+        raw["model"]["bottom"] = {active: raw["model"]["bottom"], **passives}
     return validated(Job, raw | {"compare": []}, "study")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +13,18 @@ import torch
 from torch import Tensor
 
 from cutlayer.attacks import resolve
+from cutlayer.attacks.feature.base import MIN_ROWS, Reconstruction, encoded_matrix
 from cutlayer.attacks.feature.inversion import Inversion
+from cutlayer.attacks.feature.sdar import Sdar
 from cutlayer.attacks.feature.view import FeatureView
 from cutlayer.attacks.knowledge import Auxiliary, Knowledge
 from cutlayer.attacks.malicious import TAMPERINGS
 from cutlayer.attacks.malicious.base import Tampering
 from cutlayer.audit.backdoor import success
-from cutlayer.audit.features.measures import measure_reconstruction
+from cutlayer.audit.features import simulator_cases
+from cutlayer.audit.features.measures import measure, measure_reconstruction
+from cutlayer.audit.features.releases import released
+from cutlayer.audit.features.shadow import ShadowRoom
 from cutlayer.audit.history import audit_history
 from cutlayer.audit.own_columns import OwnColumns
 from cutlayer.audit.watch import Watcher
@@ -42,8 +47,8 @@ from studies.trials import study_key
 
 KNOWN = 240
 """Rows of each partner whose features the attacker knows."""
-EARLY = 16
-"""Steps after which a guard can raise its first alarm about gradients."""
+FIRST = (3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16)
+"""Steps after which an honest training is read too; after fewer `inversion` knows too few rows."""
 
 
 def trained(job: Job, setting: Setting, tables: Any, work: Path) -> dict[str, Any]:
@@ -62,7 +67,9 @@ def trained(job: Job, setting: Setting, tables: Any, work: Path) -> dict[str, An
     measured["active_alarm"] = _first(made.active.alarms, steps)
     measured["passive_alarm"] = _first(made.passives[job.passives[0]].alarms, steps)
     if setting.reads == "features":
-        measured |= _rebuilt(job, folder, measured["passive_alarm"])
+        measured |= _rebuilt(job, folder, measured["passive_alarm"], FIRST if setting.name == "honest" else ())
+        if setting.name.startswith("honest") and not job.train.releases_once(job.passives[0]):
+            measured["r2_sdar"] = _simulated(Run(job, folder, classes=made.active.task.classes))
     elif setting.reads == "labels":
         run = Run(job, folder, classes=made.active.task.classes)
         audit = watcher.auditor.results("this run", ()) if watcher.auditor else RunAudit()
@@ -110,38 +117,58 @@ def _first(alarms: Iterable[Alarm], steps: int) -> int | None:
     return min(((alarm.epoch - 1) * steps + alarm.step for alarm in alarms), default=None)
 
 
-def _rebuilt(job: Job, folder: RunFolder, alarm: int | None) -> dict[str, float]:
-    """R² of `inversion` of what the first partner sent in all, in the first steps, and until its alarm."""
+def _rebuilt(job: Job, folder: RunFolder, alarm: int | None, first: Sequence[int]) -> dict[str, Any]:
+    """R² of `inversion` of what the first partner sent in all, until its alarm, and after some of the first steps.
+
+    Rows that were not yet sent are rebuilt by the mean of the known rows.
+    """
     party = job.passives[0]
+    read = partial(_read, Store.open(folder.data(party)), party, job.train.seed)
+    if job.train.releases_once(party):
+        _, rows, embeddings = released(job, folder, party)[0]
+        return {"r2": read(rows, [Step(0, 0, rows, {party: embeddings})])}
     sent = [step for _, epoch in read_epochs(folder.transcript(party)) for step in epoch]
-    store = Store.open(folder.data(party))
     rows = torch.unique(torch.cat([step.rows for step in sent]))
-    indices = rows[auxiliary_indices(len(rows), job.train.seed)]
-    known = _few({party: Auxiliary(store.columns, indices, *store.gather(indices))})[party].indices
-    wanted = {"r2": len(sent), "r2_early": EARLY} | ({} if alarm is None else {"r2_alarm": alarm})
-    reached = {steps: _read(store, known, party, sent[:steps], job.train.seed) for steps in set(wanted.values())}
-    return {name: reached[steps] for name, steps in wanted.items()}
+    reached: dict[str, Any] = {"r2": read(rows, sent)}
+    if alarm is not None:
+        reached["r2_alarm"] = read(rows, sent[: max(alarm, FIRST[0])])
+    if first:
+        reached["r2_first"] = {str(steps): read(rows, sent[:steps]) for steps in first}
+    return reached
 
 
-def _read(store: Store, known: Tensor, party: str, sent: Sequence[Step], seed: int) -> float:
-    """R² of the rows of some steps, of which each counts as it was sent last.
+def _read(store: Store, party: str, seed: int, rows: Tensor, sent: Sequence[Step]) -> float:
+    """R² of all rows, of which each counts as it was sent last.
 
     Args:
         store: Encoded columns of the party.
-        known: Row numbers of the rows that the attacker knows, int64.
         party: The party.
-        sent: What it sent.
         seed: Seed of the attack.
+        rows: Row numbers, ascending, int64.
+        sent: What the party sent of them.
     """
-    rows = torch.cat([step.rows for step in sent])
+    indices = auxiliary_indices(len(rows), seed)
+    known = _few({party: Auxiliary(store.columns, indices, *store.gather(rows[indices]))})[party]
+    attacked = rows[known.unknown(len(rows))]
+    values = encoded_matrix(known.columns, known.codes, known.numbers).mean(dim=0).repeat(len(attacked), 1)
     embeddings = torch.cat([step.embeddings[party].flatten(1) for step in sent])
-    last = {row: place for place, row in enumerate(rows.tolist())}
+    last = {row: place for place, row in enumerate(torch.cat([step.rows for step in sent]).tolist())}
     seen = torch.tensor(sorted(last))
-    places = torch.tensor([last[row] for row in seen.tolist()])
-    indices = torch.isin(seen, known).nonzero().flatten()
-    auxiliary = Auxiliary(store.columns, indices, *store.gather(seen[indices]))
-    truth = store.gather(seen[auxiliary.unknown(len(seen))])
-    made = Inversion()(FeatureView(party, seen, embeddings[places]), Knowledge(auxiliary_rows=auxiliary), seed)
+    indices = torch.isin(seen, rows[known.indices]).nonzero().flatten()
+    if len(indices) >= MIN_ROWS:
+        auxiliary = Auxiliary(store.columns, indices, *store.gather(seen[indices]))
+        view = FeatureView(party, seen, embeddings[torch.tensor([last[row] for row in seen.tolist()])])
+        made = Inversion()(view, Knowledge(auxiliary_rows=auxiliary), seed)
+        values[torch.searchsorted(attacked, made.rows)] = made.values
     about: dict[str, Any] = {"run": "this run", "party": party, "attack": "inversion", "release": "all"}
-    about |= {"known": len(indices), "rows": len(truth[0])}
-    return measure_reconstruction(made, auxiliary, truth, about).value or 0.0
+    about |= {"known": len(indices), "rows": len(attacked)}
+    return measure_reconstruction(Reconstruction(attacked, values), known, store.gather(attacked), about).value or 0.0
+
+
+def _simulated(run: Run) -> float:
+    """R² of `sdar` on the first partner: it knows 1,000 other rows with their labels, or half of its rows if fewer."""
+    party, seed = run.job.passives[0], run.job.train.seed
+    (case,) = simulator_cases(run.job, party, lambda: ShadowRoom(run))
+    about: dict[str, Any] = {"run": "this run", "party": party, "attack": "sdar"}
+    (result,) = measure(Sdar()(case.view, case.knowledge, seed), case, about, seed)
+    return result.value or 0.0

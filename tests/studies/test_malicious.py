@@ -25,6 +25,9 @@ def test_jobs_are_valid_and_guarded(group: str, setting: Setting) -> None:
     job = job_of(group, setting, 1)
     check_job(job)
     guards = [party.guard for party in job.parties.values() if party.guard]
+    if job.train.releases_once(job.passives[0]):
+        assert not guards
+        return
     assert len(guards) == (1 if "dp_embedding" in setting.features else len(job.parties))
     assert {guard.on_alarm for guard in guards} == {"warn"}
 
@@ -35,26 +38,32 @@ def test_names_of_settings_are_unique_and_few_seeds_are_probed() -> None:
     assert len(settings_of(ADULT, 6)) < len(names)
 
 
-@pytest.mark.parametrize("name", ["hijack", "probing; none", "backdoor"])
+@pytest.mark.parametrize("name", ["hijack", "honest", "honest; once", "probing; none", "backdoor"])
 def test_a_training_is_measured(name: str, tmp_path: Path) -> None:
     setting = next(each for each in settings_of(ADULT, 1) if each.name == name)
     job = job_of(ADULT, setting, 1)
-    job = job.model_copy(update={"train": job.train.model_copy(update={"epochs": 2, "batch_size": 400})})
+    job = job.model_copy(update={"train": job.train.model_copy(update={"epochs": 2, "batch_size": 96})})
     tables = {party: table.slice(0, 1200) for party, table in tables_of(ADULT, Path()).items()}
     values = trained(job, setting, tables, tmp_path / "work")
     measured = values["measured"]
     assert 0.4 < values["metric"] <= 1
     assert not (tmp_path / "work").exists()
     if name == "hijack":
-        assert 0 < measured["r2_early"] <= 1
-        assert measured["passive_alarm"] is None  # six steps are no window
+        assert measured["passive_alarm"] <= measured["steps"]
+        assert 0 < measured["r2_alarm"] < measured["r2"] < 1
+    elif name == "honest":
+        first = measured["r2_first"]
+        assert 0 < first["4"] < first["8"] < measured["r2"]
+        assert measured["r2_sdar"] < measured["r2"]
+    elif name == "honest; once":
+        assert 0.5 < measured["r2"] <= 1
     elif name == "backdoor":
         assert 0 <= measured["success of 1"] <= 1
         assert 0 <= measured["success of 2"] <= 1
     else:
         assert measured["leak of employer"] > 0.9
         assert measured["together"] > 0.9
-        assert measured["active_alarm"] == 4
+        assert measured["active_alarm"] == measured["steps"] + 1
 
 
 def test_steps_until_an_alarm_count_whole_epochs() -> None:
@@ -66,10 +75,11 @@ def test_steps_until_an_alarm_count_whole_epochs() -> None:
 def result(group: str, setting: Setting, seed: int, gain: float, alarms: bool) -> TrialResult:
     honest = setting.name.startswith("honest")
     own = 0.0 if honest else gain
-    alarm = 16 if alarms and not honest else None
+    alarm = 15 if alarms and not honest else None
     values: dict[str, Any] = {"steps": 20, "alarms": [], "active_alarm": alarm, "passive_alarm": alarm}
     if setting.reads == "features":
-        values |= {"r2": 0.5 + own + 0.001 * seed, "r2_early": 0.3 + 0.1 * own} | ({"r2_alarm": 0.2} if alarm else {})
+        values |= {"r2": 0.5 + own + 0.001 * seed} | ({"r2_alarm": 0.2} if alarm else {})
+        values |= {"r2_first": {"3": 0.1, "14": 0.19, "16": 0.25}, "r2_sdar": 0.1} if honest else {}
     elif setting.reads == "labels":
         values |= {"leak of census_office": 0.6, "leak of employer": 0.6 + own, "together": 0.6 + 0.001 * seed}
     else:
@@ -101,6 +111,21 @@ def test_verdicts_follow_from_the_gains_and_the_alarms() -> None:
         assert none[gains] is not Kind.HOLDS
     probes = "label owner with none: no probe gains 0.03 of leak; here the largest gain"
     assert (strong[probes], none[probes]) == (Kind.FAILS, Kind.HOLDS)
+
+
+def test_a_hijack_is_compared_with_the_honest_training_at_the_step_of_its_alarm() -> None:
+    text = f"{ADULT}: until the alarm a hijack has gained less than half of its gain (excess of R²)"
+    claim = next(claim for claim in malicious_page(Results(results_of(0.1))).claims if claim.text == text)
+    assert claim.ours.startswith("-0.040")  # 0.2 - 0.19 - 0.1 / 2
+    assert claim.verdict.kind is Kind.HOLDS
+
+
+def test_each_honest_training_counts_once() -> None:
+    """What is read of a training does not make it another one."""
+    rate = next(claim for claim in malicious_page(Results(results_of(0.1))).claims if claim.text.startswith("Honest"))
+    trainings = {(each.group, each.setting, each.seed) for each in results_of(0.1) if each.setting.startswith("honest")}
+    repeated = {key for key in trainings if "backdoor" in key[1] or key[1].endswith("; none") or "once" in key[1]}
+    assert rate.ours == f"0 of {len(trainings - repeated)}"
 
 
 def test_few_seeds_settle_no_share_of_trainings_and_few_trainings_no_rate() -> None:

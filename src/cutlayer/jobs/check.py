@@ -155,8 +155,9 @@ def check_logs(job: Job) -> None:
 
 
 def _bends(protection: Protection[Any]) -> bool:
-    """Whether a protection changes an embedding, or the direction of a row's gradient beyond its sign."""
-    acts = any(acts_at(protection, hook) for hook in ("embedding_out", "gradient_out", "cut_gradient"))
+    """Whether a protection changes an embedding, how it is learned, or a row's gradient beyond sign and length."""
+    hooks = ("embedding_out", "local_loss", "gradient_out", "cut_gradient")
+    acts = any(acts_at(protection, hook) for hook in hooks)
     return acts and protection.name != "max_norm"
 
 

@@ -11,8 +11,8 @@ TINY = 1e-9
 def off_parts(gradient: Tensor, directions: int) -> Tensor | None:
     """Part of each row's energy off the main directions of a batch, 0 to 1; `None` without a finite gradient.
 
-    The energy is the sum of squares, and the directions are those of the largest second moments. Each row is judged by
-    its direction alone, so that a sender cannot hide rows by making them short.
+    The energy is the sum of squares. The directions are those of the largest second moments of all rows at the same
+    length: a sender cannot hide rows by making them short, nor turn the main directions by making a few of them long.
 
     Args:
         gradient: float (n, width); rows of zeros are left out.
@@ -26,8 +26,8 @@ def off_parts(gradient: Tensor, directions: int) -> Tensor | None:
     longest = lengths.max() if len(lengths) else lengths.new_zeros(())
     if not bool(longest > 0) or not bool(longest.isfinite()):
         return None
-    wide = wide / longest
-    main = torch.linalg.eigh(wide.T @ wide).eigenvectors[:, -directions:]
-    rows = wide[lengths > TINY * longest]
-    along: Tensor = (rows @ main).square().sum(dim=1) / rows.square().sum(dim=1)
+    kept = lengths > TINY * longest
+    rows = wide[kept] / lengths[kept, None]
+    main = torch.linalg.eigh(rows.T @ rows).eigenvectors[:, -directions:]
+    along: Tensor = (rows @ main).square().sum(dim=1)
     return 1 - along

@@ -24,21 +24,20 @@ class RowTest:
     """How many rows may have gradients off the main directions.
 
     Attributes:
-        extra: Directions beyond those of the label.
         off: Part of a row's energy off them from which on the row counts.
-        share: Mean share of such rows in a window from which on it is an alarm.
+        share: Mean share of such rows in a window, of which steps to come are zeros, from which on it is an alarm.
     """
 
-    extra: int
     off: float
     share: float
 
 
-TWO_CLASSES = (RowTest(0, 0.5, 0.15), RowTest(1, 0.8, 0.009))
-"""Units of the top model that switch with the row turn its gradients: up to 0.1 of the rows of honest trainings were
-off one direction, and up to 0.0054 off a second one too."""
-MORE_CLASSES = (RowTest(0, 0.5, 0.005),)
-"""No row of an honest training with ten classes was so far off nine directions."""
+TWO_CLASSES = (RowTest(0.65, 0.015), RowTest(0.8, 0.007))
+"""Off two directions, since units of the top model that switch with the row turn its gradients. The windows of 48
+honest trainings on Adult, of seeds that no study has, had up to 0.0083 and 0.0039 of such rows, those of hijacks of a
+tenth of the rows 0.036 and 0.023 or more."""
+MORE_CLASSES = (RowTest(0.4, 0.01), RowTest(0.5, 0.003))
+"""The same of 19 trainings on halves of images with ten classes: 0.0067 and 0.0015, hijacks 0.0135 and 0.0042."""
 MIN_OFF, MIN_PREDICTED, MIN_STEPS = 0.15, 0.002, 12
 """Mean parts of the gradients' energy in a window, and steps of it with a prediction, from which on it is an alarm.
 
@@ -103,7 +102,7 @@ class GradientGuard(Guard):
     - A part of the energy off the main directions, which noise has too, and predictions of it from the receiver's own
       rows, which no noise allows.
 
-    What this cannot see: a hijack with half of each row's energy within the main directions, and false labels
+    What this cannot see: a hijack with part of each row's energy within the main directions, and false labels
     (docs/results/malicious.md).
 
     Reference: the idea to look at intrinsic properties of gradients is that of Fu et al., Focusing on Pinocchio's nose
@@ -130,7 +129,7 @@ class GradientGuard(Guard):
         self._peer = peer
         self._explained = ExplainedGradient(self._directions)
         self._window: deque[Explained] = deque(maxlen=WINDOW)
-        self._tests = TWO_CLASSES if settings.classes == 2 else MORE_CLASSES
+        self._tests, self._extra = (TWO_CLASSES, 1) if settings.classes == 2 else (MORE_CLASSES, 0)
         self._shares: deque[list[float]] = deque(maxlen=WINDOW)
 
     def snapshot(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -178,17 +177,18 @@ class GradientGuard(Guard):
             self._raise(self._peer, epoch, step, detail)
 
     def _judge_rows(self, epoch: int, step: int, gradient: Tensor) -> None:
-        """The alarm about the rows off the main directions."""
-        shares = []
-        for test in self._tests:
-            parts = off_parts(gradient, self._directions + test.extra)
-            if parts is None:
-                return
-            shares.append(float((parts > test.off).double().mean()))
-        self._shares.append(shares)
+        """The alarm about the rows off the main directions.
+
+        Steps before the first count as zeros: the sum of a window only grows until it is full, so that an alarm is
+        raised as early as it is certain, and no alarm is raised that the full window would not raise.
+        """
+        parts = off_parts(gradient, self._directions + self._extra)
+        if parts is None:
+            return
+        self._shares.append([float((parts > test.off).double().mean()) for test in self._tests])
         means = [sum(column) / WINDOW for column in zip(*self._shares, strict=True)]
         for test, mean in zip(self._tests, means, strict=True):
-            if len(self._shares) == WINDOW and mean > test.share:
+            if mean > test.share:
                 detail = (
                     f"gradients of {mean:.1%} of the rows off the directions of {self.settings.classes} classes; if "
                     f"{self._peer} protects its gradients, state guard.protected: true"
