@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import pytest
@@ -23,6 +24,7 @@ class Lamp(FrozenModel):
     """Has no kinds."""
 
     watt: float
+    manual: Path = Path("manual.txt")
 
 
 class Pole(FrozenModel):
@@ -86,7 +88,7 @@ def told(raw: object, where: str = "bike") -> list[str]:
         ({"name": "x", "wheels": ["left"]}, "bike.wheels: expected keys and values, got ['left']; write {left: {}}"),
         ({"name": "x", "bags": "red"}, "bike.bags: expected keys and values, got 'red'; write {kind: red}"),
         ({"name": "x", "bags": 5}, "bike.bags: expected keys and values, got 5; write {key: value}"),
-        ({"name": "x", "lamp": "on"}, "bike.lamp: expected keys and values, got 'on'; its keys are watt"),
+        ({"name": "x", "lamp": "on"}, "bike.lamp: expected keys and values, got 'on'; its keys are manual, watt"),
         ({"name": "x", "lamp": 5}, "bike.lamp: expected keys and values, got 5; such as {watt: ...}"),
         ({"name": "x", "watt": 5}, "bike.watt: unknown key; did you mean 'lamp.watt'?"),
         ({"name": "x", "lamp": {"watt": 3, "plate": "A"}}, "bike.lamp.plate: unknown key; did you mean 'plate'?"),
@@ -102,6 +104,10 @@ def told(raw: object, where: str = "bike") -> list[str]:
         ({"name": "x", "plate": "A"}, "bike.plate: expected at least 2 character(s), got 'A'"),
         ({"name": "x", "plate": "ABCD"}, "bike.plate: expected at most 3 character(s), got 'ABCD'"),
         ({"name": 5}, "bike.name: expected text, got 5; put it in quotes"),
+        (
+            {"name": "x", "lamp": {"watt": 1, "manual": 5}},
+            "bike.lamp.manual: expected a path as text, got 5; put it in quotes",
+        ),
         ({"name": "bad"}, "bike.name: expected a name one can say, got 'bad'; think again"),
         ({"name": ["x" * 99]}, "bike.name: expected text, got a list"),
         ({"name": "x", 5: 1}, "bike.5: expected a name as text, got 5; put it in quotes"),

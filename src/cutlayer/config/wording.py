@@ -34,6 +34,7 @@ _WANTED = {
     "tuple_type": "a list",
     "list_type": "a list",
     "string_type": "text",
+    "path_type": "a path as text",
     "int_type": "a whole number",
     "int_parsing": "a whole number",
     "int_from_float": "a whole number",
@@ -135,7 +136,7 @@ def _expected(faults: Sequence[Any], got: object, advice: str) -> str:
     close = difflib.get_close_matches(got, _choices(faults), n=1) if isinstance(got, str) else ()
     if close:
         advice = f"did you mean {close[0]!r}?"
-    elif {fault["type"] for fault in faults} == {"string_type"} and isinstance(got, int | float):
+    elif {fault["type"] for fault in faults} <= {"string_type", "path_type"} and isinstance(got, int | float):
         advice = "put it in quotes"
     return f"expected {wanted}, got {_shown(got) or _kind(got)}" + (f"; {advice}" if advice else "")
 
