@@ -6,6 +6,7 @@ import gc
 import os
 import shutil
 import signal
+from collections.abc import Generator
 from functools import cache
 from pathlib import Path
 
@@ -161,6 +162,12 @@ def pytest_configure() -> None:
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """`-m "not slow"` does not even import the slow tests, which takes longer than many of the others run."""
     return True if config.getoption("markexpr") == "not slow" and is_slow(collection_path) else None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collect_file() -> Generator[None, list[pytest.Collector], list[pytest.Collector]]:
+    """Only `src` and `studies` have examples: to look for some in the tests takes a second in every worker."""
+    return [node for node in (yield) if type(node) is pytest.Module]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

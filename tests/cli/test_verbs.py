@@ -235,9 +235,9 @@ def test_demo_makes_a_new_run_each_time(place, monkeypatch):
     folder = place.folder / "part"
     demo.copy_files(folder)
     table = pq.read_table(folder / "adult.parquet")
-    pq.write_table(table.slice(0, 1100), folder / "adult.parquet")
+    pq.write_table(table.slice(0, 600), folder / "adult.parquet")
     short = load_job(folder / "job.yaml")
-    train = short.train.model_copy(update={"epochs": 1})
+    train = short.train.model_copy(update={"epochs": 1, "batch_size": 128})
     bank = short.parties["bank"]
     bank = bank.model_copy(update={"audit": bank.audit.model_copy(update={"attacks": ("spectral",)})})
     changes = {"train": train, "compare": ("alone",), "parties": {**short.parties, "bank": bank}}
