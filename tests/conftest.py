@@ -153,7 +153,8 @@ def pytest_configure() -> None:
     """Choose the root of all temporary folders, unless the caller has, and let SIGHUP arrive, which `nohup` ignores."""
     gc.disable()  # until all is imported, of which nothing is garbage
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
-    settings.register_profile("busy machine", settings(), deadline=None)  # no test may depend on the time of an example
+    # No test may depend on the time of an example. Every run draws others, so that each needs half of the default.
+    settings.register_profile("busy machine", settings(), deadline=None, max_examples=50)
     settings.load_profile("busy machine")
     if os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > ROOM:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
