@@ -6,6 +6,7 @@ import gc
 import os
 import shutil
 import signal
+from collections.abc import Generator
 from functools import cache
 from pathlib import Path
 
@@ -152,7 +153,8 @@ def pytest_configure() -> None:
     """Choose the root of all temporary folders, unless the caller has, and let SIGHUP arrive, which `nohup` ignores."""
     gc.disable()  # until all is imported, of which nothing is garbage
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
-    settings.register_profile("busy machine", settings(), deadline=None)  # no test may depend on the time of an example
+    # No test may depend on the time of an example. Every run draws others, so that each needs half of the default.
+    settings.register_profile("busy machine", settings(), deadline=None, max_examples=50)
     settings.load_profile("busy machine")
     if os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > ROOM:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
@@ -161,6 +163,12 @@ def pytest_configure() -> None:
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """`-m "not slow"` does not even import the slow tests, which takes longer than many of the others run."""
     return True if config.getoption("markexpr") == "not slow" and is_slow(collection_path) else None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collect_file() -> Generator[None, list[pytest.Collector], list[pytest.Collector]]:
+    """Only `src` and `studies` have examples: to look for some in the tests takes a second in every worker."""
+    return [node for node in (yield) if type(node) is pytest.Module]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

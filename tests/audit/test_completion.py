@@ -13,7 +13,13 @@ import torch
 from sklearn.metrics import roc_auc_score
 
 from cutlayer.attacks import REGISTRY, ModelCompletion, resolve
-from cutlayer.attacks.completion.base import Completion, CompletionAttack, CompletionTraining, DepartedView
+from cutlayer.attacks.completion.base import (
+    HEADS,
+    Completion,
+    CompletionAttack,
+    CompletionTraining,
+    DepartedView,
+)
 from cutlayer.attacks.knowledge import Knowledge
 from cutlayer.audit.completion import audit_completions
 from cutlayer.config import Job, validated
@@ -39,7 +45,12 @@ BOTH = ("model_completion", "active_model_completion")
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    train_briefly(monkeypatch)
+
+
+def train_briefly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(CompletionAttack.__init__, "__defaults__", (None, QUICK))
+    monkeypatch.setitem(HEADS, "MLP", (32, 16))
 
 
 def job_of(attacks: tuple[str, ...] = BOTH, every: str = "end", passives: int = 1, **more: Any) -> Job:
@@ -56,12 +67,9 @@ def run(job: Job, folder: Path, rows: int = 320, passives: int = 1) -> RunFolder
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Job, RunFolder]:
-    before = CompletionAttack.__init__.__defaults__
-    CompletionAttack.__init__.__defaults__ = (None, QUICK)
-    try:
+    with pytest.MonkeyPatch.context() as patched:
+        train_briefly(patched)
         return job_of(), run(job_of(), tmp_path_factory.mktemp("whole"))
-    finally:
-        CompletionAttack.__init__.__defaults__ = before
 
 
 def test_each_attack_reads_the_runs_it_is_for(whole: tuple[Job, RunFolder]) -> None:

@@ -39,11 +39,16 @@ ROWS, RECORDED = 320, 160
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    train_briefly(monkeypatch)
+
+
+def train_briefly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fit_decoder, "__defaults__", (DecoderTraining(epochs=3, hidden=16),))
     monkeypatch.setattr("cutlayer.attacks.feature.membership.SHADOWS", 2)
     monkeypatch.setattr("cutlayer.attacks.feature.lira.SHADOW_PAIRS", 2)
     monkeypatch.setattr("cutlayer.attacks.feature.exact.STEPS", 60)
-    monkeypatch.setattr("cutlayer.attacks.feature.sdar.PASSES", 8)
+    monkeypatch.setattr("cutlayer.attacks.feature.sdar.PASSES", 4)
+    monkeypatch.setattr("cutlayer.attacks.label.probe.FOLDS", 2)  # `attribute` chooses its regularisation by them
 
 
 def job_of(audit: dict[str, Any], passives: int = 1, **more: Any) -> Job:
@@ -61,11 +66,7 @@ def run(job: Job, folder: Path, passives: int = 1) -> RunFolder:
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Job, RunFolder]:
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(fit_decoder, "__defaults__", (DecoderTraining(epochs=3, hidden=16),))
-        patched.setattr("cutlayer.attacks.feature.membership.SHADOWS", 2)
-        patched.setattr("cutlayer.attacks.feature.lira.SHADOW_PAIRS", 2)
-        patched.setattr("cutlayer.attacks.feature.exact.STEPS", 60)
-        patched.setattr("cutlayer.attacks.feature.sdar.PASSES", 8)
+        train_briefly(patched)
         noise = {"dp_embedding": {"clip": 1.0, "noise_multiplier": 0.5}}
         job = job_of({"attacks": ALL, "attribute": f"{TELCO}_1"}, privacy=noise, compare=["undefended"])
         return job, run(job, tmp_path_factory.mktemp("whole"))

@@ -126,7 +126,7 @@ def test_sizes_of_messages_are_read_where_few_rows_are_positive(monkeypatch, aud
     audits_with(rare_positives, "message_size", "spectral", "directions", rows=6000)
     noise = {form: {"iso_noise": {"ratio": 25.0, "form": form}} for form in ("paper", "past")}
     settings = {form: rare_positives.Setting(privacy, 32, 0.02) for form, privacy in noise.items()}
-    monkeypatch.setattr(rare_positives, "EPOCHS", 3)
+    monkeypatch.setattr(rare_positives, "EPOCHS", 2)
     monkeypatch.setattr(rare_positives, "SETTINGS", settings)
     parties = rare_positives.rare_positives(1).parties
     assert [part.party for part in parties] == 2 * ["census_office", "employer"]

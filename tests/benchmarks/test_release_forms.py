@@ -8,11 +8,15 @@ import pytest
 
 from benchmarks.release_forms import FORMS, measured
 from benchmarks.utility.datasets import load
+from tests.cli.jobs import audit_briefly
+from tests.models.fitted_rows import fit_briefly
 
 pytestmark = pytest.mark.slow
 
 
-def test_a_form_has_its_utility_and_both_leaks(tmp_path: Path) -> None:
+def test_a_form_has_its_utility_and_both_leaks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    audit_briefly(monkeypatch)
+    fit_briefly(monkeypatch)
     form = "permutation of intervals"
     result = measured("wine", load("wine", tmp_path), form, None, 0)
     assert (result.data, result.form, result.epsilon, result.metric) == ("wine", form, None, "accuracy")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import runpy
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -61,7 +62,7 @@ def test_two_processes_are_compared_with_a_centralised_loop(tmp_path: Path) -> N
 def one_party_by_torchrun(monkeypatch: pytest.MonkeyPatch) -> None:
     """The other party's workers are forked, with what `torchrun` sets in their environment.
 
-    It starts an interpreter for itself and for each worker, and each imports the package.
+    It starts an interpreter for each worker, which imports the package, and one for itself, in place of a fork.
     """
     start = ddp._start
 
@@ -81,6 +82,27 @@ def one_party_by_torchrun(monkeypatch: pytest.MonkeyPatch) -> None:
         return wait, kill
 
     monkeypatch.setattr(ddp, "_start", started)
+    monkeypatch.setattr(ddp.subprocess, "Popen", Launcher)
+
+
+class Launcher:
+    """`python -m torch.distributed.run` in a fork of a process that has imported PyTorch."""
+
+    def __init__(self, command: list[str], **_: int) -> None:
+        assert command[:2] == [sys.executable, "-m"]
+        self._fork = forked(_run_module, command[2:])
+
+    def wait(self, _seconds: float) -> int:
+        return self._fork.wait()
+
+    def kill(self) -> None:
+        self._fork.kill()
+
+
+def _run_module(arguments: list[str]) -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    sys.argv = arguments
+    runpy.run_module(arguments[0], run_name="__main__")
 
 
 def _ranked(arguments: list[str], environment: Mapping[str, str]) -> None:

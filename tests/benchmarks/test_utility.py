@@ -9,6 +9,7 @@ import pytest
 
 from benchmarks.utility import __main__ as utility
 from benchmarks.utility.datasets import DataSet, load
+from tests.models.fitted_rows import fit_briefly
 
 
 @pytest.fixture
@@ -23,6 +24,7 @@ def data() -> DataSet:
 def test_both_sides_learn_a_toy_and_what_was_measured_is_not_measured_again(
     data: DataSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    fit_briefly(monkeypatch)
     monkeypatch.setattr(utility, "LOADERS", {"toy": lambda _: data})
     monkeypatch.setattr(utility, "load", lambda name, folder: data)
     path = tmp_path / "results.jsonl"

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from ruamel.yaml import YAML
 
+from cutlayer.attacks.label import probe, strong_probe
 from cutlayer.audit import known_labels
 from cutlayer.cli.app import _run
 
@@ -111,12 +112,15 @@ class Place:
 
 
 def audit_briefly(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Attack with two numbers of known labels, drawn twice, in place of seven, drawn three times: all results, sooner.
+    """Attack with fewer numbers of known labels, drawn twice in place of three times, and with fewer trees and folds.
 
-    Most of the time of an audit of 200 rows goes into these repetitions, which are tested in `tests/audit`.
+    All results are there, sooner: most of the time of an audit of 200 rows goes into these repetitions, which
+    `tests/audit` tests.
     """
     monkeypatch.setattr(known_labels, "COUNTS", (1, 5, 20))  # of few rows every second one
     monkeypatch.setattr(known_labels, "DRAWS", 2)
+    monkeypatch.setattr(strong_probe, "TREES", 10)
+    monkeypatch.setattr(probe, "FOLDS", 2)
 
 
 def changed(job: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:

@@ -15,6 +15,7 @@ import httpx
 import pytest
 
 from cutlayer.cli.app import _run
+from tests.parties.processes import forked, run_in
 from tests.serving.world import train
 
 
@@ -60,14 +61,12 @@ def test_an_http_port_in_use_is_bad_input(run: Path, local: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         local.write_text(f'serve: {{address: "127.0.0.1:0", http: {{address: "{address}"}}}}\n')
-        done = subprocess.run(
-            [sys.executable, "-m", "cutlayer", "serve", str(run), "--as", "bank", "--local", str(local), "--plaintext"],
-            capture_output=True, text=True, timeout=120, check=False,
-            env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)},
-        )  # fmt: skip
-    assert done.returncode == 2, done.stderr
-    assert f"cannot listen at serve.http.address {address}" in " ".join(done.stderr.split())
-    assert "Traceback" not in done.stderr
+        served = ["serve", str(run), "--as", "bank", "--local", str(local), "--plaintext"]
+        code = forked(run_in, local.parent, served).wait()
+    errors = (local.parent / "errors.txt").read_text()
+    assert code == 2, errors
+    assert f"cannot listen at serve.http.address {address}" in " ".join(errors.split())
+    assert "Traceback" not in errors
 
 
 CASES: dict[str, tuple[list[str], str]] = {

@@ -276,7 +276,7 @@ STATEMENT = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.lists(STATEMENT, max_size=2))
 def test_whatever_is_taken_in_can_be_reported(stated: list[dict[str, Any]]) -> None:
     try:

@@ -67,12 +67,11 @@ def test_checkpoints_change_no_number(tmp_path: Path, whole: tuple[Path, Trained
     assert "checkpoint_every" not in PLAIN.shared()["train"]
 
 
-@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-def test_dying_at_any_rename(tmp_path: Path, whole: tuple[Path, Trained], after: bool) -> None:
+def test_dying_at_any_rename(tmp_path: Path, whole: tuple[Path, Trained]) -> None:
     """Both halves commit the same step or neither, at whichever file the process dies."""
-    for nth in range(9 + after, 90, 11):
+    for nth in range(9, 90, 9):
         folder = tmp_path / str(nth)
-        if not crashes_at_rename(nth, partial(run, JOB, GIVEN, folder), after=after):
+        if not crashes_at_rename(nth, partial(run, JOB, GIVEN, folder), after=nth % 2 == 0):
             assert nth > 30, "the run renames less than it should"
             return
         assert_equal(folder, run(JOB, GIVEN, folder, resume=True), *whole, JOB)

@@ -40,12 +40,14 @@ def test_killed_at_a_step(tmp_path: Path, whole: tuple[Path, Trained], kills: tu
     assert_equal(tmp_path, run(JOB, GIVEN, tmp_path, resume=True), *whole, JOB)
 
 
-@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-def test_dying_at_any_rename_changes_nothing(tmp_path: Path, whole: tuple[Path, Trained], after: bool) -> None:
-    """Every file a resume reads is written beside itself and renamed; die around each of those renames in turn."""
-    for nth in range(1 + 2 * after, 200, 5):
+def test_dying_at_any_rename_changes_nothing(tmp_path: Path, whole: tuple[Path, Trained]) -> None:
+    """Every file a resume reads is written beside itself and renamed; die before one and after another in turn.
+
+    After one the folder is as before the next, but for the file that is to be renamed.
+    """
+    for nth in range(1, 200, 5):
         folder = tmp_path / str(nth)
-        if not crashes_at_rename(nth, partial(run, JOB, GIVEN, folder), after=after):
+        if not crashes_at_rename(nth, partial(run, JOB, GIVEN, folder), after=nth % 2 == 0):
             assert nth > 20, "the run renames less than it should"
             return
         assert_equal(folder, run(JOB, GIVEN, folder, resume=True), *whole, JOB)

@@ -326,7 +326,10 @@ def test_the_undefended_baseline_is_trained_end_to_end() -> None:
 def test_what_the_condition_buys_is_measured_against_that_baseline(tmp_path: Path) -> None:
     """Attacks on gradients have results where gradients crossed, and are not "not run" where none did."""
     made = raw(epochs=2)
-    made["parties"][ACTIVE] |= {"privacy": {"label_free": None}, "audit": {}}
+    made["parties"][ACTIVE] |= {
+        "privacy": {"label_free": None},
+        "audit": {"attacks": ["joint_spectral", "bilinear", "directions"]},
+    }
     made["parties"][TELCO]["audit"] = {"attacks": ["inversion"]}
     job = validated(Job, {**made, "compare": ["undefended"]}, "")
     report = build(execute(job, tmp_path / "run", Options(Keys(tmp_path, KEY), tables=GIVEN), Progress()).path)

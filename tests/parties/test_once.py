@@ -268,13 +268,12 @@ def test_a_resume_asks_for_nothing_again(
     assert not of(messages, Kind.RELEASE)
 
 
-@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-def test_dying_at_any_early_rename_changes_nothing(tmp_path: Path, whole: Any, after: bool) -> None:
+def test_dying_at_any_early_rename_changes_nothing(tmp_path: Path, whole: Any) -> None:
     """Around the writes of both halves of the release, and those before and after them."""
     first = released(whole[0], TELCO)
-    for nth in range(0, 16, 2) if after else range(1, 16, 2):
+    for nth in range(0, 16, 2):  # after one rename is before the next
         folder = tmp_path / str(nth)
-        crashed_at_rename(JOB, GIVEN, folder, nth, after=after)
+        crashed_at_rename(JOB, GIVEN, folder, nth, after=nth % 4 == 0)
         assert_equal(folder, run(JOB, GIVEN, folder, resume=True), *whole, JOB)
         assert torch.equal(released(folder, TELCO), first)
 

@@ -133,12 +133,11 @@ def test_a_resume_is_as_if_nothing_had_happened(tmp_path: Path, whole: Any, step
     assert torch.equal(released(tmp_path, TELCO)["released"], released(whole[0], TELCO)["released"])
 
 
-@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-def test_dying_at_any_rename_changes_nothing(tmp_path: Path, whole: Any, after: bool) -> None:
+def test_dying_at_any_rename_changes_nothing(tmp_path: Path, whole: Any) -> None:
     """Around the end of the warm-up: the halves of its last epoch, its commit, and both halves of the release."""
-    for nth in range(8, 26, 2) if after else range(9, 26, 2):
+    for nth in range(8, 26, 2):  # after one rename is before the next
         folder = tmp_path / str(nth)
-        crashed_at_rename(JOB, GIVEN, folder, nth, after=after)
+        crashed_at_rename(JOB, GIVEN, folder, nth, after=nth % 4 == 0)
         assert_equal(folder, run(JOB, GIVEN, folder, resume=True), *whole, JOB)
 
 

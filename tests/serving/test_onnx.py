@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +22,12 @@ from cutlayer.training.folder import RunFolder
 from tests.models.fitted_rows import BINARY, columns, fit, fit_briefly, top_of
 from tests.serving.runs import trained
 
-pytest.importorskip("onnxscript", reason="onnxscript is not installed (extra onnx)")
-runtime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed (extra dev)")
-
-pytestmark = pytest.mark.slow
+# The packages are looked for and not imported, which takes a second in every worker.
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(find_spec("onnxscript") is None, reason="onnxscript is not installed (extra onnx)"),
+    pytest.mark.skipif(find_spec("onnxruntime") is None, reason="onnxruntime is not installed (extra dev)"),
+]
 COLUMNS, IMAGE = Inputs((5, 7), 3), Inputs((), 2 * 12 * 12, (2, 12, 12))
 BOTTOM_CASES: Sequence[tuple[Mapping[str, Any], Inputs]] = (
     ({"kind": "mlp", "hidden": [8, 4], "dropout": 0.3, "activation": "gelu"}, COLUMNS),
@@ -54,7 +57,9 @@ def drawn(inputs: Inputs, rows: int) -> tuple[Tensor, Tensor]:
 
 
 def answers(content: bytes, feed: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-    session = runtime.InferenceSession(content, providers=["CPUExecutionProvider"])
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
     given = {value.name: feed[value.name].numpy() for value in session.get_inputs()}
     assert given.keys() == feed.keys()
     names = [value.name for value in session.get_outputs()]
