@@ -36,7 +36,7 @@ def test_figures_are_those_of_scikit_learn_beside_the_majority() -> None:
     view, known, (codes, numbers) = world()
     made = Attribute()(view, Knowledge(auxiliary_rows=known))
     assert made.keys() == {"plan", "age", "bill"}
-    figures = list(measure_inferences(made, (codes, numbers), ABOUT, 0, "bill"))
+    figures = list(measure_inferences(made, (codes, numbers), ABOUT, "bill"))
     assert [figure.column for figure in figures] == ["plan", "bill"]
     columns = {column.column: column for column in figures[0].columns}
     old = (numbers[:, 0] > known.numbers[:, 0].median()).numpy()

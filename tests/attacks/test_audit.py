@@ -75,10 +75,10 @@ def test_a_binary_leak_has_no_assignment():
 
 def test_the_interval_of_classes_holds_their_leak():
     scores, truth = class_scores()
-    low, high = leak_interval(scores, truth, seed=0)
+    low, high = leak_interval(scores, truth)
     assert low < leak_of(scores, truth).batch_auc < high
     assert 0.03 < high - low < 0.15
-    assert leak_interval(scores, truth, seed=0) == (low, high)
+    assert leak_interval(scores, truth) == (low, high)
 
 
 class Watching(LabelAttack):
@@ -180,8 +180,10 @@ def test_a_run_on_several_classes_is_audited(several_classes):
     cells = {(leak.message, leak.attack): leak for leak in report.leaks}
     attacks = ("spectral", "few_labels", "similarity")
     both = {(message, attack) for message in ("gradient", "embedding") for attack in attacks}
-    assert set(cells) == both
-    assert any("telco/gradient/mean_gradient: another attack reads a leak of" in limit for limit in report.limits)
+    assert set(cells) == both - {("embedding", "similarity")}
+    assert cells["embedding", "few_labels"].leak > 0.99
+    for spared in ("gradient/mean_gradient", "embedding/similarity"):
+        assert any(f"telco/{spared}: another attack reads a leak of" in limit for limit in report.limits)
     cell = cells["embedding", "spectral"]
     assert cell.leak > 0.8
     assert cell.low < cell.leak < cell.high

@@ -43,7 +43,7 @@ def world(gap: float) -> tuple[FeatureView, Shadows, torch.Tensor]:
 def test_the_likelihood_of_two_normals_is_told_apart_as_well_as_can_be(gap: float, expected: float) -> None:
     seen, shadows, member = world(gap)
     scores = Membership()(seen, Knowledge(shadow_rows=shadows))
-    found = measure_membership(scores, member, ABOUT, 0)
+    found = measure_membership(scores, member, ABOUT)
     assert found.value == pytest.approx(expected, abs=0.05)
     assert found.value == pytest.approx(roc_auc_score(member.numpy(), scores.values.numpy()))
     assert found.metrics["accuracy"] == pytest.approx(float((scores.hard == member).double().mean()))
@@ -95,5 +95,5 @@ def test_what_it_cannot_do_without() -> None:
 
 def test_scores_are_held_against_the_row_that_they_are_of() -> None:
     scores = Scores(torch.tensor([900, 7, 30]), torch.tensor([3.0, 2.0, 1.0]), torch.zeros(3, dtype=torch.int64), None)
-    found = measure_membership(scores, torch.tensor([True, True, False]), ABOUT, 0)
+    found = measure_membership(scores, torch.tensor([True, True, False]), ABOUT)
     assert found.value == 1.0

@@ -70,7 +70,7 @@ def test_the_interval_is_of_the_worst_epoch() -> None:
     key = AttackTarget(PASSIVE, Target.GRADIENT, "spectral")
     scores = made.series[key].worst_scores
     assert scores is not None
-    assert made.interval(key) == leak_interval(scores, TRUTH == 1, 1)
+    assert made.interval(key) == leak_interval(scores, TRUTH == 1)
 
 
 def test_replayed_from_disk_every_figure_is_the_same(tmp_path: Path) -> None:

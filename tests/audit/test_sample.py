@@ -7,6 +7,7 @@ import torch
 from cutlayer.audit.sample import sample_of
 from cutlayer.channel.followed import draw_followed
 from cutlayer.channel.transcript import Sampling
+from cutlayer.config.sampled_rows import followed_rows, sampled_rows
 from tests.parties.runs import make_job
 
 
@@ -18,6 +19,19 @@ def test_the_sample_is_stated_as_it_is_drawn() -> None:
     sampling = Sampling.of(101, 100, 1000, 2, 2**20)
     assert sum(sampling.takes(step) for step in range(101)) == 10
     assert len(draw_followed(torch.arange(10_050), 500, 7)) == 500
+
+
+def test_the_share_of_the_work_says_how_many_of_how_many() -> None:
+    """The numbers follow from the job alone: no clock, so that a report can be repeated."""
+    job = make_job(batch_size=256, epochs=10, audit={"live": 0.1, "followed": 0.1})
+    sampling = Sampling.of(63, 256, sampled_rows(job, job.active, 63, 256), 10, 2**30)
+    rows = followed_rows(job, 63, 256)
+    result = sample_of(job, 16_000)
+    assert f"{sampling.steps} of 63 batches" in result
+    assert f"the messages of {rows:,} rows" in result
+    more = sample_of(make_job(batch_size=256, epochs=10, audit={"live": 0.4, "followed": 0.9}), 16_000)
+    assert f"{min(32, 4 * sampling.steps)} of 63 batches" in more
+    assert "8,192 rows" in more
 
 
 def test_small_tables_are_recorded_whole() -> None:

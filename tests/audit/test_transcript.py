@@ -36,9 +36,14 @@ def test_the_planned_number_of_whole_steps_is_kept(per_epoch: int, batch_size: i
 def test_layers_are_kept_for_the_first_rows_of_the_sample_only(per_epoch: int, batch_size: int, rows: int) -> None:
     sampling = Sampling.of(per_epoch, batch_size, rows, epochs=1, limit=2**30)
     taken = [number for number in range(per_epoch) if sampling.takes(number)]
-    layered = [number for number in range(per_epoch) if sampling.takes_layers(number)]
+    layered = [number for number in range(per_epoch) if sampling.takes_layers(0, number)]
     assert layered == taken[: max(1, LAYER_ROWS // batch_size)]
     assert len(layered) * min(batch_size, LAYER_ROWS) <= LAYER_ROWS
+
+
+def test_layers_are_recorded_in_ever_fewer_epochs_and_in_the_last() -> None:
+    sampling = Sampling.of(10, 64, 640, epochs=70, limit=2**30)
+    assert [epoch + 1 for epoch in range(70) if sampling.takes_layers(epoch, 0)] == [1, 4, 16, 64, 70]
 
 
 @settings(deadline=None)

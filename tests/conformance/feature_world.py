@@ -44,7 +44,7 @@ class World:
         """What the attack reaches, as the audit measures it; of several columns the one inferred best."""
         result = attack(self.view, self.knowledge, seed)
         case = Case("toy", self.view, self.knowledge, self.truth)
-        return next(iter(measure(result, case, {**ABOUT, "attack": attack.name}, 0)))
+        return next(iter(measure(result, case, {**ABOUT, "attack": attack.name})))
 
 
 def world_of(attack: type[FeatureAttack[Any]], *, informative: bool) -> World:

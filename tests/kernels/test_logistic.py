@@ -7,7 +7,7 @@ import pytest
 from scipy import sparse
 from sklearn.linear_model import LogisticRegression
 
-from cutlayer.kernels.logistic import fit_logistic
+from cutlayer.kernels.logistic import fit_logistic, fit_two_classes
 
 
 def rows(classes: int, count: int = 60, width: int = 9, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -50,3 +50,14 @@ def test_few_rounds_stop_short_of_the_optimum() -> None:
     x, codes = rows(2, seed=3)
     one, many = fit_logistic(x, codes, 1.0, 1), fit_logistic(x, codes, 1.0, 300)
     assert np.abs(one.weights - many.weights).max() > 0.01
+
+
+@pytest.mark.parametrize(("count", "width", "strength"), [(60, 9, 1.0), (8, 30, 0.1), (2, 3, 1.0), (200, 40, 100.0)])
+def test_newton_reaches_the_optimum_of_scikit_learn(count: int, width: int, strength: float) -> None:
+    x, codes = rows(2, count, width)
+    x[:, 0] += 20 * (codes == codes.max())  # separable: steps from zero are too long
+    expected = LogisticRegression(C=strength, solver="newton-cholesky", tol=1e-12, max_iter=500).fit(x, codes)
+    found = fit_two_classes(x, codes, strength)
+    np.testing.assert_array_equal(found.classes, expected.classes_)
+    np.testing.assert_allclose(found.weights.T, expected.coef_, atol=1e-6)
+    np.testing.assert_allclose(found.intercepts, expected.intercept_, atol=1e-5)

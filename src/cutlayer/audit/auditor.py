@@ -135,9 +135,9 @@ class Auditor:
         return leaks
 
     def interval(self, key: AttackTarget) -> tuple[float, float]:
-        """95 % bootstrap interval of the worst leak of an attack."""
+        """95 % interval of the worst leak of an attack."""
         scores = self.series[key].worst_scores
-        return (math.nan, math.nan) if scores is None else leak_interval(scores, self.truth, self.seed)
+        return (math.nan, math.nan) if scores is None else leak_interval(scores, self.truth)
 
     def results(self, run: str, protections: Sequence[str]) -> RunAudit:
         """The leak of every message and layer at its worst epoch.

@@ -33,8 +33,9 @@ from cutlayer.training.trained import Run
 FALSE_POSITIVE_RATE = 0.01
 READ_WHOLE = 0.99
 """Leak from which on a further attack adds next to nothing to what an audit says of a message."""
-REACH = 0.1
-"""Leak by which one draw of the known rows may be behind another attack before the other draws are left out."""
+REACH = {Need.FEW_LABELS: 0.05, Need.ONE_PER_CLASS: 0.1}
+"""Leak by which one draw of the known rows may be behind another attack before the other draws are left out. Draws of
+many rows differ less."""
 _SHARES = frozenset({Need.CLASS_SHARES, Need.POSITIVE_SHARE})
 
 
@@ -182,7 +183,8 @@ class _PartyAudit:
                     continue
                 about: dict[str, object] = {**who, "run": label, "message": str(target), "attack": attack.name}
                 try:
-                    behind = max((leak.leak for leak in others), default=0.5) - REACH
+                    reach = max((REACH[need] for need in attack.needs if need in REACH), default=0.0)
+                    behind = max((leak.leak for leak in others), default=0.5) - reach
                     self.add(run, view.on(target), attack, about | {"protections": protections}, behind)
                 except NotApplicable as reason:
                     self.skipped.append(_not_run(who, target, attack, str(reason)))
@@ -206,13 +208,13 @@ class _PartyAudit:
             view: The attacked view, with its target.
             attack: The attack.
             about: Fields of the result.
-            behind: Leak below which the first draw of the known rows is the only one.
+            behind: Leak below which the first draw of the known rows is the only one, and no curve is drawn.
         """
         truth = run.actual
         tried: list[Scores] = []
         measured: list[Mapping[str, Leak]] = []
         reason = None
-        for known in granted(run, truth, view.rows, attack.needs):
+        for known in granted(run, truth, view.rows, attack.needs)[: 1 if attack.costly else None]:
             try:
                 tried.append(view.once(asked(view, attack, known), partial(attack, view, known)))
             except NotApplicable as missing:  # a draw of rows without messages
@@ -230,14 +232,14 @@ class _PartyAudit:
             self.undefined.append(Attempt.model_validate(subject | counts))
             return
         about = {**about, "knowledge": sorted(attack.needs)}
-        leak = _result(tried[0], measured, truth, about, view.epochs, run.job.train.seed)
+        leak = _result(tried[0], measured, truth, about, view.epochs)
         self.leaks.append(leak)
         if run.task.kind == "binary" and not attack.needs - _SHARES:
             chosen = variant_of(tried[0], leak.variant)
             upright = chosen.values if (leak.batch_auc or 0.5) >= 0.5 else -chosen.values
             self.inferring[len(self.leaks) - 1] = replace(chosen, values=upright)
         whole = run.job.parties[run.job.active].audit.depth == "full"
-        brief = attack.live and attack.quick  # a curve asks it twenty times
+        brief = attack.live and attack.quick and leak.leak >= behind  # a curve asks it twenty times
         if whole and brief and Need.FEW_LABELS in attack.needs and about["run"] == RunKind.THIS_RUN:
             curve = label_curve(run, truth, view, attack)
             self.curves.append(curve.model_copy(update={"together": self.attacker.together}))
@@ -300,13 +302,12 @@ def _result(
     truth: Tensor,
     about: Mapping[str, object],
     epochs: Sequence[FollowedEpoch],
-    seed: int,
 ) -> LeakResult:
     """The leak of the strongest variant: the mean over draws of the known rows, with the interval of the first draw."""
     means = {name: float(np.mean([leaks[name].value for leaks in measured])) for name in measured[0]}
     best = max(means, key=lambda name: np.nan_to_num(means[name]))
     leak, chosen = measured[0][best], variant_of(first, best)
-    low, high = leak_interval(chosen, truth, seed, shift=means[best] - leak.value)
+    low, high = leak_interval(chosen, truth, shift=means[best] - leak.value)
     return LeakResult.model_validate(
         {
             **about,

@@ -23,7 +23,7 @@ from cutlayer.training.trained import Run
 
 COUNTS = (1, 2, 5, 10, 20, 40, 200)
 """Numbers of known labels."""
-FEW_ROWS = 1_000
+FEW_ROWS = 4_096
 """Followed rows below which every second of them is left out: leaks on so few rows differ less than their intervals."""
 DRAWS = 3
 """Draws of the known rows that a leak is the mean of."""

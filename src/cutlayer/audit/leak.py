@@ -1,4 +1,4 @@
-"""Leak of an attack's scores: the AUC of each batch, averaged and folded to 0.5 to 1, with a bootstrap interval.
+"""Leak of an attack's scores: the AUC of each batch, averaged and folded to 0.5 to 1, with an interval.
 
 In a multi-class task every AUC is the mean over the classes of one class against the rest. In a regression it is the
 concordance: the chance that of two rows the one with the larger label scores higher.
@@ -10,17 +10,15 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from statistics import NormalDist
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from cutlayer.attacks.label.base import Scores
-from cutlayer.kernels.bootstrap import auc_replicates, macro_auc_replicates
 from cutlayer.kernels.concordance import concordance, concordance_interval, untied_share
-from cutlayer.kernels.roc import macro_auc, part_aucs, roc_auc
+from cutlayer.kernels.roc import auc_variance, macro_auc, part_aucs, roc_auc
 
 BEST_ASSIGNMENT = "best_assignment"
 """Key in `Leak.other_aucs` of scores whose classes were renamed by the assignment that fits the truth best."""
@@ -94,7 +92,7 @@ def leak_of(scores: Scores, truth: Tensor) -> Leak:
         rows=len(actual),
         positives=int(actual.sum() if counts is None else counts.min()),
         batches=len(known),
-        hard_auc=None if hard is None else _auc(_as_scores(hard, scores.values), actual),
+        hard_auc=None if hard is None else _hard_auc(hard, actual, scores.values.shape[1] if several else 2),
         hard_accuracy=None if hard is None else float((hard == actual).double().mean()),
         assigned_accuracy=None if renamed is None else float((renamed[1] == actual).double().mean()),
         other_aucs={name: _auc(other, actual) for name, other in scores.also.items()}
@@ -103,23 +101,25 @@ def leak_of(scores: Scores, truth: Tensor) -> Leak:
 
 
 def leak_interval(
-    scores: Scores, truth: Tensor, seed: int, repeats: int = 1000, level: float = 0.95, shift: float = 0.0
+    scores: Scores, truth: Tensor, level: float = 0.95, shift: float = 0.0
 ) -> tuple[float, float]:
-    """Bootstrap interval of the leak: rows are redrawn within each sampled step, and the steps' AUCs averaged.
+    """Interval of the leak, from the variance of each sampled step's AUC over its rows.
 
-    The replicates are inverted if the attack's own AUC is below 0.5, so that the interval is that of the leak; it
-    begins at 0.5 if it includes chance. Steps with a single class are skipped, as in `leak_of`; NaN if all are.
+    It is normal in the log-odds of the AUC, so that it stays below 1, and begins at 0.5 if it includes chance. Steps
+    with a single class are skipped, as in `leak_of`; NaN if all are.
 
     Args:
         scores: Scores of an attack.
         truth: True labels by row number, as in `leak_of`.
-        seed: Seed of the bootstrap.
-        repeats: Number of replicates.
         level: Confidence, above 0 and below 1.
         shift: Number added to both ends: of a mean leak, of which these scores are one draw, minus the leak of these.
 
     Returns:
         The ends, 0.5 to 1.
+
+    Reference: DeLong, DeLong and Clarke-Pearson 1988 (Biometrics 44) for the variance; Qin and Hotilovac 2008,
+    Comparison of non-parametric confidence intervals for the area under the ROC curve (Stat. Methods Med. Res. 17),
+    section 2, for the log-odds.
     """
     actual = truth[scores.rows]
     if truth.is_floating_point():
@@ -127,38 +127,25 @@ def leak_interval(
         if math.isnan(value):
             return math.nan, math.nan
         low, high = concordance_interval(value, rows)
-        return max(low + shift, 0.5), min(high + shift, 1.0)
-    parts = _parts(scores)
-    known = [auc for auc in _part_aucs(scores, actual, parts) if not np.isnan(auc)]
-    if known and set(known) in ({0.0}, {1.0}):
-        low = high = min(max(1.0 + shift, 0.5), 1.0)  # no resample has a pair in another order
-        return low, high
-    means = _mean_replicates(scores, actual, parts, repeats, seed)
-    if not len(means):
-        return float("nan"), float("nan")
-    if np.mean(known) < 0.5:
-        means = 1 - means
-    tail = (1 - level) / 2
-    low, high = (np.quantile(means, [tail, 1 - tail]) + shift).clip(0.5, 1.0)
-    return float(low), float(high)
+    else:
+        parts = _parts(scores)
+        values, labels = scores.values.numpy(), actual.numpy()
+        measured = [auc_variance(values[part], labels[part]) for part in parts]
+        known = [(auc, variance) for auc, variance in measured if not math.isnan(auc)]
+        if not known:
+            return math.nan, math.nan
+        value = folded(float(np.mean([auc for auc, _ in known])))
+        error = math.sqrt(sum(variance for _, variance in known)) / len(known)
+        low, high = _log_odds_interval(value, error, level)
+    return min(max(low + shift, 0.5), 1.0), min(max(high + shift, 0.5), 1.0)
 
 
-def _mean_replicates(
-    scores: Scores, actual: Tensor, parts: Sequence[slice], repeats: int, seed: int
-) -> npt.NDArray[np.float64]:
-    """Mean AUC of the sampled steps in each resample in which any of them has both classes, (repeats,) or fewer."""
-    replicates = auc_replicates if scores.values.dim() == 1 else macro_auc_replicates
-    drawn: list[npt.NDArray[np.float64]] = []
-    for number, part in enumerate(parts):
-        if bool((actual[part] != actual[part.start]).any()):
-            drawn.append(replicates(scores.values[part], actual[part], repeats=repeats, seed=seed + number))
-    if not drawn:
-        return np.zeros(0)
-    stacked = np.stack(drawn)
-    both = ~np.isnan(stacked)
-    counts = both.sum(axis=0)
-    means: npt.NDArray[np.float64] = np.where(both, stacked, 0.0).sum(axis=0)[counts > 0] / counts[counts > 0]
-    return means
+def _log_odds_interval(value: float, error: float, level: float) -> tuple[float, float]:
+    if value >= 1:
+        return 1.0, 1.0  # no pair of rows is in another order
+    margin = NormalDist().inv_cdf((1 + level) / 2) * error / (value * (1 - value))
+    odds = math.log(value / (1 - value))
+    return 1 / (1 + math.exp(margin - odds)), 1 / (1 + math.exp(-margin - odds))
 
 
 def _regression_leak(scores: Scores, actual: Tensor) -> Leak:
@@ -180,9 +167,14 @@ def _auc(values: Tensor, actual: Tensor) -> float:
     return roc_auc(values, actual) if values.dim() == 1 else macro_auc(values, actual)
 
 
-def _as_scores(hard: Tensor, values: Tensor) -> Tensor:
-    """Hard labels as scores of the same shape as the attack's own."""
-    return hard.double() if values.dim() == 1 else functional.one_hot(hard, values.shape[1]).double()
+def _hard_auc(hard: Tensor, actual: Tensor, classes: int) -> float:
+    """AUC of hard labels: half the sum of the shares of true positives and of true negatives, by the counts alone."""
+    counts = torch.bincount(actual.long() * classes + hard.long(), minlength=classes**2).reshape(classes, classes)
+    named, positives, right = counts.sum(dim=0), counts.sum(dim=1), counts.diagonal()
+    negatives = len(actual) - positives
+    shares = right / positives, (negatives - named + right) / negatives
+    aucs = ((shares[0] + shares[1]) / 2)[(positives > 0) & (negatives > 0)]
+    return float(aucs.double().mean()) if len(aucs) else math.nan
 
 
 def _renamed(scores: Scores, actual: Tensor, hard: Tensor, parts: Sequence[slice]) -> tuple[Tensor, Tensor]:

@@ -90,11 +90,11 @@ class Sampling:
     def takes_layers(self, epoch: int, step: int) -> bool:
         """Whether this step's layer outputs are recorded, up to `LAYER_ROWS` rows of an epoch.
 
-        They are in the last epoch and in those whose number, from 1, is a power of two: what a layer separates changes
+        They are in the last epoch and in those whose number, from 1, is a power of four: what a layer separates changes
         less and less, and there are several layers for each link.
         """
         number = epoch + 1
-        if number & epoch and number != self.epochs:
+        if number != self.epochs and (number & epoch or number.bit_length() % 2 == 0):
             return False
         return self.takes(step) and step * self.steps // self.steps_per_epoch < max(1, LAYER_ROWS // self.batch_size)
 

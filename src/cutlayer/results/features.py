@@ -67,7 +67,7 @@ class FeatureResult(FrozenModel):
         rows: Number of attacked rows.
         metric: `r2` or `auc`.
         value: Value of that metric.
-        low: Lower bound of the value (95 % bootstrap over rows).
+        low: Lower bound of the value (95 % interval over rows).
         high: Upper bound of it.
         baseline: The same metric of an attacker that saw no embedding.
         other_columns: The same metric of the same attack on the columns of all other parties in place of the embedding;

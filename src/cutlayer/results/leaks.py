@@ -131,7 +131,7 @@ class LeakResult(Attempt):
     Attributes:
         protections: Names of the protections that were active in the run.
         leak: max(AUC, 1 - AUC), 0.5 (chance) to 1.
-        low: Lower bound of the leak (95 % bootstrap); 0.5 where it includes chance.
+        low: Lower bound of the leak (95 % interval); 0.5 where it includes chance.
         high: Upper bound of the leak.
         epoch: The worst epoch, from 1.
         epochs_seen: Number of epochs that the worst was taken over.

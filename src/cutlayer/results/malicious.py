@@ -23,7 +23,7 @@ class MaliciousResult(FrozenModel):
         secret: What is learned, or decided: `predictions` of the active party.
         metric: `leak`, `r2`, or `success`: the share of held-out rows of other classes that get the attacker's class.
         value: The metric in the malicious training.
-        low: Lower bound of the value (95 % bootstrap).
+        low: Lower bound of the value (95 % interval).
         high: Upper bound of it.
         reader: Attack on the messages that reaches the value.
         curious: The metric in this run, in which all parties follow the protocol.

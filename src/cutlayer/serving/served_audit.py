@@ -96,7 +96,7 @@ def _audit_features(job: Job, folder: RunFolder, party: str, sample: Served, aud
         about = {"run": LABEL, "party": party, "attack": attack.name, "knowledge": sorted(attack.needs)}
         with audit.skipping(party, [attack]):
             case = _case(party, sample, columns, rows, job)
-            audit.results.extend(measure(attack(case.view, case.knowledge, seed), case, about, seed))
+            audit.results.extend(measure(attack(case.view, case.knowledge, seed), case, about))
 
 
 def _case(party: str, sample: Served, columns: ColumnSpec, rows: Tensor, job: Job) -> Case:

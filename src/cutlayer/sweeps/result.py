@@ -33,8 +33,8 @@ class TrialMetrics:
         low: Lower end of the 95 % bootstrap interval of `test`.
         high: Upper end of the 95 % bootstrap interval of `test`.
         leak: max(AUC, 1 - AUC) of the strongest attack at its worst epoch, 0.5 to 1.
-        leak_low: Lower end of the 95 % bootstrap interval of `leak`.
-        leak_high: Upper end of the 95 % bootstrap interval of `leak`.
+        leak_low: Lower end of the 95 % interval of `leak`.
+        leak_high: Upper end of the 95 % interval of `leak`.
         where: The strongest attack, as `party/message/attack`.
         epoch: Worst epoch of the strongest attack, from 1.
         seconds: Wall-clock time of training.

@@ -13,8 +13,9 @@ from cutlayer.attacks.label.directions import own_matrices
 from cutlayer.attacks.label.history import HistoryAttack, HistoryView, run_scores, seen_labels
 from cutlayer.attacks.label.probe import class_scores
 from cutlayer.errors import NotApplicable
-from cutlayer.kernels.logistic import Matrix, fit_logistic
+from cutlayer.kernels.logistic import Matrix, fit_logistic, fit_two_classes
 from cutlayer.kernels.normal_scores import normal_scores
+from cutlayer.kernels.ridge import fit_ridge
 from cutlayer.kernels.spectral import project_on_top
 from cutlayer.lazy import Tensor, functional, torch
 
@@ -32,6 +33,7 @@ PENALTIES = tuple(10.0**power for power in range(-2, 5))
 """Penalties of a ridge regression that are tried, on standardised inputs."""
 MAX_ROUNDS = 300
 """Iterations of a logistic regression."""
+_NARROW = 256  # columns up to which equations of all of them are solved at once
 _MANY = 100  # known labels from which on the regularisation is weaker
 _RELATIVE_SPREAD = 1e-5  # of the column that varies most
 _LIMIT = 10.0  # standard deviations beyond which an input is clipped
@@ -118,8 +120,6 @@ def fit_and_read(x: Blocks, known: Tensor, labels: Tensor, task: Task) -> Tensor
         labels: Their class codes, int64 (m,), or the values of a regression, float64 (m,).
         task: Kind and classes.
     """
-    from sklearn.linear_model import RidgeCV
-
     chosen = joined([block[known.numpy()] for block in x])
     if len(torch.unique(labels)) < 2:
         cosines = torch.from_numpy(_cosines(x, np.asarray(chosen.mean(axis=0)).reshape(-1)))
@@ -127,9 +127,13 @@ def fit_and_read(x: Blocks, known: Tensor, labels: Tensor, task: Task) -> Tensor
             return functional.one_hot(labels[:1], task.outputs) * cosines[:, None]
         return cosines if labels[0] or task.kind == "regression" else -cosines
     if task.kind == "regression":
-        ridge = RidgeCV(PENALTIES).fit(chosen, normal_scores(labels).numpy())
-        return torch.from_numpy(_along(x, ridge.coef_) + ridge.intercept_)
-    model = fit_logistic(chosen, labels.numpy(), 0.1 if len(labels) < _MANY else 1.0, MAX_ROUNDS)
+        weights, intercept = fit_ridge(chosen, normal_scores(labels).numpy(), PENALTIES)
+        return torch.from_numpy(_along(x, weights) + intercept)
+    strength = 0.1 if len(labels) < _MANY else 1.0
+    if task.kind == "binary" and isinstance(chosen, np.ndarray) and chosen.shape[1] <= _NARROW:
+        model = fit_two_classes(chosen, labels.numpy(), strength)
+    else:
+        model = fit_logistic(chosen, labels.numpy(), strength, MAX_ROUNDS)
     logits = _along(x, model.weights) + model.intercepts
     if task.kind == "binary":
         return torch.from_numpy(logits[:, 0])

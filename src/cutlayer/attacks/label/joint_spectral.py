@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from cutlayer.attacks.knowledge import Knowledge, Need
 from cutlayer.attacks.label.base import Scores
 from cutlayer.attacks.label.blocks import Blocks, nonzero
-from cutlayer.attacks.label.history import (
-    HistoryAttack,
-    HistoryView,
-    agreement,
-    oriented,
-    run_scores,
-    unit_variance,
-)
+from cutlayer.attacks.label.history import HistoryAttack, HistoryView, agreement, oriented, run_scores
 from cutlayer.attacks.label.spectra import MAX_WIDTH, spectra
+from cutlayer.attacks.label.spectral import positive_is_upper
+from cutlayer.kernels.k_means import upper_of_two
 from cutlayer.kernels.spectral import project
 from cutlayer.lazy import Tensor, torch
 
@@ -84,17 +80,43 @@ def _rounds(view: HistoryView, share: float, *, whole: bool) -> Tensor:
 
 def _started(view: HistoryView, blocks: Sequence[Sequence[Tensor]], share: float, *, whole: bool) -> Tensor:
     """Scores along the top singular direction of each block, float64 (n, epochs), the epochs with one sign."""
-    gradients = view.gradients
-    scores = torch.zeros(gradients.present.shape, dtype=torch.float64)
+    from torch.nn.utils.rnn import pad_sequence
+
+    scores = torch.zeros(view.gradients.present.shape, dtype=torch.float64)
     for epoch, parts in enumerate(blocks):
-        matrix = gradients.matrices[epoch]
-        tops = top_directions(view, epoch, whole=whole) if matrix.shape[1] <= MAX_WIDTH else None
-        for number, part in enumerate(parts):
-            along = project(matrix[part]) if tops is None else (matrix[part] @ tops[number]).double()
-            scores[part, epoch] = oriented(unit_variance(along - along.mean()), share)
+        if not parts:
+            continue
+        padded = pad_sequence(standard_projections(view, epoch, parts, whole=whole), True, math.nan)
+        upright = positive_is_upper(padded, upper_of_two(padded), share)[:, None]
+        turned = torch.where(upright, padded, -padded)
+        scores[torch.cat(list(parts)), epoch] = turned[~turned.isnan()]
         if epoch and float(scores[:, epoch] @ scores[:, 0]) < 0:
             scores[:, epoch] *= -1
     return scores
+
+
+def standard_projections(view: HistoryView, epoch: int, parts: Sequence[Tensor], *, whole: bool) -> list[Tensor]:
+    """Coordinates of the rows of each block (m,) along its direction of most variance, of unit variance, float64 (m,).
+
+    Args:
+        view: The attacked view.
+        epoch: Number of the epoch in `view.gradients`.
+        parts: Its blocks.
+        whole: Whether the block is the epoch.
+    """
+    matrix, sizes = view.gradients.matrices[epoch], torch.tensor([len(part) for part in parts])
+    if matrix.shape[1] > MAX_WIDTH:
+        along = torch.cat([project(matrix[part]) for part in parts])
+    else:
+        tops = top_directions(view, epoch, whole=whole)
+        along = torch.cat([matrix[part] @ top for part, top in zip(parts, tops, strict=True)]).double()
+    block = torch.arange(len(parts)).repeat_interleave(sizes)
+
+    def means(values: Tensor) -> Tensor:
+        return (values.new_zeros(len(parts)).index_add_(0, block, values) / sizes)[block]
+
+    moved = along - means(along)
+    return list((moved / nonzero(means(moved.square()).sqrt())).split(sizes.tolist()))
 
 
 def top_directions(view: HistoryView, epoch: int, *, whole: bool) -> Tensor:

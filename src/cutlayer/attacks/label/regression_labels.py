@@ -5,9 +5,9 @@ from __future__ import annotations
 from cutlayer.attacks.knowledge import Knowledge
 from cutlayer.attacks.label.base import Scores
 from cutlayer.attacks.label.feature_prior import cross_fitted
-from cutlayer.attacks.label.history import Gradients, HistoryAttack, HistoryView, run_scores, unit_variance
+from cutlayer.attacks.label.history import HistoryAttack, HistoryView, run_scores, unit_variance
+from cutlayer.attacks.label.joint_spectral import standard_projections
 from cutlayer.kernels.alignment import align_signs
-from cutlayer.kernels.spectral import project
 from cutlayer.lazy import Tensor, torch
 
 
@@ -30,7 +30,7 @@ class RegressionLabels(HistoryAttack):
     def run(self, view: HistoryView, knowledge: Knowledge) -> Scores:
         """Score the followed rows."""
         gradients = view.gradients
-        by_epoch = align_signs(_projections(gradients), gradients.blocks)
+        by_epoch = align_signs(_projections(view), gradients.blocks)
         first = by_epoch[:, 0]
         also = {"mean": by_epoch.sum(dim=1)}
         if view.columns is not None:
@@ -38,11 +38,11 @@ class RegressionLabels(HistoryAttack):
         return run_scores(view, first, gradients.seen, **also)
 
 
-def _projections(gradients: Gradients) -> Tensor:
+def _projections(view: HistoryView) -> Tensor:
     """Standardised coordinates along the top direction of each block, float64 (n, epochs)."""
-    scores = torch.zeros(gradients.present.shape, dtype=torch.float64)
-    for epoch, parts in enumerate(gradients.blocks):
-        for part in parts:
-            along = project(gradients.matrices[epoch][part])
-            scores[part, epoch] = unit_variance(along - along.mean())
+    scores = torch.zeros(view.gradients.present.shape, dtype=torch.float64)
+    for epoch, parts in enumerate(view.gradients.blocks):
+        if parts:
+            along = torch.cat(standard_projections(view, epoch, parts, whole=False))
+            scores[torch.cat(list(parts)), epoch] = along
     return scores

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from cutlayer.attacks.knowledge import Knowledge, Need
 from cutlayer.attacks.label.base import Scores, Target, nonzero_rows
 from cutlayer.attacks.label.history import HistoryAttack, HistoryView, run_scores
@@ -48,16 +50,16 @@ class Similarity(HistoryAttack):
         known, labels = knowledge.labels_among(view.rows)
         sums: dict[str, Tensor] = {}
         seen = torch.zeros(len(view.rows), dtype=torch.bool)
-        for _, matrix in view.matrices(view.target):
+        for number, (_, matrix) in enumerate(view.matrices(view.target)):
             present = nonzero_rows(matrix)
             usable = present[known]
             if set(labels[usable].tolist()) < set(labels.tolist()):
                 continue
             seen |= present
-            scaled = _scaled(matrix, view.target)
-            by_variant = _by_class(scaled, known[usable], labels[usable], classes)
+            scaled, unit = view.once(("scaled", view.target, number), partial(_scaled, matrix, view.target))
+            by_variant = _by_class(scaled, unit, known[usable], labels[usable], classes)
             if view.target is Target.GRADIENT and not binary:
-                by_variant["axis"] = _axes(scaled, known[usable], labels[usable], classes)
+                by_variant["axis"] = _axes(unit, known[usable], labels[usable], classes)
             for name, scores in by_variant.items():
                 sums[name] = sums.get(name, 0) + scores.double() * present[:, None]
         if not sums:
@@ -67,16 +69,16 @@ class Similarity(HistoryAttack):
         return run_scores(view, values.pop("cosine"), unknown, **values)
 
 
-def _scaled(matrix: Tensor, target: Target) -> Tensor:
-    """A matrix (n, d) over its largest number, float32; an embedding is centred."""
+def _scaled(matrix: Tensor, target: Target) -> tuple[Tensor, Tensor]:
+    """A matrix (n, d) over its largest number, float32, and its rows of unit length; an embedding is centred."""
     low, high = matrix.aminmax()
     scaled = matrix.float() / (max(float(high), -float(low)) or 1.0)
-    return scaled.sub_(scaled.mean(dim=0)) if target is Target.EMBEDDING else scaled
+    scaled = scaled.sub_(scaled.mean(dim=0)) if target is Target.EMBEDDING else scaled
+    return scaled, scaled / torch.linalg.vector_norm(scaled, dim=1, keepdim=True).clamp_min(_SHORTEST)
 
 
-def _axes(matrix: Tensor, known: Tensor, labels: Tensor, classes: int) -> Tensor:
+def _axes(unit: Tensor, known: Tensor, labels: Tensor, classes: int) -> Tensor:
     """Mean squared cosine with the known rows of each class (n, classes); `_ABSENT` without a known row."""
-    unit = functional.normalize(matrix, dim=1)
     squares = (unit @ unit[known].T).square()
     scores = torch.full((len(unit), classes), _ABSENT)
     for code in set(labels.tolist()):
@@ -84,17 +86,16 @@ def _axes(matrix: Tensor, known: Tensor, labels: Tensor, classes: int) -> Tensor
     return scores
 
 
-def _by_class(matrix: Tensor, known: Tensor, labels: Tensor, classes: int) -> dict[str, Tensor]:
+def _by_class(matrix: Tensor, unit: Tensor, known: Tensor, labels: Tensor, classes: int) -> dict[str, Tensor]:
     """Scores for each class (n, classes) by variant; a class without a known row scores lowest."""
-    lengths = torch.linalg.vector_norm(matrix, dim=1, keepdim=True).clamp_min(_SHORTEST)
     distance, centres = torch.full((len(matrix), classes), _ABSENT), torch.zeros(classes, matrix.shape[1])
     named, apart = sorted(set(labels.tolist())), torch.empty_like(matrix)
     for code in named:
         own = known[labels == code]
-        centres[code] = functional.normalize((matrix[own] / lengths[own]).mean(dim=0), dim=0)
+        centres[code] = functional.normalize(unit[own].mean(dim=0), dim=0)
         gap = torch.linalg.vector_norm(torch.sub(matrix, matrix[own].mean(dim=0), out=apart), dim=1)
         distance[:, code] = -gap / (float(gap.mean()) or 1.0)
-    cosines = matrix @ centres.T / lengths
+    cosines = unit @ centres.T
     means, before = torch.full_like(distance, _ABSENT), None
     means[:, named] = cosines[:, named]
     for _ in range(ROUNDS):
@@ -102,7 +103,7 @@ def _by_class(matrix: Tensor, known: Tensor, labels: Tensor, classes: int) -> di
         if before is not None and torch.equal(nearest, before):
             break  # the centres are the same again
         before = nearest
-        sums = (functional.one_hot(nearest, classes) / lengths).T @ matrix
+        sums = torch.zeros_like(centres).index_add_(0, nearest, unit)
         centres = torch.where(sums.any(dim=1, keepdim=True), functional.normalize(sums, dim=1), centres)
-        cosines = matrix @ centres.T / lengths
+        cosines = unit @ centres.T
     return {"cosine": means, "distance": distance, "clusters": cosines}

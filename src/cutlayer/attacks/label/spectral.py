@@ -71,18 +71,19 @@ def positive_is_upper(s: Tensor, upper: Tensor, positive_share: float) -> Tensor
     """Whether the upper cluster of scores is the positive one, by the rule of `Spectral`.
 
     Args:
-        s: Scores, float (..., n).
+        s: Scores, float (..., n), NaN for a row that is missing.
         upper: Whether each row is in the upper cluster, bool (..., n).
         positive_share: Share of positive rows, in (0, 1).
 
     Returns:
         bool (...,).
     """
-    share = upper.double().mean(dim=-1)
+    rows, count = (~s.isnan()).sum(dim=-1), upper.sum(dim=-1)
+    share = count.double() / rows.clamp_min(1)
     if abs(positive_share - 0.5) <= BALANCED + _ROUNDING:
-        sizes, count = s.abs(), upper.sum(dim=-1)
+        sizes = s.abs().nan_to_num(0.0)
         above, below = (torch.where(chosen, sizes, 0.0).sum(dim=-1) for chosen in (upper, ~upper))
-        fits = above / count.clamp_min(1) >= below / (s.shape[-1] - count).clamp_min(1)
+        fits = above / count.clamp_min(1) >= below / (rows - count).clamp_min(1)
     else:
         fits = (share - positive_share).abs() <= (1 - share - positive_share).abs()
     return fits | (share == 0)

@@ -83,7 +83,7 @@ def audit_features(
                 about = {"run": name, "party": party, "attack": attack.name, "knowledge": sorted(attack.needs)}
                 with audit.skipping(party, [attack]):
                     for case in _granted(attack.needs, cases):
-                        results = measure(attack(case.view, case.knowledge, seed), case, about, seed)
+                        results = measure(attack(case.view, case.knowledge, seed), case, about)
                         is_compared = name == RunKind.THIS_RUN and attack.needs == {Need.AUXILIARY_FEATURES}
                         audit.results.extend(other_columns.compared(results, attack, case) if is_compared else results)
     return audit

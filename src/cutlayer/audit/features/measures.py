@@ -55,14 +55,13 @@ class Case:
         return {"release": self.release, "known": known, "rows": attacked}
 
 
-def measure(result: object, case: Case, about: Mapping[str, Any], seed: int) -> Iterable[FeatureResult]:
+def measure(result: object, case: Case, about: Mapping[str, Any]) -> Iterable[FeatureResult]:
     """Measure what an attack on features returned, whichever attack it was.
 
     Args:
         result: What the attack returned.
         case: The attack's input, and the truth.
         about: The fields of a `FeatureResult` that say which attack on which party and run it was.
-        seed: Seed of the bootstrap.
 
     Raises:
         NotApplicable: There is no metric for such a result in such a case.
@@ -72,9 +71,9 @@ def measure(result: object, case: Case, about: Mapping[str, Any], seed: int) -> 
         case Reconstruction(), (codes, numbers):
             return [measure_reconstruction(result, case.knowledge.auxiliary, (codes, numbers), about)]
         case Inferences(), (codes, numbers):
-            return measure_inferences(result, (codes, numbers), about, seed, case.column)
+            return measure_inferences(result, (codes, numbers), about, case.column)
         case Scores(), Tensor() as member:
-            return [measure_membership(result, member, about, seed)]
+            return [measure_membership(result, member, about)]
     wanted = "a Reconstruction or Inferences of rows that are not auxiliary, or Scores of membership"
     raise NotApplicable.expected(wanted, f"{type(result).__name__} of {case.release}")
 
@@ -127,7 +126,7 @@ def measure_reconstruction(
 
 
 def measure_inferences(
-    inferences: Inferences, truth: tuple[Tensor, Tensor], about: Mapping[str, Any], seed: int, stated: str | None
+    inferences: Inferences, truth: tuple[Tensor, Tensor], about: Mapping[str, Any], stated: str | None
 ) -> Iterator[FeatureResult]:
     """AUC of the column inferred best, chosen after the fact, and of the stated one, each with a table of all columns.
 
@@ -139,7 +138,7 @@ def measure_inferences(
     values = {name: column.value for name, column in columns.items() if column.value is not None}
     best = [max(values, key=lambda name: values[name])] if values else []
     for name in dict.fromkeys(best + [name for name in (stated,) if name in columns]):
-        low, high = leak_interval(*_comparable(inferences[name].scores, classes[name]), seed)
+        low, high = leak_interval(*_comparable(inferences[name].scores, classes[name]))
         yield FeatureResult(
             **about,
             metric="auc",
@@ -156,11 +155,11 @@ def measure_inferences(
         raise NotApplicable.expected(wanted, repr(stated), f"there are {', '.join(inferences)}")
 
 
-def measure_membership(scores: Scores, member: Tensor, about: Mapping[str, Any], seed: int) -> FeatureResult:
+def measure_membership(scores: Scores, member: Tensor, about: Mapping[str, Any]) -> FeatureResult:
     """AUC, accuracy, and the true positive rate at 1 % false positives, of membership scores."""
     numbered = replace(scores, rows=torch.arange(len(member)))
     leak = leak_of(numbered, member)
-    low, high = leak_interval(numbered, member, seed)
+    low, high = leak_interval(numbered, member)
     share = float(member.double().mean())
     return FeatureResult(
         **about,

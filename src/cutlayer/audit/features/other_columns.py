@@ -63,7 +63,7 @@ class OtherColumns:
         view = replace(case.view, embeddings=self._matrix(case.view.rows))
         about = {"run": "", "party": case.view.party, "attack": attack.name}
         with suppress(NotApplicable, Diverged):
-            yield from measure(attack(view, case.knowledge, self._seed), case, about, self._seed)
+            yield from measure(attack(view, case.knowledge, self._seed), case, about)
 
     def _matrix(self, rows: Tensor) -> Tensor:
         if self._party in self._held.by_party:

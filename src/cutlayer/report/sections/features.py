@@ -80,7 +80,7 @@ def _table(report: Report) -> Table:
         return Cell(pairs=tuple((name_of(name), metric(value)) for name, value in result.metrics.items()))
 
     return table(
-        "Attacks on features, with 95\u00a0% bootstrap intervals over the attacked rows",
+        "Attacks on features, with 95\u00a0% intervals over the attacked rows",
         report.features,
         ("Party and attack", attack),
         ("Metric", lambda result: name_of(result.metric)),

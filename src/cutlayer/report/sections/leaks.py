@@ -161,7 +161,7 @@ def _matrix(report: Report, matrix: Matrix) -> Table:
         (Column(run, "number", note=note), lambda target, run=run: at(run, target)) for run, note in matrix.runs.items()
     ]
     return table(
-        "Leak by party, message, attack and run, with 95\u00a0% bootstrap intervals",
+        "Leak by party, message, attack and run, with 95\u00a0% intervals",
         matrix.targets,
         ("Attack", lambda target: Cell(target.attack, (f"{target.message}s of {target.attacker}",))),
         *columns,

@@ -23,7 +23,7 @@ def served_sections(audit: ServedAudit) -> Iterator[Section]:
 
     if audit.leaks:
         leaks = table(
-            "Attacks on labels, with 95\u00a0% bootstrap intervals",
+            "Attacks on labels, with 95\u00a0% intervals",
             sorted(audit.leaks, key=lambda leak: -leak.leak),
             ("Party and attack", lambda leak: Cell(f"{leak.party}, {leak.attack}", leak.knowledge)),
             (number("Leak"), lambda leak: Cell(metric(leak.leak), (interval(leak.low, leak.high),))),
@@ -34,7 +34,7 @@ def served_sections(audit: ServedAudit) -> Iterator[Section]:
         yield Section("served-labels", "Label leakage from served embeddings", (), (leaks,), "", ())
     if audit.features:
         features = table(
-            "Attacks on features, with 95\u00a0% bootstrap intervals",
+            "Attacks on features, with 95\u00a0% intervals",
             audit.features,
             ("Party and attack", lambda result: Cell(f"{result.party}, {result.attack}", (result.column,))),
             ("Metric", lambda result: name_of(result.metric)),
