@@ -105,7 +105,7 @@ def test_verdicts_follow_from_the_gains_and_the_alarms() -> None:
     for group in (ADULT, *HALVES):
         gains = f"{group}: a hijack rebuilds more than `inversion` (R²)"
         seen = f"{group}: the partner's guard sees the hijack, in 19 of 20 trainings"
-        hidden = f"{group}: a hijack that knows the guard gains nothing (below 0.01)"
+        hidden = f"{group}: a hijack that knows the guard (`hidden hijack`) gains nothing (below 0.01)"
         assert (strong[gains], strong[seen], strong[hidden]) == (Kind.HOLDS, Kind.HOLDS, Kind.FAILS)
         assert (none[seen], none[hidden]) == (Kind.FAILS, Kind.HOLDS)
         assert none[gains] is not Kind.HOLDS
