@@ -43,7 +43,7 @@ OF_RELEASES: Mapping[str, Mapping[str, Any]] = {
     "once, dp_embedding 8": {"dp_embedding": {**OF_FEATURES["dp_embedding 8"]["dp_embedding"], "rescale": "sphere"}},
 }
 """Protections of a single release, after which no gradient comes back: nothing is hijacked."""
-HIDDEN: Mapping[str, float] = {ADULT: 0.4, **dict.fromkeys(HALVES, 0.6)}
+HIDDEN: Mapping[str, float] = {ADULT: 0.4, **dict.fromkeys(HALVES, 0.65)}
 """Cover of a hijacker that knows the guard: no row has more of its energy off the directions than the guard allows."""
 ADAPTED, FEW = "hidden hijack", "hijack of 24 rows"
 HIJACKS: Mapping[str, Mapping[str, Any]] = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from cutlayer.kernels.off_directions import off_parts
+from cutlayer.kernels.off_directions import PASSES, SHARPNESS, off_parts
 
 
 def test_rows_across_the_main_direction_are_off_it_however_short_they_are() -> None:
@@ -18,14 +18,29 @@ def test_rows_across_the_main_direction_are_off_it_however_short_they_are() -> N
     torch.testing.assert_close(parts, torch.tensor([0.0] * 798 + [1.0, 0.5], dtype=torch.double), atol=1e-3, rtol=0)
 
 
-def test_it_is_what_a_singular_value_decomposition_leaves() -> None:
+def test_it_is_what_singular_value_decompositions_of_weighted_rows_leave() -> None:
     rows = torch.randn(50, 6, dtype=torch.double, generator=torch.Generator().manual_seed(0))
     units = torch.nn.functional.normalize(rows, dim=1)
-    main = torch.linalg.svd(units).Vh[:2]
-    expected = (units - units @ main.T @ main).square().sum(dim=1)
+    along = torch.ones(50, dtype=torch.double)
+    for _ in range(PASSES):
+        main = torch.linalg.svd(units * along[:, None] ** (SHARPNESS / 2)).Vh[:2]
+        left = units - units @ main.T @ main
+        along = 1 - left.square().sum(dim=1)
     parts = off_parts(rows, 2)
     assert parts is not None
-    torch.testing.assert_close(parts, expected)
+    torch.testing.assert_close(parts, left.square().sum(dim=1))
+
+
+def test_rows_that_share_one_more_direction_do_not_turn_those_of_most_rows() -> None:
+    """The second direction of the first 80 rows has less energy than that of the last 20."""
+    draw = torch.Generator().manual_seed(0)
+    rows = torch.zeros(100, 4)
+    rows[:80, :2] = torch.randn(80, 2, generator=draw) * torch.tensor([1.0, 0.4])
+    rows[80:, 2] = 1 + torch.rand(20, generator=draw)
+    parts = off_parts(rows, 2)
+    assert parts is not None
+    assert parts[:80].max() < 0.1
+    assert parts[80:].min() > 0.9
 
 
 def test_a_few_long_rows_do_not_turn_the_main_directions() -> None:

@@ -109,7 +109,7 @@ def test_verdicts_follow_from_the_gains_and_the_alarms() -> None:
         assert (strong[gains], strong[seen], strong[hidden]) == (Kind.HOLDS, Kind.HOLDS, Kind.FAILS)
         assert (none[seen], none[hidden]) == (Kind.FAILS, Kind.HOLDS)
         assert none[gains] is not Kind.HOLDS
-    probes = "label owner with none: no probe gains 0.03 of leak; here the largest gain"
+    probes = "label owner with max_norm: no probe gains 0.03 of leak; here the largest gain"
     assert (strong[probes], none[probes]) == (Kind.FAILS, Kind.HOLDS)
 
 
