@@ -112,6 +112,10 @@ def _hijack_claims(results: Results) -> list[Claim]:
             bound = results.difference((group, f"hijack; {defence}"), (group, f"{HONEST}; {defence}"), _R2)
             text = f"{group}: under `{defence}` a hijack gains nothing (below 0.01)"
             claims.append(_own(text, bound, below(bound, 0.01)))
+        for release in OF_RELEASES:
+            less = results.difference((group, f"{HONEST}; {release}"), hijack, _R2)
+            text = f"{group}: of a single release (`{release}`) `inversion` rebuilds less than a hijack (R²)"
+            claims.append(_own(text, less, below(less, 0.0)))
     return claims
 
 
