@@ -12,6 +12,7 @@ from studies.malicious.settings import (
     ADULT,
     BACKDOORS,
     CIFAR,
+    FEW,
     HALVES,
     HIDDEN,
     HIJACKS,
@@ -42,14 +43,16 @@ SETTINGS = (
     "training, and all others are attacked. `sdar` knows 600 other rows of Adult with their labels, 400 of MNIST and "
     "300 of CIFAR-10, reads the final models and was run with five seeds. `hijack 0.25` has a quarter of the strength. "
     f"`hidden hijack` knows the guard: half the strength, and in the direction of each row's honest gradient "
-    f"{HIDDEN[ADULT]:.0%} of its energy on Adult, {HIDDEN[MNIST]:.0%} on the halves. *At the alarm* is the "
-    "reconstruction of all rows from what was sent until the alarm, where a row that was not yet sent counts as "
-    "rebuilt by the mean of the known rows. The honest training that it is compared with is read at the same step, of "
+    f"{HIDDEN[ADULT]:.0%} of its energy on Adult, {HIDDEN[MNIST]:.0%} on the halves. So does "
+    "`hijack of 24 rows`, which sends false gradients for these rows alone. *At the alarm* is the reconstruction of "
+    "all rows from what was sent until the alarm, where a row that was not yet sent counts as rebuilt by the mean of "
+    "the known rows. The honest training that it is compared with is read at the same step, of "
     "3 to 10, 12, 14 and 16. `once` is a single release of a sketch, after which no gradient comes back: nothing can "
     "be hijacked.\n\n"
     "All partners probe at once. They are read by `norm`, `direction`, `spectral`, `joint_spectral`, `off_norm` and "
     "`mixture`, and by `mean_gradient` and `sign_changes` over all epochs, on Adult; the last two by both partners "
-    "*together* too. `probing 0.6` leaves 0.6 of the distances, "
+    "*together* too. Without a protection every label leaks already, and no probe can gain. "
+    "`probing 0.6` leaves 0.6 of the distances, "
     "`scaling` multiplies them by 10, `scaling 1.5` by 1.5. A backdoor knows 20 training rows of class 1. *Success* is "
     "the share of test rows of other classes that get class 1 when one partner, or all, send the trigger or the mean "
     "embedding of those rows, whichever does more."
@@ -57,10 +60,10 @@ SETTINGS = (
 
 TRIED = (
     "What an attacker that knows the code can do, as far as it was thought of:\n\n"
-    "- *Weaker false gradients.* They are seen: rows are judged by their direction alone.\n"
-    "- *Cover.* More than half of each false gradient's energy in the honest direction: not seen (`hidden hijack`).\n"
-    "- *Few rows.* False gradients for less than 0.9 % of the rows of two classes, or 0.5 % of more, on average over "
-    "16 steps: not seen. So it is with 1,000 known rows in a table of over 100,000, or an attack in one step of many.\n"
+    "- *Stronger or weaker false gradients.* They are seen: rows are judged by their direction alone.\n"
+    "- *Cover.* A part of each false gradient's energy in the honest direction: not seen (`hidden hijack`).\n"
+    "- *Few rows.* About half of the rows that were hijacked count as off the directions. So false gradients "
+    "for 1 % to 2 % of the rows are not seen (`hijack of 24 rows`), or an attack in one step of many.\n"
     "- *False labels.* Their gradients are honest ones of another task: not seen, `chosen labels` above.\n"
     "- *A pretended protection.* A label owner that says it adds noise has the weaker test of predicted energy alone.\n"
     "- *Smaller changes of embeddings.* Variances within a factor of five, slopes of half or more, a trigger no "
@@ -90,7 +93,7 @@ def malicious_page(results: Results) -> Page:
 def _hijack_claims(results: Results) -> list[Claim]:
     claims = []
     for group in GROUPS:
-        honest, hijack, weak, hidden = ((group, name) for name in (HONEST, "hijack", "hijack 0.25", ADAPTED))
+        honest, hijack, weak = ((group, name) for name in (HONEST, "hijack", "hijack 0.25"))
         for reader, value in (("inversion", _R2), ("sdar", _SDAR)):
             gain = results.difference(hijack, honest, _R2, value)
             claims.append(_own(f"{group}: a hijack rebuilds more than `{reader}` (R²)", gain, above(gain, 0.0)))
@@ -101,19 +104,24 @@ def _hijack_claims(results: Results) -> list[Claim]:
         half = _gain_at_alarm(results, group, 0.5)
         text = f"{group}: until the alarm a hijack has gained less than half of its gain (excess of R²)"
         claims.append(_own(text, half, below(half, 0.0)))
-        left = results.difference(hidden, honest, _R2)
-        text = f"{group}: a hijack that knows the guard gains nothing (below 0.01)"
-        claims.append(_own(text, left, below(left, 0.01)))
+        for name in (ADAPTED, FEW):
+            left = results.difference((group, name), honest, _R2)
+            text = f"{group}: a hijack that knows the guard (`{name}`) gains nothing (below 0.01)"
+            claims.append(_own(text, left, below(left, 0.01)))
         for defence in OF_FEATURES:
             bound = results.difference((group, f"hijack; {defence}"), (group, f"{HONEST}; {defence}"), _R2)
             text = f"{group}: under `{defence}` a hijack gains nothing (below 0.01)"
             claims.append(_own(text, bound, below(bound, 0.01)))
+        for release in OF_RELEASES:
+            less = results.difference((group, f"{HONEST}; {release}"), hijack, _R2)
+            text = f"{group}: of a single release (`{release}`) `inversion` rebuilds less than a hijack (R²)"
+            claims.append(_own(text, less, below(less, 0.0)))
     return claims
 
 
 def _label_claims(results: Results) -> list[Claim]:
     claims = []
-    for defence in OF_LABELS:
+    for defence in (name for name in OF_LABELS if name != "none"):
         honest = (ADULT, f"honest, probed; {defence}")
         gains = {
             (probe, link): results.difference((ADULT, f"{probe}; {defence}"), honest, measured(key))

@@ -43,13 +43,14 @@ OF_RELEASES: Mapping[str, Mapping[str, Any]] = {
     "once, dp_embedding 8": {"dp_embedding": {**OF_FEATURES["dp_embedding 8"]["dp_embedding"], "rescale": "sphere"}},
 }
 """Protections of a single release, after which no gradient comes back: nothing is hijacked."""
-HIDDEN: Mapping[str, float] = {ADULT: 0.4, **dict.fromkeys(HALVES, 0.6)}
+HIDDEN: Mapping[str, float] = {ADULT: 0.4, **dict.fromkeys(HALVES, 0.65)}
 """Cover of a hijacker that knows the guard: no row has more of its energy off the directions than the guard allows."""
-ADAPTED = "hidden hijack"
+ADAPTED, FEW = "hidden hijack", "hijack of 24 rows"
 HIJACKS: Mapping[str, Mapping[str, Any]] = {
     "hijack": {"attack": "hijack"},
     "hijack 0.25": {"attack": "hijack", "options": {"strength": 0.25}},
     ADAPTED: {"attack": "hijack", "options": {"strength": 0.5}},
+    FEW: {"attack": "hijack", "rows": 24},
     "chosen labels": {"attack": "chosen_labels"},
 }
 PROBES: Mapping[str, Mapping[str, Any]] = {
@@ -66,6 +67,7 @@ BACKDOORS: Mapping[str, Mapping[str, Any]] = {
 }
 PROBED_SEEDS, DEFENDED_SEEDS = 5, 10
 """Seeds of the settings that look for labels, which have five protections each, and of those with protected columns."""
+FEW_SEEDS = {FEW: DEFENDED_SEEDS, "chosen labels": PROBED_SEEDS}
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,7 @@ class Setting:
         features: Protection of the partners, of `OF_FEATURES` or `OF_RELEASES`; empty for none.
         attack: What the attacker does; empty in an honest training.
         options: Its options.
+        rows: Number of rows of each partner whose gradients a hijacker falsifies; all that it knows if 0.
     """
 
     name: str
@@ -87,6 +90,7 @@ class Setting:
     features: str = ""
     attack: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
+    rows: int = 0
 
 
 def settings_of(group: str, seed: int) -> list[Setting]:
@@ -94,8 +98,8 @@ def settings_of(group: str, seed: int) -> list[Setting]:
     made = [Setting("honest", "features")]
     for name, rest in HIJACKS.items():
         options = rest.get("options", {}) | ({"cover": HIDDEN[group]} if name == ADAPTED else {})
-        if name != "chosen labels" or seed <= PROBED_SEEDS:
-            made.append(Setting(name, "features", attack=rest["attack"], options=options))
+        if seed <= FEW_SEEDS.get(name, seed):
+            made.append(Setting(name, "features", **{**rest, "options": options}))
     if seed <= DEFENDED_SEEDS:
         made += [Setting(f"honest; {name}", "features", features=name) for name in (*OF_FEATURES, *OF_RELEASES)]
         made += [Setting(f"hijack; {name}", "features", features=name, attack="hijack") for name in OF_FEATURES]

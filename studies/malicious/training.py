@@ -47,6 +47,8 @@ from studies.trials import study_key
 
 KNOWN = 240
 """Rows of each partner whose features the attacker knows."""
+SIMULATED_SEEDS = 5
+"""Seeds of `sdar`, which takes longer than a training."""
 FIRST = (3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16)
 """Steps after which an honest training is read too; after fewer `inversion` knows too few rows."""
 
@@ -68,7 +70,8 @@ def trained(job: Job, setting: Setting, tables: Any, work: Path) -> dict[str, An
     measured["passive_alarm"] = _first(made.passives[job.passives[0]].alarms, steps)
     if setting.reads == "features":
         measured |= _rebuilt(job, folder, measured["passive_alarm"], FIRST if setting.name == "honest" else ())
-        if setting.name.startswith("honest") and not job.train.releases_once(job.passives[0]):
+        simulated = setting.name.startswith("honest") and not job.train.releases_once(job.passives[0])
+        if simulated and job.train.seed <= SIMULATED_SEEDS:
             measured["r2_sdar"] = _simulated(Run(job, folder, classes=made.active.task.classes))
     elif setting.reads == "labels":
         run = Run(job, folder, classes=made.active.task.classes)
@@ -94,7 +97,7 @@ def _attackers(job: Job, setting: Setting, folder: RunFolder) -> dict[str, Tampe
         return {}
     options: dict[str, Any] = dict(setting.options)
     if by_active(setting.attack):
-        options["known"] = lambda schedule: _few(known_rows(job, folder, schedule))
+        options["known"] = lambda schedule: _few(known_rows(job, folder, schedule), setting.rows or KNOWN)
         return {job.active: TAMPERINGS[setting.attack](**options)}
     if setting.attack == "backdoor":
         # Later: the labels are written when the training starts.
@@ -102,12 +105,12 @@ def _attackers(job: Job, setting: Setting, folder: RunFolder) -> dict[str, Tampe
     return {name: TAMPERINGS[setting.attack](**options) for name in job.passives}
 
 
-def _few(known: Mapping[str, Auxiliary]) -> Mapping[str, Auxiliary]:
-    """`KNOWN` of the rows that an attacker may know of each partner."""
+def _few(known: Mapping[str, Auxiliary], rows: int = KNOWN) -> Mapping[str, Auxiliary]:
+    """So many of the rows that an attacker may know of each partner; fewer are a part of more."""
     few = {}
     for name, each in known.items():
         order = torch.randperm(len(each.indices), generator=torch.Generator().manual_seed(0))
-        parts = (part[order[:KNOWN].sort().values] for part in (each.indices, each.codes, each.numbers))
+        parts = (part[order[:rows].sort().values] for part in (each.indices, each.codes, each.numbers))
         few[name] = Auxiliary(each.columns, *parts)
     return few
 

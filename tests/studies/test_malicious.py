@@ -105,11 +105,11 @@ def test_verdicts_follow_from_the_gains_and_the_alarms() -> None:
     for group in (ADULT, *HALVES):
         gains = f"{group}: a hijack rebuilds more than `inversion` (R²)"
         seen = f"{group}: the partner's guard sees the hijack, in 19 of 20 trainings"
-        hidden = f"{group}: a hijack that knows the guard gains nothing (below 0.01)"
+        hidden = f"{group}: a hijack that knows the guard (`hidden hijack`) gains nothing (below 0.01)"
         assert (strong[gains], strong[seen], strong[hidden]) == (Kind.HOLDS, Kind.HOLDS, Kind.FAILS)
         assert (none[seen], none[hidden]) == (Kind.FAILS, Kind.HOLDS)
         assert none[gains] is not Kind.HOLDS
-    probes = "label owner with none: no probe gains 0.03 of leak; here the largest gain"
+    probes = "label owner with max_norm: no probe gains 0.03 of leak; here the largest gain"
     assert (strong[probes], none[probes]) == (Kind.FAILS, Kind.HOLDS)
 
 
