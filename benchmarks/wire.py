@@ -25,8 +25,8 @@ import grpc
 import torch
 
 from benchmarks import processes
-from cutlayer.certificates import Credentials
 from cutlayer.certificates.authority import Authority, files_in, make_request
+from cutlayer.certificates.files import Credentials
 from cutlayer.channel import Kind, Message
 from cutlayer.channel.chunks import Assembler, split_frame
 from cutlayer.channel.codec import DEFAULT_LIMITS, decode, encode_parts

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from cutlayer.protections.nopeek import NoPeekConfig as NoPeekConfig
     from cutlayer.protections.party_dropout import PartyDropoutConfig as PartyDropoutConfig
     from cutlayer.protections.ppdl import PPDLConfig as PPDLConfig
-    from cutlayer.report import Report as Report
+    from cutlayer.results.report import Report as Report
     from cutlayer.version import __version__ as __version__
 else:
     _MODULES = {
@@ -49,7 +49,7 @@ else:
         "NoisyGradientConfig": ".protections.noisy_gradient",
         "PPDLConfig": ".protections.ppdl",
         "PartyDropoutConfig": ".protections.party_dropout",
-        "Report": ".report",
+        "Report": ".results.report",
         "VerticalClassifier": ".estimator",
         "VerticalRegressor": ".estimator",
         "__version__": ".version",

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from cutlayer.attacks import resolve
 from cutlayer.attacks.label.base import Scores
-from cutlayer.audit import Auditor
+from cutlayer.audit.auditor import Auditor
 from cutlayer.audit.leak import leak_of
 from cutlayer.audit.watch import replay
 from cutlayer.config import Job

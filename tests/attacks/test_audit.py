@@ -12,7 +12,8 @@ from cutlayer import VerticalClassifier
 from cutlayer.attacks import Probe, Spectral
 from cutlayer.attacks.knowledge import HINTS, KNOWN_PER_CLASS, Need
 from cutlayer.attacks.label.base import Guess, LabelAttack, Scores, Target, step_by_step
-from cutlayer.audit import Auditor, leak_interval, leak_of
+from cutlayer.audit.auditor import Auditor
+from cutlayer.audit.leak import leak_interval, leak_of
 from cutlayer.channel.transcript import Step
 from cutlayer.jobs.audit import audit_again
 from cutlayer.report.build import build

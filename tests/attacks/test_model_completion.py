@@ -12,7 +12,7 @@ from cutlayer.attacks.completion.base import Completion, CompletionTraining, Dep
 from cutlayer.attacks.completion.mixmatch import mix_up, mix_weights, mixmatch_loss, sharpen
 from cutlayer.attacks.completion.training import CompletionTrainer, MovingAverage, Standardised
 from cutlayer.attacks.knowledge import AUXILIARY, AUXILIARY_PER_CLASS, Knowledge, Need
-from cutlayer.audit import auxiliary_labels
+from cutlayer.audit.completion import auxiliary_labels
 from cutlayer.errors import NotApplicable
 from cutlayer.models import Inputs, build_bottom
 from cutlayer.results.completion import CompletionResult, VariantValue, best

@@ -11,7 +11,8 @@ import torch
 
 from cutlayer.attacks import resolve
 from cutlayer.attacks.label.base import Scores, Target
-from cutlayer.audit import AttackTarget, Auditor, Leak, LeakSeries, leak_interval, leak_of
+from cutlayer.audit.auditor import AttackTarget, Auditor, LeakSeries
+from cutlayer.audit.leak import Leak, leak_interval, leak_of
 from cutlayer.channel.transcript import Step, read_epochs, write_epoch
 from cutlayer.tasks import Task
 from tests.audit.steps import ACTIVE, PASSIVE, step, telling

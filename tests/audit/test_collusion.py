@@ -12,10 +12,11 @@ from cutlayer.audit.history import partners
 from cutlayer.config import Job, validated
 from cutlayer.jobs.execute import execute
 from cutlayer.jobs.options import Options, Progress
-from cutlayer.report import print_report, render_html
 from cutlayer.report.build import build
 from cutlayer.report.card.build import build_card
+from cutlayer.report.html import render_html
 from cutlayer.report.sections import answers
+from cutlayer.report.terminal import print_report
 from cutlayer.results.audit import RunAudit
 from cutlayer.results.leaks import Attacker
 from cutlayer.results.report import Report

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from cutlayer.attacks.knowledge import Need, condition
-from cutlayer.audit import gates_of
 from cutlayer.audit.checks import FindingContext
 from cutlayer.audit.findings import CHECKS, findings_of
+from cutlayer.audit.gates import gates_of
 from cutlayer.config.guard import Alarm
 from cutlayer.results.audit import Audit, RunAudit, SkippedAttack
 from cutlayer.results.completion import CompletionResult, VariantValue

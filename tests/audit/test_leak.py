@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import accuracy_score, roc_auc_score
 
 from cutlayer.attacks.label.base import Scores
-from cutlayer.audit import Leak, leak_interval, leak_of
+from cutlayer.audit.leak import Leak, leak_interval, leak_of
 
 PARTS = st.lists(st.tuples(st.integers(1, 30), st.integers(0, 2**31 - 1)), min_size=1, max_size=5)
 

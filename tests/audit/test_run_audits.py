@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from cutlayer.attacks import resolve
-from cutlayer.audit import Auditor
+from cutlayer.audit.auditor import Auditor
 from cutlayer.audit.watch import replay
 from cutlayer.channel import Kind
 from cutlayer.channel.transcript import read_epochs

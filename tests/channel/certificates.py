@@ -11,9 +11,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from cutlayer.certificates import Credentials
 from cutlayer.certificates.authority import Authority, files_in, make_request, names_of
-from cutlayer.certificates.files import CertificateFiles
+from cutlayer.certificates.files import CertificateFiles, Credentials
 from cutlayer.channel.security import Security
 
 FEDERATION = "loans"

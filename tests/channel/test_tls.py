@@ -16,9 +16,9 @@ import grpc
 import pytest
 import torch
 
-from cutlayer.certificates import Credentials
 from cutlayer.certificates import files as certificate_files
 from cutlayer.certificates import probe as probe_of_certificates
+from cutlayer.certificates.files import Credentials
 from cutlayer.channel import Kind, Message
 from cutlayer.channel.codec import WIRE_VERSION
 from cutlayer.channel.contract import Contract

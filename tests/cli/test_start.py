@@ -184,7 +184,7 @@ def test_a_run_loads_neither_the_compiler_nor_what_it_does_not_use(place, loaded
     assert not modules & {*COMPUTING}
 
 
-@pytest.mark.parametrize("package", ["cutlayer", "cutlayer.report", "cutlayer.sweeps"])
+@pytest.mark.parametrize("package", ["cutlayer", "cutlayer.channel"])
 def test_names_on_first_use_are_listed_and_are_not_those_of_modules(package: str) -> None:
     module = import_module(package)
     assert {*module.__all__} <= {*dir(module)}

@@ -20,8 +20,8 @@ from cutlayer.accounting.events import Event
 from cutlayer.attacks import REGISTRY as ATTACKS
 from cutlayer.attacks.knowledge import Knowledge
 from cutlayer.attacks.label.base import LabelAttack, LabelView, Scores, Target
-from cutlayer.audit import leak_interval, leak_of
 from cutlayer.audit.known_labels import strongest
+from cutlayer.audit.leak import leak_interval, leak_of
 from cutlayer.channel.transcript import Step
 from cutlayer.config import FrozenModel, validated
 from cutlayer.errors import ConfigError, NotApplicable

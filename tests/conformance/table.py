@@ -153,7 +153,7 @@ PROTECTIONS = {
         lowers=(("norm", GRADIENT, 0.65), ("direction", GRADIENT, 0.65), ("spectral", GRADIENT, 0.65)),
         # Drawn labels are read with the embedding too, as by co-training above.
         adaptive=(("off_norm", GRADIENT, 0.57), ("joint_spectral", GRADIENT, 0.65), ("drawn_labels", GRADIENT, 0.87)),
-        refused=({}, {"sum_kl": -0.16}, {"sum_kl": 0.16, "s": 8.0}, {"error_lower_bound": 0.5}),
+        refused=({}, {"sum_kl": -0.16}, {"sum_kl": 0.16, "s": 8.0}),
     ),
     "max_norm": ProtectionCase(
         {},

@@ -13,11 +13,12 @@ import torch
 from pyarrow import parquet
 
 from cutlayer.config import FeaturesConfig, TableConfig, validated
-from cutlayer.data import PartyTable, Store
 from cutlayer.data.encoded import ColumnSpec
 from cutlayer.data.encoding import Encoder
 from cutlayer.data.images import ImageSpec, image_column
 from cutlayer.data.partition import columns, halves, part_of, views
+from cutlayer.data.party_data import PartyTable
+from cutlayer.data.store import Store
 from cutlayer.errors import ConfigError, DataError
 from cutlayer.models import Inputs
 

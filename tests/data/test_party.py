@@ -10,8 +10,11 @@ import torch
 from pyarrow import parquet
 
 from cutlayer.config import FeaturesConfig, NumbersConfig, SplitConfig, TableConfig
-from cutlayer.data import PartyTable, Store, intersect, split_rows
+from cutlayer.data.align import intersect
 from cutlayer.data.encoding import Encoder
+from cutlayer.data.party_data import PartyTable
+from cutlayer.data.split import split_rows
+from cutlayer.data.store import Store
 from cutlayer.errors import AlignmentError, DataError
 
 PLAIN = FeaturesConfig(numbers=NumbersConfig(scale="none", missing="zero"))

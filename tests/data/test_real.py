@@ -13,7 +13,9 @@ from pyarrow import parquet
 
 import cutlayer.demo
 from cutlayer.config import CategoriesConfig, FeaturesConfig, NumbersConfig, SplitConfig, TableConfig
-from cutlayer.data import PartyTable, intersect, split_rows
+from cutlayer.data.align import intersect
+from cutlayer.data.party_data import PartyTable
+from cutlayer.data.split import split_rows
 
 DATA = Path(__file__).parents[2].parent / "shared" / "data"
 needs_data = pytest.mark.skipif(not DATA.exists(), reason="the data sets are not beside the checkout")

@@ -20,13 +20,14 @@ from cutlayer.attacks.completion.base import CompletionAttack, CompletionTrainin
 from cutlayer.attacks.feature.view import FeatureView
 from cutlayer.attacks.knowledge import Knowledge, Need
 from cutlayer.config import Job, TableConfig, validated
-from cutlayer.data import PartyTable, sources
+from cutlayer.data import sources
+from cutlayer.data.party_data import PartyTable
 from cutlayer.errors import ConfigError, DataError
 from cutlayer.jobs.check import check_job
 from cutlayer.jobs.execute import execute
 from cutlayer.jobs.options import Options, Progress
-from cutlayer.report import render_html
 from cutlayer.report.build import build
+from cutlayer.report.html import render_html
 from cutlayer.training.keys import Keys
 from studies import registry
 from studies.results import TrialResult

@@ -18,7 +18,9 @@ from sklearn.metrics import roc_auc_score
 
 from cutlayer import LabelDPConfig, MaxNormConfig, Report, VerticalClassifier, VerticalRegressor, demo
 from cutlayer.config.load import load_job
-from cutlayer.data import PartyTable, intersect, split_rows
+from cutlayer.data.align import intersect
+from cutlayer.data.party_data import PartyTable
+from cutlayer.data.split import split_rows
 from cutlayer.errors import ConfigError
 from tests.estimator.tables import ROWS, SMALL, classifier, tables
 

@@ -13,7 +13,7 @@ import cutlayer
 from cutlayer import BudgetConfig, CutlayerError, LabelDPConfig, LabelFreeConfig, Report, VerticalClassifier
 from cutlayer.config.load import load_job
 from cutlayer.protections import REGISTRY
-from cutlayer.report import render_html
+from cutlayer.report.html import render_html
 from tests.estimator.tables import ROWS, classifier, tables
 
 X, Y = tables()

@@ -13,7 +13,9 @@ from sklearn.metrics import roc_auc_score
 
 from cutlayer import CutlayerError
 from cutlayer.config import FrozenModel
-from cutlayer.data import PartyTable, intersect, split_rows
+from cutlayer.data.align import intersect
+from cutlayer.data.party_data import PartyTable
+from cutlayer.data.split import split_rows
 from cutlayer.errors import BudgetExceeded, ConfigError
 from cutlayer.jobs.check import check_job
 from cutlayer.parties.plan import plan_of

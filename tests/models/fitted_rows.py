@@ -12,10 +12,11 @@ import torch
 from torch import Tensor
 
 from cutlayer.models import Inputs, build_top
-from cutlayer.models.fitted import FittedTop, kinds
+from cutlayer.models.fitted import kinds
 from cutlayer.models.fitted.boosting import fit_boosting
 from cutlayer.models.fitted.network import _Budget
 from cutlayer.models.fitted.rows import Rows
+from cutlayer.models.fitted.top import FittedTop
 from cutlayer.tasks import Task
 
 INPUTS = Inputs((4, 300), 2)

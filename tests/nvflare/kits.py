@@ -10,8 +10,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.x509.oid import NameOID
 
-from cutlayer.certificates import Credentials
-from cutlayer.certificates.files import CertificateFiles
+from cutlayer.certificates.files import CertificateFiles, Credentials
 from cutlayer.channel.security import Security
 
 IDENTITIES = {"bank": "cn:site-1", "telco": "cn:site-2"}

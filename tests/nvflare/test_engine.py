@@ -13,7 +13,8 @@ import pytest
 
 from cutlayer.config import Job, validated
 from cutlayer.config.load import dump_job, load_job
-from cutlayer.nvflare import Route, export_job
+from cutlayer.nvflare.export import export_job
+from cutlayer.nvflare.route import Route
 from cutlayer.training.folder import RunFolder
 from tests.cli.jobs import JOB, changed, write_tables
 

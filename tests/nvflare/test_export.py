@@ -11,7 +11,8 @@ import pytest
 from cutlayer.config import Job, validated
 from cutlayer.config.load import load_job
 from cutlayer.errors import ConfigError
-from cutlayer.nvflare import Route, export_job
+from cutlayer.nvflare.export import export_job
+from cutlayer.nvflare.route import Route
 from cutlayer.nvflare.site import agreement
 from tests.cli.jobs import JOB, changed
 

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from cutlayer.channel import Kind, Message, rows_digest
 from cutlayer.config import Job, validated
-from cutlayer.data import Schedule, split_rows
-from cutlayer.data.batches import evaluation_batches
+from cutlayer.data.batches import Schedule, evaluation_batches
+from cutlayer.data.split import split_rows
 from cutlayer.jobs.execute import execute
 from cutlayer.jobs.options import Options, Progress
 from cutlayer.parties import active

@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from cutlayer.audit import Auditor
+from cutlayer.audit.auditor import Auditor
 from cutlayer.audit.watch import Watcher
 from cutlayer.channel import Message, Port, link
 from cutlayer.config import Job, validated

@@ -17,7 +17,9 @@ from cutlayer.accounting import Event, NoFormalGuarantee, ReleasePlan
 from cutlayer.channel import Kind, Message, rows_digest
 from cutlayer.channel.message import SHAPES
 from cutlayer.config import FrozenModel, Job
-from cutlayer.data import Schedule, Store, evaluation_batches, split_rows
+from cutlayer.data.batches import Schedule, evaluation_batches
+from cutlayer.data.split import split_rows
+from cutlayer.data.store import Store
 from cutlayer.parties import active
 from cutlayer.parties.active import ActiveParty
 from cutlayer.parties.active_step import ActiveStep

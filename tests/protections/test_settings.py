@@ -48,7 +48,6 @@ RANGES = {
     "iso_noise.ratio": ([ABOVE_0], [0.0]),
     "label_dp.eps": ([0.0], [-ABOVE_0]),
     "marvell.sum_kl": ([ABOVE_0], [0.0]),
-    "marvell.error_lower_bound": ([ABOVE_0, math.nextafter(0.5, 0.0)], [0.0, 0.5]),
     "marvell.s": ([ABOVE_0], [0.0]),
     "nopeek.alpha": ([ABOVE_0], [0.0]),
     "noisy_gradient.scale": ([ABOVE_0], [0.0]),

@@ -8,10 +8,11 @@ from functools import cached_property
 from html.parser import HTMLParser
 from typing import Any
 
-from cutlayer.report import Report, rounding
+from cutlayer.report import rounding
 from cutlayer.report.markdown import section_markdown, table_markdown
 from cutlayer.report.section import Section, Table
 from cutlayer.report.sections import sections_of
+from cutlayer.results.report import Report
 
 UNSEEN = {"script", "style", "title", "svg"}
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from cutlayer.report import Report, render_html, write_html
+from cutlayer.report.html import render_html, write_html
+from cutlayer.results.report import Report
 from tests import browser
 from tests.browser import CHROMIUM, IN_A_BROWSER
 from tests.report.reading import Page, leaves, shown

@@ -23,7 +23,6 @@ from cutlayer.config.load import load_job
 from cutlayer.errors import ConfigError, DataError
 from cutlayer.jobs.links import LinkOptions
 from cutlayer.jobs.party import run_party
-from cutlayer.report import Report, render_html
 from cutlayer.report.build import build
 from cutlayer.report.card import PrivacyCard, annex_html, annex_markdown, build_card
 from cutlayer.report.card.facts import CardFacts
@@ -32,11 +31,13 @@ from cutlayer.report.card.subgroups import subgroups_of
 from cutlayer.report.evidence import evidence_of, learns_of
 from cutlayer.report.grading import rebuilding
 from cutlayer.report.headline import headline
+from cutlayer.report.html import render_html
 from cutlayer.report.sections.columns import MAX_NAMES
 from cutlayer.report.sections.scope import untried
 from cutlayer.report.sections.words import TERMS
 from cutlayer.report.story import print_story
 from cutlayer.results.privacy_card import AttackEvidence
+from cutlayer.results.report import Report
 from cutlayer.results.run import RunKind
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.tables import open_table

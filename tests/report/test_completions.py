@@ -2,10 +2,11 @@ from __future__ import annotations
 
 import pytest
 
-from cutlayer.report import Report, render_html
+from cutlayer.report.html import render_html
 from cutlayer.report.rounding import interval, metric
 from cutlayer.report.sections import answers
 from cutlayer.results.completion import best
+from cutlayer.results.report import Report
 from tests.report.reading import Page, cells_of, markdown_of, markdown_rows, section_of, table_of
 from tests.report.samples import binary, regression
 from tests.report.test_terminal import printed

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from cutlayer.report import Report, render_html
+from cutlayer.report.html import render_html
+from cutlayer.results.report import Report
 from tests.report.reading import Page
 from tests.report.samples import binary, regression
 from tests.report.test_terminal import printed

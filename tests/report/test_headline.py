@@ -11,12 +11,13 @@ from rich.console import Console
 
 from cutlayer.accounting import Entry, LabelFree, Ledger
 from cutlayer.attacks.knowledge import Need
-from cutlayer.report import Report, render_html
 from cutlayer.report.glance import glance, glances
 from cutlayer.report.headline import headline
+from cutlayer.report.html import render_html
 from cutlayer.report.sections import answers, verdict
 from cutlayer.report.story import print_story
 from cutlayer.results.features import FeatureResult
+from cutlayer.results.report import Report
 from cutlayer.results.utility import Gain
 from tests.report.samples import binary
 

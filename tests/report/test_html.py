@@ -13,9 +13,10 @@ import pytest
 
 from cutlayer.accounting import Entry, LabelFree, Ledger
 from cutlayer.audit.findings import CHECKS
-from cutlayer.report import Report, render_html, write_html
+from cutlayer.report.html import render_html, write_html
 from cutlayer.report.section import Table
 from cutlayer.report.sections.run import parties
+from cutlayer.results.report import Report
 from tests.report.reading import Page, leaves, section_of, shown, visible
 from tests.report.samples import HOSTILE, binary
 

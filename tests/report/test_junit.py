@@ -3,7 +3,8 @@ from __future__ import annotations
 from pathlib import Path
 from xml.etree import ElementTree as Xml
 
-from cutlayer.report import Report, write_junit
+from cutlayer.report.junit import write_junit
+from cutlayer.results.report import Report
 from tests.report.samples import regression
 
 

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import re
 
-from cutlayer.report import Report, render_markdown
-from cutlayer.report.markdown import escaped
+from cutlayer.report.markdown import escaped, render_markdown
 from cutlayer.report.rounding import auc, interval
+from cutlayer.results.report import Report
 from tests.report.reading import markdown_of, markdown_rows
 from tests.report.samples import regression
 

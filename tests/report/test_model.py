@@ -7,7 +7,7 @@ import pytest
 from pydantic import ValidationError
 
 from cutlayer.errors import RunFolderError
-from cutlayer.report import Report
+from cutlayer.results.report import Report
 from tests.report.samples import binary, broken
 
 

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from cutlayer.report import Report, render_html
+from cutlayer.report.html import render_html
 from cutlayer.report.rounding import metric
 from cutlayer.report.section import Panels, Table
+from cutlayer.results.report import Report
 from tests.report.reading import Page, markdown_of, section_of
 from tests.report.samples import binary
 from tests.report.test_terminal import printed

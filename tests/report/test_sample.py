@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from cutlayer.report import Report
 from cutlayer.report.section import Paragraph
 from cutlayer.report.sections.leaks import leaks
+from cutlayer.results.report import Report
 
 SAMPLE = "of each epoch 3 of 100 batches"
 

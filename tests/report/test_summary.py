@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from cutlayer.accounting import Entry, LabelFree, Ledger
-from cutlayer.report import Report
 from cutlayer.report.evidence import evidence_of
 from cutlayer.report.releases import release_of
 from cutlayer.report.rounding import auc, metric
@@ -10,6 +9,7 @@ from cutlayer.report.sections import answers, sections_of, verdict
 from cutlayer.report.sections.leaks import leaks
 from cutlayer.report.sections.scope import glossary
 from cutlayer.results.leaks import Baseline, LeakResult
+from cutlayer.results.report import Report
 from tests.report.reading import markdown_of
 from tests.report.samples import binary, broken, multiclass, regression
 

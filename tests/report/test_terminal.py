@@ -5,8 +5,9 @@ import io
 from rich.cells import cell_len
 from rich.console import Console
 
-from cutlayer.report import Report, print_report
 from cutlayer.report.rounding import auc, interval, metric
+from cutlayer.report.terminal import print_report
+from cutlayer.results.report import Report
 from tests.report.reading import shown
 from tests.report.samples import binary
 

@@ -16,7 +16,9 @@ from torch.nn import functional
 
 from cutlayer.channel import Kind
 from cutlayer.config import Job
-from cutlayer.data import Schedule, row_digests, split_rows
+from cutlayer.data.batches import Schedule
+from cutlayer.data.ids import row_digests
+from cutlayer.data.split import split_rows
 from cutlayer.data.store import Store
 from cutlayer.models import Inputs, allowed_models, build_bottom, build_top, modules_of
 from tests.parties.runs import ACTIVE, DROPOUT, KEY, PASSIVES, record, run, tables, unaudited_job

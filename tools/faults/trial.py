@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cutlayer.certificates import Credentials
 from cutlayer.certificates.authority import Authority, files_in, make_request
+from cutlayer.certificates.files import Credentials
 from cutlayer.channel import Kind, Message, Port
 from cutlayer.channel.grpc_client import connect
 from cutlayer.channel.grpc_link import Keepalive

@@ -10,9 +10,8 @@ from typing import Any
 import grpc
 from cryptography import x509
 
-from cutlayer.certificates import Credentials, identity_of
-from cutlayer.certificates.files import Loaded, out_of_date, pem_of
-from cutlayer.certificates.names import host_of
+from cutlayer.certificates.files import Credentials, Loaded, out_of_date, pem_of
+from cutlayer.certificates.names import host_of, identity_of
 from cutlayer.certificates.probe import probe
 from cutlayer.channel.address import split_address
 from cutlayer.errors import TrustError

@@ -38,9 +38,8 @@ def init(
     as_json: Json = False,
 ) -> None:
     """Make an authority, and the key and certificate of the party that runs it."""
-    from cutlayer.certificates import identity
     from cutlayer.certificates.authority import Authority
-    from cutlayer.certificates.names import federation_name
+    from cutlayer.certificates.names import federation_name, identity
 
     authority = Authority.create(folder, _checked(federation_name, federation), _checked_party(name))
     answer(
@@ -92,10 +91,9 @@ def request(
     as_json: Json = False,
 ) -> None:
     """Make a private key on this machine, and a request to be signed; the key never leaves the folder."""
-    from cutlayer.certificates import fingerprint
     from cutlayer.certificates.authority import PUBLIC, make_request
     from cutlayer.certificates.files import pem_of
-    from cutlayer.certificates.names import key_fingerprint
+    from cutlayer.certificates.names import fingerprint, key_fingerprint
 
     federation, party, address, authority = _read_invitation(invitation)
     _compare(seen, fingerprint(authority), "the authority in the invitation")

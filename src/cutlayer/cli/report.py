@@ -14,7 +14,7 @@ from rich.console import Console
 from cutlayer.cli.app import Json, app, emit, say
 
 if TYPE_CHECKING:
-    from cutlayer.report import Report
+    from cutlayer.results.report import Report
     from cutlayer.training.folder import RunFolder
 
 GATE_FAILED = 1
@@ -89,7 +89,8 @@ def finish(
     Returns:
         The exit code: 1 where a gate failed, or a guarantee that was tested does not hold.
     """
-    from cutlayer.report import print_report, render_markdown
+    from cutlayer.report.markdown import render_markdown
+    from cutlayer.report.terminal import print_report
 
     with folder.locked("a report"):
         result = write_report(folder.path)
@@ -104,8 +105,9 @@ def finish(
 
 def write_report(path: Path) -> Report:
     """Build the report of a run folder: `report.json`, `report.html` and, where there are gates, `gates.xml`."""
-    from cutlayer.report import write_html, write_junit
     from cutlayer.report.build import build
+    from cutlayer.report.html import write_html
+    from cutlayer.report.junit import write_junit
 
     result = build(path)
     result.write(path / "report.json")

@@ -44,8 +44,8 @@ from cutlayer.jobs.audit import audit_again
 from cutlayer.jobs.execute import execute
 from cutlayer.jobs.options import Options, Progress
 from cutlayer.models import allowed_models, modules_of
-from cutlayer.report import Report
 from cutlayer.report.build import build
+from cutlayer.results.report import Report
 from cutlayer.serving import servings
 from cutlayer.serving.models import Models
 from cutlayer.training.finetuning import EPOCHS, Labelled, tune

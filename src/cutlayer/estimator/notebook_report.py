@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import html
 
-from cutlayer.report import Report, render_html
+from cutlayer.report.html import render_html
+from cutlayer.results.report import Report
 
 HEIGHT = 640
 """Height of the frame in pixels; the page scrolls inside."""

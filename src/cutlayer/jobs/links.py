@@ -10,9 +10,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from cutlayer.certificates import Credentials
 from cutlayer.certificates.authority import files_in
-from cutlayer.certificates.files import CertificateFiles, Loaded
+from cutlayer.certificates.files import CertificateFiles, Credentials, Loaded
 from cutlayer.channel.address import check_fixed_port, split_address
 from cutlayer.channel.contract import Contract
 from cutlayer.channel.grpc_client import ClientLink

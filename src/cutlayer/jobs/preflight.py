@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from cutlayer.certificates import fingerprint, identity_of
+from cutlayer.certificates.names import fingerprint, identity_of
 from cutlayer.channel.address import check_loopback
 from cutlayer.channel.security import Security
 from cutlayer.config import Job

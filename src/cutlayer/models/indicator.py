@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from cutlayer.models.mlp import MlpTop
-from cutlayer.models.sections import IndicatorTopConfig, MlpTopConfig
+from cutlayer.models.sections import IndicatorTopConfig
 
 COLUMNS = "is there"
 
@@ -29,8 +29,7 @@ class IndicatorTop(MlpTop):
         self, config: IndicatorTopConfig, widths: Mapping[str, int], outputs: int, may_leave: Sequence[str] = ()
     ) -> None:
         columns = {COLUMNS: len(may_leave)} if may_leave else {}
-        dense = MlpTopConfig(hidden=config.hidden, activation=config.activation)
-        super().__init__(dense, {**widths, **columns}, outputs)
+        super().__init__(config, {**widths, **columns}, outputs)
         self.leaving = tuple(may_leave)
 
     def forward(self, embeddings: Mapping[str, Tensor]) -> Tensor:

@@ -11,7 +11,7 @@ from torch import Tensor
 from cutlayer.errors import ConfigError
 from cutlayer.models.base import TopModel
 from cutlayer.models.mlp import MlpTop
-from cutlayer.models.sections import LaserTopConfig, MlpTopConfig
+from cutlayer.models.sections import LaserTopConfig
 from cutlayer.tasks import Task
 
 
@@ -48,8 +48,7 @@ class LaserTop(TopModel):
         if len(set(widths.values())) > 1:
             got = ", ".join(f"{name} {width}" for name, width in widths.items())
             raise ConfigError.expected("model.top laser: embeddings of one width", got, "end all bottom models alike")
-        fusion = MlpTopConfig(hidden=config.hidden, activation=config.activation)
-        self.fusion = MlpTop(fusion, {"mean": next(iter(widths.values()))}, outputs)
+        self.fusion = MlpTop(config, {"mean": next(iter(widths.values()))}, outputs)
         self.leaving = tuple(name for name in widths if name in may_leave)
         self.staying = tuple(name for name in widths if name not in may_leave)
 

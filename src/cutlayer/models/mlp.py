@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from cutlayer.models.base import BottomModel, FusedEmbedding, TopModel, dense_stack
 from cutlayer.models.inputs import Inputs
-from cutlayer.models.sections import MlpBottomConfig, MlpTopConfig
+from cutlayer.models.sections import DenseTopConfig, MlpBottomConfig, MlpTopConfig
 
 
 class MlpBottom(BottomModel):
@@ -37,12 +37,13 @@ class MlpTop(TopModel):
 
     reentrant = True
 
-    def __init__(self, config: MlpTopConfig, widths: Mapping[str, int], outputs: int) -> None:
+    def __init__(self, config: DenseTopConfig, widths: Mapping[str, int], outputs: int) -> None:
         super().__init__()
+        towers = config.towers if isinstance(config, MlpTopConfig) else ()
         self.towers = None
-        if config.towers:
-            self.towers = nn.ModuleList(dense_stack(w, config.towers, config.activation) for w in widths.values())
-        total = len(widths) * config.towers[-1] if config.towers else sum(widths.values())
+        if towers:
+            self.towers = nn.ModuleList(dense_stack(w, towers, config.activation) for w in widths.values())
+        total = len(widths) * towers[-1] if towers else sum(widths.values())
         self.layers = dense_stack(total, config.hidden, config.activation)
         self.logits = nn.Linear(config.hidden[-1] if config.hidden else total, outputs)
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from cutlayer.models.absence import absent_sets
 from cutlayer.models.base import TopModel
 from cutlayer.models.mlp import MlpTop
-from cutlayer.models.sections import MlpTopConfig, MultiHeadTopConfig
+from cutlayer.models.sections import MultiHeadTopConfig
 from cutlayer.tasks import Task
 
 
@@ -38,12 +38,11 @@ class MultiHeadTop(TopModel):
         self, config: MultiHeadTopConfig, widths: Mapping[str, int], outputs: int, may_leave: Sequence[str] = ()
     ) -> None:
         super().__init__()
-        head = MlpTopConfig(hidden=config.hidden, activation=config.activation)
-        self.whole = MlpTop(head, widths, outputs)
+        self.whole = MlpTop(config, widths, outputs)
         sets = absent_sets(may_leave, keep_one=len(may_leave) == len(widths), sizes=(1,))
         self.absent = tuple(frozenset(names) for names in sets)
         remaining = [{name: w for name, w in widths.items() if name not in names} for names in self.absent]
-        self.further = nn.ModuleList(MlpTop(head, left, outputs) for left in remaining)
+        self.further = nn.ModuleList(MlpTop(config, left, outputs) for left in remaining)
 
     @property
     def extra_heads(self) -> Sequence[nn.Module]:

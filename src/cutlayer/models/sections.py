@@ -164,7 +164,19 @@ class ResNet18BottomConfig(FrozenModel):
     norm: Norm = "batch"
 
 
-class MlpTopConfig(FrozenModel):
+class DenseTopConfig(FrozenModel):
+    """Dense layers, then a linear map to the logits.
+
+    Attributes:
+        hidden: Widths of the layers; empty for a linear top model.
+        activation: Activation after each layer.
+    """
+
+    hidden: tuple[Width, ...] = (32,)
+    activation: Activation = "relu"
+
+
+class MlpTopConfig(DenseTopConfig):
     """Dense layers over the concatenated embeddings, then a linear map to the logits.
 
     Attributes:
@@ -174,21 +186,17 @@ class MlpTopConfig(FrozenModel):
     """
 
     kind: Literal["mlp"] = "mlp"
-    hidden: tuple[Width, ...] = (32,)
-    activation: Activation = "relu"
     towers: tuple[Width, ...] = ()
 
 
-class WideDeepTopConfig(FrozenModel):
+class WideDeepTopConfig(DenseTopConfig):
     """Dense layers over the deep parts; `wide` must be what the bottom models send."""
 
     kind: Literal["wide_deep"] = "wide_deep"
-    hidden: tuple[Width, ...] = (32,)
-    activation: Activation = "relu"
     wide: Width = 1
 
 
-class MultiHeadTopConfig(FrozenModel):
+class MultiHeadTopConfig(DenseTopConfig):
     """Dense layers as in `mlp`, once for each head.
 
     Attributes:
@@ -197,11 +205,9 @@ class MultiHeadTopConfig(FrozenModel):
     """
 
     kind: Literal["multi_head"] = "multi_head"
-    hidden: tuple[Width, ...] = (32,)
-    activation: Activation = "relu"
 
 
-class IndicatorTopConfig(FrozenModel):
+class IndicatorTopConfig(DenseTopConfig):
     """Dense layers as in `mlp`, which also read which parties are there.
 
     Attributes:
@@ -210,11 +216,9 @@ class IndicatorTopConfig(FrozenModel):
     """
 
     kind: Literal["indicator"] = "indicator"
-    hidden: tuple[Width, ...] = (32,)
-    activation: Activation = "relu"
 
 
-class LaserTopConfig(FrozenModel):
+class LaserTopConfig(DenseTopConfig):
     """Dense layers over the mean of the embeddings, which all have one width.
 
     Attributes:
@@ -223,8 +227,6 @@ class LaserTopConfig(FrozenModel):
     """
 
     kind: Literal["laser"] = "laser"
-    hidden: tuple[Width, ...] = (32,)
-    activation: Activation = "relu"
 
 
 def _class_path(path: str) -> str:

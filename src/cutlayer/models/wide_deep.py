@@ -17,7 +17,6 @@ from cutlayer.models.inputs import Inputs
 from cutlayer.models.mlp import MlpBottom, MlpTop
 from cutlayer.models.sections import (
     MlpBottomConfig,
-    MlpTopConfig,
     WideDeepBottomConfig,
     WideDeepTopConfig,
 )
@@ -66,7 +65,7 @@ class WideDeepTop(TopModel):
             )
         self.wide_width = config.wide
         deep = {name: width - config.wide for name, width in widths.items()}
-        self.deep = MlpTop(MlpTopConfig(hidden=config.hidden, activation=config.activation), deep, outputs)
+        self.deep = MlpTop(config, deep, outputs)
         self.wide = nn.Linear(config.wide, outputs, bias=False)
         nn.init.ones_(self.wide.weight)
 

@@ -22,7 +22,8 @@ from cutlayer.data.batches import IdSchedule, Schedule, steps_of_ids
 from cutlayer.data.ids import Digests
 from cutlayer.errors import CheckpointError, DataError
 from cutlayer.models.absence import Names, absent_sets
-from cutlayer.models.fitted import FitResult, FittedTop
+from cutlayer.models.fitted.result import FitResult
+from cutlayer.models.fitted.top import FittedTop
 from cutlayer.parties.active_evaluation import Evaluated, evaluate
 from cutlayer.parties.active_fit import columns_of, fit_top
 from cutlayer.parties.active_setup import ActiveSetup

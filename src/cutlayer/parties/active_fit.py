@@ -8,8 +8,9 @@ from torch import Tensor
 
 from cutlayer.data.split import Split
 from cutlayer.kernels.row_tensors import rows_of
-from cutlayer.models.fitted import ColumnImportance, FitResult, FittedTop
 from cutlayer.models.fitted.importance import column_importance, rows_for
+from cutlayer.models.fitted.result import ColumnImportance, FitResult
+from cutlayer.models.fitted.top import FittedTop
 from cutlayer.parties.active_setup import ActiveSetup
 from cutlayer.parties.passives import Passives
 from cutlayer.storage.row_arrays import gathered

@@ -11,7 +11,7 @@ from torch import Tensor
 from cutlayer.config.guard import Alarm
 from cutlayer.data.split import Split
 from cutlayer.models.absence import Names
-from cutlayer.models.fitted import ColumnImportance, FitResult
+from cutlayer.models.fitted.result import ColumnImportance, FitResult
 from cutlayer.parties.presence import Left
 from cutlayer.protections.base import Evidence
 from cutlayer.tasks import Task

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field
 
 from cutlayer.config import FrozenModel
 from cutlayer.lazy import Tensor, torch
-from cutlayer.protections.base import Asset, Protection, Side
-from cutlayer.protections.past_batches import PastBatches, follows_batch
+from cutlayer.protections.base import Asset, Side
+from cutlayer.protections.past_batches import ByPastBatches, follows_batch
 from cutlayer.protections.views import ActiveView
 
 
@@ -28,7 +28,7 @@ class IsoNoiseConfig(FrozenModel):
     form: Literal["past", "paper"] = "past"
 
 
-class IsoNoise(Protection[IsoNoiseConfig]):
+class IsoNoise(ByPastBatches[IsoNoiseConfig]):
     """Add N(0, (ratio M)^2 / width) to every entry, M the length of a batch's longest row.
 
     The noise of a row has an expected squared length of (ratio M)^2, the same for all rows and in all directions.
@@ -57,10 +57,6 @@ class IsoNoise(Protection[IsoNoiseConfig]):
     no_guarantee = "the noise is scaled by the longest gradients of batches, and its mean over epochs is less"
     counters = ("batches", "batches_of_zeros", "batches_withheld", "rows_shortened")
     means = (("mean_signal_to_noise", "norm_shares", "noisy_batches"),)
-
-    def __init__(self, settings: IsoNoiseConfig) -> None:
-        super().__init__(settings)
-        self._past = PastBatches()
 
     def gradient_out(self, g: Tensor, party: str, view: ActiveView) -> Tensor:
         """Add noise to the cut gradient (n, width) of `party`."""
@@ -100,11 +96,3 @@ class IsoNoise(Protection[IsoNoiseConfig]):
         metrics = dict(super().metrics())
         metrics["mean_signal_to_noise"] /= self.settings.ratio
         return metrics
-
-    def state_dict(self) -> dict[str, Any]:
-        """The past batches of every party."""
-        return self._past.state_dict()
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore the state that `state_dict` returned."""
-        self._past.load_state_dict(state)

@@ -26,60 +26,41 @@ from cutlayer.protections.past_batches import PastBatches, follows_batch
 from cutlayer.protections.views import ActiveView
 
 _RANGE = "a sum_kl of 0.16 to 0.64 is a usual range"
-_GROWTH = 1.5
 _LONGEST = 3.0
 """Bound on a coordinate of a row, over its root mean square in past batches."""
 
 
 class MarvellConfig(FrozenModel):
-    """Difficulty of distinguishing the classes: exactly one of the first three.
+    """Difficulty of distinguishing the classes: either `sum_kl` or `s`.
 
     Attributes:
         sum_kl: Target of KL(positive || negative) + KL(negative || positive) in nats. It is for all releases of a row
             in the run together, and with `form: paper` for each release. The leak AUC of a divergence is
-            Phi(sqrt(sum_kl / 2)): 0.556 at 0.04, 0.611 at 0.16, 0.714 at 0.64, 0.910 at 3.6.
-        error_lower_bound: L in (0, 0.5), of the mean of a detector's false positive and false negative rates; the
-            target is then (2 - 4 L)^2.
+            Phi(sqrt(sum_kl / 2)): 0.556 at 0.04, 0.611 at 0.16, 0.714 at 0.64, 0.910 at 3.6. The paper's lower bound L
+            on the mean of a detector's false positive and false negative rates is a sum_kl of (2 - 4 L)^2.
         form: `past`: one noise for all classes, shaped by the second moment of past batches' gradients. `shared`: by
             that of the batch itself, which tells how many of its rows are of the rarer class. `paper`: the published
             noise of each class, which marks the class.
         s: With `form: paper`, power of the noise over the squared distance of the class means, without a target. The
             paper uses 0.1 to 4, the study of forward leakage 8.
-        search: With `form: paper`. `exact`: the smallest power that reaches the target. `geometric`: the published
-            search, from `s` = 1 upwards by 1.5, which overshoots and adds noise where none is needed.
     """
 
     sum_kl: float | None = Field(default=None, gt=0, strict=True, description=_RANGE)
-    error_lower_bound: float | None = Field(
-        default=None, gt=0, lt=0.5, strict=True, description="0.3 to 0.4 is sum_kl 0.64 to 0.16"
-    )
     form: Literal["past", "shared", "paper"] = "past"
     s: float | None = Field(default=None, gt=0, strict=True, description="the paper uses 0.1 to 4")
-    search: Literal["exact", "geometric"] = "exact"
 
     @model_validator(mode="after")
     def _one_target(self) -> Self:
-        given = [name for name in ("sum_kl", "error_lower_bound", "s") if getattr(self, name) is not None]
-        if len(given) != 1:
-            got = " and ".join(given) or "none"
-            raise ValueError(f"exactly one of sum_kl, error_lower_bound and s, got {got}; {_RANGE}")
-        if self.s is not None and self.search != "exact":
-            raise ValueError("search with sum_kl or error_lower_bound, got it with s; a fixed s searches for nothing")
-        if self.form != "paper" and (self.s is not None or self.search != "exact"):
-            got = "s" if self.s is not None else "search"
-            raise ValueError(f"sum_kl or error_lower_bound in form: {self.form}, got {got}; write form: paper with it")
+        if (self.sum_kl is None) == (self.s is None):
+            got = "none" if self.s is None else "both"
+            raise ValueError(f"either sum_kl or s, got {got}; {_RANGE}")
+        if self.form != "paper" and self.s is not None:
+            raise ValueError(f"sum_kl in form: {self.form}, got s; write form: paper with it")
         return self
-
-    @property
-    def target(self) -> float | None:
-        """SumKL to reach; `None` with a fixed `s`."""
-        if self.error_lower_bound is not None:
-            return (2.0 - 4.0 * self.error_lower_bound) ** 2
-        return self.sum_kl
 
     def per_release(self, epochs: int) -> float | None:
         """SumKL to reach in each release of a row, of which there is one in every epoch; `None` with a fixed `s`."""
-        return self.target / epochs if self.target is not None and self.form != "paper" else self.target
+        return self.sum_kl / epochs if self.sum_kl is not None and self.form != "paper" else self.sum_kl
 
 
 @dataclass(frozen=True)
@@ -316,20 +297,13 @@ class Marvell(Protection[MarvellConfig]):
     def _optimum(self, contrast: Contrast) -> tuple[SumKLNoise, bool]:
         """The optimal noise, and whether the target was reached without any."""
         u, v, d, g, p = contrast.u, contrast.v, contrast.d, contrast.g, contrast.p
-        target, satisfied = self.settings.target, False
-        if target is None:
+        if self.settings.sum_kl is None:
             power = (self.settings.s or 0.0) * g
-        elif self.settings.search == "exact":
-            power = power_for_sum_kl(u, v, d, g, p, target)
-            satisfied = power == 0.0
         else:
-            power = g
-            satisfied = minimise_sum_kl(u, v, d, g, p, 0.0).sum_kl <= target
-            while minimise_sum_kl(u, v, d, g, p, power).sum_kl > target:
-                power *= _GROWTH
+            power = power_for_sum_kl(u, v, d, g, p, self.settings.sum_kl)
         optimum = minimise_sum_kl(u, v, d, g, p, power)
         self.count(solved=1, sum_kl=optimum.sum_kl, power_over_g=power / g)
-        return optimum, satisfied
+        return optimum, self.settings.sum_kl is not None and power == 0.0
 
     def _perturbed(self, g: Tensor, noise: _ClassNoise, party: str, view: ActiveView) -> Tensor:
         if not bool(noise.present[view.labels].any()):

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cached_property
-from typing import Any, Literal
+from typing import Literal
 
 from cutlayer.config import FrozenModel
 from cutlayer.kernels.max_norm import aligned_rows, max_norm
 from cutlayer.kernels.placed import placed
 from cutlayer.lazy import Tensor, torch
-from cutlayer.protections.base import Asset, Protection, Side
-from cutlayer.protections.past_batches import PastBatches, follows_batch
+from cutlayer.protections.base import Asset, Side
+from cutlayer.protections.past_batches import ByPastBatches, follows_batch
 from cutlayer.protections.views import ActiveView
 
 _MARGIN = 2.0
@@ -30,7 +30,7 @@ class MaxNormConfig(FrozenModel):
     form: Literal["past", "once", "paper"] = "past"
 
 
-class MaxNorm(Protection[MaxNormConfig]):
+class MaxNorm(ByPastBatches[MaxNormConfig]):
     """Stretch every row of the cut gradient at random, so that all have the length of the longest, or expect it.
 
     `form: past`, the default, is ours: row i becomes s_i M g_i / |g_i|, where the sign s_i is 1 with probability (1 +
@@ -75,10 +75,6 @@ class MaxNorm(Protection[MaxNormConfig]):
     no_guarantee = "max norm alignment hides the length of a gradient and keeps its direction up to a sign"
     counters = ("rows", "rows_perturbed", "zero_norm_rows", "rows_shortened", "rows_withheld")
     means = (("mean_norm_share", "norm_shares", "batches"),)
-
-    def __init__(self, settings: MaxNormConfig) -> None:
-        super().__init__(settings)
-        self._past = PastBatches()
 
     def gradient_out(self, g: Tensor, party: str, view: ActiveView) -> Tensor:
         """Align the norms of the cut gradient (n, width) of `party`."""
@@ -142,11 +138,3 @@ class MaxNorm(Protection[MaxNormConfig]):
         training = self.context.training
         count = int(training.max()) + 1 if len(training) else 0
         return self.context.noise.normal((count,), hook="max_norm once", peer="", step=0, content=training)
-
-    def state_dict(self) -> dict[str, Any]:
-        """The past batches of every party."""
-        return self._past.state_dict()
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore the state that `state_dict` returned."""
-        self._past.load_state_dict(state)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from cutlayer.lazy import Tensor, torch
+from cutlayer.protections.base import C, Protection
 from cutlayer.protections.views import ActiveView
 
 
@@ -106,6 +107,24 @@ class PastBatches:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore the state that `state_dict` returned."""
         self._parties = {party: _Blocks(**{**_read(blocks["means"]), **blocks}) for party, blocks in state.items()}
+
+
+class ByPastBatches(Protection[C]):
+    """A protection of gradients whose state is what it knows of past batches."""
+
+    no_guarantee = "it scales what it sends by what it knows of batches, and bounds nothing"
+
+    def __init__(self, settings: C) -> None:
+        super().__init__(settings)
+        self._past = PastBatches()
+
+    def state_dict(self) -> dict[str, Any]:
+        """State for a resume."""
+        return self._past.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore the state that `state_dict` returned."""
+        self._past.load_state_dict(state)
 
 
 def block_number(epoch: int, step: int) -> int:

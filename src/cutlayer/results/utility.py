@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import computed_field, model_validator
 
 from cutlayer.config import FrozenModel
-from cutlayer.models.fitted import ColumnImportance, FitResult
+from cutlayer.models.fitted.result import ColumnImportance, FitResult
 from cutlayer.results.number import Number
 from cutlayer.results.run import RunId, RunKind
 

@@ -20,7 +20,7 @@ from cutlayer.data.batches import Schedule, evaluation_batches
 from cutlayer.data.split import Split
 from cutlayer.data.store import Store
 from cutlayer.models import Inputs, build_top
-from cutlayer.models.fitted import FittedTop
+from cutlayer.models.fitted.top import FittedTop
 from cutlayer.parties.local import EVALUATION_ROWS
 from cutlayer.parties.stopping import EarlyStopping
 from cutlayer.tasks import Task
