@@ -173,5 +173,5 @@ def _simulated(run: Run) -> float:
     party, seed = run.job.passives[0], run.job.train.seed
     (case,) = simulator_cases(run.job, party, lambda: ShadowRoom(run))
     about: dict[str, Any] = {"run": "this run", "party": party, "attack": "sdar"}
-    (result,) = measure(Sdar()(case.view, case.knowledge, seed), case, about, seed)
+    (result,) = measure(Sdar()(case.view, case.knowledge, seed), case, about)
     return result.value or 0.0
