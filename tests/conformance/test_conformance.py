@@ -3,20 +3,8 @@
 import pytest
 
 from cutlayer import attacks, protections
-from cutlayer.attacks.completion.base import HEADS
-from cutlayer.attacks.label import probe, strong_probe
 
 from . import completion_suite, feature_suite, history_suite, suite, table
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _smaller_models():
-    """A fifth of the trees of `strong_probe`, an eighth of a completed model's units and two folds suffice too."""
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(strong_probe, "TREES", 20)
-        patched.setattr(probe, "FOLDS", 2)
-        patched.setitem(HEADS, "MLP", (64, 32))
-        yield
 
 
 def test_the_table_has_a_line_for_everything_registered():
