@@ -110,6 +110,6 @@ def _inverted(store: Store, party: str, rows: Tensor, embeddings: Sequence[Tenso
     values = []
     for matrix in embeddings:
         case = Case("", FeatureView(party, rows, matrix), knowledge, truth)
-        (result,) = measure(Inversion()(case.view, knowledge, seed), case, about, seed)
+        (result,) = measure(Inversion()(case.view, knowledge, seed), case, about)
         values.append(result.value or 0.0)
     return values

@@ -116,7 +116,7 @@ def standard_projections(view: HistoryView, epoch: int, parts: Sequence[Tensor],
         return (values.new_zeros(len(parts)).index_add_(0, block, values) / sizes)[block]
 
     moved = along - means(along)
-    return list((moved / nonzero(means(moved.square()).sqrt())).split(sizes.tolist()))
+    return list(torch.split(moved / nonzero(means(moved.square()).sqrt()), sizes.tolist()))
 
 
 def top_directions(view: HistoryView, epoch: int, *, whole: bool) -> Tensor:
