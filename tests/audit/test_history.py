@@ -275,9 +275,7 @@ def random_scores(view: HistoryView) -> Scores:
     return Scores.of_rows(view.rows, values)
 
 
-def test_what_one_attack_reads_whole_no_other_reads_again(
-    finished: RunFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_one_attack_reads_whole_no_other_reads_again(finished: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     """Attacks that know a label are spared by one that knows none, and not the other way round."""
     run = Run(make_job(passives=2, epochs=3, audit={"depth": "quick"}), finished)
     named = {"off_norm", "mean_length", "few_labels"}

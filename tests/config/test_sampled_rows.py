@@ -55,8 +55,8 @@ def followed(steps: int, passives: int = 1, epochs: int = 10, **audit: Any) -> i
 def test_followed_rows_grow_with_the_training_and_are_shared_by_its_attackers() -> None:
     assert followed(8) == MIN_FOLLOWED
     assert MIN_FOLLOWED < followed(150) < followed(200) < followed(20_000) == MAX_FOLLOWED
-    assert followed(2000, passives=3) < followed(2000), "four attackers: each partner, and all of them together"
-    assert followed(2000, passives=3) < followed(2000, passives=3, collusion=False)
+    assert followed(200, passives=3) < followed(200), "four attackers: each partner, and all of them together"
+    assert followed(400, passives=3) < followed(400, passives=3, collusion=False)
     assert followed(200, followed=0.07) < followed(200)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -126,6 +126,8 @@ class Auditor:
             except NotApplicable as reason:
                 self.skipped[key] = str(reason)
                 continue
+            if key.target is Target.LAYER:
+                scores = replace(scores, hard=None, also={})  # a layer's result is the leak alone
             leak = leak_of(scores, self.truth)
             series = self.series.setdefault(key, LeakSeries())
             series.add(epoch, leak, scores)

@@ -100,9 +100,7 @@ def leak_of(scores: Scores, truth: Tensor) -> Leak:
     )
 
 
-def leak_interval(
-    scores: Scores, truth: Tensor, level: float = 0.95, shift: float = 0.0
-) -> tuple[float, float]:
+def leak_interval(scores: Scores, truth: Tensor, level: float = 0.95, shift: float = 0.0) -> tuple[float, float]:
     """Interval of the leak, from the variance of each sampled step's AUC over its rows.
 
     It is normal in the log-odds of the AUC, so that it stays below 1, and begins at 0.5 if it includes chance. Steps

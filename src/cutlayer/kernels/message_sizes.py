@@ -33,7 +33,8 @@ def message_sizes(message: Tensor) -> Tensor:
     """
     rows = message.detach()
     if rows.numel() * rows.shape[-1] <= _SMALL:
-        return _of_products((rows.double().T @ rows.double()).cpu().numpy(), rows.numel())
+        exact = rows.double().cpu().numpy()
+        return _of_products(exact.T @ exact, rows.numel())
     lengths = _lengths(rows) if rows.numel() else rows.new_zeros(0)
     whole = float(torch.linalg.vector_norm(lengths, dtype=torch.float64))
     if not whole:
@@ -52,11 +53,11 @@ def message_sizes(message: Tensor) -> Tensor:
 
 def _of_products(products: npt.NDArray[np.float64], count: int) -> Tensor:
     """`message_sizes` from the products of the columns (d, d), by the eigenvalues of that."""
-    values = np.linalg.eigvalsh(products).clip(min=0.0)
-    whole = float(values.sum())
-    left = whole - float(values.max(initial=0.0))
-    sizes = [whole, left if left > _ROUNDING * whole else 0.0]
-    return torch.tensor(sizes, dtype=torch.float64).div(max(count, 1)).sqrt()
+    values = np.linalg.eigvalsh(products).tolist()
+    left = max(sum(values[:-1]), 0.0)
+    whole = left + max(values[-1], 0.0) if values else 0.0
+    sizes = whole, left if left > _ROUNDING * whole else 0.0
+    return torch.tensor([math.sqrt(size / max(count, 1)) for size in sizes], dtype=torch.float64)
 
 
 def _lengths(rows: Tensor) -> Tensor:
