@@ -63,7 +63,7 @@ def test_a_training_leaves_what_the_page_reads(tmp_path: Path) -> None:
     assert measured["strongest"].keys() == {"gradient", "embedding"}
     assert all(0.5 <= cell["leak"] <= 1 for cell in measured["strongest"].values())
     assert 0.8 < measured["own_columns"] < 0.95
-    assert set(measured["curves"]["embedding"]) == {"1", "2", "5", "10", "20", "40", "200"}
+    assert set(measured["curves"]["embedding"]) == {"1", "5", "20", "200"}, "few rows: every second number"
 
 
 def made_up(leak: float, excess: float, metric: float = 0.9) -> list[TrialResult]:

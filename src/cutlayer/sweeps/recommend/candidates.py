@@ -135,7 +135,9 @@ class Candidates:
         if max_followed is None:
             return job
         audit = job.parties[job.active].audit
-        limited: dict[str, Any] = {key: min(getattr(audit, key), max_followed) for key in ("rows", "followed")}
+        # A share of the work comes to thousands of rows.
+        limited: dict[str, Any] = {"rows": audit.rows and min(audit.rows, max_followed)}
+        limited["followed"] = min(audit.followed, max_followed) if audit.followed >= 1 else max_followed
         if audit.attacks == "auto":
             limited["depth"] = "quick"
         return job.with_parties({job.active: {"audit": audit.model_copy(update=limited)}})
