@@ -30,7 +30,7 @@ from cutlayer.certificates.files import Credentials
 from cutlayer.channel import Kind, Message
 from cutlayer.channel.chunks import Assembler, split_frame
 from cutlayer.channel.codec import DEFAULT_LIMITS, decode, encode_parts
-from cutlayer.channel.grpc_client import connect
+from cutlayer.channel.grpc_client import ClientLink
 from cutlayer.channel.grpc_server import serve
 from cutlayer.channel.port import Port
 from cutlayer.channel.security import Security
@@ -147,8 +147,9 @@ def _served(target: Callable[..., None], folder: Path) -> Iterator[str]:
 def _linked(folder: Path) -> Iterator[Callable[[str], float]]:
     with (
         _served(_serve_link, folder) as address,
-        connect(address, PARTIES[1], PARTIES[0], security=security_for(folder, PARTIES[1], *PARTIES)) as link,
+        ClientLink(address, PARTIES[1], PARTIES[0], security=security_for(folder, PARTIES[1], *PARTIES)) as link,
     ):
+        link.open(60.0)
 
         def block(size: str) -> float:
             rows, width, trips = SIZES[size]

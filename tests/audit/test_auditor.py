@@ -13,7 +13,7 @@ from cutlayer.attacks import resolve
 from cutlayer.attacks.label.base import Scores, Target
 from cutlayer.audit.auditor import AttackTarget, Auditor, LeakSeries
 from cutlayer.audit.leak import Leak, leak_interval, leak_of
-from cutlayer.channel.transcript import Step, read_epochs, write_epoch
+from cutlayer.channel.transcript import Step, read_epochs, unsynced_epoch
 from cutlayer.tasks import Task
 from tests.audit.steps import ACTIVE, PASSIVE, step, telling
 
@@ -76,7 +76,7 @@ def test_the_interval_is_of_the_worst_epoch() -> None:
 
 def test_replayed_from_disk_every_figure_is_the_same(tmp_path: Path) -> None:
     for epoch, steps in EPOCHS.items():
-        write_epoch(tmp_path, epoch, steps)
+        unsynced_epoch(tmp_path, epoch, steps).finish()
     live, again = fed(), fed(dict(read_epochs(tmp_path)))
     assert live.series.keys() == again.series.keys()
     for key, series in live.series.items():

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
-from cutlayer.channel.transcript import LAYER_ROWS, Sampling, Step, Transcript, file_bytes, read_epochs, write_epoch
+from cutlayer.channel.transcript import LAYER_ROWS, Sampling, Step, Transcript, file_bytes, read_epochs, unsynced_epoch
 from cutlayer.errors import DataError
 from tests.audit.steps import ACTIVE, PASSIVE, step
 
@@ -113,7 +113,7 @@ def test_an_epoch_comes_back_bit_for_bit_in_its_order(
         for number, size in enumerate(sizes)
     ]
     with tempfile.TemporaryDirectory() as folder:
-        write_epoch(Path(folder), epoch, given_steps)
+        unsynced_epoch(Path(folder), epoch, given_steps).finish()
         [(number, found)] = read_epochs(Path(folder))
     assert number == epoch
     assert len(found) == len(given_steps)
@@ -128,13 +128,13 @@ def test_an_epoch_comes_back_bit_for_bit_in_its_order(
 
 def test_epochs_come_back_in_order(tmp_path: Path) -> None:
     for epoch in (10, 2, 0):
-        write_epoch(tmp_path, epoch, [step(epoch, 0, torch.arange(4))])
+        unsynced_epoch(tmp_path, epoch, [step(epoch, 0, torch.arange(4))]).finish()
     assert [epoch for epoch, _ in read_epochs(tmp_path)] == [0, 2, 10]
 
 
 def test_special_numbers_survive(tmp_path: Path) -> None:
     strange = torch.tensor([[float("nan"), float("inf")], [-0.0, 1e-45]])
-    write_epoch(tmp_path, 0, [Step(0, 0, torch.arange(2), {"p": strange}, {}, {})])
+    unsynced_epoch(tmp_path, 0, [Step(0, 0, torch.arange(2), {"p": strange}, {}, {})]).finish()
     [(_, [found])] = read_epochs(tmp_path)
     assert torch.equal(found.embeddings["p"].view(torch.int32), strange.view(torch.int32))
 
@@ -200,7 +200,7 @@ DAMAGE = (
 
 @pytest.mark.parametrize("damage", DAMAGE, ids=lambda damage: damage.__name__)
 def test_a_damaged_file_is_named(tmp_path: Path, damage: Callable[[Path], None]) -> None:
-    write_epoch(tmp_path, 0, [step(0, 0, torch.arange(4), layers=("a",))])
+    unsynced_epoch(tmp_path, 0, [step(0, 0, torch.arange(4), layers=("a",))]).finish()
     damage(tmp_path / "epoch-0000.safetensors")
     with pytest.raises(DataError, match=r"epoch-0000\.safetensors"):
         list(read_epochs(tmp_path))

@@ -16,11 +16,12 @@ import torch
 from cutlayer.channel import Kind
 from cutlayer.channel.chunks import CHUNK_BYTES, Assembler, acknowledgement, split_frame
 from cutlayer.channel.codec import WIRE_VERSION, FrameLimits
-from cutlayer.channel.grpc_client import ClientLink, connect
+from cutlayer.channel.grpc_client import ClientLink
 from cutlayer.channel.grpc_link import METHOD, SERVICE, TO, WIRE, Keepalive
 from cutlayer.channel.grpc_server import serve
 from cutlayer.errors import PeerLost, ProtocolError
 from tests.channel.certificates import Federation
+from tests.channel.links import connect
 from tools.faults.fuzz import fuzz
 from tools.faults.proxy import Faults, Proxy
 from tools.faults.trial import STEPS, certificates, run_trial
@@ -160,11 +161,12 @@ from pathlib import Path
 from cutlayer.certificates.files import Credentials
 from cutlayer.certificates.authority import files_in
 from cutlayer.channel import Kind
-from cutlayer.channel.grpc_client import ClientLink, connect
+from cutlayer.channel.grpc_client import ClientLink
 from cutlayer.channel.security import Security
 identities = {name: f"spiffe://loans/{name}" for name in ("bank", "telco")}
 security = Security(Credentials(files_in(Path(sys.argv[2]), "telco")), identities)
-with connect(sys.argv[1], "telco", "bank", timeout=30, reconnect=1, security=security) as link:
+with ClientLink(sys.argv[1], "telco", "bank", timeout=30, reconnect=1, security=security) as link:
+    link.open(30)
     link.port.send(Kind.COMMITTED)
     link.receive(link.port)
 """

@@ -15,11 +15,11 @@ from cutlayer.channel import Kind, link
 from cutlayer.channel.address import check_loopback
 from cutlayer.channel.chunks import split_frame
 from cutlayer.channel.codec import WIRE_VERSION, FrameLimits, encode
-from cutlayer.channel.grpc_client import connect
 from cutlayer.channel.grpc_link import FROM, LINK, LINK_BYTES, METHOD, NEXT, RUN, SERVICE, TO, WIRE
 from cutlayer.channel.grpc_server import serve
 from cutlayer.errors import ConfigError, PeerLost, ProtocolError
 from cutlayer.parties.drive import drive
+from tests.channel.links import connect
 
 HERE = "127.0.0.1:0"
 
@@ -355,8 +355,8 @@ PASSIVE = """
 import sys, torch
 from cutlayer.channel import Kind
 from cutlayer.parties.drive import drive
-from cutlayer.channel.grpc_client import connect
 sys.path.insert(0, {folder!r})
+from tests.channel.links import connect
 from tests.channel.parties import passive
 with connect(sys.argv[1], "telco", "bank", timeout=30) as link:
     {body}

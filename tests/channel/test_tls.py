@@ -22,12 +22,13 @@ from cutlayer.certificates.files import Credentials
 from cutlayer.channel import Kind, Message
 from cutlayer.channel.codec import WIRE_VERSION
 from cutlayer.channel.contract import Contract
-from cutlayer.channel.grpc_client import ClientLink, connect
+from cutlayer.channel.grpc_client import ClientLink
 from cutlayer.channel.grpc_link import FROM, MAX_CONNECTIONS, METHOD, NEXT, RUN, SERVICE, TO, WIRE
 from cutlayer.channel.grpc_server import serve
 from cutlayer.errors import PeerLost, ProtocolError, TrustError
 from cutlayer.parties.messages import check_present, close_reason
 from tests.channel.certificates import Federation
+from tests.channel.links import connect
 
 HERE = "127.0.0.1:0"
 

@@ -14,11 +14,12 @@ import pytest
 import torch
 
 from cutlayer.channel import Kind
-from cutlayer.channel.grpc_client import ClientLink, connect
+from cutlayer.channel.grpc_client import ClientLink
 from cutlayer.channel.grpc_link import Keepalive
 from cutlayer.channel.grpc_server import ServerLinks, serve
 from cutlayer.errors import PeerLost, ProtocolError, TrustError
 from cutlayer.nvflare.tunnel import MAX_CONNECTIONS, PIECE_BYTES, Segment, Tunnel
+from tests.channel.links import connect
 from tests.nvflare.kits import security
 
 MARK = 1234567.0

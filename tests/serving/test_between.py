@@ -16,7 +16,6 @@ import torch
 from pyarrow import csv, parquet
 
 from cutlayer.channel import Kind, Message, Port, link, rows_digest
-from cutlayer.channel.grpc_client import connect
 from cutlayer.channel.grpc_server import serve
 from cutlayer.config import LimitsConfig
 from cutlayer.errors import AlignmentError, BudgetExceeded, CutlayerError, ProtocolError
@@ -28,6 +27,7 @@ from cutlayer.serving.answers import PredictedRows
 from cutlayer.serving.between import PART, PredictionSide, answer, ask
 from cutlayer.serving.predict import Request, predict
 from cutlayer.training.folder import RunFolder
+from tests.channel.links import connect
 from tests.serving.runs import KEY, NOISY, tables, trained
 
 Trained = tuple[Any, RunFolder]

@@ -18,7 +18,7 @@ from torch import Tensor
 from cutlayer.certificates.authority import Authority, files_in, make_request
 from cutlayer.certificates.files import Credentials
 from cutlayer.channel import Kind, Message, Port
-from cutlayer.channel.grpc_client import connect
+from cutlayer.channel.grpc_client import ClientLink
 from cutlayer.channel.grpc_link import Keepalive
 from cutlayer.channel.grpc_server import ServerLinks, serve
 from cutlayer.channel.security import Security
@@ -124,7 +124,8 @@ def run_trial(seed: int, security: dict[str, Security]) -> Outcome:
         with Proxy(bank.address, faults) as proxy:
 
             def follow() -> None:
-                with connect(proxy.address, PASSIVE, ACTIVE, security=security[PASSIVE], **options) as link:
+                with ClientLink(proxy.address, PASSIVE, ACTIVE, security=security[PASSIVE], **options) as link:
+                    link.open(PATIENCE)
                     drive(passive(link.port, seed), link.receive)
 
             _ended(PASSIVE, follow, ended, errors)

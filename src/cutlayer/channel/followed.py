@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from cutlayer.channel.transcript import ENTRY_BYTES, Sampling
-from cutlayer.errors import DataError
+from cutlayer.channel.transcript import EpochFiles, Sampling, bytes_of, read_kind
 from cutlayer.kernels.message_sizes import message_sizes
 from cutlayer.storage.durable import UnsyncedFile, make_folder
 from cutlayer.storage.row_arrays import computed
-from cutlayer.storage.tensor_file import read_tensors, unsynced_tensors, write_tensors
-
-T = TypeVar("T")
+from cutlayer.storage.tensor_file import unsynced_tensors, write_tensors
 
 _SLOTS = 1 << 20
 """Entries of the look-up of followed rows: with 8,192 of these, it leaves out 99 of 100 other rows."""
@@ -64,7 +60,7 @@ def draw_followed(training: Tensor, count: int, seed: int) -> Tensor:
     return training[torch.from_numpy(order[:count])].sort().values
 
 
-class Follower:
+class Follower(EpochFiles):
     """Collects the messages of the followed rows: the current epoch in memory, the recorded epochs on disk.
 
     Args:
@@ -74,9 +70,9 @@ class Follower:
     """
 
     def __init__(self, folder: Path, rows: Tensor, sampling: Sampling) -> None:
-        self.folder, self.rows, self.sampling = folder, rows, sampling
+        super().__init__(folder, sampling)
+        self.rows = rows
         self.current: FollowedEpoch | None = None
-        self._pending_file: UnsyncedFile | None = None
         # Few rows of a batch are followed: a look-up of the last bits of a row number leaves out almost all others.
         # By NumPy: with so few rows its calls cost a third.
         self._sorted_rows = rows.numpy()
@@ -93,8 +89,6 @@ class Follower:
         sent: Mapping[str, Tensor] | None = None,
     ) -> None:
         """Add the messages of one step; the first step of an epoch replaces the previous epoch.
-
-        The file of an epoch is begun with its last step, and is on the disk, or on its way, when the epoch is closed.
 
         Args:
             epoch: Number of the epoch, from 0.
@@ -121,9 +115,7 @@ class Follower:
                 stored[name].index_copy_(0, slots, own.flatten(1).cpu())
         for name, matrix in (sent or gradients).items():
             self.current.sizes[name][step] = message_sizes(matrix.flatten(1))
-        self._pending_file = self._unsynced_file(epoch) if step + 1 == self.sampling.steps_per_epoch else None
-        if self._pending_file is not None:
-            self._pending_file.start()
+        self._added(epoch, last=step + 1 == self.sampling.steps_per_epoch)
 
     def _followed(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Indices of the followed rows in a batch, and among the followed rows, int64 (m,) each."""
@@ -134,17 +126,10 @@ class Follower:
         same = self._sorted_rows[slots] == found
         return torch.from_numpy(candidates[same]), torch.from_numpy(slots[same])
 
-    def close(self, epoch: int) -> bool:
-        """Write the epoch if the sampling chooses it; whether it was written."""
-        file = self._unsynced_file(epoch) if self._pending_file is None else self._pending_file
-        if file is not None:
-            file.finish()
-        self._pending_file = None
-        return file is not None
-
     def _unsynced_file(self, epoch: int) -> UnsyncedFile | None:
-        """The file of the current epoch, which is not synced yet, if the sampling chooses it."""
-        if self.current is None or not self.sampling.writes(epoch, _nbytes(self.current)):
+        if self.folder is None or self.current is None:
+            return None
+        if not self.sampling.writes(epoch, bytes_of(_tensors(self.current))):
             return None
         make_folder(self.folder)
         path = self.folder / f"followed-{self.current.epoch:04d}.safetensors"
@@ -184,13 +169,7 @@ def read_followed(folder: Path) -> Iterator[FollowedEpoch]:
     Raises:
         DataError: A file is damaged.
     """
-    return _read(folder, "followed", _epoch)
-
-
-def _nbytes(epoch: FollowedEpoch) -> int:
-    """Upper bound on the size of the file of this epoch, in bytes."""
-    matrices = [epoch.rows, epoch.steps, *epoch.embeddings.values(), *epoch.gradients.values(), *epoch.sizes.values()]
-    return sum(matrix.nbytes + 2 * ENTRY_BYTES for matrix in matrices)
+    return read_kind(folder, "followed", lambda epoch, tensors, _: _epoch(epoch, tensors))
 
 
 def write_own_embeddings(folder: Path, epoch: int, embeddings: Tensor) -> None:
@@ -211,14 +190,4 @@ def read_own_embeddings(folder: Path) -> dict[int, Tensor]:
     Raises:
         DataError: A file is damaged.
     """
-    return dict(_read(folder, "own", lambda epoch, tensors: (epoch, tensors["embedding"])))
-
-
-def _read(folder: Path, kind: str, record: Callable[[int, Mapping[str, Tensor]], T]) -> Iterator[T]:
-    """The record of each file of a kind, in the order of the epochs, from the epoch's number and the file's tensors."""
-    for path in sorted(folder.glob(f"{kind}-*.safetensors")):
-        try:
-            tensors, header = read_tensors(path)
-            yield record(int(header["epoch"]), tensors)
-        except (LookupError, TypeError, ValueError) as damage:
-            raise DataError(f"{path} is not a readable transcript ({damage}); run the job again") from None
+    return dict(read_kind(folder, "own", lambda epoch, tensors, _: (epoch, tensors["embedding"])))

@@ -42,10 +42,21 @@ R = TypeVar("R")
 
 
 class ClientLink(Links):
-    """A passive party's end of its link, not open yet; for the arguments see `connect`.
+    """A passive party's end of its link, not open yet.
+
+    Args:
+        address: Address where the active party listens.
+        me: Name of this party.
+        peer: Name of the active party.
+        limits: Bounds on frames and on what may wait in each direction.
+        timeout: Seconds to wait for the peer to send or to take.
+        options: Fields of `Transport`; by default every change of why there is no connection is logged.
 
     Attributes:
         run: Id of the run, created by the active party.
+
+    Raises:
+        ConfigError: Without TLS, the address is not a loopback one.
     """
 
     def __init__(
@@ -253,39 +264,3 @@ class ClientLink(Links):
         if not planned:
             self._notify(f"connected to {self._peer} again; nothing was lost")
         return True
-
-
-def connect(
-    address: str,
-    me: str,
-    peer: str,
-    limits: FrameLimits = DEFAULT_LIMITS,
-    timeout: float = 60.0,
-    **options: Any,
-) -> ClientLink:
-    """Open a passive party's stream, and wait until the active party listens.
-
-    Args:
-        address: Address where the active party listens.
-        me: Name of this party.
-        peer: Name of the active party.
-        limits: Bounds on frames and on what may wait in each direction.
-        timeout: Seconds to wait for the peer, whether to listen, to send or to take.
-        options: Fields of `Transport`; by default every change of why there is no connection is logged.
-
-    Returns:
-        The link; its port is stamped with the run the active party named.
-
-    Raises:
-        ConfigError: Without TLS, the address is not a loopback one.
-        PeerLost: Nobody answered within `timeout` seconds.
-        TrustError: A certificate was refused, here or there.
-        ProtocolError: The active party refused this one, or something else answered.
-    """
-    link = ClientLink(address, me, peer, limits, timeout, **options)
-    try:
-        link.open(timeout)
-    except BaseException:
-        link.close(1.0)
-        raise
-    return link

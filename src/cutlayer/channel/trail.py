@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from pydantic import Field, StrictInt, TypeAdapter
 
@@ -114,8 +114,7 @@ class Trail:
         self._lines += 1
 
 
-@dataclass(frozen=True)
-class Line:
+class Line(NamedTuple):
     """One line of a file, which matches its hash.
 
     Attributes:
@@ -127,8 +126,7 @@ class Line:
     hash: str
 
 
-@dataclass(frozen=True)
-class TrailFile:
+class TrailFile(NamedTuple):
     """The content of a file of a trail.
 
     Attributes:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from torch import Tensor
 
 from cutlayer.errors import DataError
 from cutlayer.storage.durable import UnsyncedFile, make_folder
 from cutlayer.storage.tensor_file import read_tensors, unsynced_tensors
+
+T = TypeVar("T")
 
 LAYER_ROWS = 2048
 """Rows of a sampled step whose layer outputs are recorded: enough for an AUC, a quarter of a large batch's memory."""
@@ -113,7 +116,40 @@ class Sampling:
         return epoch < 2 or epoch % -(-self.epochs // (affordable - 1)) == 0
 
 
-class Transcript:
+class EpochFiles(ABC):
+    """Writes a file for each epoch that the sampling chooses.
+
+    The file of an epoch is begun with its last step, and is on the disk, or on its way, when the epoch is closed.
+
+    Args:
+        folder: Folder of the files; with `None` there are none.
+        sampling: Which epochs are written, among others.
+    """
+
+    def __init__(self, folder: Path | None, sampling: Sampling) -> None:
+        self.folder, self.sampling = folder, sampling
+        self._pending_file: UnsyncedFile | None = None
+
+    def close(self, epoch: int) -> bool:
+        """Write the epoch if the sampling chooses it; whether it was written."""
+        file = self._unsynced_file(epoch) if self._pending_file is None else self._pending_file
+        if file is not None:
+            file.finish()
+        self._pending_file = None
+        return file is not None
+
+    def _added(self, epoch: int, *, last: bool) -> None:
+        """Begin the file after the last step of an epoch."""
+        self._pending_file = self._unsynced_file(epoch) if last else None
+        if self._pending_file is not None:
+            self._pending_file.start()
+
+    @abstractmethod
+    def _unsynced_file(self, epoch: int) -> UnsyncedFile | None:
+        """The file of an epoch, which is not synced yet, if the sampling chooses it."""
+
+
+class Transcript(EpochFiles):
     """Collects the sampled steps of one party: the latest epoch in memory, all recorded epochs on disk.
 
     Args:
@@ -122,25 +158,17 @@ class Transcript:
     """
 
     def __init__(self, folder: Path | None, sampling: Sampling) -> None:
-        self.folder = folder
-        self.sampling = sampling
+        super().__init__(folder, sampling)
         self.steps: list[Step] = []
-        self._pending_file: UnsyncedFile | None = None
 
     def add(self, step: Step) -> None:
-        """Add a sampled step, unless it has no row; the first step of an epoch replaces those of the previous epoch.
-
-        The file of an epoch is begun with its last sampled step, so that it is on disk when the epoch ends.
-        """
+        """Add a sampled step, unless it has no row; the first step of an epoch replaces those of the previous epoch."""
         if self.steps and self.steps[-1].epoch != step.epoch:
             self.steps = []
         if not len(step.rows):
             return
         self.steps.append(step.on_cpu())
-        is_last = len(self.steps) == self.sampling.steps < self.sampling.steps_per_epoch
-        self._pending_file = self._unsynced_file(step.epoch) if is_last else None
-        if self._pending_file is not None:
-            self._pending_file.start()
+        self._added(step.epoch, last=len(self.steps) == self.sampling.steps < self.sampling.steps_per_epoch)
 
     def snapshot(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """The current epoch's steps as tensors and plain values, for a checkpoint within the epoch."""
@@ -151,15 +179,7 @@ class Transcript:
         """Continue from what `snapshot` returned."""
         self.steps = _steps(int(plain["epoch"]), plain["steps"], tensors)
 
-    def close(self, epoch: int) -> None:
-        """Write the epoch's steps if the sampling says so."""
-        file = self._unsynced_file(epoch) if self._pending_file is None else self._pending_file
-        if file is not None:
-            file.finish()
-        self._pending_file = None
-
     def _unsynced_file(self, epoch: int) -> UnsyncedFile | None:
-        """The file of an epoch, which is not synced yet, if the sampling says so."""
         if self.folder is None or not self.steps or not self.sampling.writes(epoch, file_bytes(self.steps)):
             return None
         return unsynced_epoch(self.folder, epoch, self.steps)
@@ -167,19 +187,16 @@ class Transcript:
 
 def file_bytes(steps: list[Step]) -> int:
     """Upper bound on the size in bytes of the file of these steps."""
-    return (
-        sum(tensor.nbytes + len(name.encode()) + ENTRY_BYTES for name, tensor in _tensors_by_name(steps).items())
-        + ENTRY_BYTES
-    )
+    return bytes_of(_tensors_by_name(steps))
 
 
-def write_epoch(folder: Path, epoch: int, steps: list[Step]) -> None:
-    """Write the sampled steps of one epoch to one safetensors file."""
-    unsynced_epoch(folder, epoch, steps).finish()
+def bytes_of(tensors: Mapping[str, Tensor]) -> int:
+    """Upper bound on the size in bytes of the file of some tensors, by name."""
+    return ENTRY_BYTES + sum(tensor.nbytes + len(name.encode()) + ENTRY_BYTES for name, tensor in tensors.items())
 
 
 def unsynced_epoch(folder: Path, epoch: int, steps: list[Step]) -> UnsyncedFile:
-    """As `write_epoch`, without a wait for the disk: the caller finishes the file."""
+    """Write the sampled steps of one epoch to one safetensors file, without a wait for the disk."""
     make_folder(folder)
     header = {"epoch": str(epoch), "steps": json.dumps([step.step for step in steps])}
     return unsynced_tensors(folder / f"epoch-{epoch:04d}.safetensors", _tensors_by_name(steps), header)
@@ -201,10 +218,30 @@ def read_epochs(folder: Path) -> Iterator[tuple[int, list[Step]]]:
     Raises:
         DataError: A file is damaged.
     """
-    for path in sorted(folder.glob("epoch-*.safetensors")):
+
+    def record(epoch: int, tensors: Mapping[str, Tensor], header: Mapping[str, str]) -> tuple[int, list[Step]]:
+        return epoch, _steps(epoch, json.loads(header["steps"]), tensors)
+
+    return read_kind(folder, "epoch", record)
+
+
+def read_kind(
+    folder: Path, kind: str, record: Callable[[int, Mapping[str, Tensor], Mapping[str, str]], T]
+) -> Iterator[T]:
+    """The record of each file of a kind, in the order of the epochs.
+
+    Args:
+        folder: Folder of the files.
+        kind: Beginning of their names.
+        record: Makes it of the epoch's number, and the tensors and header of the file.
+
+    Raises:
+        DataError: A file is damaged.
+    """
+    for path in sorted(folder.glob(f"{kind}-*.safetensors")):
         try:
             tensors, header = read_tensors(path)
-            yield int(header["epoch"]), _steps(int(header["epoch"]), json.loads(header["steps"]), tensors)
+            yield record(int(header["epoch"]), tensors, header)
         except (LookupError, TypeError, ValueError) as damage:
             raise DataError(f"{path} is not a readable transcript ({damage}); run the job again") from None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -157,13 +157,20 @@ def _identified(result: Forecast) -> Iterator[tuple[str, str]]:
                 )
 
 
-def _parties(result: Forecast) -> Table:
+def _table(texts: Mapping[str, int], numbers: Sequence[str]) -> Table:
+    """A table of columns of text, each with its largest width, and columns of numbers."""
     # Without lines around it the table leaves room for large numbers in 80 columns.
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
-    table.add_column("party", max_width=16, overflow="ellipsis", no_wrap=True)
-    table.add_column("role", no_wrap=True)
-    for head in ("rows", "cat.", "num.", "model", "cut", "weights", "sent/epoch", "on disk"):
+    for head, width in texts.items():
+        table.add_column(head, max_width=width, overflow="ellipsis", no_wrap=True)
+    for head in numbers:
         table.add_column(head, justify="right", no_wrap=True)
+    return table
+
+
+def _parties(result: Forecast) -> Table:
+    numbers = ("rows", "cat.", "num.", "model", "cut", "weights", "sent/epoch", "on disk")
+    table = _table({"party": 16, "role": 8}, numbers)
     # Of the table as it is: the quantiles of a number are one more encoded input, and no column.
     categories = Counter(
         column.party for column in result.columns if (column.role, column.kind) == ("feature", "category")
@@ -178,13 +185,7 @@ def _parties(result: Forecast) -> Table:
 
 def _columns(result: Forecast) -> Table:
     """What each column was taken for; of a wide table the first ones, and those with a warning."""
-    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
-    table.add_column("party", max_width=16, overflow="ellipsis", no_wrap=True)
-    table.add_column("column", max_width=28, overflow="ellipsis", no_wrap=True)
-    for head in ("type", "taken for"):
-        table.add_column(head, max_width=14, overflow="ellipsis", no_wrap=True)
-    for head in ("values", "missing"):
-        table.add_column(head, justify="right", no_wrap=True)
+    table = _table({"party": 16, "column": 28, "type": 14, "taken for": 14}, ("values", "missing"))
     seen = Counter[str]()
     for column in result.columns:
         seen[column.party] += 1

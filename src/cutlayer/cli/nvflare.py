@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -45,7 +44,7 @@ def nvflare(
     needed = f"which needs local/cutlayer/{exported.name}/job.yaml and party.yaml"
     sites = [f"  {party}: site {name}, {needed}" for party, name in exported.sites.items()]
     left_out = [f"  left out: {', '.join(exported.left_out)}"] if exported.left_out else []
-    answer(json, {"out": str(out), **asdict(exported)}, f"{out}: job {exported.name}", *sites, *left_out)
+    answer(json, {"out": str(out), **exported._asdict()}, f"{out}: job {exported.name}", *sites, *left_out)
 
 
 def _sites(texts: Sequence[str]) -> dict[str, str]:

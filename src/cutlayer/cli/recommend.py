@@ -83,7 +83,8 @@ def recommend(
 def _show(result: Recommendation, diff: str, folder: Path, console: Console) -> None:
     from cutlayer.report.terminal import rich_table
     from cutlayer.sweeps.recommend import check_table, front_table, verdict
-    from cutlayer.sweeps.recommend.wording import lowest_columns, not_tried
+    from cutlayer.sweeps.recommend.result import by_reason
+    from cutlayer.sweeps.recommend.wording import lowest_columns
     from cutlayer.sweeps.result import UNCOUNTED
 
     console.print(Text(f"{plain(verdict(result))}.", "bold"))
@@ -95,7 +96,7 @@ def _show(result: Recommendation, diff: str, folder: Path, console: Console) -> 
     console.print(rich_table(check_table(result)))
     for statement in result.statements.get(result.best or "", ()):
         console.print(Text(f"{plain(statement)}"))
-    if left_out := not_tried(result):
+    if left_out := by_reason(result.left_out):
         console.print(Text(f"Not tried: {plain(left_out)}", "dim"))
     price = f"{count(result.trainings)} trainings of {count(result.epochs)} epochs in all, {seconds(result.seconds)}"
     console.print(Text(f"Price of this search: {price}. {UNCOUNTED}", "dim"))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -109,7 +108,7 @@ def _plain(file: TrailFile) -> dict[str, object]:
         {"to": receiver, "kind": kind, "messages": count, "bytes": octets}
         for (receiver, kind), (count, octets) in file.sent.items()
     ]
-    return {**asdict(file), "sent": sent}
+    return {**file._asdict(), "sent": sent}
 
 
 def _shown(lines: Iterable[str]) -> Iterator[str]:

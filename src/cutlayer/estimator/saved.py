@@ -18,7 +18,7 @@ from cutlayer.errors import RunFolderError
 from cutlayer.parties.split import SPLIT_FILE
 from cutlayer.protections import REGISTRY
 from cutlayer.results.document import Document
-from cutlayer.storage.durable import locked, make_folder, write_whole
+from cutlayer.storage.durable import check_new, locked, make_folder, write_whole
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.model_record import ModelRecord
 
@@ -156,8 +156,7 @@ def save(job: Job, source: RunFolder, target: Path, temporary: Path | None) -> N
     Raises:
         RunFolderError: The target is not empty, or cannot be made.
     """
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise RunFolderError.expected(f"a new or empty folder at {target}", "other files", "choose another one")
+    check_new(target)
     make_folder(target)
     for party in job.parties:
         party_folder, copied = source.path / "checkpoint" / party, target / "checkpoint" / party

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -208,8 +208,7 @@ def _sketch(table: TableSummary, key: str) -> dict[str, Any]:
     return {"kind": "sketch", **({"map": "permutation"} if least <= MAX_SKETCH else {})}
 
 
-@dataclass(frozen=True)
-class Overlap:
+class Overlap(NamedTuple):
     """How the ids of the tables meet.
 
     Attributes:

@@ -234,7 +234,7 @@ def finish_passive(job: Job, local: Local, folder: RunFolder, party: PassivePart
     audit = audit_features(job, {RunKind.THIS_RUN: folder}, folder, None)
     malicious = (
         SkippedAttack(party=local.name, message="gradient", attack=attack, reason=NEEDS_ONE_PROCESS)
-        for attack in local.audit.malicious
+        for attack in local.config.audit.malicious
     )
     skipped = (*audit.skipped.values(), *malicious)
     PassiveAudit(features=tuple(audit.results), skipped=skipped).write(folder.path / "audit.json")

@@ -56,7 +56,7 @@ def release_training(job: Job, name: str, out: Path, folder: Path, options: Opti
     ):
         local = local_side(job, name, run, run.path / "data", options.keys, table, resume=options.resume)
         local = replace(local, alignment=alignment)
-        limit = local.limits.embedding_norm
+        limit = local.config.limits.embedding_norm
 
         def party(port: Port) -> Party:
             made.append(PassiveParty(job, local, port))

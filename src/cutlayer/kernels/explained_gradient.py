@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from cutlayer.lazy import Tensor, torch
 
@@ -14,8 +15,7 @@ DECAY, PENALTY = 0.98, 10.0
 """Weight of a batch after the next one, and the ridge penalty, in rows of a batch of unit variance."""
 
 
-@dataclass(frozen=True)
-class Explained:
+class Explained(NamedTuple):
     """Parts of the energy of a batch's gradients, the sum of their squares.
 
     Attributes:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from cutlayer.certificates.names import COMMON_NAME
 from cutlayer.config import Job
@@ -15,7 +14,7 @@ from cutlayer.config.load import dump_job
 from cutlayer.config.party import PartyConfig, PrivatePart
 from cutlayer.errors import ConfigError
 from cutlayer.nvflare.route import Route
-from cutlayer.storage.durable import make_folder, write_whole
+from cutlayer.storage.durable import check_new, make_folder, write_whole
 
 SHARED_JOB = "job.yaml"
 """File with the shared part of the job: in the submitted folder, and each site's own copy."""
@@ -27,8 +26,7 @@ _RUN = re.compile(r"[0-9a-fA-F][0-9a-fA-F-]{7,63}")
 _PUBLIC = 0o644
 
 
-@dataclass(frozen=True)
-class ExportedJob:
+class ExportedJob(NamedTuple):
     """A job folder that was written.
 
     Attributes:
@@ -58,14 +56,14 @@ def export_job(
 
     Raises:
         ConfigError: An unknown party, two parties at one site, a name that NVFlare's certificates cannot have, no
-            address for a direct route, `on_absent: wait`, several workers, or a folder with something in it.
+            address for a direct route, `on_absent: wait`, or several workers.
+        RunFolderError: The folder has something in it.
         CutlayerError: An error of `check_job`.
     """
     site_of = _sites(job, sites or {})
     name = job_folder_name(job.name)
     _check(job, route, resume)
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise ConfigError.expected(f"a new folder as {out}", "one with files in it", "remove it or choose another")
+    check_new(out)
     public = public_job(job, site_of)
     args = {"job": name, "route": route.value, "resume": resume}
     controller = {

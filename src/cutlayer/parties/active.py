@@ -156,7 +156,7 @@ class ActiveParty:
         else:
             alignment = replace(local.alignment, row_key=row_key(job, local.secret))
             agreement = yield from agree_active(
-                job, local.table, local.name, self.ports, [*commits], local.limits, alignment
+                job, local.table, local.name, self.ports, [*commits], local.config.limits, alignment
             )
         start = agreement.start
         epoch = start[0]

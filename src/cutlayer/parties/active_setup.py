@@ -138,7 +138,7 @@ class ActiveSetup:
             local.secret,
             local.noise_key,
             task=self.task,
-            label_column=local.label_column,
+            label_column=local.config.label or "",
             # Row numbers are no ids: a digest of the labels is part of them, so any change redraws all labels.
             label_memory=None if local.table.id_kind == "row" else local.label_memory,
             device=local.device,

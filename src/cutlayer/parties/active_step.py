@@ -28,7 +28,7 @@ from cutlayer.parties.numbers import check_gradients, check_loss
 from cutlayer.parties.passives import Passives
 from cutlayer.parties.step_order import StepOrder
 from cutlayer.parties.team.lanes import ActiveLanes
-from cutlayer.parties.team.leading import ActiveLead, SharedLabels, needs_of, share_start, step_bytes
+from cutlayer.parties.team.leading import ActiveLead, SharedLabels, share_start, step_bytes
 from cutlayer.protections.views import ActiveView, Mode
 
 Crossed = tuple[Mapping[str, Tensor], Mapping[str, Tensor], Mapping[str, Tensor]]
@@ -87,9 +87,9 @@ class ActiveStep:
         self.has_gradient, self._step = False, 0
         self.lanes: ActiveLanes | None = None
         self.guard: EmbeddingGuard | None = None
-        if local.guard is not None:
+        if local.config.guard is not None:
             seed = int.from_bytes(derive(local.noise_key, b"guard", size=4))
-            self.guard = EmbeddingGuard(local.name, local.guard, len(setup.labels), seed)
+            self.guard = EmbeddingGuard(local.name, local.config.guard, len(setup.labels), seed)
         own = None if setup.store is None else self.state.modules["bottom"]
         self._own = None if own is None else Replayed.of(own, own, job, local)
         self._objective = Replayed.of(setup.top, self._plain_objective, job, local)
@@ -102,10 +102,10 @@ class ActiveStep:
         team, local, state = self.local.team, self.local, self.state
         if team is None:
             return
-        needs, labels = needs_of(local), TrainingLabels(self.setup.labels, self.setup.training_task, self.setup.weights)
+        labels = TrainingLabels(self.setup.labels, self.setup.training_task, self.setup.weights)
         shared = SharedLabels.of(labels)
         plain = {**shared.plain, "widths": self.setup.widths, "features": self.setup.store is not None}
-        share_start(team, local, state, needs, shared.tensors, **plain)
+        common = share_start(team, local, state, shared.tensors, **plain)
         self.lead = ActiveLead(state, team.size, self.setup.labels, self.protected_gradients)
         self.lanes = ActiveLanes(
             self.passives.ports,
@@ -113,11 +113,7 @@ class ActiveStep:
             self.setup.store,
             self.setup.widths,
             labels,
-            team=team,
-            name=local.name,
-            optimizer=self.setup.optimizer,
-            limits=local.limits,
-            needs=needs,
+            **common,
         )
 
     def dismiss_workers(self) -> None:
@@ -343,7 +339,7 @@ class ActiveStep:
         return replace(view, embeddings=embeddings, task_gradients=task)
 
     def _check(self, gradients: Mapping[str, Tensor], epoch: int, step: int) -> None:
-        limit, readings = self.local.limits.gradient_norm, self.local.readings
+        limit, readings = self.local.config.limits.gradient_norm, self.local.readings
         check_gradients(gradients, limit, self.local.name, epoch, step, readings)
 
     def _is_recorded(self, step: int) -> bool:

@@ -54,7 +54,7 @@ class Replayed:
         steady = isinstance(model, PreciseModel) and model.reentrant
         steady = steady and not (isinstance(model, TopModel) and model.reads_presence)
         alone = local.team is None and job.train.micro_batches == 1
-        if not (local.cuda_graphs and local.device.type == GPU and alone and steady):
+        if not (local.config.cuda_graphs and local.device.type == GPU and alone and steady):
             return compute
         return cls(model, compute, local.device)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -39,8 +40,7 @@ class Rounds:
     by_key: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True)
-class Matched:
+class Matched(NamedTuple):
     """What the active party knows of a passive party's rows.
 
     Attributes:

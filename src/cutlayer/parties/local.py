@@ -17,8 +17,8 @@ from cutlayer.channel import Port
 from cutlayer.channel.compression import Compression
 from cutlayer.channel.followed import Follower, draw_followed
 from cutlayer.channel.transcript import Sampling
-from cutlayer.config import AuditConfig, Job, LimitsConfig
-from cutlayer.config.guard import GuardConfig
+from cutlayer.config import AuditConfig, Job
+from cutlayer.config.party import PartyConfig
 from cutlayer.config.sampled_rows import followed_rows, sampled_rows
 from cutlayer.data.ids import Digests
 from cutlayer.data.party_data import PartyTable
@@ -72,15 +72,13 @@ class Local:
         secret: Long-lived secret, for draws that must repeat in the next run on the same rows.
         noise_key: 32 bytes for this run's noise.
         starting_key: 32 bytes for the initial weights and everything else drawn from the global random state.
-        audit: What to record, and which attacks to run.
-        label_column: Name of the label column of the active party; empty at a passive one.
+        config: Its private part of the job.
         label_memory: Record of the labels that this and earlier runs drew for; `None` with a supplied key.
         resume: Whether to continue from the committed checkpoint in `folder`.
         releases: Folder of this party's release logs, next to its secret; `None` where nothing leaves the process or
             anybody can repeat the noise: the logs are then in the run folder.
         forget_peer_progress: Whether to go on where a peer names an earlier epoch than this party has saved, and to
             count what is released again.
-        limits: Bounds on the numbers that it sends and accepts.
         alignment: How it finds the common rows; plainly where all parties are in one process, and nothing crosses.
         wrap: Applied by a passive party that attacks to its own optimiser; what it remembers must be in the optimiser's
             state, so that a resume continues it.
@@ -88,9 +86,7 @@ class Local:
         team: The workers of this party, of which this one leads; `None` where it is alone.
         all_runs: Counts the run in the party's ledger of all runs; `None` where nothing leaves the process or the noise
             is no secret.
-        guard: Scrutiny of what it receives, if any.
         device: Device that its models train on, and its protections compute on as far as they can.
-        cuda_graphs: Whether its models' passes are captured and replayed there, if that is a GPU.
         resident: Gathers its rows on that device.
         fit: Section `fit` that its columns have to suit, in this run or the one that this is a baseline of.
         readings: Reads the losses and norms of its steps, at once unless all parties share this process.
@@ -104,21 +100,17 @@ class Local:
     secret: bytes = field(repr=False)
     noise_key: bytes = field(repr=False)
     starting_key: bytes = field(repr=False)
-    audit: AuditConfig
-    label_column: str = ""
+    config: PartyConfig
     label_memory: LabelMemory | None = field(default=None, repr=False)
     resume: bool = False
     releases: Path | None = None
     forget_peer_progress: bool = False
-    limits: LimitsConfig = field(default_factory=LimitsConfig)
     alignment: Alignment = field(default_factory=Alignment)
     wrap: Callable[[torch.optim.Optimizer], torch.optim.Optimizer] | None = None
     tampering: Tampering | None = None
     team: Team | None = None
     all_runs: RunCharge | None = field(default=None, repr=False)
-    guard: GuardConfig | None = None
     device: torch.device = CPU
-    cuda_graphs: bool = False
     fit: Mapping[str, Any] | None = None
     readings: Readings = field(default_factory=Readings, repr=False)
     resident: Resident = field(init=False, repr=False)
@@ -196,7 +188,7 @@ class Local:
         """
         # With a label memory, each row has one draw per generation, whatever its label is now.
         labels = (truth.numpy().data.cast("B"), self.table.labels_digest) if None in draws else ()
-        return fingerprint_of_draws(self.secret, self.label_column, (rows, *labels), draws)
+        return fingerprint_of_draws(self.secret, self.config.label or "", (rows, *labels), draws)
 
     def checkpoints(self, job: Job) -> Checkpoints:
         """This party's checkpoints of the run."""
@@ -204,7 +196,7 @@ class Local:
 
     def sampling(self, job: Job, steps: int, batch_size: int) -> Sampling:
         """The choice of the steps that this party records, as `sampling_of`."""
-        return sampling_of(job, self.name, self.audit, steps, batch_size)
+        return sampling_of(job, self.name, self.config.audit, steps, batch_size)
 
     def follower(self, job: Job, training: Tensor, sampling: Sampling) -> Follower | None:
         """The record of the followed rows, drawn by this run's key; `None` where nothing is recorded.
@@ -214,7 +206,7 @@ class Local:
             training: Row numbers of the training rows, int64.
             sampling: Chooses the epochs that are written.
         """
-        if self.audit.every == "never":
+        if self.config.audit.every == "never":
             return None
         seed = int.from_bytes(derive(self.noise_key, b"followed rows", size=16))
         count = followed_rows(job, sampling.steps_per_epoch, sampling.batch_size)
@@ -231,11 +223,11 @@ class Local:
 
     def records(self, sampling: Sampling, step: int) -> bool:
         """Whether this party records a step of an epoch."""
-        return self.audit.every != "never" and sampling.takes(step)
+        return self.config.audit.every != "never" and sampling.takes(step)
 
     def records_layers(self, sampling: Sampling, epoch: int, step: int) -> bool:
         """Whether this party records the outputs of its layers in a step of an epoch."""
-        return self.records(sampling, step) and self.audit.layers and sampling.takes_layers(epoch, step)
+        return self.records(sampling, step) and self.config.audit.layers and sampling.takes_layers(epoch, step)
 
 
 def sampling_of(job: Job, name: str, audit: AuditConfig, steps: int, batch_size: int) -> Sampling:

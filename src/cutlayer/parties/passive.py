@@ -115,7 +115,7 @@ class PassiveParty:
         job, local = self.job, self.local
         saved, forget = self._saved() if local.resume else Saved(), local.forget_peer_progress
         agreement = yield from agree_passive(
-            job, local.table, self.port, saved, local.limits, local.alignment, forget=forget
+            job, local.table, self.port, saved, local.config.limits, local.alignment, forget=forget
         )
         ids = agreement.row_ids(local.table)
         self.split = yield from split_at_passive(job, local, self.port, ids)

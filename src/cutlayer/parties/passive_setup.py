@@ -110,7 +110,7 @@ class PassiveSetup:
     def check_own(self, embedding: Tensor, epoch: int, step: int, readings: Readings | None = None) -> None:
         """Stop if this party's own embeddings diverge, before a protection hides it; read at once by default."""
         what = f"embedding of epoch {epoch}, step {step}"
-        check_own(embedding, self._local.limits.embedding_norm, self._local.name, what, readings)
+        check_own(embedding, self._local.config.limits.embedding_norm, self._local.name, what, readings)
 
     def protected(self, view: PassiveView) -> Tensor:
         """The release of a batch for which no gradient comes back."""

@@ -27,7 +27,7 @@ from cutlayer.parties.messages import receive_gradient
 from cutlayer.parties.passive_setup import PassiveSetup
 from cutlayer.parties.step_order import StepOrder
 from cutlayer.parties.team.lanes import PassiveLanes
-from cutlayer.parties.team.leading import PassiveLead, needs_of, share_start
+from cutlayer.parties.team.leading import PassiveLead, share_start
 from cutlayer.protections.views import PassiveView, Update
 
 Parts = Sequence[tuple[Tensor, bytes]]
@@ -60,8 +60,8 @@ class PassiveStep:
         self.warmup_gradients: Tensor | None = None
         self.lanes: PassiveLanes | None = None
         self.guard: GradientGuard | None = None
-        if local.guard is not None and not self.releases_once:
-            self.guard = GradientGuard(local.name, port.peer, local.guard, setup.bottom.width)
+        if local.config.guard is not None and not self.releases_once:
+            self.guard = GradientGuard(local.name, port.peer, local.config.guard, setup.bottom.width)
         self._ahead = ReadAhead(setup.gather)
         self._embed = Replayed.of(setup.bottom, setup.bottom, job, local)
         self._threads: GroupThreads | None = None
@@ -95,20 +95,9 @@ class PassiveStep:
         team, local, state = self.local.team, self.local, self.state
         if team is None:
             return
-        needs = needs_of(local)
-        share_start(team, local, state, needs, {})
-        size = team.size
+        common, size = share_start(team, local, state, {}), team.size
         self.lead = PassiveLead(state, lambda order: self.setup.training_view(order, order.rows, size))
-        self.lanes = PassiveLanes(
-            self.port,
-            self.setup.bottom,
-            self.setup.store,
-            team=team,
-            name=local.name,
-            optimizer=state.optimizer,
-            limits=local.limits,
-            needs=needs,
-        )
+        self.lanes = PassiveLanes(self.port, self.setup.bottom, self.setup.store, **common)
 
     def dismiss_workers(self) -> None:
         """Tell the other workers of this party, if there are any, that no step follows, and end its own threads."""
@@ -213,7 +202,7 @@ class PassiveStep:
 
     def _gradient(self, order: StepOrder, parts: Parts, width: int) -> Generator[Port, Message, Tensor]:
         """The gradient that the active party returns for some rows, in a message for each part."""
-        gradients, limit, readings = [], self.local.limits.gradient_norm, self.local.readings
+        gradients, limit, readings = [], self.local.config.limits.gradient_norm, self.local.readings
         for part, digest in parts:
             gradient = yield from receive_gradient(self.port, order, digest, (len(part), width), limit, readings)
             gradients.append(self.local.placed(gradient))

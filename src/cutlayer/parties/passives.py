@@ -82,7 +82,7 @@ class Passives:
         """
         missing = math.nan if self._job.fits_top else 0.0
         for name in [name for name in self.released if name not in self.presence.left]:
-            port, limit = self.ports[name], self.local.limits.embedding_norm
+            port, limit = self.ports[name], self.local.config.limits.embedding_norm
             try:
                 released = yield from ask_for_release(port, self.held.split(name, split), self.widths[name], limit)
             except PeerLost as lost:
@@ -131,7 +131,7 @@ class Passives:
         message = yield from self.presence.receive(receive(self.ports[name], kind, epoch, step, digest), name)
         if message is None:
             return None
-        limit, width = self.local.limits.embedding_norm, self.widths[name]
+        limit, width = self.local.config.limits.embedding_norm, self.widths[name]
         readings = self.local.readings if kind is Kind.EMBEDDING else None
         embedding = self.local.placed(checked_embedding(message, len(rows), width, limit, readings))
         self._count(kind, embedding)

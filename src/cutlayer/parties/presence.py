@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from cutlayer.channel import Kind, Message, Port
 from cutlayer.config import Job
@@ -12,8 +11,7 @@ from cutlayer.errors import PeerLost
 from cutlayer.parties.messages import Wait
 
 
-@dataclass(frozen=True)
-class Left:
+class Left(NamedTuple):
     """When a party was lost.
 
     Attributes:

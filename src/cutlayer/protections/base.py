@@ -152,7 +152,7 @@ class Protection(Generic[C]):
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        if cls.event is Protection.event and not hasattr(cls, "no_guarantee"):
+        if hasattr(cls, "name") and cls.event is Protection.event and not hasattr(cls, "no_guarantee"):
             raise TypeError(f"expected {cls.__name__} to override `event` or to state `no_guarantee`, got neither")
 
     def setup(self, context: Context) -> None:
@@ -300,3 +300,17 @@ class Protection(Generic[C]):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore the state that `state_dict` returned."""
+
+
+class LabelProtection(Protection[C]):
+    """A protection of the labels, which the active party runs."""
+
+    side = Side.ACTIVE
+    protects = Asset.LABELS
+
+
+class FeatureProtection(Protection[C]):
+    """A protection of a passive party's features, which this party runs."""
+
+    side = Side.PASSIVE
+    protects = Asset.FEATURES

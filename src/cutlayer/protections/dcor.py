@@ -11,7 +11,7 @@ from pydantic import Field
 from cutlayer.config import FrozenModel
 from cutlayer.kernels.whitening import whitened
 from cutlayer.lazy import Tensor, torch
-from cutlayer.protections.base import Asset, Context, Protection, Side
+from cutlayer.protections.base import Context, LabelProtection
 from cutlayer.protections.views import ActiveView
 
 _CHECK_ROWS = 1024
@@ -47,7 +47,7 @@ class DCorConfig(FrozenModel):
     ramp: float = Field(default=0.0, ge=0, strict=True, description="0 is the paper's form")
 
 
-class DCor(Protection[DCorConfig]):
+class DCor(LabelProtection[DCorConfig]):
     """Add the gradient of alpha log(floor + dCor(E_k, Y)) to what each passive party k is sent.
 
     E_k is the batch of embeddings as received, Y the protected labels (one-hot classes, or numbers in a
@@ -74,8 +74,6 @@ class DCor(Protection[DCorConfig]):
 
     name = "dcor"
     config = DCorConfig
-    side = Side.ACTIVE
-    protects = Asset.LABELS
     reference = "Sun et al. 2022 (arXiv 2203.01451), section 7.2"
     published_against = (("embedding", "spectral"),)
     rank = 30

@@ -6,7 +6,7 @@ from pydantic import Field
 
 from cutlayer.config import FrozenModel
 from cutlayer.lazy import Tensor, torch
-from cutlayer.protections.base import Asset, Protection, Side
+from cutlayer.protections.base import LabelProtection
 from cutlayer.protections.views import ActiveView
 
 
@@ -24,7 +24,7 @@ class DiscreteSGDConfig(FrozenModel):
     bound: float | None = Field(default=None, gt=0, strict=True, description="0.001 to 0.03 in the published code")
 
 
-class DiscreteSGD(Protection[DiscreteSGDConfig]):
+class DiscreteSGD(LabelProtection[DiscreteSGDConfig]):
     """Clamp every entry to an interval, and round it to the nearest end of the interval's equal parts.
 
     Where it differs from the published code: that rounds to multiples of the part's length, which with an odd number of
@@ -41,8 +41,6 @@ class DiscreteSGD(Protection[DiscreteSGDConfig]):
 
     name = "discrete_sgd"
     config = DiscreteSGDConfig
-    side = Side.ACTIVE
-    protects = Asset.LABELS
     reference = "Fu et al. 2022 (USENIX Security), possible defenses"
     rank = 10
     excludes = frozenset({"ppdl", "gradient_compression"})

@@ -11,7 +11,7 @@ from cutlayer.errors import ConfigError
 from cutlayer.kernels import gaussian_mechanism
 from cutlayer.kernels.rounded_normal import rounded_normal
 from cutlayer.lazy import torch
-from cutlayer.protections.base import Asset, Protection, Side
+from cutlayer.protections.base import FeatureProtection
 from cutlayer.protections.noise_budget import NoiseBudget
 from cutlayer.protections.views import PassiveView, Update
 
@@ -35,7 +35,7 @@ class DPBottomConfig(NoiseBudget):
         return 2 * gaussian_mechanism.noise_multiplier(self.epsilon, self.delta, plan.training)
 
 
-class DPBottom(Protection[DPBottomConfig]):
+class DPBottom(FeatureProtection[DPBottomConfig]):
     """Take each optimiser step of the bottom model on (sum of clipped row gradients + N(0, sigma^2)) / n.
 
     A row's gradient is that of its own loss, n times its share of the batch's mean, by the cut gradient that came back;
@@ -59,8 +59,6 @@ class DPBottom(Protection[DPBottomConfig]):
 
     name = "dp_bottom"
     config = DPBottomConfig
-    side = Side.PASSIVE
-    protects = Asset.FEATURES
     reference = "Abadi et al. 2016 (arXiv 1607.00133), algorithm 1"
     rank = 20
     excludes = frozenset({"nopeek"})

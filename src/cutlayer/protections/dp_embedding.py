@@ -12,7 +12,7 @@ from cutlayer.accounting import Event, GaussianRelease, NoFormalGuarantee, Relea
 from cutlayer.errors import ConfigError
 from cutlayer.kernels import gaussian_mechanism
 from cutlayer.lazy import Tensor, torch
-from cutlayer.protections.base import Asset, Context, Protection, Side
+from cutlayer.protections.base import Context, FeatureProtection
 from cutlayer.protections.embedding_adjust import AdjustConfig, Adjustment
 from cutlayer.protections.embedding_rescale import EstimateConfig, EstimatedScale
 from cutlayer.protections.noise_budget import NoiseBudget
@@ -72,7 +72,7 @@ class DPEmbeddingConfig(NoiseBudget):
         return gaussian_mechanism.noise_multiplier(self.epsilon, self.delta, releases)
 
 
-class DPEmbedding(Protection[DPEmbeddingConfig]):
+class DPEmbedding(FeatureProtection[DPEmbeddingConfig]):
     """Clip each row of the embedding to norm C and add N(0, sigma^2) to every entry, sigma = multiplier x 2C.
 
     Both are rounded to a lattice of some 2^-18 sigma: the rows towards zero, the noise to nearest. In floating point a
@@ -100,8 +100,6 @@ class DPEmbedding(Protection[DPEmbeddingConfig]):
 
     name = "dp_embedding"
     config = DPEmbeddingConfig
-    side = Side.PASSIVE
-    protects = Asset.FEATURES
     reference = "Mi et al. 2023 (arXiv 2308.02362), section 3"
     rank = 20
     needs_row_independence = True

@@ -7,7 +7,7 @@ from pydantic import Field
 from cutlayer.config import FrozenModel
 from cutlayer.kernels.keep_top import keep_top
 from cutlayer.lazy import Tensor, torch
-from cutlayer.protections.base import Asset, Protection, Side
+from cutlayer.protections.base import LabelProtection
 from cutlayer.protections.views import ActiveView
 
 _GRID = "a compression of 90 % keeps 0.1; the published grids go from 0.75 to 0"
@@ -23,7 +23,7 @@ class GradientCompressionConfig(FrozenModel):
     keep: float = Field(ge=0, le=1, strict=True, description=_GRID)
 
 
-class GradientCompression(Protection[GradientCompressionConfig]):
+class GradientCompression(LabelProtection[GradientCompressionConfig]):
     """Keep the entries of largest magnitude of each message, over all rows and columns, and replace others by zeros.
 
     Exactly floor(keep x entries) are kept: of equal entries the first. The published code keeps one fewer, since it
@@ -39,8 +39,6 @@ class GradientCompression(Protection[GradientCompressionConfig]):
 
     name = "gradient_compression"
     config = GradientCompressionConfig
-    side = Side.ACTIVE
-    protects = Asset.LABELS
     reference = "Fu et al. 2022 (USENIX Security), possible defenses"
     rank = 10
     on_cpu = True

@@ -9,7 +9,6 @@ from pydantic import Field
 
 from cutlayer.config import FrozenModel
 from cutlayer.lazy import Tensor, torch
-from cutlayer.protections.base import Asset, Side
 from cutlayer.protections.past_batches import ByPastBatches, follows_batch
 from cutlayer.protections.views import ActiveView
 
@@ -48,8 +47,6 @@ class IsoNoise(ByPastBatches[IsoNoiseConfig]):
 
     name = "iso_noise"
     config = IsoNoiseConfig
-    side = Side.ACTIVE
-    protects = Asset.LABELS
     reference = "Li, Sun et al. 2021 (arXiv 2102.08504), section 5"
     published_against = (("gradient", "norm"),)
     rank = 20

@@ -18,7 +18,7 @@ from cutlayer.kernels.prior_response import likely_classes, randomized_response_
 from cutlayer.kernels.randomized_response import flip_probability, randomized_response, transition_matrix
 from cutlayer.kernels.row_tensors import copied, number_differing
 from cutlayer.lazy import Tensor, torch
-from cutlayer.protections.base import Asset, Protection, Side
+from cutlayer.protections.base import LabelProtection
 from cutlayer.protections.label_memory import Choice, Drawn
 from cutlayer.protections.label_stages import Correction, LabelStages
 
@@ -58,7 +58,7 @@ class LabelDPConfig(FrozenModel):
         return self
 
 
-class LabelDP(Protection[LabelDPConfig]):
+class LabelDP(LabelProtection[LabelDPConfig]):
     """Replace each training label by randomised response before training sees it.
 
     Of n classes a label is kept with probability e^eps / (n - 1 + e^eps), else another class is drawn uniformly; a
@@ -104,8 +104,6 @@ class LabelDP(Protection[LabelDPConfig]):
 
     name = "label_dp"
     config = LabelDPConfig
-    side = Side.ACTIVE
-    protects = Asset.LABELS
     reference = "Warner 1965; Ghazi et al. 2021 (arXiv 2102.06062), section 1"
     rank = 10
     on_cpu = True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Self
+from typing import Any, Literal, NamedTuple, Self
 
 from pydantic import Field, model_validator
 
@@ -21,7 +21,7 @@ from cutlayer.kernels.noise import standard_normal
 from cutlayer.kernels.placed import placed
 from cutlayer.kernels.shared_noise import bounded_rows, class_second_moments, leak_of_sum_kl, shared_noise
 from cutlayer.lazy import Tensor, torch
-from cutlayer.protections.base import Asset, Protection, Side
+from cutlayer.protections.base import LabelProtection
 from cutlayer.protections.past_batches import PastBatches, follows_batch
 from cutlayer.protections.views import ActiveView
 
@@ -94,8 +94,7 @@ class _ClassNoise:
         )
 
 
-@dataclass(frozen=True)
-class _SharedNoise:
+class _SharedNoise(NamedTuple):
     """One noise for all classes.
 
     Attributes:
@@ -111,7 +110,7 @@ class _SharedNoise:
     power_over_g: Tensor | float = 0.0
 
 
-class Marvell(Protection[MarvellConfig]):
+class Marvell(LabelProtection[MarvellConfig]):
     """Add noise that leaves a given sumKL between the classes, at the smallest power.
 
     `form: past`, the default, and `form: shared` are ours. All rows of a batch get noise of one covariance, the
@@ -164,8 +163,6 @@ class Marvell(Protection[MarvellConfig]):
 
     name = "marvell"
     config = MarvellConfig
-    side = Side.ACTIVE
-    protects = Asset.LABELS
     reference = "Li, Sun et al. 2021 (arXiv 2102.08504), section 4.2"
     published_against = (("gradient", "norm"), ("gradient", "spectral"))
     rank = 20

@@ -10,7 +10,6 @@ from cutlayer.config import FrozenModel
 from cutlayer.kernels.max_norm import aligned_rows, max_norm
 from cutlayer.kernels.placed import placed
 from cutlayer.lazy import Tensor, torch
-from cutlayer.protections.base import Asset, Side
 from cutlayer.protections.past_batches import ByPastBatches, follows_batch
 from cutlayer.protections.views import ActiveView
 
@@ -67,8 +66,6 @@ class MaxNorm(ByPastBatches[MaxNormConfig]):
 
     name = "max_norm"
     config = MaxNormConfig
-    side = Side.ACTIVE
-    protects = Asset.LABELS
     reference = "Li, Sun et al. 2021 (arXiv 2102.08504), section 4"
     published_against = (("gradient", "norm"),)
     rank = 20

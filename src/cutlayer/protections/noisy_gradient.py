@@ -9,7 +9,7 @@ from pydantic import Field
 
 from cutlayer.config import FrozenModel
 from cutlayer.lazy import Tensor, torch
-from cutlayer.protections.base import Asset, Protection, Side
+from cutlayer.protections.base import LabelProtection
 from cutlayer.protections.views import ActiveView
 
 
@@ -26,7 +26,7 @@ class NoisyGradientConfig(FrozenModel):
     distribution: Literal["laplace", "gaussian"] = "laplace"
 
 
-class NoisyGradient(Protection[NoisyGradientConfig]):
+class NoisyGradient(LabelProtection[NoisyGradientConfig]):
     """Add independent Laplace or Gaussian noise of a fixed scale to every entry.
 
     The gradient is that of the *mean* loss over the batch, so the same scale weighs more in larger batches. The
@@ -41,8 +41,6 @@ class NoisyGradient(Protection[NoisyGradientConfig]):
 
     name = "noisy_gradient"
     config = NoisyGradientConfig
-    side = Side.ACTIVE
-    protects = Asset.LABELS
     reference = "Fu et al. 2022 (USENIX Security), possible defenses"
     rank = 20
     excludes = frozenset({"max_norm", "marvell", "iso_noise", "ppdl"})

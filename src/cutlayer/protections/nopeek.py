@@ -10,7 +10,7 @@ from cutlayer.accounting import Event, ReleasePlan
 from cutlayer.config import FrozenModel
 from cutlayer.errors import ConfigError, NotApplied
 from cutlayer.lazy import Tensor
-from cutlayer.protections.base import Asset, Protection, Side
+from cutlayer.protections.base import FeatureProtection
 from cutlayer.protections.views import PassiveView
 
 
@@ -24,7 +24,7 @@ class NoPeekConfig(FrozenModel):
     alpha: float = Field(gt=0, strict=True, description="0.1 is a start")
 
 
-class NoPeek(Protection[NoPeekConfig]):
+class NoPeek(FeatureProtection[NoPeekConfig]):
     """Add alpha dCor(X, E) to the bottom model's loss, X the batch's encoded columns and E its embedding.
 
     X has the numbers as the bottom model reads them, pixels included, and each categorical column one-hot. E is what is
@@ -41,8 +41,6 @@ class NoPeek(Protection[NoPeekConfig]):
 
     name = "nopeek"
     config = NoPeekConfig
-    side = Side.PASSIVE
-    protects = Asset.FEATURES
     reference = "Vepakomma et al. 2020 (arXiv 2008.09161), section 3"
     rank = 30
     no_guarantee = "a penalty on the estimated dependence of embeddings on inputs bounds nothing"

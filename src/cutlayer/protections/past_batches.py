@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from cutlayer.lazy import Tensor, torch
-from cutlayer.protections.base import C, Protection
+from cutlayer.protections.base import C, LabelProtection
 from cutlayer.protections.views import ActiveView
 
 
@@ -109,10 +109,8 @@ class PastBatches:
         self._parties = {party: _Blocks(**{**_read(blocks["means"]), **blocks}) for party, blocks in state.items()}
 
 
-class ByPastBatches(Protection[C]):
+class ByPastBatches(LabelProtection[C]):
     """A protection of gradients whose state is what it knows of past batches."""
-
-    no_guarantee = "it scales what it sends by what it knows of batches, and bounds nothing"
 
     def __init__(self, settings: C) -> None:
         super().__init__(settings)

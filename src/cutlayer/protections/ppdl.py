@@ -12,7 +12,7 @@ from cutlayer.config import FrozenModel
 from cutlayer.kernels.noise import keystream, standard_laplace
 from cutlayer.kernels.sparse_vector import passing
 from cutlayer.lazy import Tensor, torch
-from cutlayer.protections.base import Asset, Protection, Side
+from cutlayer.protections.base import LabelProtection
 from cutlayer.protections.views import ActiveView
 
 _THRESHOLD_SHARE, _VALUE_SHARE = 8 / 9, 2 / 9
@@ -37,7 +37,7 @@ class PPDLConfig(FrozenModel):
     tau: float = Field(default=0.0001, ge=0, strict=True, description="0.0001 to 0.001 are published")
 
 
-class PPDL(Protection[PPDLConfig]):
+class PPDL(LabelProtection[PPDLConfig]):
     """Release at most theta of the entries, in random order, each noisy and clamped to gamma, and zeros elsewhere.
 
     With Lap(b) Laplace noise, s = 2 theta entries / epsilon, s1 = 9/8 s and s2 = 9/2 s: an entry passes where
@@ -61,8 +61,6 @@ class PPDL(Protection[PPDLConfig]):
 
     name = "ppdl"
     config = PPDLConfig
-    side = Side.ACTIVE
-    protects = Asset.LABELS
     reference = "Shokri and Shmatikov 2015 (CCS), section 5; Fu et al. 2022 (USENIX Security), possible defenses"
     rank = 20
     on_cpu = True

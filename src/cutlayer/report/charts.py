@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from markupsafe import Markup
 
@@ -27,8 +27,7 @@ STYLES = len(MARKERS)
 Point = tuple[float, float | None]
 
 
-@dataclass(frozen=True)
-class Series:
+class Series(NamedTuple):
     """The line of one run.
 
     Attributes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from markupsafe import Markup
 
@@ -21,8 +21,7 @@ from cutlayer.results.report import Report
 from cutlayer.results.run import RunKind
 
 
-@dataclass(frozen=True)
-class Glance:
+class Glance(NamedTuple):
     """One run at a glance.
 
     Attributes:

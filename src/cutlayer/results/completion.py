@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cutlayer.config import FrozenModel
-from cutlayer.results.number import Number
+from cutlayer.results.number import Bounded, Number
 
 
-class VariantValue(FrozenModel):
+class VariantValue(Bounded):
     """One variant of a completed model on the reported rows.
 
     Attributes:
@@ -20,8 +20,6 @@ class VariantValue(FrozenModel):
 
     variant: str
     value: Number
-    low: Number
-    high: Number
 
 
 class CompletionResult(FrozenModel):

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from pydantic import Field
 
 from cutlayer.config import FrozenModel
-from cutlayer.results.number import Number
+from cutlayer.results.number import Bounded, Number
 
 
-class AbsenceUtility(FrozenModel):
+class AbsenceUtility(Bounded):
     """This run's model on the reported rows while some passive parties are absent.
 
     Attributes:
@@ -25,8 +25,6 @@ class AbsenceUtility(FrozenModel):
     absent: tuple[str, ...]
     contributed: tuple[str, ...]
     metrics: Mapping[str, Number]
-    low: Number = None
-    high: Number = None
     references: Mapping[str, Number] = Field(default_factory=dict)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from pydantic import Field
 
 from cutlayer.config import FrozenModel
-from cutlayer.results.number import Number
+from cutlayer.results.number import Bounded, Number
 
 
 class ColumnValue(FrozenModel):
@@ -55,7 +55,7 @@ class ImagePair(FrozenModel):
     rebuilt: str
 
 
-class FeatureResult(FrozenModel):
+class FeatureResult(Bounded):
     """One attack on the features of one passive party, in one run.
 
     Attributes:
@@ -87,8 +87,6 @@ class FeatureResult(FrozenModel):
     rows: int
     metric: str
     value: Number
-    low: Number
-    high: Number
     baseline: Number
     other_columns: Number = None
     column: str = ""

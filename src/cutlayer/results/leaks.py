@@ -10,7 +10,7 @@ from pydantic import Field
 from cutlayer.attacks.knowledge import condition
 from cutlayer.config import FrozenModel
 from cutlayer.config.party import Role
-from cutlayer.results.number import Number
+from cutlayer.results.number import Bounded, Number
 
 
 class Attacker(FrozenModel):
@@ -125,7 +125,7 @@ class LabelCurve(Attacker):
     points: tuple[CurvePoint, ...] = ()
 
 
-class LeakResult(Attempt):
+class LeakResult(Attempt, Bounded):
     """The leak of one attack at its worst epoch, or over the whole run: one cell of the matrix of the audit.
 
     Attributes:
@@ -155,8 +155,6 @@ class LeakResult(Attempt):
 
     protections: tuple[str, ...] = ()
     leak: float
-    low: Number
-    high: Number
     epoch: int = Field(ge=1)
     epochs_seen: int
     pooled_auc: Number

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Literal
 
-from pydantic import computed_field, model_validator
+from pydantic import computed_field
 
-from cutlayer.config import FrozenModel
 from cutlayer.config.party import MaliciousName
-from cutlayer.results.number import Number
+from cutlayer.results.number import Bounded, Derived, Number
 
 
-class MaliciousResult(FrozenModel):
+class MaliciousResult(Derived, Bounded):
     """The strongest attack on one link of a malicious training, beside that of the curious party in this run.
 
     Attributes:
@@ -38,18 +36,10 @@ class MaliciousResult(FrozenModel):
     secret: Literal["labels", "features", "predictions"]
     metric: Literal["leak", "r2", "success"]
     value: Number
-    low: Number = None
-    high: Number = None
     reader: str
     curious: Number
     curious_reader: str
     alarm: str = ""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _without_computed(cls, raw: Any) -> Any:
-        """Drop what is written for readers and follows from the rest."""
-        return {key: raw[key] for key in raw if key != "gain"} if isinstance(raw, Mapping) else raw
 
     @computed_field  # type: ignore[prop-decorator]
     @property

@@ -1,11 +1,14 @@
-"""A number of a result, or `None` where it is not defined; and how it is written."""
+"""A number of a result, or `None` where it is not defined, and how it is written; what records of numbers share."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator
+from pydantic import BeforeValidator, model_validator
+
+from cutlayer.config import FrozenModel
 
 NOT_AVAILABLE = "n/a"
 """Text of a number that is not defined."""
@@ -33,3 +36,26 @@ def minus(text: str) -> str:
 
 
 Number = Annotated[float | None, BeforeValidator(_finite)]
+
+
+class Derived(FrozenModel):
+    """A record that states what follows from the rest too, for readers."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_computed(cls, raw: Any) -> Any:
+        return (
+            {key: raw[key] for key in raw if key not in cls.model_computed_fields} if isinstance(raw, Mapping) else raw
+        )
+
+
+class Bounded(FrozenModel):
+    """A value with its interval.
+
+    Attributes:
+        low: Lower bound of the value (95 % bootstrap); `None` where it was not computed.
+        high: Upper bound of it.
+    """
+
+    low: Number = None
+    high: Number = None

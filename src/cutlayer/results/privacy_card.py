@@ -9,7 +9,7 @@ from pydantic import Field
 
 from cutlayer.config import FrozenModel
 from cutlayer.results.document import Document
-from cutlayer.results.number import Number
+from cutlayer.results.number import Bounded, Number
 
 Threat = Literal["label inference", "reconstruction", "attribute inference", "membership", "model completion"]
 Origin = Literal["measured", "computed", "configured", "for the controller"]
@@ -34,7 +34,7 @@ class CardField(FrozenModel):
     origin: Origin
 
 
-class AttackEvidence(FrozenModel):
+class AttackEvidence(Bounded):
     """One attack, with what its result compares with.
 
     Attributes:
@@ -72,8 +72,6 @@ class AttackEvidence(FrozenModel):
     given: str = ""
     metric: str
     value: Number
-    low: Number = None
-    high: Number = None
     control: Number = None
     control_is: str
     naive: Number = None

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
-from pydantic import computed_field, model_validator
+from pydantic import computed_field
 
 from cutlayer.config import FrozenModel
 from cutlayer.models.fitted.result import ColumnImportance, FitResult
-from cutlayer.results.number import Number
+from cutlayer.results.number import Bounded, Derived, Number
 from cutlayer.results.run import RunId, RunKind
 
 
-class ModelUtility(FrozenModel):
+class ModelUtility(Derived, Bounded):
     """One model on the reported held-out rows.
 
     Attributes:
@@ -31,14 +30,6 @@ class ModelUtility(FrozenModel):
     protection: str = ""
     attack: str = ""
     metrics: Mapping[str, Number]
-    low: Number = None
-    high: Number = None
-
-    @model_validator(mode="before")
-    @classmethod
-    def _without_computed(cls, raw: Any) -> Any:
-        """Drop what is written for readers and follows from the rest."""
-        return {key: raw[key] for key in raw if key not in ("name", "note")} if isinstance(raw, Mapping) else raw
 
     @classmethod
     def of(
@@ -73,7 +64,7 @@ class ModelUtility(FrozenModel):
         return self.run.note
 
 
-class Gain(FrozenModel):
+class Gain(Bounded):
     """What passive parties add to the headline metric of the active party's own columns.
 
     Attributes:
@@ -85,8 +76,6 @@ class Gain(FrozenModel):
 
     parties: tuple[str, ...]
     value: Number = None
-    low: Number = None
-    high: Number = None
 
     @property
     def shown(self) -> int:
@@ -94,7 +83,7 @@ class Gain(FrozenModel):
         return int((self.low or 0) > 0) - int((self.high or 0) < 0)
 
 
-class PatternUtility(FrozenModel):
+class PatternUtility(Bounded):
     """This run's model on the held-out rows that the same passive parties have.
 
     Attributes:
@@ -109,8 +98,6 @@ class PatternUtility(FrozenModel):
     parties: tuple[str, ...]
     rows: int
     value: Number = None
-    low: Number = None
-    high: Number = None
     gain: Gain | None = None
 
 

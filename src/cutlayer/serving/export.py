@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
 from pydantic import Field
@@ -24,7 +24,7 @@ from cutlayer.models import BottomModel, Inputs, TopModel, build_bottom, build_t
 from cutlayer.results.document import Document
 from cutlayer.serving.models import PartyModel
 from cutlayer.serving.onnx_program import onnx_bytes, refused
-from cutlayer.storage.durable import create, make_folder, write_whole
+from cutlayer.storage.durable import check_new, create, make_folder, write_whole
 from cutlayer.storage.tensor_file import read_tensors, write_tensors
 from cutlayer.tasks import Task
 from cutlayer.training.model_record import TrainedTask
@@ -53,6 +53,11 @@ class BottomArchitecture(FrozenModel):
     image: tuple[int, int, int] | None = None
     width: int
 
+    def built(self, precision: Precision) -> BottomModel:
+        """The model, with initial weights."""
+        inputs = Inputs(self.cardinalities, self.numbers, self.image)
+        return build_bottom(self.section, inputs, BOTTOM, precision=precision)
+
 
 class TopArchitecture(FrozenModel):
     """What a top model is built from.
@@ -68,6 +73,11 @@ class TopArchitecture(FrozenModel):
     widths: Mapping[str, int]
     passives: tuple[str, ...]
     task: TrainedTask
+
+    def built(self, precision: Precision) -> TopModel:
+        """The model, with initial weights."""
+        outputs = self.task.task.outputs
+        return build_top(self.section, self.widths, outputs, TOP, may_leave=self.passives, precision=precision)
 
 
 class Architecture(Document):
@@ -96,8 +106,7 @@ class Architecture(Document):
     precision: Precision = "float32"
 
 
-@dataclass(frozen=True)
-class ExportResult:
+class ExportResult(NamedTuple):
     """What an export left.
 
     Attributes:
@@ -153,8 +162,7 @@ def export_part(job: Job, model: PartyModel, out: Path, *, onnx: bool = False) -
         RunFolderError: The folder holds other files, or cannot be made.
         ConfigError: A model has no ONNX form, or the extra `onnx` is not installed; nothing was written.
     """
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise RunFolderError.expected(f"a new or empty folder at {out}", "other files", "choose another one")
+    check_new(out)
     architecture = _architecture(job, model)
     modules = {name: part for name, part in ((BOTTOM, model.bottom), (TOP, model.top)) if part is not None}
     programs = {name: traced(part, _arguments(architecture, name)) for name, part in modules.items()}
@@ -206,8 +214,8 @@ def load_part(folder: Path) -> ExportedPart:
         raise RunFolderError.expected(wanted, header.get("training"), "export it again")
     encoder = Encoder.from_json(text, str(folder / ENCODER)) if text else None
     with torch.random.fork_rng(devices=[]):  # the initial weights are drawn, then replaced
-        bottom = _built_bottom(architecture.bottom, architecture.precision)
-        top = _built_top(architecture.top, architecture.precision)
+        bottom = architecture.bottom.built(architecture.precision) if architecture.bottom else None
+        top = architecture.top.built(architecture.precision) if architecture.top else None
     for name, part in ((BOTTOM, bottom), (TOP, top)):
         if part is not None:
             _restore(part, name, weights, folder)
@@ -238,20 +246,6 @@ def _architecture(job: Job, model: PartyModel) -> Architecture:
         top=top,
         precision=job.train.precision,
     )
-
-
-def _built_bottom(stated: BottomArchitecture | None, precision: Precision) -> BottomModel | None:
-    if stated is None:
-        return None
-    inputs = Inputs(stated.cardinalities, stated.numbers, stated.image)
-    return build_bottom(stated.section, inputs, BOTTOM, precision=precision)
-
-
-def _built_top(stated: TopArchitecture | None, precision: Precision) -> TopModel | None:
-    if stated is None:
-        return None
-    outputs = stated.task.task.outputs
-    return build_top(stated.section, stated.widths, outputs, TOP, may_leave=stated.passives, precision=precision)
 
 
 def _restore(module: nn.Module, name: str, weights: Mapping[str, Tensor], folder: Path) -> None:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from cutlayer.errors import LockHeld
+from cutlayer.errors import LockHeld, RunFolderError
 
 
 def write_whole(path: Path, content: bytes | str, mode: int = 0o600) -> None:
@@ -127,6 +127,12 @@ def make_folder(path: Path, mode: int = 0o700) -> None:
     for folder in reversed(missing):
         folder.mkdir(mode=mode, exist_ok=True)
         sync_folder(folder.parent)
+
+
+def check_new(path: Path) -> None:
+    """Raise `RunFolderError` unless a folder is empty or to be made."""
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise RunFolderError.expected(f"a new or empty folder at {path}", "other files", "choose another one")
 
 
 @contextmanager

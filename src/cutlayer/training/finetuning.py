@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -23,16 +23,14 @@ EPOCHS = 5
 """Default number of epochs, enough for a trained top model of a few layers."""
 
 
-@dataclass(frozen=True)
-class Labelled:
+class Labelled(NamedTuple):
     """Embeddings of some rows, (n, width) by party in the job's order, and the labels (n,) of the same rows."""
 
     embeddings: Mapping[str, Tensor]
     labels: Tensor
 
 
-@dataclass(frozen=True)
-class FineTuned:
+class FineTuned(NamedTuple):
     """A top model that was fine-tuned after a departure.
 
     Attributes:

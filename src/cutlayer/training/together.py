@@ -121,8 +121,7 @@ def local_side(
         secret=secret,
         noise_key=noise_key,
         starting_key=load_or_derive_start(start, name, starting_noise, job.train.seed),
-        audit=party.audit,
-        label_column=party.label or "",
+        config=party,
         label_memory=None if keys.supplied else memory,
         resume=resume,
         releases=secret_path.with_name(f"{secret_path.name}.releases") if counted else None,
@@ -130,11 +129,8 @@ def local_side(
         if counted
         else None,
         forget_peer_progress=forget_peer_progress,
-        limits=party.limits,
-        guard=party.guard,
         fit=party.fit,
         device=device_of(party.device, f"parties.{name}.device"),
-        cuda_graphs=party.cuda_graphs,
     )
 
 

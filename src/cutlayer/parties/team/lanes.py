@@ -7,8 +7,7 @@ cross on the lanes. A worker whose part is empty computes a row of weight 0, as 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -29,8 +28,7 @@ if TYPE_CHECKING:
     from cutlayer.parties.team.leading import ActiveLead, PassiveLead
 
 
-@dataclass(frozen=True)
-class Crossed:
+class Crossed(NamedTuple):
     """The messages of a step at the leader.
 
     Attributes:

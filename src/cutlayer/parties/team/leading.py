@@ -21,7 +21,7 @@ from cutlayer.protections.views import ActiveView, Mode, PassiveView
 from cutlayer.tasks import Task
 
 
-def needs_of(local: Local) -> Needs:
+def _needs_of(local: Local) -> Needs:
     """What the protections of a party need of the whole batch."""
     acts = local.chain.acts_at
     if acts("embeddings_in", "cut_gradient", "gradient_out"):
@@ -30,8 +30,8 @@ def needs_of(local: Local) -> Needs:
 
 
 def share_start(
-    team: Team, local: Local, state: PartyState, needs: Needs, tensors: Mapping[str, Tensor], **plain: Any
-) -> None:
+    team: Team, local: Local, state: PartyState, tensors: Mapping[str, Tensor], **plain: Any
+) -> dict[str, Any]:
     """Give the other workers what they start from, besides the weights, which data parallelism hands out.
 
     They get keys of their own for dropout and for rounding on the link, derived from this run's, so that no two workers
@@ -41,16 +41,21 @@ def share_start(
         team: This worker and the others.
         local: The private side of the party.
         state: The party's part of the model.
-        needs: What its protections need.
         tensors: Further tensors.
         plain: Further plain values.
+
+    Returns:
+        The arguments of the first worker's `Lanes`.
     """
+    needs = _needs_of(local)
     keys = {
         "dropout": derive(local.starting_key, b"workers").hex(),
         "rounding": derive(local.noise_key, b"rounding of workers").hex(),
     }
     common = {"rows": state.rows, "out": needs.out, "shown": needs.shown, **keys}
     team.share({**tensors, **state.optimizer_tensors()}, {**common, **plain})
+    optimizer, limits = state.optimizer, local.config.limits
+    return {"team": team, "name": local.name, "optimizer": optimizer, "limits": limits, "needs": needs}
 
 
 class PassiveLead:

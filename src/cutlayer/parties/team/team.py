@@ -124,24 +124,14 @@ class Team:
 
     def share(self, tensors: Mapping[str, Tensor], plain: Mapping[str, Any]) -> None:
         """Send tensors and plain values to all workers, as safetensors and JSON; a worker takes them by `shared`."""
-        for blob in (save({name: t.detach().contiguous() for name, t in tensors.items()}), json.dumps(plain).encode()):
-            content = torch.frombuffer(bytearray(blob), dtype=torch.uint8)
-            with together():
-                dist.broadcast(torch.tensor([len(content)]), LEADER)
-                dist.broadcast(content, LEADER)
+        _broadcast(save({name: t.detach().contiguous() for name, t in tensors.items()}))
+        _broadcast(json.dumps(plain).encode())
 
     def shared(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """What the leader shares."""
-        blobs = []
-        for _ in range(2):
-            with together():
-                length = torch.empty(1, dtype=torch.int64)
-                dist.broadcast(length, LEADER)
-                content = torch.empty(int(length), dtype=torch.uint8)
-                dist.broadcast(content, LEADER)
-            blobs.append(content.numpy().tobytes())
-        plain: dict[str, Any] = json.loads(blobs[1])
-        return load(blobs[0]), plain
+        tensors = load(_broadcast())
+        plain: dict[str, Any] = json.loads(_broadcast())
+        return tensors, plain
 
     def parallel(self, module: nn.Module) -> nn.Module:
         """The module under PyTorch's data parallelism, with the leader's weights at every worker.
@@ -157,6 +147,18 @@ class Team:
         # A lambda: PyTorch compares annotations with the class, and those of this file are texts.
         parallel.register_comm_hook(None, lambda _, bucket: _summed(bucket))
         return parallel
+
+
+def _broadcast(content: bytes = b"") -> bytes:
+    """Send the leader's content to all workers; returns it at each of them."""
+    length = torch.tensor([len(content)])
+    with together():
+        dist.broadcast(length, LEADER)
+        received = torch.empty(int(length), dtype=torch.uint8)
+        if content:
+            received = torch.frombuffer(bytearray(content), dtype=torch.uint8)
+        dist.broadcast(received, LEADER)
+    return received.numpy().tobytes()
 
 
 def _summed(bucket: GradBucket) -> torch.futures.Future[Tensor]:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -29,8 +28,7 @@ from cutlayer.serving.online.trained_party import TrainedParty
 Columns = tuple[Tensor, Tensor]
 
 
-@dataclass(frozen=True)
-class Subset:
+class Subset(NamedTuple):
     """Parties that contributed to an answer.
 
     Attributes:

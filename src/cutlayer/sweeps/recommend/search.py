@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from cutlayer.config import Job
 from cutlayer.errors import ConfigError
@@ -36,8 +35,7 @@ _OWN = ("recommend", "rung-", "check-")
 _UTILITY, _TEST = "utility", "test"
 
 
-@dataclass(frozen=True)
-class SearchRequest:
+class SearchRequest(NamedTuple):
     """One search.
 
     Attributes:

@@ -17,7 +17,7 @@ from cutlayer.results.metric_names import name_of
 from cutlayer.results.number import NOT_AVAILABLE
 from cutlayer.storage.durable import write_whole
 from cutlayer.sweeps.recommend.candidates import Candidates
-from cutlayer.sweeps.recommend.result import Checked, Recommendation, by_reason
+from cutlayer.sweeps.recommend.result import Checked, Recommendation
 
 
 def verdict(result: Recommendation) -> str:
@@ -71,11 +71,6 @@ def front_table(result: Recommendation) -> Table:
 
 def _excess(value: float | None) -> str:
     return NOT_AVAILABLE if value is None else excess(value)
-
-
-def not_tried(result: Recommendation) -> str:
-    """The candidates that were left out, by reason; empty where none was."""
-    return by_reason(result.left_out)
 
 
 def check_table(result: Recommendation) -> Table:
