@@ -12,8 +12,6 @@ from pathlib import Path
 
 # Before the tensor library is loaded, as in the Makefile: tests that compare bits train with one thread.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-# Tests of several threads wait without taking a processor from the other worker.
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 import pytest
 from hypothesis import settings

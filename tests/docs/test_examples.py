@@ -17,6 +17,7 @@ from cutlayer.config.load import load_job, load_private_part, with_private_part
 from cutlayer.jobs.check import check_job
 from cutlayer.models import allowed_models, modules_of
 from cutlayer.parties.checkpoint import Checkpoints
+from tests.cli.jobs import audit_briefly
 from tests.docs.reading import PAGES, ROOT, Block, block, blocks
 
 HOW_TO = ROOT / "docs" / "how-to"
@@ -99,7 +100,8 @@ def test_your_own_model_trains(tables: Path, monkeypatch: pytest.MonkeyPatch, cu
     assert any(layer["party"] == "telco" for layer in report["layers"])
 
 
-def test_a_gate_stops_a_build(tables: Path, cutlayer: Callable) -> None:
+def test_a_gate_stops_a_build(tables: Path, cutlayer: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
+    audit_briefly(monkeypatch)
     text = block(HOW_TO / "gates.md", "gates.yaml").replace("label_auc: 0.95", "label_auc: 0.501")
     (tables / "job.yaml").write_text(text + "train: {epochs: 1}\n", encoding="utf-8")
     leaks = tables / "leaks"

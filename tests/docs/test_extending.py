@@ -16,7 +16,7 @@ import pytest
 from pyarrow import feather
 
 from cutlayer import attacks, models, protections
-from cutlayer.attacks.completion.base import CompletionAttack, CompletionTraining
+from cutlayer.attacks.completion.base import HEADS, CompletionAttack, CompletionTraining
 from cutlayer.attacks.feature.view import FeatureView
 from cutlayer.attacks.knowledge import Knowledge, Need
 from cutlayer.config import Job, TableConfig, validated
@@ -76,6 +76,7 @@ def test_an_attack_in_one_file(suite: ModuleType, tmp_path: Path, monkeypatch: p
 
 
 def test_a_completion_attack_in_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(HEADS, "MLP", (64, 32))  # as in tests/conformance
     attack = example("nearest_mean.py", tmp_path, monkeypatch).NearestMean
     ((_, case),) = line_of("completions-line").items()
     completion_suite.check_completion(attack, case)
@@ -99,7 +100,8 @@ def test_a_job_runs_new_attacks_of_every_family(tmp_path: Path, monkeypatch: pyt
         monkeypatch.setitem(attacks.REGISTRY, attack.name, attack)
     raw = raw_job(audit={"attacks": ["nearest", "nearest_mean"], "rows": 200})
     raw["parties"]["telco"]["audit"] = {"attacks": ["kernel_regression"], "rows": 200}
-    monkeypatch.setattr(CompletionAttack.__init__, "__defaults__", (None, CompletionTraining(min_steps=1, max_steps=9)))
+    briefly = CompletionTraining(min_steps=1, max_steps=9, unlabelled_steps=9)
+    monkeypatch.setattr(CompletionAttack.__init__, "__defaults__", (None, briefly))
     options = Options(Keys(tmp_path, KEY), tables=tables(rows=320))
     folder = execute(validated(Job, raw, ""), tmp_path / "run", options, Progress())
     audit = folder.read_json("audit.json")

@@ -24,7 +24,7 @@ FORMS = [
     ("marvell", {"sum_kl": 0.16}, "shared"),
     ("max_norm", {}, "once"),
 ]
-ROWS, BATCH, EPOCHS, SHARE, WIDTH = 2000, 10, 8, 0.05, 6
+ROWS, BATCH, EPOCHS, SHARE, WIDTH = 2000, 10, 5, 0.05, 6
 
 
 def at(epoch, step, rows=None, labels=None):

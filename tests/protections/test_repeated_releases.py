@@ -24,10 +24,9 @@ def mean_leak(name, options, **more):
 @pytest.mark.parametrize("spread", [0.02, 0.25])
 def test_the_published_marvell_exposes_all_labels_and_noise_of_one_covariance_holds_its_target(spread):
     assert mean_leak("marvell", {"sum_kl": 0.16, "form": "paper"}, spread=spread) > 0.98
-    for sum_kl in (0.16, 0.64):
-        for form in ("shared", "past"):
-            read = mean_leak("marvell", {"sum_kl": sum_kl, "form": form}, spread=spread)
-            assert leak_of_sum_kl(sum_kl) - 0.06 < read < leak_of_sum_kl(sum_kl) + 0.02
+    for sum_kl, form in ((0.16, "shared"), (0.16, "past"), (0.64, "shared")):
+        read = mean_leak("marvell", {"sum_kl": sum_kl, "form": form}, spread=spread)
+        assert leak_of_sum_kl(sum_kl) - 0.06 < read < leak_of_sum_kl(sum_kl) + 0.02
 
 
 def test_a_target_for_each_release_is_no_target_for_the_run():
