@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from cutlayer.attacks import resolve
-from cutlayer.audit.auditor import Auditor
+from cutlayer.attacks.label.base import Target
+from cutlayer.audit import Auditor
 from cutlayer.audit.watch import replay
 from cutlayer.channel import Kind
 from cutlayer.channel.transcript import read_epochs
@@ -119,10 +120,8 @@ def test_a_run_recorded_to_its_limit_is_thinned_and_still_audited_live(tmp_path:
         assert sum(path.stat().st_size for path in files) <= 2**20
         assert len(files) < 3
     assert trained.auditor is not None
-    crossing = [(cell, series) for cell, series in trained.auditor.series.items() if not cell.layer]
-    spectral = [series for cell, series in crossing if cell.attack == "spectral"]
-    assert spectral
-    assert all(len(series.leaks) == 3 for series in spectral)
+    epochs = {cell.target: len(series.leaks) for cell, series in trained.auditor.series.items()}
+    assert epochs == {Target.GRADIENT: 3, Target.EMBEDDING: 3, Target.LAYER: 2}, "layers in the first and the last"
 
 
 def test_auditing_a_finished_run_again_repeats_its_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
