@@ -70,8 +70,8 @@ TRIED = (
     "farther than 6.3 times the usual distance, a replay with noise, and anything in the first epoch: not seen.\n"
     "- *The guard's directions.* The four in which the label owner remembers rows are drawn by its own key.\n"
     "- *Killing the victim.* What a guard has seen is in its checkpoint; steps after that are judged again.\n\n"
-    "So a guard is no protection. What holds against any partner is a single release, `label_dp` on training rows, and "
-    "noise on embeddings as far as its condition reaches."
+    "So a guard is no protection. What holds against any partner is a single release and `label_dp` on training rows, "
+    "for labels, and noise on embeddings as far as its condition reaches, for columns."
 )
 
 

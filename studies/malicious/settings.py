@@ -65,9 +65,9 @@ BACKDOORS: Mapping[str, Mapping[str, Any]] = {
     "backdoor": {"attack": "backdoor"},
     "backdoor, noisy": {"attack": "backdoor", "options": {"jitter": 0.5}},
 }
-PROBED_SEEDS, DEFENDED_SEEDS = 5, 10
+PROBED_SEEDS, DEFENDED_SEEDS = 10, 10
 """Seeds of the settings that look for labels, which have five protections each, and of those with protected columns."""
-FEW_SEEDS = {FEW: DEFENDED_SEEDS, "chosen labels": PROBED_SEEDS}
+FEW_SEEDS = {FEW: DEFENDED_SEEDS, "chosen labels": 5}
 
 
 @dataclass(frozen=True)

@@ -25,8 +25,9 @@ class MaliciousStudy(Study):
         "et al. 2022 (IEEE Transactions on Big Data)"
     )
     advice = (
-        "A guard sees attackers who do not know it, and not the one who does. Rely on a single release, "
-        "`label_dp` or `dp_embedding`, whose statements hold against any partner."
+        "A guard sees attackers who do not know it, and not the one who does. For labels rely on a single release or "
+        "`label_dp`, whose statements hold against any partner. For columns rely on `dp_embedding` alone: a single "
+        "release without noise cannot be hijacked, but on Adult it reveals more than a hijack does."
     )
     settings = SETTINGS
 

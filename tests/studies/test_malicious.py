@@ -35,7 +35,7 @@ def test_jobs_are_valid_and_guarded(group: str, setting: Setting) -> None:
 def test_names_of_settings_are_unique_and_few_seeds_are_probed() -> None:
     names = [setting.name for setting in settings_of(ADULT, 1)]
     assert len(names) == len(set(names))
-    assert len(settings_of(ADULT, 6)) < len(names)
+    assert len(settings_of(ADULT, 11)) < len(names)
 
 
 @pytest.mark.parametrize("name", ["hijack", "honest", "honest; once", "probing; none", "backdoor"])
