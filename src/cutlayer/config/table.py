@@ -157,11 +157,6 @@ class NumbersConfig(FrozenModel):
     infinite: Infinite = "error"
     quantiles: int = Field(default=0, ge=0, le=1000)
 
-    @property
-    def needs_order(self) -> bool:
-        """Whether the training rows' numbers have to be sorted: for a median, quartiles or quantiles."""
-        return self.missing == "median" or self.scale == "robust" or self.quantiles > 0
-
 
 class CategoriesConfig(FrozenModel):
     """Encoding of categorical columns as codes: 0 is missing, 1 is unknown, the training values follow.

@@ -36,15 +36,12 @@ def print_story(report: Report, console: Console) -> None:
     if report.findings:
         kinds = Counter(str(finding.severity) for finding in report.findings)
         listed = ", ".join(times(number, kind) for kind, number in kinds.items())
-        console.print(Text(f"\nThe report explains {listed}: {', '.join(_titles(report))}."))
+        titles = dict.fromkeys(plain(finding.title) for finding in report.findings)
+        console.print(Text(f"\nThe report explains {listed}: {', '.join(titles)}."))
     console.print()
     folder = Path(report.run.folder)
     for word, text in (("report", folder / "report.html"), ("all tables", f"cutlayer report {folder}")):
         console.print(Text(f"{word:<11}", "dim") + Text(plain(str(text))), soft_wrap=True)
-
-
-def _titles(report: Report) -> list[str]:
-    return list(dict.fromkeys(plain(finding.title) for finding in report.findings))
 
 
 def _departures(report: Report) -> list[str]:

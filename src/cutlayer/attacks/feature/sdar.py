@@ -150,10 +150,6 @@ class Networks:
         judges = _discriminator(width + conditions), _discriminator(entries + conditions)
         return cls(simulation.build().train(), decoder, *judges)
 
-    def learners(self) -> Iterator[nn.Module]:
-        """Simulator and decoder."""
-        yield from (self.simulator, self.decoder)
-
     def judges(self) -> Iterator[nn.Module]:
         """Both discriminators."""
         yield from (self.of_embeddings, self.of_features)
@@ -204,7 +200,7 @@ class Game:
         nets, steps = self.networks, max(1, len(self.features) * PASSES // BATCH)
         tuned = [
             {"params": list(part.parameters()), "lr": rate}
-            for part, rate in zip(nets.learners(), (SIMULATOR_LR, LR), strict=True)
+            for part, rate in ((nets.simulator, SIMULATOR_LR), (nets.decoder, LR))
             if list(part.parameters())
         ]
         learning = Adam(tuned, fused=True)

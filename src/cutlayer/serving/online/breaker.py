@@ -11,32 +11,24 @@ MAX_PROBE_SECONDS = 5.0
 
 
 class Breaker:
-    """Counts the consecutive misses of a party.
+    """Counts the consecutive misses of a party."""
 
-    Args:
-        max_misses: Misses that open the circuit.
-    """
-
-    def __init__(self, max_misses: int = MAX_MISSES) -> None:
-        self._max_misses, self._misses = max_misses, 0
-        self.pause = PROBE_SECONDS
-        self.openings = 0
+    def __init__(self) -> None:
+        self._misses, self.pause = 0, PROBE_SECONDS
 
     @property
     def open(self) -> bool:
         """Whether the party is not asked."""
-        return self._misses >= self._max_misses
+        return self._misses >= MAX_MISSES
 
     def missed(self) -> None:
         """Count a lookup that was not answered in time."""
         self._misses += 1
-        if self._misses == self._max_misses:
-            self.openings += 1
 
     def alive(self) -> None:
         """The party answered a probe: it is asked again, and a single miss opens the circuit, for twice as long."""
         if self.open:
-            self._misses = self._max_misses - 1
+            self._misses = MAX_MISSES - 1
             self.pause = min(2 * self.pause, MAX_PROBE_SECONDS)
 
     def answered(self) -> None:
