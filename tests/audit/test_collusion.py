@@ -57,7 +57,6 @@ def answer(report: Report, question: str) -> str:
 def test_all_attacks_on_the_whole_run_read_what_both_have(audit: RunAudit) -> None:
     by_party = {
         party: {leak.label.split("/", 1)[1] for leak in audit.leaks if leak.party == party and leak.whole_run}
-        | {f"{attempt.message}/{attempt.attack}" for attempt in audit.unneeded if attempt.party == party}
         for party in ("telco", "shop", TOGETHER)
     }
     spared = {attack.label.split("/", 1)[1] for attack in audit.unneeded if attack.party == TOGETHER}

@@ -12,7 +12,7 @@ import torch
 
 from cutlayer.attacks import resolve
 from cutlayer.attacks.label.base import Target
-from cutlayer.audit import Auditor
+from cutlayer.audit.auditor import Auditor
 from cutlayer.audit.watch import replay
 from cutlayer.channel import Kind
 from cutlayer.channel.transcript import read_epochs
