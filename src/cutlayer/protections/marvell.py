@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Self
@@ -26,6 +27,7 @@ from cutlayer.protections.past_batches import PastBatches, follows_batch
 from cutlayer.protections.views import ActiveView
 
 _RANGE = "a sum_kl of 0.16 to 0.64 is a usual range"
+_GROWTH = 1.5
 _LONGEST = 3.0
 """Bound on a coordinate of a row, over its root mean square in past batches."""
 
@@ -43,11 +45,14 @@ class MarvellConfig(FrozenModel):
             noise of each class, which marks the class.
         s: With `form: paper`, power of the noise over the squared distance of the class means, without a target. The
             paper uses 0.1 to 4, the study of forward leakage 8.
+        search: With `form: paper`. `exact`: the smallest power that reaches the target. `geometric`: the published
+            search, from `s` = 1 upwards by 1.5, which overshoots and adds noise where none is needed.
     """
 
     sum_kl: float | None = Field(default=None, gt=0, strict=True, description=_RANGE)
     form: Literal["past", "shared", "paper"] = "past"
     s: float | None = Field(default=None, gt=0, strict=True, description="the paper uses 0.1 to 4")
+    search: Literal["exact", "geometric"] = "exact"
 
     @model_validator(mode="after")
     def _one_target(self) -> Self:
@@ -56,6 +61,9 @@ class MarvellConfig(FrozenModel):
             raise ValueError(f"either sum_kl or s, got {got}; {_RANGE}")
         if self.form != "paper" and self.s is not None:
             raise ValueError(f"sum_kl in form: {self.form}, got s; write form: paper with it")
+        if self.search != "exact" and (self.form != "paper" or self.s is not None):
+            got = f"form: {self.form}" if self.form != "paper" else "s, which searches for nothing"
+            raise ValueError(f"search: {self.search} with form: paper and sum_kl, got it with {got}")
         return self
 
     def per_release(self, epochs: int) -> float | None:
@@ -298,9 +306,12 @@ class Marvell(LabelProtection[MarvellConfig]):
             power = (self.settings.s or 0.0) * g
         else:
             power = power_for_sum_kl(u, v, d, g, p, self.settings.sum_kl)
+        satisfied = self.settings.sum_kl is not None and power == 0.0
+        if self.settings.search == "geometric":
+            power = g * (_GROWTH ** max(0, math.ceil(math.log(power / g, _GROWTH))) if power else 1)
         optimum = minimise_sum_kl(u, v, d, g, p, power)
         self.count(solved=1, sum_kl=optimum.sum_kl, power_over_g=power / g)
-        return optimum, self.settings.sum_kl is not None and power == 0.0
+        return optimum, satisfied
 
     def _perturbed(self, g: Tensor, noise: _ClassNoise, party: str, view: ActiveView) -> Tensor:
         if not bool(noise.present[view.labels].any()):
