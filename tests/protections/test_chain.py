@@ -391,7 +391,7 @@ def test_a_resume_needs_every_counter():
 
 def test_a_protection_states_its_guarantee_or_why_there_is_none():
     with pytest.raises(TypeError, match="expected Silent to override `event` or to state `no_guarantee`"):
-        type("Silent", (Protection,), {})
+        type("Silent", (Protection,), {"name": "silent"})
     assert Counting().event(ReleasePlan(training=1)) == NoFormalGuarantee("a fake")
 
 
