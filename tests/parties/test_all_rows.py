@@ -26,7 +26,7 @@ from cutlayer.jobs.options import Options, Progress
 from cutlayer.jobs.party import run_party
 from cutlayer.jobs.release import release_training
 from cutlayer.parties.alignment import Alignment, Purpose
-from cutlayer.parties.checkpoint import Checkpoints
+from cutlayer.parties.checkpoint import RELEASED, Checkpoints
 from cutlayer.parties.linked import driven
 from cutlayer.parties.partners import Partners
 from cutlayer.serving.between import PredictionSide, ask
@@ -123,7 +123,7 @@ def test_every_row_is_trained_on_or_held_out_and_missing_releases_are_nan(whole:
     folder, trained = whole
     split, record_ = trained.active.split, partners(folder)
     assert len(split.train) + len(split.validation) + len(split.test) == GIVEN[ACTIVE].num_rows == 400
-    stored = Checkpoints(folder / "checkpoint" / ACTIVE, ACTIVE, JOB.digest()).load_release()
+    stored = Checkpoints(folder / "checkpoint" / ACTIVE, ACTIVE, JOB.digest()).kept(RELEASED)
     assert stored is not None
     opened = PartyTable(ACTIVE, GIVEN[ACTIVE], "id")
     ids = opened.ids(record_.positions).to_pylist()

@@ -148,7 +148,7 @@ def test_dying_between_the_warm_up_and_the_release_loses_no_gradient(
         raise Crash
 
     with monkeypatch.context() as patched:
-        patched.setattr(Checkpoints, "save_release", die)
+        patched.setattr(Checkpoints, "keep", die)
         interrupted(JOB, GIVEN, tmp_path)
     assert_equal(tmp_path, run(JOB, GIVEN, tmp_path, resume=True), *whole, JOB)
     assert torch.equal(released(tmp_path, TELCO)["released"], released(whole[0], TELCO)["released"])

@@ -29,7 +29,7 @@ from cutlayer.parties.active_fit import columns_of, fit_top
 from cutlayer.parties.active_setup import ActiveSetup
 from cutlayer.parties.active_step import ActiveStep
 from cutlayer.parties.alignment import row_key
-from cutlayer.parties.checkpoint import START, Point, State
+from cutlayer.parties.checkpoint import RELEASED, START, Point, State
 from cutlayer.parties.evidence import stated, stated_evidence
 from cutlayer.parties.handshake import agree_active, agree_order_active
 from cutlayer.parties.held_rows import store_held
@@ -293,13 +293,13 @@ class ActiveParty:
         """
         self.passives.stop_gradients()
         resumed = self.local.resume or self.partners is not None
-        stored = self.checkpoints.load_release() if resumed else None
+        stored = self.checkpoints.kept(RELEASED) if resumed else None
         if stored:
             check_same_rows(stored[1]["rows"], rows)
             self.passives.released = dict(stored[0])
         elif self.passives.released:
             yield from self.passives.collect_releases(self.split)
-            self.checkpoints.save_release((self.passives.released, {"rows": rows}))
+            self.checkpoints.keep(RELEASED, (self.passives.released, {"rows": rows}))
 
     def _go_on_without(self) -> None:
         """After a loss, no earlier epoch is the best: its metrics are those of a model that has the party."""

@@ -28,7 +28,9 @@ Point = tuple[int, int]
 """Where a run goes on: the epoch, and the number of its steps that are done."""
 State = tuple[dict[str, Tensor], dict[str, Any]]
 RELEASED = "released.safetensors"
+"""File of a single release, sent or received: a resume must use the same numbers."""
 PARTNERS = "partners.safetensors"
+"""File of what the active party needs of its partners, besides their releases, to train without them."""
 START = (0, 0)
 """The point at which a new run begins."""
 _COMMITTED = {"epoch", "step", "best", "best_loss", "best_epoch", "left", "stale", "stop", "usage"}
@@ -162,23 +164,12 @@ class Checkpoints:
         """This party's part of the final epoch of a finished run: the best or the latest."""
         return self.load_best() if best else self.load(self.latest())
 
-    def save_release(self, state: State) -> None:
-        """Write a single release, sent or received: a resume must use the same numbers."""
-        self._write(self.folder / RELEASED, "-1", state)
+    def keep(self, name: str, state: State) -> None:
+        """Write what is of no epoch, `RELEASED` or `PARTNERS`."""
+        self._write(self.folder / name, "-1", state)
 
-    def load_release(self) -> State | None:
-        """The state that `save_release` wrote, or `None` before."""
-        return self._stored(RELEASED)
-
-    def save_partners(self, state: State) -> None:
-        """Write what the active party needs of its partners, besides their releases, to train without them."""
-        self._write(self.folder / PARTNERS, "-1", state)
-
-    def load_partners(self) -> State | None:
-        """The state that `save_partners` wrote, or `None` before."""
-        return self._stored(PARTNERS)
-
-    def _stored(self, name: str) -> State | None:
+    def kept(self, name: str) -> State | None:
+        """The state that `keep` wrote, or `None` before."""
         path = self.folder / name
         return self._read(path) if path.exists() else None
 

@@ -19,11 +19,10 @@ from cutlayer.data.align import Positions
 from cutlayer.data.distinct_ids import DistinctIds, Identified
 from cutlayer.data.ids import Digests
 from cutlayer.data.split import Split
-from cutlayer.errors import CheckpointError
 from cutlayer.kernels.row_tensors import filled_rows
 from cutlayer.storage.durable import make_folder
 from cutlayer.storage.row_arrays import chosen, chunks_of, gathered, row_array
-from cutlayer.storage.tensor_file import read_tensors, write_tensors
+from cutlayer.storage.tensor_file import stored_tensors, write_tensors
 
 HELD_FILE = "held.safetensors"
 EVERY = slice(None)
@@ -226,12 +225,7 @@ def read_held(folder: Path) -> HeldRows:
     Raises:
         CheckpointError: It is missing or damaged.
     """
-    path = folder / HELD_FILE
-    try:
-        tensors = read_tensors(path)[0]
-    except (OSError, ValueError, KeyError) as damage:
-        wrong = f"{path}: the record of the rows of each party cannot be read ({damage}); run the job again"
-        raise CheckpointError(wrong) from None
+    tensors = stored_tensors(folder / HELD_FILE, "the record of the rows of each party")
     return HeldRows({name: numbers.numpy() for name, numbers in tensors.items()})
 
 

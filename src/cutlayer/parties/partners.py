@@ -13,7 +13,7 @@ import torch
 from cutlayer.data.align import order_digest
 from cutlayer.data.ids import Digests
 from cutlayer.errors import AlignmentError, CheckpointError
-from cutlayer.parties.checkpoint import START, Checkpoints, Point, State
+from cutlayer.parties.checkpoint import PARTNERS, RELEASED, START, Checkpoints, Point, State
 from cutlayer.parties.common_rows import CommonRows
 from cutlayer.parties.handshake import Agreement
 from cutlayer.parties.held_rows import ALL_HAVE_ALL, HeldRows, read_held, store_held
@@ -50,8 +50,8 @@ class Partners:
         Raises:
             CheckpointError: It is damaged, or of another party or job.
         """
-        stored = checkpoints.load_partners()
-        if stored is None or checkpoints.load_release() is None:
+        stored = checkpoints.kept(PARTNERS)
+        if stored is None or checkpoints.kept(RELEASED) is None:
             return None
         try:
             positions = stored[0].pop("positions").numpy()
@@ -68,7 +68,7 @@ class Partners:
             arrays["ids"] = self.ids
         store_held(checkpoints.folder, self.held)
         state: State = ({name: torch.from_numpy(rows) for name, rows in arrays.items()}, plain)
-        checkpoints.save_partners(state)
+        checkpoints.keep(PARTNERS, state)
 
     def agreement(self, start: Point = START) -> Agreement:
         """The result of the handshake, for a run that goes on at a point."""

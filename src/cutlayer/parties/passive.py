@@ -14,7 +14,7 @@ from cutlayer.config import Job
 from cutlayer.data.batches import IdSchedule, Schedule, steps_of_ids, with_next
 from cutlayer.data.ids import Digests
 from cutlayer.errors import ProtocolError
-from cutlayer.parties.checkpoint import START, Point, State
+from cutlayer.parties.checkpoint import RELEASED, START, Point, State
 from cutlayer.parties.evidence import evidence_text
 from cutlayer.parties.handshake import Saved, agree_order_passive, agree_passive
 from cutlayer.parties.local import EVALUATION_ROWS, Local, compress_links
@@ -166,7 +166,7 @@ class PassiveParty:
         before = next((point for point in reversed(every) if whole and point < whole[-1]), START)
         if whole and before == START and len(every) > 1:
             before = whole[-1]
-        idle = self.releases_once and self.checkpoints.load_release() is not None
+        idle = self.releases_once and self.checkpoints.kept(RELEASED) is not None
         return Saved(whole, before, self.warmup_epochs if idle else None)
 
     def _check_epoch(self, epoch: int) -> None:

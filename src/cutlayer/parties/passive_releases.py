@@ -11,7 +11,7 @@ from cutlayer.data.batches import evaluation_batches
 from cutlayer.errors import ProtocolError
 from cutlayer.kernels.row_tensors import empty_rows
 from cutlayer.models.fitting import Columns, fit_bottom
-from cutlayer.parties.checkpoint import Checkpoints
+from cutlayer.parties.checkpoint import RELEASED, Checkpoints
 from cutlayer.parties.local import EVALUATION_ROWS, HELD_OUT, Local
 from cutlayer.parties.passive_setup import PassiveSetup
 from cutlayer.parties.release import release_batches
@@ -46,7 +46,7 @@ class Releases:
         Args:
             warmup_gradients: Gradients received before it, by row, if any.
         """
-        stored = self.checkpoints.load_release() if self.local.resume else None
+        stored = self.checkpoints.kept(RELEASED) if self.local.resume else None
         if stored:
             self.setup.state.load(stored)
             self.released, self.fit_losses = stored[0]["released"], tuple(stored[1]["fit_losses"])
@@ -64,7 +64,7 @@ class Releases:
             self.setup.state.sent[Kind.RELEASE.value] += 1
         tensors, plain = self.setup.state.snapshot()
         tensors["released"] = self.released
-        self.checkpoints.save_release((tensors, {**plain, "fit_losses": list(self.fit_losses)}))
+        self.checkpoints.keep(RELEASED, (tensors, {**plain, "fit_losses": list(self.fit_losses)}))
 
     def answer(self, request: Message, epoch: int) -> None:
         """Send the batch of held-out rows that this party's own schedule has at this point.

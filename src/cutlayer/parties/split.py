@@ -39,7 +39,7 @@ from cutlayer.parties.local import Local
 from cutlayer.parties.messages import receive_chunks, send_in_chunks
 from cutlayer.storage.durable import make_folder
 from cutlayer.storage.row_arrays import CHUNK_ROWS, chunks_of, computed, gathered, row_array
-from cutlayer.storage.tensor_file import read_tensors, write_tensors
+from cutlayer.storage.tensor_file import stored_tensors, write_tensors
 
 SPLIT_FILE = "split.safetensors"
 
@@ -233,10 +233,7 @@ def _path(folder: Path, party: str) -> Path:
 
 
 def _read(path: Path, rows: int) -> Split:
-    try:
-        codes = read_tensors(path)[0]["parts"]
-    except (OSError, ValueError, KeyError) as damage:
-        raise CheckpointError(f"{path}: the split of the run cannot be read ({damage}); run the job again") from None
+    codes = stored_tensors(path, "the split of the run", "parts")["parts"]
     if len(codes) != rows:
         raise CheckpointError.expected(f"{path}: a split of {rows:,} rows", f"{len(codes):,}", "run the job again")
     return Split.from_codes(codes)

@@ -11,6 +11,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from cutlayer.errors import CheckpointError
 from cutlayer.storage.checksum import KEY, crc32
 from cutlayer.storage.durable import UnsyncedFile, create
 
@@ -99,6 +100,24 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     if header.pop(KEY, None) != _checksum(tensors, header):
         raise ValueError("the content does not match its checksum")
     return tensors, header
+
+
+def stored_tensors(path: Path, what: str, *names: str) -> dict[str, Tensor]:
+    """Tensors of a file that a run has.
+
+    Args:
+        path: Path of the file.
+        what: Its content, for the error.
+        names: Names of tensors that it must have; none for all that are there.
+
+    Raises:
+        CheckpointError: It is missing or damaged.
+    """
+    try:
+        tensors, _ = read_tensors(path)
+        return {name: tensors[name] for name in names or tensors}
+    except (OSError, ValueError, KeyError) as damage:
+        raise CheckpointError(f"{path}: {what} cannot be read ({damage}); run the job again") from None
 
 
 def _checksum(tensors: Mapping[str, Tensor], header: Mapping[str, str]) -> str:

@@ -15,7 +15,7 @@ from cutlayer.channel.transcript import Step, read_epochs
 from cutlayer.config import Job
 from cutlayer.data.streams import RandomStream
 from cutlayer.errors import NotApplicable
-from cutlayer.parties.checkpoint import Checkpoints
+from cutlayer.parties.checkpoint import RELEASED, Checkpoints
 from cutlayer.parties.held_rows import held_of_run
 from cutlayer.training.folder import RunFolder
 
@@ -107,7 +107,7 @@ def _own_mean(folder: RunFolder, party: str, last_release: Release) -> list[Rele
 
 
 def _only_release(job: Job, folder: RunFolder, party: str) -> Release:
-    loaded = Checkpoints(folder.path / "checkpoint" / party, party, job.digest()).load_release()
+    loaded = Checkpoints(folder.path / "checkpoint" / party, party, job.digest()).kept(RELEASED)
     if not loaded:
         raise NotApplicable(UNRECORDED.format(party))
     embeddings = loaded[0]["released"]
