@@ -63,11 +63,11 @@ def fits(values: Integers, scale: float) -> bool:
 
 @pytest.mark.parametrize("scale", [0.7, 3.3, 40.0, 2.0**18 * 1.37, 2.0**19])
 def test_integers_are_those_of_a_rounded_normal_and_wrong_scales_are_seen(scale: float) -> None:
-    values = integers((300, 2001), scale).ravel()
+    values = integers((150, 2001), scale).ravel()
     assert fits(values, scale)
     for wrong in (2 / 3, 3 / 2, 1.01):
         assert not fits(values, wrong * scale)
-    assert not fits(integers((300, 2001), 2 / 3 * scale).ravel(), scale)
+    assert not fits(integers((150, 2001), 2 / 3 * scale).ravel(), scale)
 
 
 def test_the_two_numbers_of_a_pair_are_independent() -> None:
