@@ -168,7 +168,7 @@ def test_similarity_is_the_cosine_with_each_centre(target: Target) -> None:
     draw = torch.Generator().manual_seed(8)
     matrix = 1e-4 * (torch.randn(300, 6, generator=draw) + 0.2)
     known, labels = torch.tensor([4, 9, 30]), torch.tensor([0, 1, 1])
-    found = _by_class(_scaled(matrix, target), known, labels, 3)
+    found = _by_class(*_scaled(matrix, target), known, labels, 3)
     moved = matrix.double() / matrix.abs().max()
     moved = moved - moved.mean(dim=0) if target is Target.EMBEDDING else moved
     unit = functional.normalize(moved, dim=1)
