@@ -59,6 +59,9 @@ SETTINGS = (
     "embedding of those rows, whichever does more."
 )
 
+OF_A_SEED = (
+    "All trainings of one seed and data set start from the same weights, so that their alarms are not independent."
+)
 TRIED = (
     "What an attacker that knows the code can do, as far as it was thought of:\n\n"
     "- *Stronger or weaker false gradients.* They are seen: rows are judged by their direction alone.\n"
@@ -86,7 +89,7 @@ def malicious_page(results: Results) -> Page:
             Section("Hijack", tuple(_features(results, group) for group in GROUPS)),
             Section("Probing", (_labels(results),)),
             Section("Backdoor", tuple(_predictions(results, group) for group in GROUPS if group != CIFAR)),
-            Section("False alarms", (_honest(results),)),
+            Section("False alarms", (OF_A_SEED, _honest(results))),
             Section("What the guard does not see", (TRIED,)),
         )
     )
@@ -275,5 +278,7 @@ def _honest(results: Results) -> Table:
             if trained:
                 false = [each for each in trained if each.measured["alarms"]]
                 by = {text.partition(":")[0] for each in false for text in each.measured["alarms"]}
-                rows.append((f"{group}: {name}", str(len(trained)), str(len(false)), ", ".join(sorted(by))))
-    return Table(("honest training", "trainings", "with an alarm", "by the guard of"), tuple(rows))
+                seeds = ", ".join(str(each.seed) for each in false)
+                cells = (str(len(trained)), str(len(false)), ", ".join(sorted(by)), seeds)
+                rows.append((f"{group}: {name}", *cells))
+    return Table(("honest training", "trainings", "with an alarm", "by the guard of", "seeds"), tuple(rows))
