@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+import numpy as np
 from scipy.stats import binomtest
 
 from studies.claims import Claim, Kind, Verdict, above, all_hold, below
@@ -46,9 +47,11 @@ SETTINGS = (
     f"{HIDDEN[ADULT]:.0%} of its energy on Adult, {HIDDEN[MNIST]:.0%} on the halves. So does "
     "`hijack of 24 rows`, which sends false gradients for these rows alone. *At the alarm* is the reconstruction of "
     "all rows from what was sent until the alarm, where a row that was not yet sent counts as rebuilt by the mean of "
-    "the known rows. The honest training that it is compared with is read at the same step, of "
-    "3 to 10, 12, 14 and 16. `once` is a single release of a sketch, after which no gradient comes back: nothing can "
-    "be hijacked.\n\n"
+    "the known rows. The honest training that it is compared with is read after 3 to 10, 12, 14 "
+    "and 16 steps, and taken to be on a line between these. Of the sent rows alone no alarm comes before half of the "
+    "final R²: untrained embeddings of Adult give 0.46 of 0.74 (20 seeds, an earlier form of this study at commit "
+    "`3232a876`). `once` is a single release of a sketch, after which no "
+    "gradient comes back: nothing can be hijacked.\n\n"
     "All partners probe at once. They are read by `norm`, `direction`, `spectral`, `joint_spectral`, `off_norm` and "
     "`mixture`, and by `mean_gradient` and `sign_changes` over all epochs, on Adult; the last two by both partners "
     "*together* too. Without a protection every label leaks already, and no probe can gain. "
@@ -58,12 +61,16 @@ SETTINGS = (
     "embedding of those rows, whichever does more."
 )
 
+OF_A_SEED = (
+    "All trainings of one seed and data set start from the same weights, so that their alarms are not independent."
+)
 TRIED = (
     "What an attacker that knows the code can do, as far as it was thought of:\n\n"
     "- *Stronger or weaker false gradients.* They are seen: rows are judged by their direction alone.\n"
-    "- *Cover.* A part of each false gradient's energy in the honest direction: not seen (`hidden hijack`).\n"
+    "- *Cover.* A part of each false gradient's energy in the honest direction: mostly not seen (`hidden hijack`). On "
+    "CIFAR-10 it takes more cover than was tried.\n"
     "- *Few rows.* About half of the rows that were hijacked count as off the directions. So false gradients "
-    "for 1 % to 2 % of the rows are not seen (`hijack of 24 rows`), or an attack in one step of many.\n"
+    "for 1 % to 2 % of the rows are often not seen (`hijack of 24 rows`), or an attack in one step of many.\n"
     "- *False labels.* Their gradients are honest ones of another task: not seen, `chosen labels` above.\n"
     "- *A pretended protection.* A label owner that says it adds noise has the weaker test of predicted energy alone.\n"
     "- *Smaller changes of embeddings.* Variances within a factor of five, slopes of half or more, a trigger no "
@@ -84,7 +91,7 @@ def malicious_page(results: Results) -> Page:
             Section("Hijack", tuple(_features(results, group) for group in GROUPS)),
             Section("Probing", (_labels(results),)),
             Section("Backdoor", tuple(_predictions(results, group) for group in GROUPS if group != CIFAR)),
-            Section("False alarms", (_honest(results),)),
+            Section("False alarms", (OF_A_SEED, _honest(results))),
             Section("What the guard does not see", (TRIED,)),
         )
     )
@@ -210,9 +217,9 @@ def _gain_at_alarm(results: Results, group: str, share: float = 0.0) -> Mean | N
 
 
 def _honest_at(result: TrialResult, step: int) -> float:
-    """R² of an honest training at the last step that was read until then, or the first."""
+    """R² of an honest training after so many steps, between those at which it was read on a line."""
     known = {int(key): value for key, value in result.measured["r2_first"].items()}
-    return float(known[max((key for key in known if key <= step), default=min(known))])
+    return float(np.interp(step, sorted(known), [known[key] for key in sorted(known)]))
 
 
 def _features(results: Results, group: str) -> Table:
@@ -273,5 +280,7 @@ def _honest(results: Results) -> Table:
             if trained:
                 false = [each for each in trained if each.measured["alarms"]]
                 by = {text.partition(":")[0] for each in false for text in each.measured["alarms"]}
-                rows.append((f"{group}: {name}", str(len(trained)), str(len(false)), ", ".join(sorted(by))))
-    return Table(("honest training", "trainings", "with an alarm", "by the guard of"), tuple(rows))
+                seeds = ", ".join(str(each.seed) for each in false)
+                cells = (str(len(trained)), str(len(false)), ", ".join(sorted(by)), seeds)
+                rows.append((f"{group}: {name}", *cells))
+    return Table(("honest training", "trainings", "with an alarm", "by the guard of", "seeds"), tuple(rows))

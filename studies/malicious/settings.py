@@ -65,8 +65,10 @@ BACKDOORS: Mapping[str, Mapping[str, Any]] = {
     "backdoor": {"attack": "backdoor"},
     "backdoor, noisy": {"attack": "backdoor", "options": {"jitter": 0.5}},
 }
-PROBED_SEEDS, DEFENDED_SEEDS = 10, 10
-"""Seeds of the settings that look for labels, which have five protections each, and of those with protected columns."""
+DEFENDED_SEEDS = 10
+"""Seeds of the settings with protected columns."""
+PROBED_SEEDS: Mapping[str, int] = dict.fromkeys(OF_LABELS, 5) | {"iso_noise 12": 9}
+"""Seeds of the probes by the label owner's protection, as many as settle what they gain."""
 FEW_SEEDS = {FEW: DEFENDED_SEEDS, "chosen labels": 5}
 
 
@@ -109,7 +111,7 @@ def settings_of(group: str, seed: int) -> list[Setting]:
     if group == ADULT:
         for defence in OF_LABELS:
             made.append(Setting(f"honest, probed; {defence}", "labels", defence))
-            if seed <= PROBED_SEEDS:
+            if seed <= PROBED_SEEDS[defence]:
                 made += [Setting(f"{name}; {defence}", "labels", defence, **rest) for name, rest in PROBES.items()]
     return made
 

@@ -79,7 +79,7 @@ def result(group: str, setting: Setting, seed: int, gain: float, alarms: bool) -
     values: dict[str, Any] = {"steps": 20, "alarms": [], "active_alarm": alarm, "passive_alarm": alarm}
     if setting.reads == "features":
         values |= {"r2": 0.5 + own + 0.001 * seed} | ({"r2_alarm": 0.2} if alarm else {})
-        values |= {"r2_first": {"3": 0.1, "14": 0.19, "16": 0.25}, "r2_sdar": 0.1} if honest else {}
+        values |= {"r2_first": {"3": 0.1, "14": 0.18, "16": 0.2}, "r2_sdar": 0.1} if honest else {}
     elif setting.reads == "labels":
         values |= {"leak of census_office": 0.6, "leak of employer": 0.6 + own, "together": 0.6 + 0.001 * seed}
     else:
