@@ -48,7 +48,7 @@ def test_neither_a_share_nor_a_number_of_rows_is_refused(audit: dict[str, Any]) 
 
 
 def followed(steps: int, passives: int = 1, epochs: int = 10, **audit: Any) -> int:
-    job: Job = make_job(passives=passives, epochs=epochs, audit=audit)
+    job: Job = make_job(passives=passives, epochs=epochs, audit={"followed": 0.1} | audit)
     return followed_rows(job, steps, 512)
 
 

@@ -81,7 +81,7 @@ class AuditConfig(FrozenModel):
     every: Literal["epoch", "end", "never"] = "epoch"
     live: Share = 0.1
     rows: RowCount | None = None
-    followed: Share | RowCount = 0.1
+    followed: Share | RowCount = 8192
     layers: bool = True
     collusion: bool = True
     max_megabytes: int = Field(default=512, ge=1)
