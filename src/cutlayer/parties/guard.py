@@ -33,11 +33,12 @@ class RowTest:
 
 
 TWO_CLASSES = (RowTest(0.65, 0.05), RowTest(0.8, 0.014))
-"""Off two directions, since units of the top model that switch with the row turn its gradients. The windows of 48
-honest trainings on Adult, of seeds that no study has, had up to 0.035 and 0.0078 of such rows, those of hijacks of a
-tenth of the rows 0.072 and 0.052 or more."""
+"""Off two directions, since units of the top model that switch with the row turn its gradients. The windows of both
+partners in 48 honest trainings on Adult, of seeds that no study has, had up to 0.035 and 0.0078 of such rows, those of
+hijacks of a tenth of the rows 0.072 and 0.052 or more."""
 MORE_CLASSES = (RowTest(0.4, 0.045), RowTest(0.5, 0.02))
-"""The same of 19 trainings on halves of images with ten classes: 0.026 and 0.012, hijacks 0.08 and 0.054 or more."""
+"""The same of 19 trainings, some recorded in part, on halves of images with ten classes: 0.026 and 0.012, hijacks 0.08
+and 0.054 or more."""
 MIN_OFF, MIN_PREDICTED, MIN_STEPS = 0.15, 0.002, 12
 """Mean parts of the gradients' energy in a window, and steps of it with a prediction, from which on it is an alarm.
 
