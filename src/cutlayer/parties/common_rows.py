@@ -209,6 +209,7 @@ def _psi_active(side: AligningSide) -> Generator[Port, Message, CommonRows]:
         return CommonRows(None, sizes)
     held: dict[str, Positions] = {}
     indices: dict[str, Positions] = {}
+    proofs: dict[str, bytes] = {}
     for group in [{peer: pair} for peer, pair in matches.items()] if side.all_rows else [matches]:
         ranks, own = common_ranks(group)
         # Elsewhere a failure would tell the passive parties, which are to learn nothing.
@@ -216,12 +217,14 @@ def _psi_active(side: AligningSide) -> Generator[Port, Message, CommonRows]:
             raise nothing_in_common({side.name: table.rows, **{peer: side.rows[peer] for peer in group}})
         held |= dict.fromkeys(group, ranks)
         indices |= own
+        if alignment.purpose.reveals_to_passive:
+            order = order_digest(gathered(table.digests, gathered(in_order, ranks)))
+            proofs |= dict.fromkeys(group, order)
     if alignment.purpose.reveals_to_passive:
         for peer, port in ports.items():
             send_indices(port, indices[peer])
         for peer, port in ports.items():
-            proven = order_digest(gathered(table.digests, gathered(in_order, held[peer])))
-            yield from prove_rows(port, proven, active=True, random=alignment.random)
+            yield from prove_rows(port, proofs[peer], active=True, random=alignment.random)
     if side.all_rows:
         return CommonRows(in_order, sizes, HeldRows.of_places(held, len(in_order)))
     return CommonRows(gathered(in_order, ranks), sizes)

@@ -53,7 +53,9 @@ def quality(task: Task, logits: Tensor, labels: Tensor, positive_share: float | 
         hits = computed(rows, np.bool_, lambda part: predicted[part].argmax(axis=1) == truth[part])
     bins = _bins(scores, hits)
     error = sum(group.rows * abs(group.observed - group.predicted) for group in bins) / len(truth)
-    ranking, every = _ranked(scores, hits) if task.kind == "binary" else ({}, ())
+    ranked = _ranked(scores, hits) if task.kind == "binary" else None
+    ranking = {} if ranked is None else _ranking(ranked, scores, hits)
+    every = () if ranked is None else _points(ranked, scores)
     thresholds = [at_rate(every, rate) for rate in RATES]
     confusions = tuple(_confusions(task, predicted, truth, positive_share)) if len(task.classes) <= MAX_CLASSES else ()
     return Quality(
@@ -77,10 +79,11 @@ def operating_points(task: Task, logits: Tensor, labels: Tensor) -> tuple[Operat
         return ()
     scores, truth = task.predicted(logits)[:, task.positive], labels.numpy()
     positive = computed(len(truth), np.bool_, lambda part: truth[part] == task.positive)
-    return _ranked(scores, positive)[1]
+    ranked = _ranked(scores, positive)
+    return () if ranked is None else _points(ranked, scores)
 
 
-def _points(scores: Floats, ranking: Ranking) -> tuple[OperatingPoint, ...]:
+def _points(ranking: Ranking, scores: Floats) -> tuple[OperatingPoint, ...]:
     rows, (count, others) = len(scores), (ranking.positives[-1], ranking.negatives[-1])
     selected = computed(
         len(ranking.positives), np.int64, lambda part: ranking.positives[part] + ranking.negatives[part]
@@ -104,19 +107,20 @@ def _points(scores: Floats, ranking: Ranking) -> tuple[OperatingPoint, ...]:
     )
 
 
-def _ranked(scores: Floats, positive: npt.NDArray[np.bool_]) -> tuple[dict[str, float], tuple[OperatingPoint, ...]]:
-    """Gini coefficient, Kolmogorov-Smirnov statistic, average precision, Brier score; thresholds. None of one class."""
-    if positive.all() or not positive.any():
-        return {}, ()
-    ranking = Ranking.of(scores, positive)
+def _ranked(scores: Floats, positive: npt.NDArray[np.bool_]) -> Ranking | None:
+    """The rows by their scores; `None` for a single class."""
+    return None if positive.all() or not positive.any() else Ranking.of(scores, positive)
+
+
+def _ranking(ranking: Ranking, scores: Floats, positive: npt.NDArray[np.bool_]) -> dict[str, float]:
+    """Gini coefficient, Kolmogorov-Smirnov statistic, average precision and Brier score."""
     squares = computed(len(positive), np.float64, lambda part: (scores[part] - positive[part]) ** 2)
-    metrics = {
+    return {
         "gini": 2 * roc_auc(scores, positive) - 1,
         "ks": ranking.ks(),
         "average_precision": ranking.average_precision(),
         "brier": float(np.mean(squares)),
     }
-    return metrics, _points(scores, ranking)
 
 
 def _bins(predicted: Floats, observed: Floats | npt.NDArray[np.bool_]) -> tuple[CalibrationBin, ...]:
