@@ -8,11 +8,13 @@ def main() -> None:
     # Before the tensor library is loaded: its waiting worker threads then sleep. Waiting busily, as they do by default,
     # two threads fell to a third of one thread's speed as soon as anything else ran on the machine.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    from cutlayer.cli import main as command_line
-    from cutlayer.training.process import keep_freed_memory, lighten_imports
+    from cutlayer.training.process import collect_rarely, keep_freed_memory, lighten_imports
 
+    collect_rarely()
     keep_freed_memory()
     lighten_imports()
+    from cutlayer.cli import main as command_line
+
     command_line()
 
 

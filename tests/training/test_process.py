@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 import platform
@@ -31,7 +32,7 @@ from cutlayer.training.keys import Keys
 from cutlayer.training.process import LARGE_BATCH
 from tests.estimator.tables import classifier
 from tests.estimator.tables import tables as estimator_tables
-from tests.parties.runs import make_job, raw_job, tables
+from tests.parties.runs import make_job, raw_job, run, tables
 
 STEPS = """
 import resource, sys, numpy  # its arrays come from the allocator that tensors come from, and it is imported sooner
@@ -154,16 +155,32 @@ def test_an_import_loads_no_library() -> None:
 
 def test_the_command_line_sets_up_its_process() -> None:
     code = (
-        "import os, sys; sys.argv = ['cutlayer', '--version']; import cutlayer.__main__ as command\n"
+        "import gc, os, sys; sys.argv = ['cutlayer', '--version']; import cutlayer.__main__ as command\n"
         "import cutlayer.training.process as process; process.keep_freed_memory = lambda: print('kept')\n"
-        "try: command.main()\nexcept SystemExit: print(os.environ['OMP_WAIT_POLICY'])"
+        "try: command.main()\nexcept SystemExit: print(os.environ['OMP_WAIT_POLICY'], gc.get_threshold()[0] >= 10000)"
     )
     plain = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"}
     for given, policy in ({}, "PASSIVE"), ({"OMP_WAIT_POLICY": "ACTIVE"}, "ACTIVE"):
         done = subprocess.run(
             [sys.executable, "-c", code], env=plain | given, capture_output=True, text=True, check=True
         )
-        assert done.stdout.split() == ["kept", "cutlayer", cutlayer.__version__, policy]
+        assert done.stdout.split() == ["kept", "cutlayer", cutlayer.__version__, policy, "True"]
+
+
+def test_a_training_step_leaves_no_cycle_of_objects(tmp_path: Path) -> None:
+    def left(batch_size: int) -> int:
+        """Objects in cycles after a training of a few epochs."""
+        gc.collect()
+        gc.disable()
+        try:
+            run(make_job(epochs=3, batch_size=batch_size), tables(), tmp_path / str(batch_size))
+            return gc.collect()
+        finally:
+            gc.enable()
+
+    run(make_job(), tables(), tmp_path / "first")  # what is imported and made once
+    few, many = left(128), left(2)  # some 200 steps more, of each party
+    assert abs(many - few) < 200
 
 
 @pytest.mark.parametrize(

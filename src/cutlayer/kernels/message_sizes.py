@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,9 +14,6 @@ ROUNDS = 3
 """Rounds of the power iteration; a gradient lies almost in one direction, and noise of its shape in few."""
 _ROUNDING = 1e-6
 """Share of the squared size below which what is left of it is rounding to float32."""
-_SMALLEST = 1e-12
-"""Largest number of a message from which on the squares of all numbers that matter are in the range of float32."""
-
 _SMALL = 1 << 17
 """Multiplications of a message's columns with each other up to which calls cost more than what they compute."""
 
@@ -31,38 +29,34 @@ def message_sizes(message: Tensor) -> Tensor:
     Returns:
         float64 (2,) on the CPU; 0 for a message of zeros, and second where all is along the main direction.
     """
-    rows = message.detach()
-    if rows.numel() * rows.shape[-1] <= _SMALL:
-        exact = rows.double().cpu().numpy()
-        return _of_products(exact.T @ exact, rows.numel())
-    lengths = _lengths(rows) if rows.numel() else rows.new_zeros(0)
-    whole = float(torch.linalg.vector_norm(lengths, dtype=torch.float64))
+    # In float64, so that squares of 1e-30 do not vanish; by NumPy where it can be, whose calls cost a quarter.
+    numbers: Any = message.detach().double()
+    numbers = numbers.numpy() if numbers.device.type == "cpu" else numbers
+    count, width = numbers.shape[0] * numbers.shape[1], numbers.shape[1]
+    if count * width <= _SMALL:
+        products = numbers.T @ numbers
+        return _of_products(products if isinstance(products, np.ndarray) else products.cpu().numpy(), count)
+    lengths = (numbers * numbers).sum(1)
+    whole = float(lengths.sum())
     if not whole:
         return torch.zeros(2, dtype=torch.float64)
-    along = rows[int(lengths.argmax())]
+    along = numbers[int(lengths.argmax())]
     for number in range(ROUNDS + 1):
-        # Both normalised, so that products of 1e-30 do not vanish.
-        along = along / float(torch.linalg.vector_norm(along, dtype=torch.float64))
-        projections = rows @ along
+        along = along / math.sqrt(float(along @ along))
+        projections = numbers @ along
         if number < ROUNDS:
-            along = (projections / float(torch.linalg.vector_norm(projections, dtype=torch.float64))) @ rows
-    share = 1.0 - (float(torch.linalg.vector_norm(projections, dtype=torch.float64)) / whole) ** 2
-    left = math.sqrt(share) if share > _ROUNDING else 0.0
-    return torch.tensor([1.0, left], dtype=torch.float64) * (whole / math.sqrt(rows.numel()))
+            along = projections @ numbers
+    return _sizes(whole, whole - float(projections @ projections), count)
 
 
 def _of_products(products: npt.NDArray[np.float64], count: int) -> Tensor:
     """`message_sizes` from the products of the columns (d, d), by the eigenvalues of that."""
     values = np.linalg.eigvalsh(products).tolist()
     left = max(sum(values[:-1]), 0.0)
-    whole = left + max(values[-1], 0.0) if values else 0.0
-    sizes = whole, left if left > _ROUNDING * whole else 0.0
-    return torch.tensor([math.sqrt(size / max(count, 1)) for size in sizes], dtype=torch.float64)
+    return _sizes(left + max(values[-1], 0.0) if values else 0.0, left, count)
 
 
-def _lengths(rows: Tensor) -> Tensor:
-    """Length of each row (n,), in float64 where squares could vanish or overflow, which takes four times as long."""
-    low, high = (float(end) for end in rows.aminmax())
-    safe = _SMALLEST <= max(-low, high) <= 1 / _SMALLEST
-    lengths: Tensor = torch.linalg.vector_norm(rows, dim=1, dtype=rows.dtype if safe else torch.float64)
-    return lengths
+def _sizes(whole: float, left: float, count: int) -> Tensor:
+    """Root mean squares from the sum of squares of `count` numbers, and what of it is off the main direction."""
+    squares = whole, left if left > _ROUNDING * whole else 0.0
+    return torch.tensor([math.sqrt(square / max(count, 1)) for square in squares], dtype=torch.float64)
