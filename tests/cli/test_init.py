@@ -105,6 +105,50 @@ def test_the_label_is_guessed_by_its_name_or_named(place, folder):
     assert "name it with --label" in error
 
 
+def test_ids_of_different_names_are_matched_by_their_values(place, folder):
+    telco = folder / "telco.csv"
+    telco.write_text(telco.read_text().replace("id", "customer", 1))
+    result = place.call("init", folder, "--yes")
+    assert (result.code, "ids: id of bank.csv, customer of telco.csv\n" in result.out) == (0, True)
+    parties = load_job(folder / "job.yaml").parties
+    assert (parties["bank"].id.column, parties["telco"].id.column) == ("id", "customer")
+    (folder / "job.yaml").unlink()
+    head, *rows = telco.read_text().splitlines()
+    others = [f"x{row}" for row in rows]
+    telco.write_text("\n".join([head, *others]) + "\n")
+    assert "got no column in common; name it with --id" in place.call("init", folder, "--yes").error
+
+
+def test_ids_that_repeat_are_named_with_their_table(place, folder):
+    telco = folder / "telco.csv"
+    telco.write_text(telco.read_text() + telco.read_text().splitlines()[1] + "\n")
+    error = place.call("init", folder, "--yes").error
+    rows = len(telco.read_text().splitlines()) - 1
+    assert f"got id with {rows - 1} values in {rows} rows of telco.csv; name it with --id" in error
+    assert error.endswith("a partner's table has one row per id\n")
+
+
+def test_rows_without_a_label_are_left_out_and_counted(place, folder):
+    lines = (folder / "bank.csv").read_text().splitlines()
+    at = lines[0].split(",").index("default")
+    for number in (1, 5, 9):
+        fields = lines[number].split(",")
+        lines[number] = ",".join([*fields[:at], "", *fields[at + 1 :]])
+    (folder / "bank.csv").write_text("\n".join(lines) + "\n")
+    result = place.call("init", folder, "--yes")
+    assert f"left out: 3 of {len(lines) - 1} rows, which have no label\n" in result.out
+    assert load_job(folder / "job.yaml").parties["bank"].unlabelled == "drop"
+    assert place.call("check", folder / "job.yaml").code == 0
+
+
+def test_a_label_of_one_value_is_refused(place, folder):
+    bank = folder / "bank.csv"
+    head, *rows = bank.read_text().splitlines()
+    bank.write_text("\n".join([f"{head},won", *(f"{row},yes" for row in rows)]) + "\n")
+    error = place.call("init", folder, "--label", "won", "--yes").error
+    assert "expected two or more different labels in won of bank.csv, got one" in error
+
+
 def test_the_split(place, folder):
     """Stratified, unless that would void a guarantee; by a column if one is named."""
     for options, split in (
@@ -300,14 +344,10 @@ def test_nothing_is_overwritten(place, folder):
     assert (folder / "job.yaml").read_text() == before
 
 
-def test_folders_without_two_tables_or_a_common_id_are_refused(place, folder):
+def test_folders_without_two_tables_are_refused(place, folder):
     (folder / "telco.csv").rename(folder / "telco.bin")
     assert "expected two tables or more" in place.call("init", folder, "--yes").error
     assert "expected a folder with tables" in place.call("init", "nowhere", "--yes").error
-    (folder / "telco.bin").rename(folder / "telco.csv")
-    text = (folder / "telco.csv").read_text()
-    (folder / "telco.csv").write_text(text.replace("id,", "number,", 1))
-    assert "expected a column of one name in every table" in place.call("init", folder, "--yes").error
 
 
 def test_a_half_that_is_wrong_fails_its_check(place, folder):

@@ -147,6 +147,17 @@ def test_a_loss_is_not_called_none() -> None:
     assert "the model predicts worse (test AUC 0.700, undefended 0.913)" in headline(lossy)
 
 
+def test_a_model_without_an_interval_is_not_compared() -> None:
+    """On two test rows AUCs of 0 and 0 were "as well", and the partner took 0.5 from the own columns' AUC."""
+    report = changed()
+    rows = [
+        row.model_copy(update={"low": None, "high": None}) if row.name == "this run" else row
+        for row in report.utility.rows
+    ]
+    few = report.model_copy(update={"utility": report.utility.model_copy(update={"rows": tuple(rows)})})
+    assert "test rows are too few to compare predictions (test AUC" in headline(few)
+
+
 def test_a_loss_within_the_interval_is_not_called_certain() -> None:
     """On 279 test rows with 10 positives 0.717 was "worse" than 0.771, with an interval from 0.516 to 0.887."""
     report = changed()

@@ -21,7 +21,7 @@ from cutlayer.training.keys import Keys, starting_keys
 from cutlayer.training.recorder import read_truth
 from cutlayer.training.references import BOOSTING, Reference, fit_reference, train_reference
 from cutlayer.training.together import Trained
-from cutlayer.training.utility import chance, interval
+from cutlayer.training.utility import chance, interval, replicates
 from tests.parties.runs import ACTIVE, KEY, PASSIVES, make_job, raw_job, run, tables
 
 LEARNT: dict[str, Any] = {
@@ -130,8 +130,14 @@ def test_the_interval_of_a_metric_holds_it_and_narrows_with_rows(task: Task, noi
     assert widths[1] == pytest.approx(widths[0] / 4, rel=0.35)
 
 
-def test_of_one_row_there_is_no_interval() -> None:
-    assert all(math.isnan(bound) for bound in interval(Task("regression"), torch.zeros(1, 1), torch.zeros(1), 0))
+@pytest.mark.parametrize(("rows", "enough"), [(4, False), (5, True)])
+def test_of_fewer_than_five_rows_or_five_of_a_class_there_is_no_interval(rows: int, enough: bool) -> None:
+    values = torch.arange(rows, dtype=torch.float32)
+    assert math.isnan(interval(Task("regression"), values[:, None], values.flip(0), 0)[0]) != enough
+    labels = torch.arange(50) < rows
+    logits = torch.randn(50, 1, generator=torch.Generator().manual_seed(0))
+    assert math.isnan(interval(Task("binary"), logits, labels.long(), 0)[0]) != enough
+    assert bool(np.isnan(replicates(Task("binary"), logits, labels.long(), 0)).all()) != enough
 
 
 def test_a_whole_job_lists_itself_its_twin_and_its_references(tmp_path: Path) -> None:

@@ -73,7 +73,12 @@ def init(
     job = _answered(tables, owner, partner or [], label, id or [], protect, apart, asking=asking)
     job = replace(job, task=_task(job, task, asking=asking))
     profile = label_of(job)
-    job = replace(job, split_by=split_by, positive=_positive(profile.classes or {}, positive, asking=asking))
+    job = replace(
+        job,
+        unlabelled=profile.missing,
+        split_by=split_by,
+        positive=_positive(profile.classes or {}, positive, asking=asking),
+    )
     overlap = overlap_of(job)
     if overlap is not None and not overlap.common:
         whole = replace(job, whole_ids=True)
@@ -87,6 +92,8 @@ def init(
     label_fields = profile.model_dump(mode="json", include={"name", "distinct", "classes", "notes"})
     answers = {"files": [str(path) for path in written], "task": job.task, "rows": job.rows, "label": label_fields}
     lines = [*(f"wrote {path}" for path in written), f"task: {job.task}"]
+    if len({*job.ids.values()}) > 1:
+        lines.append("ids: " + ", ".join(f"{column} of {file}" for file, column in job.ids.items()))
     if overlap is not None:
         which = f"all {overlap.rows:,} of {job.owner.party}" if job.rows == "all" else "those that all parties have"
         lines.append(f"rows: {which}; {overlap.common:,} of {overlap.rows:,} are with every party")
@@ -96,6 +103,8 @@ def init(
             lines.append("several rows have one id: a partner's row serves each of them")
     if profile.classes and profile.distinct is not None:
         lines.append(": ".join(listed_classes(profile.classes, profile.distinct, job.positive or profile.positive)))
+    if job.unlabelled:
+        lines.append(f"left out: {job.unlabelled:,} of {job.owner.rows:,} rows, which have no label")
     lines += [f"warning {profile.name}: {note}" for note in profile.notes]
     answer(json, {**answers, "next": checks}, *lines, "next:", *(f"  {command}" for command in checks))
 
@@ -120,6 +129,8 @@ def _answered(
     chosen = names[_choice("Which table has the labels?", list(names), owner, first, asking=asking)]
     ids = _asked_ids(tables, ids) if asking and not keys else ids
     likely = candidates(chosen, ids[chosen.path.name])
+    if label in chosen.columns and chosen.distinct[label] < 2:
+        raise ConfigError.expected(f"two or more different labels in {label} of {chosen.path.name}", "one")
     label = _choice("Which column is the label?", likely, label, (likely or [""])[0], asking=asking)
     others = [name for name in names if name != chosen.path.name]
     listed = list(partners) or others

@@ -103,6 +103,7 @@ class FirstJob:
         rows: Rows of the run: those of the owner, or those that all have.
         repeats: Whether an id of the owner has several rows, which are all kept.
         whole_ids: Whether ids are compared as whole numbers, since a program wrote some as `7.0` or `007`.
+        unlabelled: Number of the owner's rows without a label, which the job leaves out.
     """
 
     owner: TableSummary
@@ -117,6 +118,7 @@ class FirstJob:
     rows: Literal["common", "all"] = "common"
     repeats: bool = False
     whole_ids: bool = False
+    unlabelled: int = 0
 
     @property
     def has_features(self) -> bool:
@@ -274,7 +276,6 @@ def id_columns(tables: Sequence[TableSummary], named: Sequence[str] = ()) -> dic
     """
     if named:
         return {table.path.name: _first_named(table, named) for table in tables}
-    same = [name for name in tables[0].columns if all(name in table.columns for table in tables)]
     for alike in (str, _letters):  # the same name, then the same letters: Customer No and customer_no
         identifying = [
             [name for name in table.columns if table.distinct[name] == table.rows and alike(name) in names]
@@ -286,11 +287,43 @@ def id_columns(tables: Sequence[TableSummary], named: Sequence[str] = ()) -> dic
             matching = [[name for name in columns if alike(name) == alike(first)] for columns in identifying]
             if all(matching):
                 return {table.path.name: names[0] for table, names in zip(tables, matching, strict=True)}
+    if (found := _equal_values(tables)) is not None:
+        return found
+    same = [name for name in tables[0].columns if all(name in table.columns for table in tables)]
+    repeated = [
+        f"{name} with {table.distinct[name]:,} values in {table.rows:,} rows of {table.path.name}"
+        for name in same
+        for table in tables
+        if table.distinct[name] < table.rows
+    ]
     raise DataError.expected(
         "a column of one name in every table whose values are all different",
-        f"{', '.join(same)}, with repeated values" if same else "no column in common",
-        "name it with --id, once for each name that it has",
+        ", ".join(repeated[:3]) or "no column in common",
+        "name it with --id, once for each name that it has; a partner's table has one row per id",
     )
+
+
+def _equal_values(tables: Sequence[TableSummary]) -> dict[str, str] | None:
+    """The columns whose values meet, whatever their names: half of those of the shorter table, or more."""
+    first, *others = [_unique_columns(table) for table in tables]
+    for name, values in first.items():
+        found = {tables[0].path.name: name}
+        for table, columns in zip(tables[1:], others, strict=True):
+            met = {other: int(pc.sum(pc.is_in(column, values)).as_py() or 0) for other, column in columns.items()}
+            best = max(met, key=met.__getitem__, default=None)
+            if best is not None and 2 * met[best] >= min(len(values), table.rows):
+                found[table.path.name] = best
+        if len(found) == len(tables):
+            return found
+    return None
+
+
+def _unique_columns(table: TableSummary) -> dict[str, pa.ChunkedArray]:
+    """Columns whose values are all different, as text, by name; no fractions, which identify nothing."""
+    source = open_source(table.config, table.path.name, table.path.name)
+    names = [name for name in table.columns if table.distinct[name] == table.rows]
+    columns = {name: source.read([name]).column(name) for name in names}
+    return {name: column.cast(pa.string()) for name, column in columns.items() if not pa.types.is_floating(column.type)}
 
 
 def _shared_names(tables: Sequence[TableSummary], alike: Callable[[str], str]) -> set[str]:
@@ -453,6 +486,8 @@ def _private(job: FirstJob, folder: Path) -> Iterator[dict[str, Any]]:
             numbers["quantiles"] = STEP_INTERVALS
         if table is job.owner:
             section["label"] = job.label
+            if job.unlabelled:
+                section["unlabelled"] = "drop"
             if job.positive is not None:
                 section["positive"] = job.positive
             if not job.has_features:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from cutlayer.attacks.knowledge import condition
 from cutlayer.report.grading import SMALL, is_rebuilt, reading, rebuilding
 from cutlayer.report.matrix import Matrix, matrix_of
-from cutlayer.report.rounding import interval, metric
+from cutlayer.report.rounding import count, interval, metric
 from cutlayer.report.sections.protections import label_free_parties
 from cutlayer.report.sections.worth import worth_of_partners
 from cutlayer.results.features import FeatureResult
@@ -65,9 +65,13 @@ def _price(report: Report) -> str:
     name = name_of(report.utility.metric)
     if undefended is None:
         return f", at a test {name} of {metric(value)}"
+    if this.low is None or this.high is None:
+        size, rows = report.data.reported
+        few = f", and {count(size)} {rows} are too few to compare predictions"
+        return f"{few} (test {name} {metric(value)}, undefended {metric(undefended)})"
     lost = (undefended - value) * (1 if report.utility.higher_is_better else -1)
     words, between = "predicts as well" if lost <= SMALL else "predicts worse", ""
-    if lost > SMALL and this.low is not None and this.high is not None and this.low <= undefended <= this.high:
+    if lost > SMALL and this.low <= undefended <= this.high:
         words, between = "may predict worse", f", 95 % interval {interval(this.low, this.high)}"
     return f", and the model {words} (test {name} {metric(value)}{between}, undefended {metric(undefended)})"
 

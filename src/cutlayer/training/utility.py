@@ -21,12 +21,14 @@ from cutlayer.tasks import Task
 REPEATS = 1000
 MAX_UNITS = 1 << 14
 """Rows, or blocks of rows, that are resampled."""
+LEAST_ROWS = 5
+"""Rows, of two classes those of the rarer one, below which resamples say nothing of the spread."""
 Floats = npt.NDArray[np.float64]
 _NUMBERS_AT_A_TIME = 1 << 23  # 64 MB of counts
 
 
 def interval(task: Task, logits: Tensor, labels: Tensor, seed: int) -> tuple[float, float]:
-    """Bootstrap 95 % interval of the headline metric over held-out rows; NaN where it is not defined.
+    """Bootstrap 95 % interval of the headline metric over held-out rows; NaN of fewer than `LEAST_ROWS`.
 
     Args:
         task: The task.
@@ -34,7 +36,7 @@ def interval(task: Task, logits: Tensor, labels: Tensor, seed: int) -> tuple[flo
         labels: Labels of the held-out rows, (n,).
         seed: Seed of the resampling.
     """
-    if len(labels) < 2:
+    if not _are_enough(task, labels):
         return math.nan, math.nan
     if task.kind == "binary":
         return bounds(auc_replicates(logits[:, 0], where_equal(labels, 1), REPEATS, seed))
@@ -54,7 +56,7 @@ def bounds(values: Floats) -> tuple[float, float]:
 
 
 def replicates(task: Task, logits: Tensor, labels: Tensor, seed: int) -> Floats:
-    """Headline metric of resamples of the rows, float64 (REPEATS,).
+    """Headline metric of resamples of the rows, float64 (REPEATS,); NaN of fewer than `LEAST_ROWS`.
 
     With the same seed models are measured on the same resamples, so that differences of their values are paired. An AUC
     is then the mean over the positives of the share of negatives below, plus the same of the negatives, minus the AUC
@@ -70,13 +72,13 @@ def replicates(task: Task, logits: Tensor, labels: Tensor, seed: int) -> Floats:
     Reference: DeLong, DeLong and Clarke-Pearson 1988 (Biometrics 44), equation 3, for the two shares.
     """
     rows, generator = len(labels), np.random.default_rng(seed)
+    if not _are_enough(task, labels):
+        return np.full(REPEATS, math.nan)
     if task.kind == "binary":
         if rows > row_arrays.CHUNK_ROWS:  # more than fit into memory: a sample, whose interval is the wider one
             some = torch.from_numpy(generator.integers(rows, size=row_arrays.CHUNK_ROWS))
             logits, labels, rows = logits[some], labels[some], len(some)
         positive, scores = where_equal(labels, 1).numpy(), logits[:, 0].double().numpy()
-        if positive.all() or not positive.any():
-            return np.full(REPEATS, math.nan)
         placed = np.zeros(rows)
         placed[positive], placed[~positive] = placements(scores[positive], scores[~positive])
         auc, one = placed[positive].mean(), positive.astype(np.float64)
@@ -94,6 +96,11 @@ def replicates(task: Task, logits: Tensor, labels: Tensor, seed: int) -> Floats:
     mean = mean / rows
     spread = spread - rows * mean**2
     return 1 - errors / np.maximum(spread, 1e-300)
+
+
+def _are_enough(task: Task, labels: Tensor) -> bool:
+    ones = int(where_equal(labels, 1).sum()) if task.kind == "binary" else len(labels)
+    return min(ones, len(labels) - ones if task.kind == "binary" else ones) >= LEAST_ROWS
 
 
 def _resampled(generator: np.random.Generator, *terms: Floats) -> list[Floats]:
