@@ -115,6 +115,18 @@ def test_progress_without_a_terminal_is_one_line_per_epoch():
     ]
 
 
+@pytest.mark.parametrize(("width", "words"), [(NARROW, "auc 0.988 (cv)"), (120, "rows of all parties")])
+def test_a_fitted_model_is_said_to_be_measured_by_cross_validation(width, words):
+    console = terminal(width)
+    with TerminalProgress(console) as progress:
+        progress.stage("this run")
+        progress.started(Task("binary", ("no", "yes")), torch.zeros(50), torch.arange(50), 1, 0)
+        progress.stepped(0, 50, 0.5)
+        progress.ended(EpochRecord(0, 0.12345, "cross-validation", {"auc": 0.98765}, 0.5, 400.0))
+    assert words in shown(console)[-1]
+    assert max(map(len, shown(console))) <= width
+
+
 @pytest.mark.parametrize(("speed", "shown"), [(84.4, "84"), (999.0, "999"), (1000.0, "1k")])
 def test_a_slow_run_shows_its_speed_in_rows(speed, shown):
     file = io.StringIO()

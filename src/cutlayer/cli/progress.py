@@ -129,6 +129,8 @@ class TerminalProgress(Stages):
         speed = f"{rows / 1000:.0f}k" if rows >= 1000 else f"{rows:.0f}"
         parts = [f"{speed} rows/s", f"loss {decimals(record.loss)}"]
         parts.append(f"{metric if self.wide else _SHORT.get(metric, metric)} {decimals(record.metrics[metric])}")
+        if record.part == "cross-validation":  # not what the run is measured on, which rows of fewer parties may be in
+            parts[-1] += " by cross-validation on rows of all parties" if self.wide else " (cv)"
         worst = max(record.leak.items(), key=lambda item: item[1], default=None)
         if worst:
             parts.append(f"leak {worst[1]:.3f}" + (f" ({worst[0].split('/')[-1]})" if self.wide else ""))
