@@ -11,7 +11,7 @@ from pydantic import Field, StrictBool, StrictFloat, StrictInt, StrictStr
 
 from cutlayer.config import FrozenModel
 from cutlayer.config.ids import Rule
-from cutlayer.data.ids import DIGEST_BYTES, Digests, canonical_ids, digest_of, distinct_digests
+from cutlayer.data.ids import DIGEST_BYTES, Digests, canonical_ids, distinct_digests, joined_digests
 from cutlayer.errors import DataError
 
 # Whole numbers first: of ids that are numbers no text is tried, which takes a third of the time.
@@ -155,7 +155,7 @@ def digests_of(ids: tuple[str | int, ...], rule: Rule = "strip") -> Digests:
         and len({*texts}) == len(texts)
     ):
         # Their own canonical texts: the digests of `row_digests`, without its preparations for a whole column.
-        hashed = b"".join([*map(digest_of, " ".join(texts).encode().split(b" "))])
+        hashed = joined_digests(" ".join(texts).encode().split(b" "))
         return np.frombuffer(bytearray(hashed), dtype=np.uint8).reshape(-1, DIGEST_BYTES)
     try:
         text = canonical_ids(pa.array(texts, pa.large_string()), "ids", rule)
