@@ -40,7 +40,7 @@ def compared(job: Job, given: Any, folder: Path, names: tuple[str, ...]) -> tupl
     truth, _ = read_truth(folder / "transcript" / ACTIVE)
     active = trained.active
     keys = starting_keys(folder, job.parties)
-    return trained, train_reference(job, stores, active.task, keys, truth, active.split, active.part)
+    return trained, train_reference(job, stores, active, truth, keys)
 
 
 @pytest.mark.parametrize("task", ["binary", "multiclass", "regression"])
