@@ -20,12 +20,13 @@ from cutlayer.data.encoded import ColumnSpec, Encoded, check_codes
 from cutlayer.data.encoding import Encoder
 from cutlayer.data.packed import packed
 from cutlayer.errors import DataError
+from tests.data.fitted import fitted
 
 WHERE = "party bank"
 
 
 def encoder_of(table: pa.Table, rows: np.ndarray | None = None, **settings: object) -> Encoder:
-    return Encoder.fit(table, FeaturesConfig(**settings), WHERE, rows)  # type: ignore[arg-type]
+    return fitted(table, FeaturesConfig(**settings), WHERE, rows)  # type: ignore[arg-type]
 
 
 def codes(train: list, new: list, categories: CategoriesConfig | None = None, kind: pa.DataType | None = None) -> list:

@@ -19,6 +19,7 @@ from cutlayer.data.packed import Column, PackedCategories, PackedText, packed
 from cutlayer.data.sources import open_source
 from cutlayer.errors import DataError
 from cutlayer.storage import row_arrays
+from tests.data.fitted import fitted
 
 ROWS = 700
 KINDS: dict[str, ColumnKind] = {"words": "category", "levels": "category", "amounts": "number", "days": "number"}
@@ -132,7 +133,7 @@ def test_codes_of_coded_text_are_those_of_the_text(hashed: bool) -> None:
     text = category_text(table().column("words"), "words", "t")
     coded = pa.chunked_array([text.slice(start, 100).combine_chunks().dictionary_encode() for start in (0, 100, 200)])
     config = CategoriesConfig(max_codes=9 if hashed else 100, min_count=2)
-    encoder = Encoder.fit(table().slice(0, 200).select(["words"]), FeaturesConfig(categories=config), "t").encoders[0]
+    encoder = fitted(table().slice(0, 200).select(["words"]), FeaturesConfig(categories=config), "t").encoders[0]
     assert isinstance(encoder, CategoryEncoder)
     assert encoder.hashed == hashed
     assert (encoder.apply_coded(coded) == encoder.apply(text.slice(0, 300))).all()

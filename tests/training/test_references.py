@@ -176,7 +176,7 @@ def test_boosting_takes_columns_of_many_categories_and_a_class_without_a_trainin
     draw = np.random.default_rng(0)
     codes = draw.integers(0, 900, (400, 1)).astype(np.int32)
     encoded = Encoded(codes, draw.normal(size=(400, 1)).astype(np.float32))
-    store = Store.in_memory(encoded, ColumnSpec((1000,), 1))
+    store = Store(encoded, ColumnSpec((1000,), 1))
     truth = torch.from_numpy(draw.integers(0, 2, 400))
     split = Split(np.arange(300), np.arange(300, 350), np.arange(350, 400))
     task = Task("multiclass", ("a", "b", "never"))

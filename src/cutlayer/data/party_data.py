@@ -276,7 +276,7 @@ class PartyTable:
         columns = packed(self._table.batches, kinds, where, max_values, memory)
         for name in kinds:
             columns[name] = columns[name].gathered(positions)
-        encoder = self._encoder or Encoder.fit_columns(columns, kinds, features, where, training, positions)
+        encoder = self._encoder or Encoder.fit(columns, kinds, features, where, training, positions)
         chunks = encoder.chunks(columns, where, positions)
         if folder is None:
             return Store(collected(chunks, encoder.columns, len(positions)), encoder.columns), encoder
