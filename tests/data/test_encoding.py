@@ -303,14 +303,15 @@ def test_a_damaged_encoder(spoil: str) -> None:
         Encoder.from_json(text)
 
 
-def test_chunks_are_the_whole() -> None:
+def test_chunks_are_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cutlayer.data.encoding.CHUNK_ROWS", 32)
     table = mixed(100, 4)
     encoder = encoder_of(table)
     rows = np.random.default_rng(1).permutation(100)[:70]
     whole = encoder.transform(table.take(rows), WHERE)
     columns = packed(lambda names, _: iter([table.select(names)]), encoder.kinds, WHERE, 100, 10_000)
     common = {name: column.gathered(rows) for name, column in columns.items()}
-    parts = list(encoder.chunks(common, WHERE, rows, size=32))
+    parts = list(encoder.chunks(common, WHERE, rows))
     assert [len(part) for part in parts] == [32, 32, 6]
     np.testing.assert_array_equal(np.concatenate([part.codes for part in parts]), whole.codes)
     np.testing.assert_array_equal(np.concatenate([part.numbers for part in parts]), whole.numbers)

@@ -103,7 +103,7 @@ def counted(values: list[str | None], config: CategoriesConfig, rows: npt.NDArra
     batches = [pa.table({"c": pa.array(values[start : start + 300])}) for start in range(0, len(values), 300)]
     columns = packed(lambda _names, _coded: iter(batches), {"c": "category"}, "t", most, 10**9)
     assert isinstance(columns["c"], PackedText if most == 0 else PackedCategories)
-    return Encoder.fit_columns(columns, {"c": "category"}, FeaturesConfig(categories=config), "t", rows)
+    return Encoder.fit(columns, {"c": "category"}, FeaturesConfig(categories=config), "t", rows)
 
 
 @pytest.mark.parametrize("max_codes", [10, 52, 53, 200])

@@ -54,7 +54,7 @@ def test_a_table_in_batches_decides_as_one_at_once() -> None:
     table, kinds = pa.table({"shop": [f"s{row % 300}" for row in range(1000)]}), {"shop": "category"}
     pieces = [pa.Table.from_batches([piece]) for piece in table.to_batches(max_chunksize=128)]
     columns = packed(lambda _names, _coded: iter(pieces), kinds, "shops", 1000, 100_000)
-    encoder = Encoder.fit_columns(columns, kinds, FeaturesConfig(), "shops", np.arange(1000))
+    encoder = Encoder.fit(columns, kinds, FeaturesConfig(), "shops", np.arange(1000))
     assert encoder == fitted(table, FeaturesConfig(), "shops")
     assert encoder.has_rare_categories
 
