@@ -246,7 +246,7 @@ def measure(folder: Path, rows: int, memory: str) -> Size:
         mock.patch.object(ActiveParty, "_evaluate", clock.stage("evaluate", ActiveParty._evaluate)),
         mock.patch.object(watch.Watcher, "leaks", meter.wrap("audit", watch.Watcher.leaks)),
         mock.patch.object(watch.Watcher, "followed", meter.wrap("audit", watch.Watcher.followed)),
-        mock.patch.object(runs, "describe", meter.wrap("audit", runs.describe)),
+        mock.patch.object(runs.Execution, "describe", meter.wrap("audit", runs.Execution.describe)),
         mock.patch.object(runs, "conclude", meter.wrap("audit", runs.conclude)),
     ]
     with meter.running():

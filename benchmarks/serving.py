@@ -124,7 +124,7 @@ def store_times(held: int = 1_000_000, rows: int = 256, repeats: int = 1000) -> 
     draw = np.random.default_rng(1)
     ids = draw.integers(0, 256, (held + held // 9, 16), dtype=np.uint8)
     encoded = Encoded(np.zeros((held, 4), np.int32), draw.normal(size=(held, 12)).astype(np.float32))
-    store = FeatureStore(IdIndex(ids[:held]), Store.in_memory(encoded, ColumnSpec((2, 2, 2, 2), 12)))
+    store = FeatureStore(IdIndex(ids[:held]), Store(encoded, ColumnSpec((2, 2, 2, 2), 12)))
     seconds = []
     for _ in range(repeats):
         asked = ids[draw.integers(0, len(ids), rows)]

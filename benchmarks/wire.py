@@ -31,7 +31,7 @@ from cutlayer.channel import Kind, Message
 from cutlayer.channel.chunks import Assembler, split_frame
 from cutlayer.channel.codec import DEFAULT_LIMITS, decode, encode_parts
 from cutlayer.channel.grpc_client import ClientLink
-from cutlayer.channel.grpc_server import serve
+from cutlayer.channel.grpc_server import ServerLinks
 from cutlayer.channel.port import Port
 from cutlayer.channel.security import Security
 from cutlayer.errors import PeerLost
@@ -166,7 +166,7 @@ def _linked(folder: Path) -> Iterator[Callable[[str], float]]:
 def _serve_link(pipe: Connection, folder: str) -> None:
     keep_freed_memory()
     torch.set_num_threads(1)
-    with serve(
+    with ServerLinks(
         "127.0.0.1:0", *PARTIES[:1], PARTIES[1:], "run", security=security_for(Path(folder), PARTIES[0], *PARTIES)
     ) as links:
         pipe.send(links.address)

@@ -18,7 +18,7 @@ from cutlayer.channel.chunks import CHUNK_BYTES, Assembler, acknowledgement, spl
 from cutlayer.channel.codec import WIRE_VERSION, FrameLimits
 from cutlayer.channel.grpc_client import ClientLink
 from cutlayer.channel.grpc_link import METHOD, SERVICE, TO, WIRE, Keepalive
-from cutlayer.channel.grpc_server import serve
+from cutlayer.channel.grpc_server import ServerLinks
 from cutlayer.errors import PeerLost, ProtocolError
 from tests.channel.certificates import Federation
 from tests.channel.links import connect
@@ -40,7 +40,7 @@ def security():
 def linked(security, **options):
     """Both ends of a link through a proxy: the active party's, the proxy, and the passive party's."""
     with (
-        serve(HERE, "bank", ["telco"], "run", security=security["bank"], **options) as bank,
+        ServerLinks(HERE, "bank", ["telco"], "run", security=security["bank"], **options) as bank,
         Proxy(bank.address) as proxy,
         connect(proxy.address, "telco", "bank", security=security["telco"], **options) as telco,
     ):
@@ -130,7 +130,7 @@ def test_messages_of_one_direction_survive_too(security):
 def test_what_a_party_sent_last_arrives_although_the_connection_broke(security):
     options = {"timeout": 10, "reconnect": 10, "notify": lambda text: None}
     with (
-        serve(HERE, "bank", ["telco"], "run", security=security["bank"], **options) as bank,
+        ServerLinks(HERE, "bank", ["telco"], "run", security=security["bank"], **options) as bank,
         Proxy(bank.address) as proxy,
     ):
         with connect(proxy.address, "telco", "bank", security=security["telco"], **options) as telco:
@@ -175,7 +175,7 @@ with ClientLink(sys.argv[1], "telco", "bank", timeout=30, reconnect=1, security=
 def test_a_frozen_process_is_noticed_long_before_the_deadline_of_a_step(tmp_path: Path):
     made = Federation(tmp_path, "telco")
     options = {"timeout": 300, "reconnect": 1, "keepalive": FAST, "notify": lambda text: None}
-    with serve(HERE, "bank", ["telco"], "run", security=made.security("bank"), **options) as bank:
+    with ServerLinks(HERE, "bank", ["telco"], "run", security=made.security("bank"), **options) as bank:
         frozen = subprocess.Popen([sys.executable, "-c", FROZEN, bank.address, str(tmp_path / "telco")])
         try:
             assert bank.receive(bank.ports["telco"]).kind == Kind.COMMITTED
@@ -193,7 +193,7 @@ def test_a_party_that_was_started_anew_ends_the_run_at_once(security):
     """Its messages are gone with its process: a replay cannot help, and waiting would not either."""
     options = {"timeout": 60, "reconnect": 60, "notify": lambda text: None}
     with (
-        serve(HERE, "bank", ["telco"], "run", security=security["bank"], **options) as bank,
+        ServerLinks(HERE, "bank", ["telco"], "run", security=security["bank"], **options) as bank,
         Proxy(bank.address) as proxy,
     ):
         link = connect(proxy.address, "telco", "bank", security=security["telco"], **{**options, "reconnect": 0})
@@ -227,7 +227,7 @@ def test_a_first_connection_that_breaks_before_the_run_is_known_is_opened_again(
 
     monkeypatch.setattr(ClientLink, "_attach", break_first)
     with (
-        serve(HERE, "bank", ["telco"], "run", security=security["bank"], **options) as bank,
+        ServerLinks(HERE, "bank", ["telco"], "run", security=security["bank"], **options) as bank,
         connect(bank.address, "telco", "bank", security=security["telco"], **options) as telco,
     ):
         assert lost
@@ -239,7 +239,7 @@ def test_a_first_connection_that_breaks_before_the_run_is_known_is_opened_again(
 def test_a_second_process_of_a_connected_party_disturbs_nothing(security):
     options = {"timeout": 10, "reconnect": 10, "notify": lambda text: None}
     with (
-        serve(HERE, "bank", ["telco"], "run", security=security["bank"], **options) as bank,
+        ServerLinks(HERE, "bank", ["telco"], "run", security=security["bank"], **options) as bank,
         connect(bank.address, "telco", "bank", security=security["telco"], **options) as telco,
     ):
         telco.port.send(**greeting("one"))
@@ -262,7 +262,9 @@ LIES = {
 
 @pytest.mark.parametrize("what", LIES)
 def test_a_partner_who_breaks_the_rules_of_chunks_is_named(security, what):
-    with serve(HERE, "bank", ["telco"], "run", timeout=10, security=security["bank"], notify=lambda text: None) as bank:
+    with ServerLinks(
+        HERE, "bank", ["telco"], "run", timeout=10, security=security["bank"], notify=lambda text: None
+    ) as bank:
         channel, _ = security["telco"].open_channel(bank.address, "bank", ())
         with channel:
             metadata = ((TO, b"bank"), (WIRE, str(WIRE_VERSION)))

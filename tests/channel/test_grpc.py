@@ -16,7 +16,7 @@ from cutlayer.channel.address import check_loopback
 from cutlayer.channel.chunks import split_frame
 from cutlayer.channel.codec import WIRE_VERSION, FrameLimits, encode
 from cutlayer.channel.grpc_link import FROM, LINK, LINK_BYTES, METHOD, NEXT, RUN, SERVICE, TO, WIRE
-from cutlayer.channel.grpc_server import serve
+from cutlayer.channel.grpc_server import ServerLinks
 from cutlayer.errors import ConfigError, PeerLost, ProtocolError
 from cutlayer.parties.drive import drive
 from tests.channel.links import connect
@@ -56,7 +56,7 @@ def test_messages_cross_both_ways_to_the_bit():
     numbers = torch.randn(50, 8)
     numbers[0, 0], numbers[0, 1] = -0.0, float("nan")
     with (
-        serve(HERE, "bank", ["telco", "shop"], "run 1", timeout=10) as bank,
+        ServerLinks(HERE, "bank", ["telco", "shop"], "run 1", timeout=10) as bank,
         connect(bank.address, "shop", "bank", timeout=10) as shop,
         connect(bank.address, "telco", "bank", timeout=10) as telco,
     ):
@@ -75,7 +75,7 @@ def test_messages_cross_both_ways_to_the_bit():
 
 def test_names_and_runs_may_hold_any_character():
     with (
-        serve(HERE, "Bank Ä", ["téléphone 1"], "läuft", timeout=10) as bank,
+        ServerLinks(HERE, "Bank Ä", ["téléphone 1"], "läuft", timeout=10) as bank,
         connect(bank.address, "téléphone 1", "Bank Ä", timeout=10) as telco,
     ):
         telco.port.send(**greeting())
@@ -85,7 +85,7 @@ def test_names_and_runs_may_hold_any_character():
 @pytest.mark.parametrize("run", ["run\n12:00:00 all is well", "run\x1b[2J", "r" * 65])
 def test_a_run_id_that_could_write_lines_is_refused(run):
     with (
-        serve(HERE, "bank", ["telco"], run, timeout=10) as bank,
+        ServerLinks(HERE, "bank", ["telco"], run, timeout=10) as bank,
         pytest.raises(ProtocolError, match="a run id of at most 64 printable characters from bank, got 'r") as refused,
     ):
         connect(bank.address, "telco", "bank", timeout=10)
@@ -96,7 +96,7 @@ def test_a_run_id_that_could_write_lines_is_refused(run):
 def test_no_proxy_stands_between(address, monkeypatch):
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
     with (
-        serve(address, "bank", ["telco"], "run", timeout=10) as bank,
+        ServerLinks(address, "bank", ["telco"], "run", timeout=10) as bank,
         connect(bank.address, "telco", "bank", timeout=10) as telco,
     ):
         bank.ports["telco"].send(**greeting())
@@ -105,7 +105,7 @@ def test_no_proxy_stands_between(address, monkeypatch):
 
 def test_closing_delivers_what_was_sent():
     small = FrameLimits(queued_bytes=4 * 2**20)
-    with serve(HERE, "bank", ["telco"], "run", timeout=10) as bank:
+    with ServerLinks(HERE, "bank", ["telco"], "run", timeout=10) as bank:
         with connect(bank.address, "telco", "bank", small, timeout=10) as telco:
             bank.ports["telco"].send(**greeting("early"))
             for step in range(8):
@@ -122,7 +122,7 @@ def test_closing_delivers_what_was_sent():
 
 
 def test_the_active_party_may_leave_first():
-    bank = serve(HERE, "bank", ["telco"], "run", timeout=10)
+    bank = ServerLinks(HERE, "bank", ["telco"], "run", timeout=10)
     with connect(bank.address, "telco", "bank", timeout=10) as telco:
         for _ in range(100):
             bank.ports["telco"].send(**greeting("done"))
@@ -134,10 +134,10 @@ def test_the_active_party_may_leave_first():
 
 
 def test_a_client_waits_for_a_server_that_starts_late():
-    with serve(HERE, "bank", ["telco"], "run") as first:
+    with ServerLinks(HERE, "bank", ["telco"], "run") as first:
         address = first.address
     late = []
-    starter = threading.Timer(0.5, lambda: late.append(serve(address, "bank", ["telco"], "late", timeout=10)))
+    starter = threading.Timer(0.5, lambda: late.append(ServerLinks(address, "bank", ["telco"], "late", timeout=10)))
     starter.start()
     with connect(address, "telco", "bank", timeout=10) as telco:
         assert telco.run == "late"
@@ -146,7 +146,7 @@ def test_a_client_waits_for_a_server_that_starts_late():
 
 
 def test_silence_is_a_lost_peer():
-    with serve(HERE, "bank", ["telco", "shop"], "run", timeout=10) as bank:
+    with ServerLinks(HERE, "bank", ["telco", "shop"], "run", timeout=10) as bank:
         with pytest.raises(PeerLost, match="lost telco: it did not connect"):
             bank.receive(bank.ports["telco"], timeout=0.1)
         with connect(bank.address, "telco", "bank", timeout=10):
@@ -159,7 +159,7 @@ def test_silence_is_a_lost_peer():
 def test_waiting_is_repeated_with_the_address_that_the_peers_use(monkeypatch):
     monkeypatch.setattr("cutlayer.channel.grpc_server.REMINDER", 0.05)
     lines = []
-    with serve(HERE, "bank", ["telco"], "run", public_address="bank.example:7070", notify=lines.append) as bank:
+    with ServerLinks(HERE, "bank", ["telco"], "run", public_address="bank.example:7070", notify=lines.append) as bank:
         bank.greeted["telco"] = "another job"
         with pytest.raises(PeerLost, match=r"lost telco: did not connect to bank\.example:7070 within 0\.3 s"):
             bank.wait_for_peers(timeout=0.3)
@@ -168,7 +168,7 @@ def test_waiting_is_repeated_with_the_address_that_the_peers_use(monkeypatch):
 
 
 def test_nobody_listens():
-    with serve(HERE, "bank", [], "run") as gone:
+    with ServerLinks(HERE, "bank", [], "run") as gone:
         address = gone.address
     start = time.monotonic()
     with pytest.raises(PeerLost, match=f"lost bank: it does not answer at {address} within 0.3 s"):
@@ -185,7 +185,7 @@ def test_a_peer_that_takes_nothing_is_lost_and_memory_stays_bounded():
             yield port
 
     with (
-        serve(HERE, "bank", ["telco"], "run", little, timeout=0.3) as bank,
+        ServerLinks(HERE, "bank", ["telco"], "run", little, timeout=0.3) as bank,
         connect(bank.address, "telco", "bank", little, timeout=10) as telco,
     ):
         bank.wait_for_peers()
@@ -196,7 +196,7 @@ def test_a_peer_that_takes_nothing_is_lost_and_memory_stays_bounded():
 
 
 def test_only_the_named_parties_are_admitted_and_each_once():
-    with serve(HERE, "bank", ["telco"], "run", timeout=10) as bank:
+    with ServerLinks(HERE, "bank", ["telco"], "run", timeout=10) as bank:
         with pytest.raises(ProtocolError, match=r"bank at .* refused the link: this job has no passive party 'eve'"):
             connect(bank.address, "eve", "bank", timeout=10)
         with pytest.raises(ProtocolError, match="refused the link: this is 'bank', not 'shop'"):
@@ -213,7 +213,7 @@ def test_only_the_named_parties_are_admitted_and_each_once():
 
 
 def test_a_name_that_a_stranger_took_and_left_is_free_again():
-    with serve(HERE, "bank", ["telco"], "run", timeout=10) as bank:
+    with ServerLinks(HERE, "bank", ["telco"], "run", timeout=10) as bank:
         for _ in range(5):
             channel, call = raw_call(bank.address, iter(()))
             with channel:
@@ -231,7 +231,7 @@ def test_a_stranger_who_takes_a_name_and_keeps_silent_does_not_lock_out_its_owne
         silent.wait(20)
         yield from ()
 
-    with serve(HERE, "bank", ["telco", "shop"], "run", timeout=10) as bank:
+    with ServerLinks(HERE, "bank", ["telco", "shop"], "run", timeout=10) as bank:
         try:
             for _ in range(4):
                 channel, call = raw_call(bank.address, nothing())
@@ -255,7 +255,7 @@ def test_a_stranger_who_takes_a_name_and_keeps_silent_does_not_lock_out_its_owne
 def test_a_caller_that_was_replaced_cannot_take_the_link_back(link):
     """It was given the name of the run before the owner came; a link belongs to the process that carried a message."""
     more = ((LINK, link),) if link else ()
-    with serve(HERE, "bank", ["telco"], "run", timeout=10, reconnect=10) as bank:
+    with ServerLinks(HERE, "bank", ["telco"], "run", timeout=10, reconnect=10) as bank:
         channel, call = raw_call(bank.address, iter(()), more=more)
         with channel:
             assert dict(call.initial_metadata())[RUN] == b"run"
@@ -269,7 +269,7 @@ def test_a_caller_that_was_replaced_cannot_take_the_link_back(link):
 
 
 def test_a_party_that_was_heard_and_left_is_lost_and_not_replaced():
-    with serve(HERE, "bank", ["telco"], "run", timeout=10) as bank:
+    with ServerLinks(HERE, "bank", ["telco"], "run", timeout=10) as bank:
         with connect(bank.address, "telco", "bank", timeout=10) as telco:
             telco.port.send(Kind.COMMITTED, epoch=3)
             assert bank.receive(bank.ports["telco"]).kind == Kind.COMMITTED
@@ -294,7 +294,7 @@ FOREIGN = encode(link("eve", "bank", "run")[0].send(**greeting()))
 
 @pytest.mark.parametrize("chunks", [[b""], [b"rubbish"], split_frame([b"rubbish"]), split_frame([FOREIGN])])
 def test_a_bad_frame_names_who_sent_it(chunks):
-    with serve(HERE, "bank", ["telco"], "run", timeout=10) as bank:
+    with ServerLinks(HERE, "bank", ["telco"], "run", timeout=10) as bank:
         channel, _call = raw_call(bank.address, iter(chunks))
         with channel, pytest.raises(ProtocolError, match="telco"):
             bank.receive(bank.ports["telco"])
@@ -305,7 +305,7 @@ def test_a_bad_frame_names_who_sent_it(chunks):
     [({}, "RESOURCE_EXHAUSTED"), ({"compression": grpc.Compression.Gzip}, "UNIMPLEMENTED")],
 )
 def test_an_oversized_or_compressed_frame_never_arrives(options, status, capfd):
-    with serve(HERE, "bank", ["telco"], "run", FrameLimits(frame_bytes=2**16), timeout=0.5) as bank:
+    with ServerLinks(HERE, "bank", ["telco"], "run", FrameLimits(frame_bytes=2**16), timeout=0.5) as bank:
         assert status_of(bank.address, [bytes(2**24)], **options) == status
         with pytest.raises(PeerLost, match="telco"):
             bank.receive(bank.ports["telco"])
@@ -313,7 +313,7 @@ def test_an_oversized_or_compressed_frame_never_arrives(options, status, capfd):
 
 def test_an_oversized_message_fails_where_it_is_sent():
     with (
-        serve(HERE, "bank", ["telco"], "run", FrameLimits(frame_bytes=2**16), timeout=10) as bank,
+        ServerLinks(HERE, "bank", ["telco"], "run", FrameLimits(frame_bytes=2**16), timeout=10) as bank,
         pytest.raises(ProtocolError, match="a frame of at most 65536 bytes"),
     ):
         bank.ports["telco"].send(Kind.GRADIENT, tensors={"gradient": torch.zeros(2**14, 2)})
@@ -324,7 +324,7 @@ def test_an_oversized_message_fails_where_it_is_sent():
     ["0.0.0.0:1", "192.168.1.7:50051", "example.org:443", "[::]:1", "[fe80::1]:1", "localhost.example:1", "127.1:1"],
 )
 def test_without_tls_only_loopback(address):
-    for attempt in (lambda: serve(address, "bank", [], "run"), lambda: connect(address, "telco", "bank")):
+    for attempt in (lambda: ServerLinks(address, "bank", [], "run"), lambda: connect(address, "telco", "bank")):
         with pytest.raises(ConfigError, match="links without TLS stay on this machine"):
             attempt()
 
@@ -345,10 +345,10 @@ def test_loopback_addresses(address):
 
 def test_an_address_in_use_is_an_error(capfd):
     with (
-        serve(HERE, "bank", [], "run") as bank,
+        ServerLinks(HERE, "bank", [], "run") as bank,
         pytest.raises(ConfigError, match=f"cannot listen at {bank.address}: it is in use"),
     ):
-        serve(bank.address, "bank", [], "run")
+        ServerLinks(bank.address, "bank", [], "run")
 
 
 PASSIVE = """
@@ -373,7 +373,7 @@ def test_two_processes_learn_what_one_learns(request):
 
     bank, telco = link("bank", "telco", "run")
     here = run_here(active(bank), passive(telco))
-    with serve(HERE, "bank", ["telco"], "run", timeout=30) as links:
+    with ServerLinks(HERE, "bank", ["telco"], "run", timeout=30) as links:
         body = "sys.exit(0 if drive(passive(link.port), link.receive) == 'done' else 1)"
         other = start_passive(links.address, request.path.parent, body)
         apart = drive(active(links.ports["telco"]), links.receive)
@@ -382,7 +382,7 @@ def test_two_processes_learn_what_one_learns(request):
 
 
 def test_a_killed_peer_is_lost_at_once(request):
-    with serve(HERE, "bank", ["telco"], "run", timeout=30) as links:
+    with ServerLinks(HERE, "bank", ["telco"], "run", timeout=30) as links:
         body = "link.port.send(Kind.COMMITTED); link.receive(link.port)"
         other = start_passive(links.address, request.path.parent, body)
         assert links.receive(links.ports["telco"]).kind == Kind.COMMITTED

@@ -24,7 +24,7 @@ from cutlayer.channel.codec import WIRE_VERSION
 from cutlayer.channel.contract import Contract
 from cutlayer.channel.grpc_client import ClientLink
 from cutlayer.channel.grpc_link import FROM, MAX_CONNECTIONS, METHOD, NEXT, RUN, SERVICE, TO, WIRE
-from cutlayer.channel.grpc_server import serve
+from cutlayer.channel.grpc_server import ServerLinks
 from cutlayer.errors import PeerLost, ProtocolError, TrustError
 from cutlayer.parties.messages import check_present, close_reason
 from tests.channel.certificates import Federation
@@ -43,7 +43,7 @@ def greeting(reason="hello"):
 
 
 def served(made, notify=None, peers=("telco",), **options):
-    return serve(HERE, "bank", peers, "run", timeout=5, security=made.security("bank"), notify=notify, **options)
+    return ServerLinks(HERE, "bank", peers, "run", timeout=5, security=made.security("bank"), notify=notify, **options)
 
 
 def joined(made, address, party="telco", timeout=5.0, **options):
@@ -87,7 +87,7 @@ def test_a_server_with_a_wrong_certificate_is_refused_and_the_reason_said(made, 
     text = []
     with (
         unchecked(),
-        serve(
+        ServerLinks(
             HERE,
             "bank",
             ["telco"],
@@ -218,7 +218,7 @@ def test_a_job_that_names_another_identity_refuses_the_right_certificate(made):
 
 def test_ones_own_certificate_must_be_the_one_that_the_job_names(made):
     with pytest.raises(TrustError, match=r"expected the certificate of spiffe://loans/treasury in .*bank\.pem"):
-        serve(HERE, "bank", ["telco"], "run", security=made.security("bank", bank="spiffe://loans/treasury"))
+        ServerLinks(HERE, "bank", ["telco"], "run", security=made.security("bank", bank="spiffe://loans/treasury"))
 
 
 def test_a_man_in_the_middle_with_a_certificate_of_the_federation_is_refused(made):
@@ -272,7 +272,7 @@ def copy(source, sink):
 
 def test_a_server_without_tls_is_named(made):
     result = r"expected TLS at .* was it started with --plaintext\?"
-    with serve(HERE, "bank", ["telco"], "run", timeout=5) as plain, pytest.raises(TrustError, match=result):
+    with ServerLinks(HERE, "bank", ["telco"], "run", timeout=5) as plain, pytest.raises(TrustError, match=result):
         joined(made, plain.address, timeout=0.3)
 
 

@@ -342,15 +342,6 @@ def test_the_latest_row_of_an_id_and_rows_without_a_label(tmp_path: Path, memory
     assert party.values("day").to_pylist() == days[left].tolist()
 
 
-def test_rows_are_averaged_before_those_without_a_label_are_left_out(tmp_path: Path) -> None:
-    table = pa.table({"id": ["a", "b", "a", "c"], "label": [1, None, 3, 5], "x": [2, 7, 4, 8]})
-    config, rule = written(tmp_path, "csv", table), IdConfig(column="id", duplicates="mean")
-    party = PartyTable("bank", config, rule, "label", task="regression", drop_unlabelled=True)
-    assert party.ids(np.arange(2)).to_pylist() == ["a", "c"]
-    assert party.values("x").to_pylist() == [3, 8]
-    assert party.column("label", np.arange(2)).to_pylist() == [2, 5]
-
-
 TEXTS = ["1", "-2", "07", "0", "0x1f", "2.5", "1e300", "9007199254740993", "1000000000000000", "x", None, "9" * 19]
 
 

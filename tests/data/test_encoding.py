@@ -20,12 +20,13 @@ from cutlayer.data.encoded import ColumnSpec, Encoded, check_codes
 from cutlayer.data.encoding import Encoder
 from cutlayer.data.packed import packed
 from cutlayer.errors import DataError
+from tests.data.fitted import fitted
 
 WHERE = "party bank"
 
 
 def encoder_of(table: pa.Table, rows: np.ndarray | None = None, **settings: object) -> Encoder:
-    return Encoder.fit(table, FeaturesConfig(**settings), WHERE, rows)  # type: ignore[arg-type]
+    return fitted(table, FeaturesConfig(**settings), WHERE, rows)  # type: ignore[arg-type]
 
 
 def codes(train: list, new: list, categories: CategoriesConfig | None = None, kind: pa.DataType | None = None) -> list:
@@ -302,14 +303,15 @@ def test_a_damaged_encoder(spoil: str) -> None:
         Encoder.from_json(text)
 
 
-def test_chunks_are_the_whole() -> None:
+def test_chunks_are_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cutlayer.data.encoding.CHUNK_ROWS", 32)
     table = mixed(100, 4)
     encoder = encoder_of(table)
     rows = np.random.default_rng(1).permutation(100)[:70]
     whole = encoder.transform(table.take(rows), WHERE)
     columns = packed(lambda names, _: iter([table.select(names)]), encoder.kinds, WHERE, 100, 10_000)
     common = {name: column.gathered(rows) for name, column in columns.items()}
-    parts = list(encoder.chunks(common, WHERE, rows, size=32))
+    parts = list(encoder.chunks(common, WHERE, rows))
     assert [len(part) for part in parts] == [32, 32, 6]
     np.testing.assert_array_equal(np.concatenate([part.codes for part in parts]), whole.codes)
     np.testing.assert_array_equal(np.concatenate([part.numbers for part in parts]), whole.numbers)

@@ -16,7 +16,7 @@ from cutlayer.config import FeaturesConfig, TableConfig, validated
 from cutlayer.data.encoded import ColumnSpec
 from cutlayer.data.encoding import Encoder
 from cutlayer.data.images import ImageSpec, image_column
-from cutlayer.data.partition import columns, halves, part_of, views
+from cutlayer.data.partition import halves, part_of
 from cutlayer.data.party_data import PartyTable
 from cutlayer.data.store import Store
 from cutlayer.errors import ConfigError, DataError
@@ -307,23 +307,6 @@ class TestPartition:
         assert list(halves(raw)) == ["left", "right"]
         assert list(halves(raw, "height")) == ["top", "bottom"]
         assert part_of(raw, "all") is raw
-
-    def test_columns_go_where_their_names_fit(self) -> None:
-        table = pa.table({"id": [1], "age": [2], "x0": [3], "x1": [4]})
-        found = columns(table, {"bank": ["id", "a*"], "telco": ["x?", "id"]})
-        assert {party: one.column_names for party, one in found.items()} == {
-            "bank": ["id", "age"],
-            "telco": ["id", "x0", "x1"],
-        }
-        with pytest.raises(DataError, match="columns of telco that fit 'y\\*', got none"):
-            columns(table, {"telco": ["x0", "y*"]})
-
-    def test_views_have_the_same_rows(self) -> None:
-        found = views([np.zeros((4, 2)), np.ones((4, 3))], "hospital")
-        assert {party: view.shape for party, view in found.items()} == {"hospital0": (4, 2), "hospital1": (4, 3)}
-        for wrong in ([], [np.zeros(3), np.zeros(4)]):
-            with pytest.raises(DataError, match="views of one number of rows"):
-                views(wrong)
 
     def test_what_has_no_halves(self) -> None:
         for array in (np.zeros((4, 4)), np.zeros(4)):

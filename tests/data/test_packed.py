@@ -19,6 +19,7 @@ from cutlayer.data.packed import Column, PackedCategories, PackedText, packed
 from cutlayer.data.sources import open_source
 from cutlayer.errors import DataError
 from cutlayer.storage import row_arrays
+from tests.data.fitted import fitted
 
 ROWS = 700
 KINDS: dict[str, ColumnKind] = {"words": "category", "levels": "category", "amounts": "number", "days": "number"}
@@ -102,7 +103,7 @@ def counted(values: list[str | None], config: CategoriesConfig, rows: npt.NDArra
     batches = [pa.table({"c": pa.array(values[start : start + 300])}) for start in range(0, len(values), 300)]
     columns = packed(lambda _names, _coded: iter(batches), {"c": "category"}, "t", most, 10**9)
     assert isinstance(columns["c"], PackedText if most == 0 else PackedCategories)
-    return Encoder.fit_columns(columns, {"c": "category"}, FeaturesConfig(categories=config), "t", rows)
+    return Encoder.fit(columns, {"c": "category"}, FeaturesConfig(categories=config), "t", rows)
 
 
 @pytest.mark.parametrize("max_codes", [10, 52, 53, 200])
@@ -132,7 +133,7 @@ def test_codes_of_coded_text_are_those_of_the_text(hashed: bool) -> None:
     text = category_text(table().column("words"), "words", "t")
     coded = pa.chunked_array([text.slice(start, 100).combine_chunks().dictionary_encode() for start in (0, 100, 200)])
     config = CategoriesConfig(max_codes=9 if hashed else 100, min_count=2)
-    encoder = Encoder.fit(table().slice(0, 200).select(["words"]), FeaturesConfig(categories=config), "t").encoders[0]
+    encoder = fitted(table().slice(0, 200).select(["words"]), FeaturesConfig(categories=config), "t").encoders[0]
     assert isinstance(encoder, CategoryEncoder)
     assert encoder.hashed == hashed
     assert (encoder.apply_coded(coded) == encoder.apply(text.slice(0, 300))).all()

@@ -84,8 +84,8 @@ def test_a_store_is_reused_only_for_the_same_rows_features_split_and_values(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written = []
-    fit = Encoder.fit_columns.__func__  # type: ignore[attr-defined]
-    monkeypatch.setattr(Encoder, "fit_columns", classmethod(lambda cls, *rest: written.append(1) or fit(cls, *rest)))
+    fit = Encoder.fit.__func__  # type: ignore[attr-defined]
+    monkeypatch.setattr(Encoder, "fit", classmethod(lambda cls, *rest: written.append(1) or fit(cls, *rest)))
     frame, positions, training = bank(), np.arange(40), np.arange(20)
 
     def fits(table: pd.DataFrame, features: FeaturesConfig, rows: np.ndarray, train: np.ndarray) -> int:

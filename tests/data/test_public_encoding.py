@@ -15,6 +15,7 @@ from cutlayer.data.encoded import Encoded
 from cutlayer.data.encoding import Encoder
 from cutlayer.data.party_data import PartyTable
 from cutlayer.errors import ConfigError, DataError
+from tests.data.fitted import fitted
 
 WHERE = "party telco"
 STATED = {"ranges": {"age": [0, 120]}, "vocabulary": {"plan": ["pro", "basic"]}}
@@ -27,7 +28,7 @@ def features(**settings: Any) -> FeaturesConfig:
 
 
 def encoded(table: pa.Table, fitted_on: pa.Table | None = None, **settings: Any) -> Encoded:
-    encoder = Encoder.fit(fitted_on or table, features(**settings), WHERE)
+    encoder = fitted(fitted_on or table, features(**settings), WHERE)
     return Encoder.from_json(encoder.to_json()).transform(table, WHERE)
 
 
@@ -40,8 +41,8 @@ def test_a_replaced_row_moves_no_other_row() -> None:
 
 
 def test_unseen_rows_change_nothing_of_the_encoder() -> None:
-    assert Encoder.fit(TABLE, features(**STATED), WHERE) == Encoder.fit(OTHER, features(**STATED), WHERE)
-    assert Encoder.fit(TABLE, features(), WHERE) != Encoder.fit(OTHER, features(), WHERE)
+    assert fitted(TABLE, features(**STATED), WHERE) == fitted(OTHER, features(**STATED), WHERE)
+    assert fitted(TABLE, features(), WHERE) != fitted(OTHER, features(), WHERE)
 
 
 def test_values_outside_are_clipped_and_unknown() -> None:

@@ -16,6 +16,7 @@ from cutlayer.data.encoding import Encoder
 from cutlayer.data.party_data import PartyTable
 from cutlayer.data.quantiles import QuantileEncoder
 from cutlayer.errors import ConfigError, DataError
+from tests.data.fitted import fitted
 
 WHERE = "party telco"
 TABLE = pa.table({"age": [20.0, None, 90.0, 40.0], "plan": ["a", "b", "a", None]})
@@ -74,29 +75,29 @@ def test_a_frequent_value_is_an_interval_of_its_own(values: list[float], count: 
 
 
 def test_a_number_becomes_a_number_and_a_category() -> None:
-    encoder = Encoder.fit(TABLE, features(numbers={"quantiles": 2}), WHERE)
+    encoder = fitted(TABLE, features(numbers={"quantiles": 2}), WHERE)
     assert encoder.names == ("age", "plan")
     assert encoder.columns.category_names == ("age (quantile)", "plan")
     assert encoder.columns.number_names == ("age",)
     encoded = Encoder.from_json(encoder.to_json()).transform(TABLE, WHERE)
     assert encoded.codes[:, 0].tolist() == [2, 0, 3, 3]
-    assert Encoder.fit(TABLE, features(), WHERE).columns.category_names == ("plan",)
+    assert fitted(TABLE, features(), WHERE).columns.category_names == ("plan",)
 
 
 def test_one_quantile_flags_missing_numbers() -> None:
-    encoded = Encoder.fit(TABLE, features(numbers={"quantiles": 1}), WHERE).transform(TABLE, WHERE)
+    encoded = fitted(TABLE, features(numbers={"quantiles": 1}), WHERE).transform(TABLE, WHERE)
     assert encoded.codes[:, 0].tolist() == [2, 0, 2, 2]
 
 
 def test_a_public_range_has_intervals_of_equal_width_and_sees_no_row() -> None:
     stated = features(numbers={"quantiles": 4}, ranges={"age": [0, 80]})
-    encoder = Encoder.fit(TABLE, stated, WHERE)
-    assert encoder.encoders[:2] == Encoder.fit(TABLE.slice(0, 1), stated, WHERE).encoders[:2]
+    encoder = fitted(TABLE, stated, WHERE)
+    assert encoder.encoders[:2] == fitted(TABLE.slice(0, 1), stated, WHERE).encoders[:2]
     assert encoder.transform(TABLE, WHERE).codes[:, 0].tolist() == [3, 0, 5, 4]
 
 
 def test_a_table_of_an_earlier_encoder_is_encoded_alike() -> None:
-    encoder = Encoder.fit(TABLE, features(numbers={"quantiles": 2}), WHERE)
+    encoder = fitted(TABLE, features(numbers={"quantiles": 2}), WHERE)
     store = PartyTable("telco", TABLE, encoder=encoder).encode_all()
     assert store.codes[:, 0].tolist() == [2, 0, 3, 3]
 
@@ -106,4 +107,4 @@ def test_bad_values_are_refused() -> None:
         with pytest.raises(ConfigError, match=r"numbers\.quantiles"):
             features(numbers={"quantiles": count})
     with pytest.raises(DataError, match="infinity"):
-        Encoder.fit(pa.table({"age": [1.0, np.inf]}), features(numbers={"quantiles": 2}), WHERE)
+        fitted(pa.table({"age": [1.0, np.inf]}), features(numbers={"quantiles": 2}), WHERE)

@@ -31,7 +31,7 @@ def test_what_is_written_is_gathered(tmp_path: Path, spec: ColumnSpec) -> None:
     whole = encoded(50, spec)
     write_store(tmp_path / "s", chunked(whole), spec, 50, "print")
     rows = torch.tensor([49, 0, 7, 7])
-    for store in (Store.open(tmp_path / "s"), Store.in_memory(whole, spec)):
+    for store in (Store.open(tmp_path / "s"), Store(whole, spec)):
         codes, numbers = store.gather(rows)
         np.testing.assert_array_equal(codes.numpy(), whole.codes[rows.numpy()])
         np.testing.assert_array_equal(numbers.numpy(), whole.numbers[rows.numpy()])
@@ -72,8 +72,6 @@ def test_chunks_must_fit(tmp_path: Path) -> None:
     wrong.codes[3, 1] = 9
     with pytest.raises(DataError, match=r"codes of column 'b' in 0\.\.8"):
         write_store(tmp_path, [wrong], SPEC, 5)
-    with pytest.raises(DataError, match=r"codes of column 'b' in 0\.\.8"):
-        Store.in_memory(wrong, SPEC)
 
 
 def damage(folder: Path, how: str) -> None:

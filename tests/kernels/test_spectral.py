@@ -6,7 +6,12 @@ import torch
 from scipy import linalg
 
 from cutlayer.kernels import spectral
-from cutlayer.kernels.spectral import project, project_on_top, top_direction
+from cutlayer.kernels.spectral import project, project_on_top
+
+
+def top_direction(x: torch.Tensor) -> torch.Tensor:
+    """The unit vector that `project` projects on, (d,)."""
+    return spectral._direction(*spectral._centred(x))
 
 
 def matrix(n, d, scale=1.0, seed=0):

@@ -16,15 +16,16 @@ from cutlayer.data.store import Store, write_store
 from cutlayer.models import build_bottom, resolved_section, stated_width
 from cutlayer.models.mlp import MlpBottom
 from cutlayer.models.tabular import TabularBottom
+from tests.data.fitted import fitted
 from tests.parties.runs import ACTIVE, PASSIVES, raw_job
 
 AUTO = {"kind": "auto", "hidden": [8, 4]}
 PASSIVE = PASSIVES[0]
 
 
-def fitted(categories: int, rows: int) -> Encoder:
+def encoder_of(categories: int, rows: int) -> Encoder:
     table = pa.table({"shop": [f"s{row % categories}" for row in range(rows)], "amount": np.arange(float(rows))})
-    return Encoder.fit(table, FeaturesConfig(), "shops")
+    return fitted(table, FeaturesConfig(), "shops")
 
 
 @pytest.mark.parametrize(
@@ -32,7 +33,7 @@ def fitted(categories: int, rows: int) -> Encoder:
     [(100, 200, MlpBottom), (101, 1009, TabularBottom), (101, 1010, MlpBottom), (300, 1000, TabularBottom)],
 )
 def test_the_kind_follows_from_rows_per_category(categories: int, rows: int, kind: type) -> None:
-    encoder = fitted(categories, rows)
+    encoder = encoder_of(categories, rows)
     model = build_bottom(AUTO, encoder.columns.inputs)
     assert isinstance(model, kind)
     assert model.width == stated_width(AUTO) == 4
@@ -41,7 +42,7 @@ def test_the_kind_follows_from_rows_per_category(categories: int, rows: int, kin
 
 
 def test_the_same_kind_is_built_from_what_is_stored(tmp_path: Path) -> None:
-    encoder = fitted(300, 1000)
+    encoder = encoder_of(300, 1000)
     again = Encoder.from_json(encoder.to_json())
     assert again == encoder
     table = pa.table({"shop": ["s1", "s2"], "amount": [1.0, 2.0]})
@@ -53,8 +54,8 @@ def test_a_table_in_batches_decides_as_one_at_once() -> None:
     table, kinds = pa.table({"shop": [f"s{row % 300}" for row in range(1000)]}), {"shop": "category"}
     pieces = [pa.Table.from_batches([piece]) for piece in table.to_batches(max_chunksize=128)]
     columns = packed(lambda _names, _coded: iter(pieces), kinds, "shops", 1000, 100_000)
-    encoder = Encoder.fit_columns(columns, kinds, FeaturesConfig(), "shops", np.arange(1000))
-    assert encoder == Encoder.fit(table, FeaturesConfig(), "shops")
+    encoder = Encoder.fit(columns, kinds, FeaturesConfig(), "shops", np.arange(1000))
+    assert encoder == fitted(table, FeaturesConfig(), "shops")
     assert encoder.has_rare_categories
 
 

@@ -16,7 +16,7 @@ import torch
 from cutlayer.channel import Kind
 from cutlayer.channel.grpc_client import ClientLink
 from cutlayer.channel.grpc_link import Keepalive
-from cutlayer.channel.grpc_server import ServerLinks, serve
+from cutlayer.channel.grpc_server import ServerLinks
 from cutlayer.errors import PeerLost, ProtocolError, TrustError
 from cutlayer.nvflare.tunnel import MAX_CONNECTIONS, PIECE_BYTES, Segment, Tunnel
 from tests.channel.links import connect
@@ -57,7 +57,7 @@ def linked(kits: Path, hub: Hub, **options: Any) -> Iterator[tuple[ServerLinks, 
     with (
         hub.tunnels["site-1"] as near,
         hub.tunnels["site-2"] as far,
-        serve("127.0.0.1:0", "bank", ["telco"], "run", security=security(kits, "site-1"), **quick) as bank,
+        ServerLinks("127.0.0.1:0", "bank", ["telco"], "run", security=security(kits, "site-1"), **quick) as bank,
     ):
         near.lead_to("127.0.0.1", int(bank.address.rpartition(":")[2]))
         with connect(far.entrance("site-1"), "telco", "bank", security=security(kits, "site-2"), **quick) as telco:
@@ -160,12 +160,14 @@ def test_the_hub_cannot_be_a_party(kits: Path) -> None:
     """Its certificate is of the same authority, but its name is not one that the job has."""
     as_telco = security(kits, "server", telco="cn:server")
     with (
-        serve("127.0.0.1:0", "bank", ["telco"], "run", security=security(kits, "site-1")) as bank,
+        ServerLinks("127.0.0.1:0", "bank", ["telco"], "run", security=security(kits, "site-1")) as bank,
         pytest.raises(ProtocolError, match="expected the certificate of a party of this job, got that of cn:server"),
     ):
         connect(bank.address, "telco", "bank", timeout=0.5, security=as_telco, notify=lambda text: None)
     with (
-        serve("127.0.0.1:0", "bank", ["telco"], "run", security=security(kits, "server", bank="cn:server")) as hub,
+        ServerLinks(
+            "127.0.0.1:0", "bank", ["telco"], "run", security=security(kits, "server", bank="cn:server")
+        ) as hub,
         pytest.raises(TrustError, match="wrong name"),
     ):
         connect(hub.address, "telco", "bank", timeout=0.5, security=security(kits, "site-2"), notify=lambda text: None)

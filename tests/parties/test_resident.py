@@ -29,7 +29,7 @@ def store(*, images: bool = False, numbered: bool = False) -> Store:
     pixels = draw.integers(0, 256, (ROWS, 1, 2, 2), dtype=np.uint8) if images else None
     spec = ImageSpec(channels=1, height=2, width=2, dtype="uint8", mean=(0.5,), deviation=(0.2,)) if images else None
     columns = ColumnSpec((3, 3), 3, ("a", "b"), ("x", "y", "z"), spec)
-    whole = Store.in_memory(Encoded(codes, numbers, pixels), columns)
+    whole = Store(Encoded(codes, numbers, pixels), columns)
     return whole.numbered(torch.arange(ROWS).sub(2).clamp_min(-1)) if numbered else whole
 
 

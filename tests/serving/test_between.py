@@ -16,7 +16,7 @@ import torch
 from pyarrow import csv, parquet
 
 from cutlayer.channel import Kind, Message, Port, link, rows_digest
-from cutlayer.channel.grpc_server import serve
+from cutlayer.channel.grpc_server import ServerLinks
 from cutlayer.config import LimitsConfig
 from cutlayer.errors import AlignmentError, BudgetExceeded, CutlayerError, ProtocolError
 from cutlayer.parties.alignment import Alignment, Purpose
@@ -147,7 +147,7 @@ def _releases_before(run: Trained, tmp_path: Path) -> Path:
 def test_over_the_transport(noisy: Trained) -> None:
     given = new_rows()
     wanted, _ = together(noisy, given, absent=["telco"])
-    with serve("127.0.0.1:0", "bank", ["shop"], "r", timeout=30) as links:
+    with ServerLinks("127.0.0.1:0", "bank", ["shop"], "r", timeout=30) as links:
         rows: list[int] = []
 
         def follow() -> None:

@@ -50,7 +50,7 @@ def exports(run: Trained, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
 def encoded(run: Trained, name: str) -> Store:
     model = Models.load(*run)
     table = tables(90, seed=8)[name].sort_by("id")
-    return Store.in_memory(model.encoders[name].transform(table, name), model.encoders[name].columns)
+    return Store(model.encoders[name].transform(table, name), model.encoders[name].columns)
 
 
 @pytest.mark.parametrize("name", PARTIES)

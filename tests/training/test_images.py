@@ -54,7 +54,7 @@ def test_halves_train_as_the_same_network_in_one_place(tmp_path: Path, kind: str
     active = trained.active
     truth = load_file(tmp_path / "transcript" / ACTIVE / "truth.safetensors")["truth"]
     keys = starting_keys(tmp_path, job.parties)
-    reference = train_reference(job, stores, active.task, keys, truth, active.split, active.part)
+    reference = train_reference(job, stores, active, truth, keys)
     torch.testing.assert_close(active.logits, reference.logits, rtol=1e-3, atol=1e-4)
     assert active.metrics["accuracy"] > 0.5
     assert (active.numeric, active.categorical) == (12 * 12 * channels, 0)

@@ -40,7 +40,7 @@ def compared(job: Job, given: Any, folder: Path, names: tuple[str, ...]) -> tupl
     truth, _ = read_truth(folder / "transcript" / ACTIVE)
     active = trained.active
     keys = starting_keys(folder, job.parties)
-    return trained, train_reference(job, stores, active.task, keys, truth, active.split, active.part)
+    return trained, train_reference(job, stores, active, truth, keys)
 
 
 @pytest.mark.parametrize("task", ["binary", "multiclass", "regression"])
@@ -182,7 +182,7 @@ def test_boosting_takes_columns_of_many_categories_and_a_class_without_a_trainin
     draw = np.random.default_rng(0)
     codes = draw.integers(0, 900, (400, 1)).astype(np.int32)
     encoded = Encoded(codes, draw.normal(size=(400, 1)).astype(np.float32))
-    store = Store.in_memory(encoded, ColumnSpec((1000,), 1))
+    store = Store(encoded, ColumnSpec((1000,), 1))
     truth = torch.from_numpy(draw.integers(0, 2, 400))
     split = Split(np.arange(300), np.arange(300, 350), np.arange(350, 400))
     task = Task("multiclass", ("a", "b", "never"))

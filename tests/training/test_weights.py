@@ -38,7 +38,7 @@ def test_balanced_classes_raise_the_rare_ones_and_the_reference_follows(tmp_path
     stores = {name: Store.open(folder / "data" / name) for name in (ACTIVE, PASSIVES[0])}
     truth, _ = read_truth(folder / "transcript" / ACTIVE)
     keys = starting_keys(folder, job.parties)
-    twin = train_reference(job, stores, balanced.task, keys, truth, balanced.split, balanced.part)
+    twin = train_reference(job, stores, balanced, truth, keys)
     assert float((twin.logits - balanced.logits).abs().max()) < 0.02
 
 
@@ -92,7 +92,7 @@ def test_rows_of_one_class_that_weigh_more_raise_it_and_the_reference_follows(tm
     stores = {name: Store.open(tmp_path / "heavy" / "data" / name) for name in (ACTIVE, PASSIVES[0])}
     truth, _ = read_truth(tmp_path / "heavy" / "transcript" / ACTIVE)
     keys = starting_keys(tmp_path / "heavy", job.parties)
-    twin = train_reference(job, stores, heavy.task, keys, truth, heavy.split, heavy.part, heavy.weights)
+    twin = train_reference(job, stores, heavy, truth, keys)
     assert float((twin.logits - heavy.logits).abs().max()) < 0.02
 
 

@@ -20,7 +20,7 @@ from cutlayer.certificates.files import Credentials
 from cutlayer.channel import Kind, Message, Port
 from cutlayer.channel.grpc_client import ClientLink
 from cutlayer.channel.grpc_link import Keepalive
-from cutlayer.channel.grpc_server import ServerLinks, serve
+from cutlayer.channel.grpc_server import ServerLinks
 from cutlayer.channel.security import Security
 from cutlayer.errors import CutlayerError
 from cutlayer.parties.drive import drive
@@ -118,7 +118,7 @@ def run_trial(seed: int, security: dict[str, Security]) -> Outcome:
     errors: dict[str, str] = {}
     began = time.monotonic()
     options: dict[str, Any] = {"timeout": PATIENCE, "reconnect": RECONNECT, "keepalive": KEEPALIVE, "notify": _quiet}
-    with serve("127.0.0.1:0", ACTIVE, [PASSIVE], "run", security=security[ACTIVE], **options) as bank:
+    with ServerLinks("127.0.0.1:0", ACTIVE, [PASSIVE], "run", security=security[ACTIVE], **options) as bank:
         leading = threading.Thread(target=_ended, args=(ACTIVE, lambda: _lead(bank, seed), ended, errors), daemon=True)
         leading.start()
         with Proxy(bank.address, faults) as proxy:

@@ -50,6 +50,9 @@ class Occurrence:
     detail: str
 
 
+Find = Callable[[FindingContext], Iterator[Occurrence]]
+
+
 @dataclass(frozen=True)
 class Check:
     """One kind of finding.
@@ -66,4 +69,4 @@ class Check:
     severity: Severity
     title: str
     remedy: str
-    find: Callable[[FindingContext], Iterator[Occurrence]]
+    find: Find

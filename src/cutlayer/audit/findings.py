@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from cutlayer.attacks import REGISTRY as ATTACKS
 from cutlayer.attacks.feature.base import FeatureAttack
 from cutlayer.attacks.knowledge import condition
 from cutlayer.attacks.malicious import TAMPERINGS
-from cutlayer.audit.checks import Check, FindingContext, Occurrence
+from cutlayer.audit.checks import Check, Find, FindingContext, Occurrence
 from cutlayer.audit.scored_rows import narrow_leaks
 from cutlayer.parties.numbers import NO_GRADIENT_REMEDY
 from cutlayer.protections import REGISTRY as PROTECTIONS
@@ -31,23 +31,26 @@ _SHOWN = 5
 """Epochs that a finding names."""
 
 
-def findings_of(context: FindingContext) -> tuple[Finding, ...]:
-    """All findings of a run, errors first, then warnings, then notes."""
-    order: tuple[Severity, ...] = ("error", "warning", "note")
-    return tuple(
-        Finding(
-            code=check.code,
-            severity=check.severity,
-            title=check.title,
-            detail=occurrence.detail,
-            remedy=check.remedy,
-            owner=occurrence.owner,
-        )
-        for check in sorted(CHECKS, key=lambda check: (order.index(check.severity), check.code))
-        for occurrence in check.find(context)
-    )
+CHECKS: list[Check] = []
+"""All findings there are, in the order of their codes."""
 
 
+def _check(code: str, severity: Severity, title: str, remedy: str) -> Callable[[Find], Find]:
+    """Makes a finding of the function below."""
+
+    def registered(find: Find) -> Find:
+        CHECKS.append(Check(code, severity, title, remedy, find))
+        return find
+
+    return registered
+
+
+@_check(
+    "CL101",
+    "warning",
+    "a protection changed nothing",
+    "check its strength; label_dp at a large eps correctly flips nothing in a small table",
+)
 def _idle(context: FindingContext) -> Iterator[Occurrence]:
     for protection in context.protections:
         if protection.sent and not protection.changed:
@@ -58,6 +61,7 @@ def _idle(context: FindingContext) -> Iterator[Occurrence]:
             )
 
 
+@_check("CL102", "warning", "an attack has no power here", "read the other attacks")
 def _powerless(context: FindingContext) -> Iterator[Occurrence]:
     undefended = context.audit.runs.get(RunKind.UNDEFENDED)
     leaks = undefended.leaks if undefended else ()
@@ -72,6 +76,7 @@ def _powerless(context: FindingContext) -> Iterator[Occurrence]:
             )
 
 
+@_check("CL104", "warning", "too few rows of one class", "raise audit.rows, or train on more rows")
 def _few_rows(context: FindingContext) -> Iterator[Occurrence]:
     own = context.audit.runs[RunKind.THIS_RUN]
     few = [leak for leak in own.leaks if min(leak.positives, leak.rows - leak.positives) < FEW_ROWS]
@@ -82,6 +87,12 @@ def _few_rows(context: FindingContext) -> Iterator[Occurrence]:
         )
 
 
+@_check(
+    "CL105",
+    "warning",
+    "the model is no better than chance",
+    "train longer or weaken the protections before reading the leaks",
+)
 def _no_better_than_chance(context: FindingContext) -> Iterator[Occurrence]:
     utility = context.utility
     own, constant = utility.row(RunKind.THIS_RUN), utility.row(RunKind.CHANCE)
@@ -96,26 +107,7 @@ def _no_better_than_chance(context: FindingContext) -> Iterator[Occurrence]:
         )
 
 
-def _one_class(context: FindingContext) -> Iterator[Occurrence]:
-    own, metric = context.utility.row(RunKind.THIS_RUN), context.utility.metric
-    if own is not None and metric != "r2" and own.metrics.get(metric) is None:
-        yield Occurrence("", f"{name_of(metric)} is not defined on them, and the accuracy of a constant answer is 1")
-
-
-def _untrained(context: FindingContext) -> Iterator[Occurrence]:
-    if context.idle_epochs:
-        numbers = ", ".join(map(str, context.idle_epochs[:_SHOWN]))
-        more = f" and {len(context.idle_epochs) - _SHOWN:,} more" if len(context.idle_epochs) > _SHOWN else ""
-        yield Occurrence(
-            "", f"all gradients were exactly zero in epoch {numbers}{more}: no model learned anything there"
-        )
-
-
-def _alarmed(context: FindingContext) -> Iterator[Occurrence]:
-    for alarm in context.alarms:
-        yield Occurrence(alarm.party, f"{alarm.party} about {alarm.peer} in {alarm.when}: {alarm.detail}")
-
-
+@_check("CL106", "warning", "nothing was audited", "choose attacks that fit the task, and audit.every: epoch or end")
 def _nothing(context: FindingContext) -> Iterator[Occurrence]:
     own = context.audit.runs[RunKind.THIS_RUN]
     results = (own.leaks, own.undefined, _completions(context), _features(context))
@@ -123,13 +115,82 @@ def _nothing(context: FindingContext) -> Iterator[Occurrence]:
         yield Occurrence("", "no attack ran on this run's messages; what leaked is unknown")
 
 
-def _no_common_row(context: FindingContext) -> Iterator[Occurrence]:
-    if context.no_common_row:
+@_check("CL107", "note", "an attack could not be run", "see the reason")
+def _skipped(context: FindingContext) -> Iterator[Occurrence]:
+    for skipped in context.audit.runs[RunKind.THIS_RUN].skipped:
+        # The reason may name a column of the attacked party.
+        kind = ATTACKS.get(skipped.attack)
+        of_labels = (skipped.attack in TAMPERINGS and not by_active(skipped.attack)) or (
+            kind is not None and not issubclass(kind, FeatureAttack)
+        )
+        yield Occurrence(context.active if of_labels else skipped.party, f"{skipped.label}: {skipped.reason}")
+
+
+@_check(
+    "CL108",
+    "warning",
+    "a departed party keeps more than its own data",
+    "add a protection of the active party that keeps labels out of that party's model, or agree on what it may do "
+    "with the model once it leaves",
+)
+def _completed(context: FindingContext) -> Iterator[Occurrence]:
+    metric = name_of(context.utility.metric)
+    for result in _completions(context):
+        own, scratch = best(result.variants), best(result.scratch)
+        if result.gains and own and scratch:
+            labels = f"{'all' if result.all_labels else 'only'} {result.labels:,} labels"
+            yield Occurrence(
+                context.active,
+                f"{result.attack} with {labels} makes the bottom model of {result.party} from {result.run} predict "
+                f"with {metric} {decimals(own.value)} ({decimals(own.low)} to {decimals(own.high)}, the strongest of "
+                f"{len(result.variants)} variants, picked after the fact); from scratch on the same labels it reaches "
+                f"{decimals(scratch.value)} ({decimals(scratch.low)} to {decimals(scratch.high)})",
+            )
+
+
+@_check(
+    "CL109",
+    "error",
+    "a guarantee does not hold",
+    "do not rely on the ledger's epsilon; look for noise that is too small, or labels drawn again in every epoch",
+)
+def _exceeded(context: FindingContext) -> Iterator[Occurrence]:
+    for test in context.audit.guarantees:
+        if test.exceeded:
+            yield Occurrence(
+                test.party,
+                f"{test.canaries:,} canaries show that {test.protection} of {test.party} spends an epsilon of at least "
+                f"{test.lower_bound:.3g} at delta {test.delta:g} (confidence {100 * test.confidence:g} %); its ledger "
+                "has less",
+            )
+
+
+@_check(
+    "CL110",
+    "warning",
+    "embeddings reveal features",
+    "add a protection of that passive party's features, or a stronger one, or a narrower cut",
+)
+def _recovered(context: FindingContext) -> Iterator[Occurrence]:
+    for result in strongest(_features(context)):
+        needed = condition(result.knowledge, result.known)
+        given = f", with {needed}," if needed else ""
+        bounds = f"({decimals(result.low)} to {decimals(result.high)})"
+        about = f" of {result.column}, the column inferred best" if result.column else ""
         yield Occurrence(
-            context.active, "attacks on labels read messages of rows that all parties have; what they reveal is unknown"
+            result.party,
+            f"{result.attack} on the embeddings of {result.party} ({result.release}){given} reaches "
+            f"{name_of(result.metric)} {decimals(result.value)}{about} {bounds}; "
+            f"without an embedding it is {decimals(result.baseline)}",
         )
 
 
+@_check(
+    "CL111",
+    "warning",
+    "labels are exposed",
+    "protect the labels: `cutlayer list protections` names the ways, docs/how-to/which-protection.md compares them",
+)
 def _exposed(context: FindingContext) -> Iterator[Occurrence]:
     own = context.audit.runs[RunKind.THIS_RUN]
     for party in dict.fromkeys(leak.party for leak in own.leaks):
@@ -146,26 +207,12 @@ def _exposed(context: FindingContext) -> Iterator[Occurrence]:
             yield Occurrence(context.active, f"{worst.label} reads {reading} of the labels{_given(worst)}; {against}")
 
 
-def _below_own_columns(context: FindingContext) -> Iterator[Occurrence]:
-    own = context.audit.runs[RunKind.THIS_RUN]
-    for baseline in own.baselines:
-        leaks = [leak.leak for leak in own.leaks if leak.party == baseline.party]
-        if leaks and baseline.own_columns is not None and max(leaks) < baseline.own_columns:
-            whose = "their" if baseline.together else "the party's"
-            yield Occurrence(
-                context.active,
-                f"no attack on the messages of {baseline.attacker} reads more than {decimals(max(leaks))}; {whose} "
-                f"own columns reach {decimals(baseline.own_columns)} ({baseline.model} on all labels)",
-            )
-
-
-def _few_scored(context: FindingContext) -> Iterator[Occurrence]:
-    for worst, wider in narrow_leaks(context.audit.runs[RunKind.THIS_RUN].leaks):
-        reach = f"{decimals(worst.leak)} of {worst.rows:,} of {worst.rows_recorded:,} recorded rows{_given(worst)}"
-        most = f"{wider.attack} reads {decimals(wider.leak)}{_given(wider)}" if wider else "there is none"
-        yield Occurrence(context.active, f"{worst.label} reads {reach}; of attacks that scored half of them, {most}")
-
-
+@_check(
+    "CL112",
+    "warning",
+    "hidden from one attack only",
+    "judge the protection by the strongest attack; choose one that lowers it",
+)
 def _hidden_from_one(context: FindingContext) -> Iterator[Occurrence]:
     own = context.audit.runs[RunKind.THIS_RUN]
     for name in own.protections:
@@ -183,54 +230,99 @@ def _hidden_from_one(context: FindingContext) -> Iterator[Occurrence]:
                     )
 
 
-def _skipped(context: FindingContext) -> Iterator[Occurrence]:
-    for skipped in context.audit.runs[RunKind.THIS_RUN].skipped:
-        # The reason may name a column of the attacked party.
-        kind = ATTACKS.get(skipped.attack)
-        of_labels = (skipped.attack in TAMPERINGS and not by_active(skipped.attack)) or (
-            kind is not None and not issubclass(kind, FeatureAttack)
-        )
-        yield Occurrence(context.active if of_labels else skipped.party, f"{skipped.label}: {skipped.reason}")
-
-
-def _completed(context: FindingContext) -> Iterator[Occurrence]:
-    metric = name_of(context.utility.metric)
-    for result in _completions(context):
-        own, scratch = best(result.variants), best(result.scratch)
-        if result.gains and own and scratch:
-            labels = f"{'all' if result.all_labels else 'only'} {result.labels:,} labels"
+@_check(
+    "CL113",
+    "note",
+    "no attack reads more than the party's own columns reveal",
+    "read the excess, not the leak; the columns reveal as much without any message",
+)
+def _below_own_columns(context: FindingContext) -> Iterator[Occurrence]:
+    own = context.audit.runs[RunKind.THIS_RUN]
+    for baseline in own.baselines:
+        leaks = [leak.leak for leak in own.leaks if leak.party == baseline.party]
+        if leaks and baseline.own_columns is not None and max(leaks) < baseline.own_columns:
+            whose = "their" if baseline.together else "the party's"
             yield Occurrence(
                 context.active,
-                f"{result.attack} with {labels} makes the bottom model of {result.party} from {result.run} predict "
-                f"with {metric} {decimals(own.value)} ({decimals(own.low)} to {decimals(own.high)}, the strongest of "
-                f"{len(result.variants)} variants, picked after the fact); from scratch on the same labels it reaches "
-                f"{decimals(scratch.value)} ({decimals(scratch.low)} to {decimals(scratch.high)})",
+                f"no attack on the messages of {baseline.attacker} reads more than {decimals(max(leaks))}; {whose} "
+                f"own columns reach {decimals(baseline.own_columns)} ({baseline.model} on all labels)",
             )
 
 
-def _exceeded(context: FindingContext) -> Iterator[Occurrence]:
-    for test in context.audit.guarantees:
-        if test.exceeded:
-            yield Occurrence(
-                test.party,
-                f"{test.canaries:,} canaries show that {test.protection} of {test.party} spends an epsilon of at least "
-                f"{test.lower_bound:.3g} at delta {test.delta:g} (confidence {100 * test.confidence:g} %); its ledger "
-                "has less",
-            )
+@_check(
+    "CL114",
+    "warning",
+    "the strongest attack scored few of the rows",
+    "read the leak as that of the rows which the attack chose to score, beside that of an attack which scored more",
+)
+def _few_scored(context: FindingContext) -> Iterator[Occurrence]:
+    for worst, wider in narrow_leaks(context.audit.runs[RunKind.THIS_RUN].leaks):
+        reach = f"{decimals(worst.leak)} of {worst.rows:,} of {worst.rows_recorded:,} recorded rows{_given(worst)}"
+        most = f"{wider.attack} reads {decimals(wider.leak)}{_given(wider)}" if wider else "there is none"
+        yield Occurrence(context.active, f"{worst.label} reads {reach}; of attacks that scored half of them, {most}")
 
 
-def _recovered(context: FindingContext) -> Iterator[Occurrence]:
-    for result in strongest(_features(context)):
-        needed = condition(result.knowledge, result.known)
-        given = f", with {needed}," if needed else ""
-        bounds = f"({decimals(result.low)} to {decimals(result.high)})"
-        about = f" of {result.column}, the column inferred best" if result.column else ""
+@_check("CL115", "warning", "nothing was trained", NO_GRADIENT_REMEDY)
+def _untrained(context: FindingContext) -> Iterator[Occurrence]:
+    if context.idle_epochs:
+        numbers = ", ".join(map(str, context.idle_epochs[:_SHOWN]))
+        more = f" and {len(context.idle_epochs) - _SHOWN:,} more" if len(context.idle_epochs) > _SHOWN else ""
         yield Occurrence(
-            result.party,
-            f"{result.attack} on the embeddings of {result.party} ({result.release}){given} reaches "
-            f"{name_of(result.metric)} {decimals(result.value)}{about} {bounds}; "
-            f"without an embedding it is {decimals(result.baseline)}",
+            "", f"all gradients were exactly zero in epoch {numbers}{more}: no model learned anything there"
         )
+
+
+@_check(
+    "CL116",
+    "warning",
+    "the held-out rows are of one class",
+    "provide more rows, raise train.split.test, or let train.split stratify",
+)
+def _one_class(context: FindingContext) -> Iterator[Occurrence]:
+    own, metric = context.utility.row(RunKind.THIS_RUN), context.utility.metric
+    if own is not None and metric != "r2" and own.metrics.get(metric) is None:
+        yield Occurrence("", f"{name_of(metric)} is not defined on them, and the accuracy of a constant answer is 1")
+
+
+@_check(
+    "CL117",
+    "warning",
+    "no training row is with every party",
+    "provide rows that all parties have, or run the job with each partner alone",
+)
+def _no_common_row(context: FindingContext) -> Iterator[Occurrence]:
+    if context.no_common_row:
+        yield Occurrence(
+            context.active, "attacks on labels read messages of rows that all parties have; what they reveal is unknown"
+        )
+
+
+@_check(
+    "CL118",
+    "warning",
+    "a guard raised the alarm",
+    "ask the partner what it sends; docs/how-to/guard.md says what an alarm shows and what it does not",
+)
+def _alarmed(context: FindingContext) -> Iterator[Occurrence]:
+    for alarm in context.alarms:
+        yield Occurrence(alarm.party, f"{alarm.party} about {alarm.peer} in {alarm.when}: {alarm.detail}")
+
+
+def findings_of(context: FindingContext) -> tuple[Finding, ...]:
+    """All findings of a run, errors first, then warnings, then notes."""
+    order: tuple[Severity, ...] = ("error", "warning", "note")
+    return tuple(
+        Finding(
+            code=check.code,
+            severity=check.severity,
+            title=check.title,
+            detail=occurrence.detail,
+            remedy=check.remedy,
+            owner=occurrence.owner,
+        )
+        for check in sorted(CHECKS, key=lambda check: (order.index(check.severity), check.code))
+        for occurrence in check.find(context)
+    )
 
 
 def _given(leak: LeakResult) -> str:
@@ -249,116 +341,3 @@ def _completions(context: FindingContext) -> list[CompletionResult]:
 def _features(context: FindingContext) -> list[FeatureResult]:
     """Attacks on features in this run."""
     return [result for result in context.audit.features if result.run == RunKind.THIS_RUN]
-
-
-CHECKS = (
-    Check(
-        "CL101",
-        "warning",
-        "a protection changed nothing",
-        "check its strength; label_dp at a large eps correctly flips nothing in a small table",
-        _idle,
-    ),
-    Check("CL102", "warning", "an attack has no power here", "read the other attacks", _powerless),
-    Check(
-        "CL104",
-        "warning",
-        "too few rows of one class",
-        "raise audit.rows, or train on more rows",
-        _few_rows,
-    ),
-    Check(
-        "CL105",
-        "warning",
-        "the model is no better than chance",
-        "train longer or weaken the protections before reading the leaks",
-        _no_better_than_chance,
-    ),
-    Check(
-        "CL106",
-        "warning",
-        "nothing was audited",
-        "choose attacks that fit the task, and audit.every: epoch or end",
-        _nothing,
-    ),
-    Check("CL107", "note", "an attack could not be run", "see the reason", _skipped),
-    Check(
-        "CL108",
-        "warning",
-        "a departed party keeps more than its own data",
-        "add a protection of the active party that keeps labels out of that party's model, or agree on what it may do "
-        "with the model once it leaves",
-        _completed,
-    ),
-    Check(
-        "CL109",
-        "error",
-        "a guarantee does not hold",
-        "do not rely on the ledger's epsilon; look for noise that is too small, or labels drawn again in every epoch",
-        _exceeded,
-    ),
-    Check(
-        "CL110",
-        "warning",
-        "embeddings reveal features",
-        "add a protection of that passive party's features, or a stronger one, or a narrower cut",
-        _recovered,
-    ),
-    Check(
-        "CL111",
-        "warning",
-        "labels are exposed",
-        "protect the labels: `cutlayer list protections` names the ways, docs/how-to/which-protection.md compares them",
-        _exposed,
-    ),
-    Check(
-        "CL112",
-        "warning",
-        "hidden from one attack only",
-        "judge the protection by the strongest attack; choose one that lowers it",
-        _hidden_from_one,
-    ),
-    Check(
-        "CL113",
-        "note",
-        "no attack reads more than the party's own columns reveal",
-        "read the excess, not the leak; the columns reveal as much without any message",
-        _below_own_columns,
-    ),
-    Check(
-        "CL114",
-        "warning",
-        "the strongest attack scored few of the rows",
-        "read the leak as that of the rows which the attack chose to score, beside that of an attack which scored more",
-        _few_scored,
-    ),
-    Check(
-        "CL115",
-        "warning",
-        "nothing was trained",
-        NO_GRADIENT_REMEDY,
-        _untrained,
-    ),
-    Check(
-        "CL116",
-        "warning",
-        "the held-out rows are of one class",
-        "provide more rows, raise train.split.test, or let train.split stratify",
-        _one_class,
-    ),
-    Check(
-        "CL117",
-        "warning",
-        "no training row is with every party",
-        "provide rows that all parties have, or run the job with each partner alone",
-        _no_common_row,
-    ),
-    Check(
-        "CL118",
-        "warning",
-        "a guard raised the alarm",
-        "ask the partner what it sends; docs/how-to/guard.md says what an alarm shows and what it does not",
-        _alarmed,
-    ),
-)
-"""All findings there are, in the order of their codes."""

@@ -56,26 +56,22 @@ def audit_history(
         own: Returns what each attacker's own columns reveal, where they are at hand, by its `party`; called at the end.
     """
     epochs = list(read_followed(run.folder.transcript(run.job.active)))
-    audits = [_PartyAudit.of(run, label, party, epochs, audit, attacks) for party in run.job.passives if epochs]
+    audits: list[_PartyAudit] = []
+    for party in run.job.passives if epochs else ():
+        part = _PartyAudit(run, label, Attacker(party=party), audit.protections, attacks)
+        part.attack(_view(run, party, epochs), [leak for leak in audit.leaks if leak.party == party])
+        part.depart()
+        audits.append(part)
     if (all_of_them := partners(run.job)) is not None and audits:
-        before = [*audit.leaks, *(leak for part in audits for leak in part.leaks)]
-        together = _PartyAudit(all_of_them)
-        together.attack(run, label, _pooled(run, all_of_them, epochs), audit.protections, attacks, before)
+        together = _PartyAudit(run, label, all_of_them, audit.protections, attacks)
+        before = _joined([audit, *audits])["leaks"]
+        together.attack(pooled(all_of_them.party, [_view(run, party, epochs) for party in all_of_them.parties]), before)
         audits.append(together)
     seed, truth = run.job.train.seed, run.actual
     chances = [permuted_leak(part.scored, truth, seed) for part in audits]
     columns = own()
     baselines = [_baseline(part.attacker, columns, chance) for part, chance in zip(audits, chances, strict=True)]
-    return audit.model_copy(
-        update={
-            "leaks": (*audit.leaks, *(leak for part in audits for leak in part.leaks)),
-            "undefined": (*audit.undefined, *(attempt for part in audits for attempt in part.undefined)),
-            "curves": tuple(curve for part in audits for curve in part.curves),
-            "skipped": (*audit.skipped, *(attack for part in audits for attack in part.skipped)),
-            "unneeded": tuple(attack for part in audits for attack in part.unneeded),
-            "baselines": tuple(baselines),
-        }
-    )
+    return audit.model_copy(update={**_joined([audit, *audits]), "baselines": tuple(baselines)})
 
 
 def audit_messages(
@@ -90,19 +86,16 @@ def audit_messages(
         protections: Names of the protections that the messages passed.
         attacks: Attacks on the whole run.
     """
-    made = _PartyAudit(Attacker(party=view.party))
-    made.attack(run, label, view, protections, attacks)
+    made = _PartyAudit(run, label, Attacker(party=view.party), protections, attacks)
+    made.attack(view)
     chance = permuted_leak(made.scored, run.actual, run.job.train.seed)
     baseline = Baseline(party=view.party, chance=None if math.isnan(chance) else chance)
-    return RunAudit(
-        protections=tuple(protections),
-        leaks=tuple(made.leaks),
-        undefined=tuple(made.undefined),
-        curves=tuple(made.curves),
-        skipped=tuple(made.skipped),
-        unneeded=tuple(made.unneeded),
-        baselines=(baseline,),
-    )
+    return RunAudit(protections=tuple(protections), **_joined([made]), baselines=(baseline,))
+
+
+def _joined(parts: Sequence[RunAudit | _PartyAudit]) -> dict[str, tuple[Any, ...]]:
+    names = ("leaks", "undefined", "curves", "skipped", "unneeded")
+    return {name: tuple(result for part in parts for result in getattr(part, name)) for name in names}
 
 
 @dataclass
@@ -110,7 +103,11 @@ class _PartyAudit:
     """Results of the attacks on the messages of one party, or of all together.
 
     Attributes:
+        run: The run.
+        label: Label of the results.
         attacker: Who has the messages.
+        protections: Names of the protections that the messages passed.
+        attacks: Attacks on the whole run.
         leaks: Leaks.
         undefined: Attacks whose leak is undefined, since the rows are of one class.
         curves: Leaks by the number of known labels.
@@ -120,7 +117,11 @@ class _PartyAudit:
         inferring: Scores behind the leaks of attacks that know no label, by index of the leak; higher is positive.
     """
 
+    run: Run
+    label: str
     attacker: Attacker
+    protections: Sequence[str]
+    attacks: Sequence[HistoryAttack]
     leaks: list[LeakResult] = field(default_factory=list)
     undefined: list[Attempt] = field(default_factory=list)
     curves: list[LabelCurve] = field(default_factory=list)
@@ -129,40 +130,11 @@ class _PartyAudit:
     scored: list[Scores] = field(default_factory=list)
     inferring: dict[int, Scores] = field(default_factory=dict)
 
-    @classmethod
-    def of(
-        cls,
-        run: Run,
-        label: str,
-        party: str,
-        epochs: Sequence[FollowedEpoch],
-        audit: RunAudit,
-        attacks: Sequence[HistoryAttack],
-    ) -> _PartyAudit:
-        """Attack one party's messages."""
-        made = cls(Attacker(party=party))
-        before = [leak for leak in audit.leaks if leak.party == party]
-        made.attack(run, label, _view(run, party, epochs), audit.protections, attacks, before)
-        made.depart(run)
-        return made
-
-    def attack(
-        self,
-        run: Run,
-        label: str,
-        view: HistoryView,
-        protections: Sequence[str],
-        attacks: Sequence[HistoryAttack],
-        before: Sequence[LeakResult] = (),
-    ) -> None:
+    def attack(self, view: HistoryView, before: Sequence[LeakResult] = ()) -> None:
         """Run the attacks on every kind of message that crossed.
 
         Args:
-            run: The run.
-            label: Label of the results.
             view: The attacked view.
-            protections: Names of the protections that the messages passed.
-            attacks: Attacks on the whole run.
             before: Leaks that other attacks read of the attacker's messages, or of those of any party among them.
         """
         who, party, epochs = self.attacker.model_dump(), view.party, view.epochs
@@ -170,8 +142,8 @@ class _PartyAudit:
             Target.EMBEDDING: any(party in epoch.embeddings for epoch in epochs),
             Target.GRADIENT: any(party in epoch.gradients for epoch in epochs),  # no party that releases once
         }
-        enough = _enough(run.job.parties[run.job.active].audit)
-        for attack in sorted(attacks, key=lambda attack: attack.costly):
+        enough = _enough(self.run.job.parties[self.run.job.active].audit)
+        for attack in sorted(self.attacks, key=lambda attack: attack.costly):
             for target in filter(crossed.__getitem__, attack.reads):
                 others = [leak for leak in (*before, *self.leaks) if leak.message == target]
                 # A costly attack is spared by one on single steps too; of the others one reads the whole run.
@@ -181,36 +153,33 @@ class _PartyAudit:
                     why = f"another attack reads a leak of {highest:.3f}"
                     self.unneeded.append(_not_run(who, target, attack, why))
                     continue
-                about: dict[str, object] = {**who, "run": label, "message": str(target), "attack": attack.name}
+                about: dict[str, object] = {**who, "run": self.label, "message": str(target), "attack": attack.name}
                 try:
                     reach = max((REACH[need] for need in attack.needs if need in REACH), default=0.0)
                     behind = max((leak.leak for leak in others), default=0.5) - reach
-                    self.add(run, view.on(target), attack, about | {"protections": protections}, behind)
+                    self.add(view.on(target), attack, about | {"protections": self.protections}, behind)
                 except NotApplicable as reason:
                     self.skipped.append(_not_run(who, target, attack, str(reason)))
 
-    def depart(self, run: Run) -> None:
+    def depart(self) -> None:
         """Train the party's own model on the labels inferred by the strongest attack on each kind of message."""
         for message in dict.fromkeys(leak.message for leak in self.leaks):
             own = [index for index in self.inferring if self.leaks[index].message == message]
             best = max(own, key=lambda index: self.leaks[index].leak, default=None)
             if best is not None:
-                value = departed_auc(run, self.attacker.party, self.inferring[best])
+                value = departed_auc(self.run, self.attacker.party, self.inferring[best])
                 self.leaks[best] = self.leaks[best].model_copy(update={"departed_auc": value})
 
-    def add(
-        self, run: Run, view: HistoryView, attack: HistoryAttack, about: Mapping[str, object], behind: float = 0.0
-    ) -> None:
+    def add(self, view: HistoryView, attack: HistoryAttack, about: Mapping[str, object], behind: float) -> None:
         """Run one attack and add its result.
 
         Args:
-            run: The run.
             view: The attacked view, with its target.
             attack: The attack.
             about: Fields of the result.
             behind: Leak below which the first draw of the known rows is the only one, and no curve is drawn.
         """
-        truth = run.actual
+        run, truth = self.run, self.run.actual
         tried: list[Scores] = []
         measured: list[Mapping[str, Leak]] = []
         reason = None
@@ -290,10 +259,6 @@ def _view(run: Run, party: str, epochs: Sequence[FollowedEpoch]) -> HistoryView:
     own = read_own_embeddings(run.folder.transcript(party))
     columns = sparse_columns(run.stores[party], epochs[0].rows) if party in run.stores else None
     return HistoryView(party, run.task, epochs, own, columns)
-
-
-def _pooled(run: Run, attacker: Attacker, epochs: Sequence[FollowedEpoch]) -> HistoryView:
-    return pooled(attacker.party, [_view(run, party, epochs) for party in attacker.parties])
 
 
 def _result(

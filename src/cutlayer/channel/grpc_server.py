@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
@@ -49,32 +49,50 @@ REMINDER = 60.0
 
 
 class ServerLinks(Links):
-    """The active party's end of every link, created by `serve`.
+    """The active party's end of every link: it listens, with a port for each peer, in the order of `peers`.
+
+    Args:
+        address: Address to listen at; port 0 takes a free one. Without TLS it must be on this machine's loopback.
+        me: Name of the active party.
+        peers: Names of the passive parties; each may open one stream, nobody else may.
+        run: Id of the run, which is sent to every peer.
+        limits: Bounds on frames and on what may wait in each direction.
+        timeout: Seconds to wait for a peer, whether to connect, to send or to take.
+        greet_only: Whether to check callers and open no link.
+        public_address: Address at which the peers find this party, for messages; that of `address` where empty.
+        options: Fields of `Transport`.
 
     Attributes:
         address: Address where it listens, with the port that was bound.
         greeted: By passive party that has called, why it cannot join; empty if it can.
+
+    Raises:
+        ConfigError: The address is in use, or without TLS is not a loopback one.
+        TrustError: This party's certificate is not of the identity that the job has for it.
     """
 
     def __init__(
         self,
+        address: str,
         me: str,
         peers: Collection[str],
         run: str,
-        limits: FrameLimits,
-        timeout: float,
-        transport: Transport,
+        limits: FrameLimits = DEFAULT_LIMITS,
+        timeout: float = 60.0,
         *,
-        greet_only: bool,
+        greet_only: bool = False,
         public_address: str = "",
+        **options: Any,
     ) -> None:
+        transport = Transport(**options)
         transport.check(me)
         plain = transport.security is None
-        options = {"reconnect": transport.reconnect, "vacant": True, "checksum": plain}
-        streams = {peer: Stream(peer, limits, timeout, **options) for peer in peers}  # type: ignore[arg-type]
+        streams = {
+            peer: Stream(peer, limits, timeout, reconnect=transport.reconnect, vacant=True, checksum=plain)
+            for peer in peers
+        }
         super().__init__(streams, transport.trail)
         self.ports = {peer: self._port(me, peer, run) for peer in self._streams}
-        self.address = ""
         self.greeted: dict[str, str] = {}
         self._me, self._run, self._timeout, self._greet_only = me, run, timeout, greet_only
         self._closing = False
@@ -92,16 +110,23 @@ class ServerLinks(Links):
         # Two for each link, since a broken call may still hold one, and two to refuse all other callers.
         self._threads = ThreadPoolExecutor(2 * len(peers) + 2, "cutlayer-link")
         self._server = grpc.server(self._threads, options=(*link_options(transport.keepalive), *SERVER_OPTIONS))
-        self._server.add_generic_rpc_handlers((_Handlers(self._link, self._greet),))
+        self._server.add_generic_rpc_handlers((self,))
+        try:
+            self.address = bind(self._server, address, self._security)
+            self._server.start()
+        except BaseException:
+            self.close()
+            raise
 
-    def listen(self, address: str) -> None:
-        """Bind the address and start to accept peers.
-
-        Raises:
-            ConfigError: It is not a loopback address although there is no TLS, or cannot be bound.
-        """
-        self.address = bind(self._server, address, self._security)
-        self._server.start()
+    def service(self, handler_call_details: Any) -> Any:
+        """How to handle a call, as a `grpc.GenericRpcHandler`; `None` for a method that there is not."""
+        if handler_call_details.method == f"/{SERVICE}/{GREET}":
+            # With an iterator, since gRPC would hold a thread until the only message comes.
+            return grpc.stream_unary_rpc_method_handler(self._greet)
+        if handler_call_details.method == f"/{SERVICE}/{METHOD}":
+            receiver = Receiver()
+            return grpc.stream_stream_rpc_method_handler(partial(self._link, receiver), receiver)
+        return None
 
     def wait_for_greetings(self, timeout: float) -> dict[str, str]:
         """Wait until every peer has called; for a preflight.
@@ -297,73 +322,6 @@ class ServerLinks(Links):
                 self._logged.add(text)
         if not known:
             self._notify(text)
-
-
-class _Handlers:
-    """The methods of the service, as a `grpc.GenericRpcHandler`; each link has a receiver of its own.
-
-    Args:
-        link: Called with the receiver, the iterator of what it returns, and the context of a call.
-        greet: Called with the iterator of the greeting, which need not come, and the context of a call.
-    """
-
-    def __init__(
-        self, link: Callable[[Receiver, Any, Any], Iterator[bytes]], greet: Callable[[Iterator[bytes], Any], bytes]
-    ) -> None:
-        self._link, self._greet = link, greet
-
-    def service(self, handler_call_details: Any) -> Any:
-        """How to handle a call; `None` for a method that there is not."""
-        if handler_call_details.method == f"/{SERVICE}/{GREET}":
-            # With an iterator, since gRPC would hold a thread until the only message comes.
-            return grpc.stream_unary_rpc_method_handler(self._greet)
-        if handler_call_details.method == f"/{SERVICE}/{METHOD}":
-            receiver = Receiver()
-            return grpc.stream_stream_rpc_method_handler(partial(self._link, receiver), receiver)
-        return None
-
-
-def serve(
-    address: str,
-    me: str,
-    peers: Collection[str],
-    run: str,
-    limits: FrameLimits = DEFAULT_LIMITS,
-    timeout: float = 60.0,
-    *,
-    greet_only: bool = False,
-    public_address: str = "",
-    **options: Any,
-) -> ServerLinks:
-    """Listen as the active party.
-
-    Args:
-        address: Address to listen at; port 0 takes a free one. Without TLS it must be on this machine's loopback.
-        me: Name of the active party.
-        peers: Names of the passive parties; each may open one stream, nobody else may.
-        run: Id of the run, which is sent to every peer.
-        limits: Bounds on frames and on what may wait in each direction.
-        timeout: Seconds to wait for a peer, whether to connect, to send or to take.
-        greet_only: Whether to check callers and open no link.
-        public_address: Address at which the peers find this party, for messages; that of `address` where empty.
-        options: Fields of `Transport`.
-
-    Returns:
-        The links, listening; with a port for each peer, in the order of `peers`.
-
-    Raises:
-        ConfigError: The address is in use, or without TLS is not a loopback one.
-        TrustError: This party's certificate is not of the identity that the job has for it.
-    """
-    links = ServerLinks(
-        me, peers, run, limits, timeout, Transport(**options), greet_only=greet_only, public_address=public_address
-    )
-    try:
-        links.listen(address)
-    except BaseException:
-        links.close()
-        raise
-    return links
 
 
 def _address_of(context: Any) -> str:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, TypeVar, get_origin
+from collections.abc import Iterator, Mapping
+from typing import Any, Self, TypeVar, get_origin
 
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
@@ -23,6 +23,19 @@ class FrozenModel(BaseModel):
         if not isinstance(raw, Mapping) or all(value is not None for value in raw.values()):
             return raw
         return {key: value for key, value in raw.items() if value is not None or not cls._holds_keys(key)}
+
+    def _faults(self) -> Iterator[str]:
+        """What does not go together in it, each as an error states it after "expected": WANTED, got GOT; REMEDY.
+
+        The first one is the error of the section. A section overrides it with the rules between its keys.
+        """
+        return iter(())
+
+    @model_validator(mode="after")
+    def _goes_together(self) -> Self:
+        if (fault := next(self._faults(), None)) is not None:
+            raise ValueError(fault)
+        return self
 
     @classmethod
     def _holds_keys(cls, name: object) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
@@ -28,9 +28,9 @@ class IdConfig(FrozenModel):
             small ones; `e164` is for telephone numbers in international form, whose punctuation it removes; `integer`
             is for whole numbers that a program wrote as `7.0` or `007`; `none` compares texts as they are.
         duplicates: Rule for an id that several rows have: `refuse` the table, take the `first` of these rows, or that
-            with the `latest` value of `by`, or `drop` all of them. Or the `mean` of their numbers and the most frequent
-            of their categories, at a passive party. Or `keep` all, at the active party of a job with `rows: all`, where
-            a passive party's row then serves each of them. With several keys it is the rule for the first of them.
+            with the `latest` value of `by`, or `drop` all of them. Or `keep` all, at the active party of a job with
+            `rows: all`, where a passive party's row then serves each of them. With several keys it is the rule for the
+            first of them.
         by: Column of dates or numbers that says which row of an id is the `latest`.
         pad_to: Number of rows to state in alignment by `psi`, at least that of the table: peers then see this number
             and not the true one.
@@ -38,7 +38,7 @@ class IdConfig(FrozenModel):
 
     column: str | Columns | Annotated[tuple[Columns, ...], Field(min_length=1, max_length=MAX_KEYS)]
     normalise: Rule | tuple[Rule, ...] | tuple[tuple[Rule, ...], ...] = "strip"
-    duplicates: Literal["refuse", "first", "latest", "mean", "drop", "keep"] = "refuse"
+    duplicates: Literal["refuse", "first", "latest", "drop", "keep"] = "refuse"
     by: str | None = Field(default=None, min_length=1)
     pad_to: int | None = Field(default=None, ge=1, lt=2**31)
 
@@ -89,38 +89,32 @@ class IdConfig(FrozenModel):
                 named[name] = value[0]
         return named
 
-    @model_validator(mode="after")
-    def _latest_by_a_column(self) -> IdConfig:
+    def _faults(self) -> Iterator[str]:
         if (self.by is None) == (self.duplicates == "latest"):
             got = f"duplicates: {self.duplicates}{'' if self.by is None else f' and by: {self.by}'}"
-            raise ValueError(f"duplicates: latest with by: COLUMN, and no by without it, got {got}")
-        return self
-
-    @model_validator(mode="after")
-    def _fits(self) -> IdConfig:
+            yield f"duplicates: latest with by: COLUMN, and no by without it, got {got}"
         if ROW_NUMBER in self.columns and (len(self.columns) > 1 or self.model_fields_set - {"column"}):
-            raise ValueError(f"{ROW_NUMBER} alone, got more; row numbers need no rule and cannot hide their number")
+            yield f"{ROW_NUMBER} alone, got more; row numbers need no rule and cannot hide their number"
         several = not (isinstance(self.column, str) or isinstance(self.column[0], str))
         nested = any(not isinstance(rule, str) for rule in self.normalise)
         if not isinstance(self.normalise, str) and several is not nested:
-            raise ValueError("lists of rules like those of the columns, got others")
-        if not several:
-            return self._single_fits()
+            yield "lists of rules like those of the columns, got others"
+        yield from self._faults_of_several() if several else self._faults_of_one()
+
+    def _faults_of_several(self) -> Iterator[str]:
         if not isinstance(self.normalise, str) and len(self.normalise) != len(self.column):
-            raise ValueError(f"one rule, or a list for each of {len(self.column)} keys, got {len(self.normalise)}")
+            yield f"one rule, or a list for each of {len(self.column)} keys, got {len(self.normalise)}"
         named = [key.columns for key in self.keys]
         if len({frozenset(columns) for columns in named}) != len(named):
-            raise ValueError("every key once, got one with the columns of another")
-        if self.duplicates in ("keep", "mean"):
-            raise ValueError(f"duplicates: refuse, first, latest or drop with several keys, got {self.duplicates}")
-        return self
+            yield "every key once, got one with the columns of another"
+        if self.duplicates == "keep":
+            yield "duplicates: refuse, first, latest or drop with several keys, got keep"
 
-    def _single_fits(self) -> IdConfig:
+    def _faults_of_one(self) -> Iterator[str]:
         if len(self.rules) != len(self.columns):
-            raise ValueError(f"one rule, or one for each of {len(self.columns)} columns, got {len(self.rules)}")
+            yield f"one rule, or one for each of {len(self.columns)} columns, got {len(self.rules)}"
         if not isinstance(self.column, str) and len(set(self.column)) != len(self.column):
-            raise ValueError(f"every id column once, got {', '.join(self.columns)}")
-        return self
+            yield f"every id column once, got {', '.join(self.columns)}"
 
     @model_serializer(mode="wrap")
     def _as_written(self, dump: SerializerFunctionWrapHandler) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
 from pydantic import Field, model_validator
@@ -112,77 +112,69 @@ class Job(FrozenModel):
     compare: tuple[Reference, ...] = ()
     alternatives: Mapping[AlternativeName, Mapping[PartyName, AlternativeConfig]] = Field(default_factory=dict)
 
-    @model_validator(mode="after")
-    def _roles(self) -> Job:
+    def _faults(self) -> Iterator[str]:
         actives = [name for name, party in self.parties.items() if party.role == "active"]
         if len(actives) != 1:
             got = ", ".join(actives) or "none"
-            raise ValueError(f"exactly one party with role active, got {got}; the active party holds the labels")
+            yield f"exactly one party with role active, got {got}; the active party holds the labels"
         if len(self.parties) < 2:
-            raise ValueError(
-                "at least one party with role passive, got none; without one there is nothing to train across"
-            )
+            yield "at least one party with role passive, got none; without one there is nothing to train across"
         if self.parties[actives[0]].on_absent != "stop":
-            raise ValueError(f"no on_absent at {actives[0]}, the active party, got one; nothing runs without it")
+            yield f"no on_absent at {actives[0]}, the active party, got one; nothing runs without it"
         if "kind" not in self.model.bottom:
-            missing = [name for name in self.parties if name not in self.model.bottom]
-            unknown = [name for name in self.model.bottom if name not in self.parties]
-            if missing or unknown:
-                raise ValueError(_bottoms(missing, unknown) + (did_you_mean(unknown[0], missing) if unknown else ""))
-            for name, section in self.model.bottom.items():
-                if not isinstance(section, Mapping):
-                    got, form = f"{section!r:.40}", section if isinstance(section, str) and section else "mlp"
-                    raise ValueError(f"keys and values at model.bottom.{name}, got {got}; write {{kind: {form}}}")
+            yield from self._faults_of_bottoms()
         if len(set(self.identities.values())) < len(self.parties):
-            raise ValueError("a different identity for each party, got one for several")
-        return self
+            yield "a different identity for each party, got one for several"
+        yield from self._faults_of_repeated_ids()
+        if self.rows == "all":
+            yield from self._faults_of_all_rows()
 
-    @model_validator(mode="after")
-    def _fitted_top_has_no_epochs(self) -> Job:
-        """Tell the schedule, so that all that counts epochs sees one; those that are stated are of the baselines."""
-        if self.fits_top:
-            object.__setattr__(self, "train", self.train.of_steps(taken=False))  # frozen for everybody else
-        return self
+    def _faults_of_bottoms(self) -> Iterator[str]:
+        missing = [name for name in self.parties if name not in self.model.bottom]
+        unknown = [name for name in self.model.bottom if name not in self.parties]
+        if missing or unknown:
+            yield _bottoms(missing, unknown) + (did_you_mean(unknown[0], missing) if unknown else "")
+        for name, section in self.model.bottom.items():
+            if not isinstance(section, Mapping):
+                got, form = f"{section!r:.40}", section if isinstance(section, str) and section else "mlp"
+                yield f"keys and values at model.bottom.{name}, got {got}; write {{kind: {form}}}"
 
-    @model_validator(mode="after")
-    def _ids_repeat_at_the_active_party(self) -> Job:
+    def _faults_of_repeated_ids(self) -> Iterator[str]:
         for name, party in self.parties.items():
-            if party.id is not None and party.id.duplicates == "mean" and party.role == "active":
-                raise ValueError(f"id.duplicates: mean at passive parties alone, got it at {name}; labels have no mean")
             if party.id is None or party.id.duplicates != "keep":
                 continue
             if party.role == "passive" or self.rows != "all":
-                raise ValueError(
+                yield (
                     f"id.duplicates: keep at the active party of a job with rows: all, got it at {name}; take first, "
                     "latest or drop"
                 )
             if party.report.subgroups:
-                raise ValueError("no report.subgroups with id.duplicates: keep, got some; a group is of ids")
+                yield "no report.subgroups with id.duplicates: keep, got some; a group is of ids"
             if self.train.split.is_sent or "label_dp" in party.protections:
                 got = "label_dp" if "label_dp" in party.protections else "a split by a column or by the labels"
-                raise ValueError(f"a split by_id and no label_dp with id.duplicates: keep, got {got}")
-        return self
+                yield f"a split by_id and no label_dp with id.duplicates: keep, got {got}"
 
-    @model_validator(mode="after")
-    def _all_rows_are_taken(self) -> Job:
+    def _faults_of_all_rows(self) -> Iterator[str]:
         """All rows need batches and parts of the split that no other row moves, and messages of a party's own rows."""
-        if self.rows == "common":
-            return self
-        train = self.train
-        for key, got in {
-            "warmup_epochs": train.warmup_epochs,
-            "micro_batches": train.micro_batches - 1 and train.micro_batches,
-            "workers": train.workers - 1 and train.workers,
-            "shuffle": train.shuffle if train.shuffle != "rows" else 0,
-        }.items():
-            if got:
-                raise ValueError(f"train.{key} at its default with rows: all, got {got}; write rows: common")
+        defaults = TrainConfig()
+        for key in ("warmup_epochs", "micro_batches", "workers", "shuffle"):
+            if (got := getattr(self.train, key)) != getattr(defaults, key):
+                yield f"train.{key} at its default with rows: all, got {got}; write rows: common"
         if odd := [name for name in self.compare if name not in _OF_ALL_ROWS]:
             wanted = f"compare with {', '.join(_OF_ALL_ROWS)} alone with rows: all"
-            raise ValueError(f"{wanted}, got {', '.join(odd)}; other baselines need rows that all parties have")
-        if not (self.train.split.is_sent or self.train.split.by_id):
-            split = self.train.split.model_copy(update={"by_id": True})
-            object.__setattr__(self, "train", self.train.model_copy(update={"split": split}))
+            yield f"{wanted}, got {', '.join(odd)}; other baselines need rows that all parties have"
+
+    @model_validator(mode="after")
+    def _schedule_follows(self) -> Job:
+        """Tell the schedule what follows for it; for everybody else it is frozen.
+
+        A top model that is fitted at once has no epochs, and those that are stated are of the baselines. A split of all
+        rows is by their ids.
+        """
+        train = self.train.of_steps(taken=False) if self.fits_top else self.train
+        if self.rows == "all" and not (train.split.is_sent or train.split.by_id):
+            train = train.model_copy(update={"split": train.split.model_copy(update={"by_id": True})})
+        object.__setattr__(self, "train", train)
         return self
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import io
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import lru_cache
@@ -29,6 +30,10 @@ MAX_VALUES = 1_000_000
 _MAX_DIGITS = 1_000
 """Maximum length of a whole number in a file: Python writes out no number of more than 4,300 digits."""
 _INT = "tag:yaml.org,2002:int"
+_PATH = re.compile(
+    r"\.(secret|(serve\.)?table(\.path)?|tls\.[^.]+|log\.[^.]+|serve\.runs|serve\.http\.(certificate|key|callers_ca))"
+)
+"""Names of the keys of a party that hold a path. An address of MLflow that is no URI is a folder."""
 
 
 def load_job(path: Path) -> Job:
@@ -44,7 +49,7 @@ def load_job(path: Path) -> Job:
 def load_private_part(path: Path) -> PrivateFile:
     """Read one organisation's private party file."""
     with _prefix_errors(path):
-        return validated(PrivateFile, _absolute_party(read_yaml(path), path.parent.resolve()), "")
+        return validated(PrivateFile, _absolute(read_yaml(path), path.parent.resolve()), "")
 
 
 def with_private_part(job: Job, name: str, part: PrivatePart) -> Job:
@@ -169,7 +174,7 @@ def absolute(raw: Any, folder: Path) -> Any:
     parties = raw.get("parties") if isinstance(raw, Mapping) else None
     if not isinstance(parties, Mapping):
         return raw
-    return {**raw, "parties": {name: _absolute_party(party, folder) for name, party in parties.items()}}
+    return {**raw, "parties": {name: _absolute(party, folder) for name, party in parties.items()}}
 
 
 def _yaml_files(folder: Path) -> list[str]:
@@ -179,45 +184,18 @@ def _yaml_files(folder: Path) -> list[str]:
     return []
 
 
-def _absolute_party(party: Any, folder: Path) -> Any:
-    if not isinstance(party, Mapping):
-        return party
-    changed = _absolute_table(party, folder)
-    if isinstance(party.get("secret"), str):
-        changed["secret"] = str(folder / party["secret"])
-    if isinstance(log := party.get("log"), Mapping):
-        # An address of MLflow that is no URI is a folder.
-        paths = {key: value for key, value in log.items() if isinstance(value, str) and _is_path(value)}
-        changed["log"] = {**log, **{key: str(folder / path) for key, path in paths.items()}}
-    if isinstance(party.get("serve"), Mapping):
-        changed["serve"] = _absolute_serving(party["serve"], folder)
-    if isinstance(tls := party.get("tls"), Mapping):
-        changed["tls"] = {key: str(folder / path) if isinstance(path, str) else path for key, path in tls.items()}
-    return changed
+def _absolute(value: Any, folder: Path, name: str = "") -> Any:
+    """What a party states under a name, with its paths made absolute."""
+    if isinstance(value, Mapping):
+        return {key: _absolute(part, folder, f"{name}.{key}") for key, part in value.items()}
+    if not isinstance(value, str) or not _PATH.fullmatch(name) or (name.startswith(".log.") and not _is_path(value)):
+        return value
+    return str(folder / value)
 
 
 def _is_path(place: str) -> bool:
     """Whether what `log` names is a folder, and not an address or the name of a service, as MLflow has one."""
     return bool(place.strip()) and "://" not in place and place != "databricks"
-
-
-def _absolute_table(section: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    changed, table = dict(section), section.get("table")
-    if isinstance(table, str):
-        changed["table"] = str(folder / table)
-    elif isinstance(table, Mapping) and isinstance(table.get("path"), str):
-        changed["table"] = {**table, "path": str(folder / table["path"])}
-    return changed
-
-
-def _absolute_serving(serve: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    changed, http = _absolute_table(serve, folder), serve.get("http")
-    if isinstance(serve.get("runs"), str):
-        changed["runs"] = str(folder / serve["runs"])
-    if isinstance(http, Mapping):
-        files = ("certificate", "key", "callers_ca")
-        changed["http"] = {k: str(folder / v) if k in files and isinstance(v, str) else v for k, v in http.items()}
-    return changed
 
 
 def _line(fault: Any) -> str:

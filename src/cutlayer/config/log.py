@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Annotated
 
-from pydantic import AfterValidator, model_validator
+from pydantic import AfterValidator
 
 from cutlayer.config.base import FrozenModel
 from cutlayer.config.names import FilePath
@@ -41,8 +42,6 @@ class LogConfig(FrozenModel):
     mlflow: Annotated[str, AfterValidator(tracking_uri)] | None = None
     tensorboard: FilePath | None = None
 
-    @model_validator(mode="after")
-    def _goes_somewhere(self) -> LogConfig:
+    def _faults(self) -> Iterator[str]:
         if self.mlflow is None and self.tensorboard is None:
-            raise ValueError("mlflow or tensorboard in it, got neither; leave log out for no log")
-        return self
+            yield "mlflow or tensorboard in it, got neither; leave log out for no log"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
@@ -99,25 +99,15 @@ class AuditConfig(FrozenModel):
         """What the attacks are resolved from: `attacks`, or `quick` for an `auto` of that depth."""
         return "quick" if (self.attacks, self.depth) == ("auto", "quick") else self.attacks
 
-    @model_validator(mode="after")
-    def _depth_is_of_the_catalogue(self) -> AuditConfig:
+    def _faults(self) -> Iterator[str]:
         if self.depth == "quick" and self.attacks != "auto":
-            raise ValueError("depth: quick with attacks: auto alone, got other attacks; leave one of both out")
-        return self
-
-    @model_validator(mode="after")
-    def _messages_are_recorded(self) -> AuditConfig:
+            yield "depth: quick with attacks: auto alone, got other attacks; leave one of both out"
         if self.fail_above.limits and self.every == "never":
-            raise ValueError("every: epoch or end with fail_above, got never; a gate needs a measured leak")
+            yield "every: epoch or end with fail_above, got never; a gate needs a measured leak"
         if self.malicious and self.every == "never":
-            raise ValueError("every: epoch or end with malicious, got never; what they gain is read from the messages")
-        return self
-
-    @model_validator(mode="after")
-    def _a_named_column_is_asked_about(self) -> AuditConfig:
+            yield "every: epoch or end with malicious, got never; what they gain is read from the messages"
         if self.attribute is not None and "attribute" not in self.attacks:
-            raise ValueError("attribute among the attacks where the column is named, got none; add it")
-        return self
+            yield "attribute among the attacks where the column is named, got none; add it"
 
 
 class ReportConfig(FrozenModel):
@@ -217,13 +207,9 @@ class PrivatePart(FrozenModel):
             return raw
         return {**raw, "privacy": expanded(privacy)}
 
-    @model_validator(mode="after")
-    def _graphs_are_of_a_gpu(self) -> PrivatePart:
+    def _faults(self) -> Iterator[str]:
         if self.cuda_graphs and self.device == "cpu":
-            raise ValueError(
-                "device: cuda, cuda:N or auto with cuda_graphs, got cpu; name one, or leave cuda_graphs out"
-            )
-        return self
+            yield ("device: cuda, cuda:N or auto with cuda_graphs, got cpu; name one, or leave cuda_graphs out")
 
     @property
     def protections(self) -> Mapping[str, Mapping[str, Any] | None]:

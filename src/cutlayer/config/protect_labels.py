@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, ValidationError
 
 from cutlayer.config.base import FrozenModel
 
@@ -26,11 +26,9 @@ class ProtectLabelsConfig(FrozenModel):
     max_leak: float | None = Field(default=None, ge=0.5, lt=1)
     guarantee: float | None = Field(default=None, ge=0)
 
-    @model_validator(mode="after")
-    def _a_limit_is_set(self) -> ProtectLabelsConfig:
+    def _faults(self) -> Iterator[str]:
         if self.max_leak is None and self.guarantee is None:
-            raise ValueError("max_leak or guarantee, got neither; 0.6 and 1.0 are examples, 0.5 and 0 mean label_free")
-        return self
+            yield "max_leak or guarantee, got neither; 0.6 and 1.0 are examples, 0.5 and 0 mean label_free"
 
     @property
     def epsilon(self) -> float:

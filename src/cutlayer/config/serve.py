@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field
 
 from cutlayer.config.base import FrozenModel
 from cutlayer.config.names import FilePath
@@ -64,16 +65,14 @@ class HttpConfig(FrozenModel):
     max_rows: int = Field(default=1024, ge=1, le=100_000)
     callers: tuple[CallerConfig, ...] = ()
 
-    @model_validator(mode="after")
-    def _complete(self) -> HttpConfig:
+    def _faults(self) -> Iterator[str]:
         if (self.certificate is None) != (self.key is None):
-            raise ValueError("certificate and key together, got one of them")
+            yield "certificate and key together, got one of them"
         if self.callers_ca is not None and self.certificate is None:
-            raise ValueError("certificate and key with callers_ca, got none")
+            yield "certificate and key with callers_ca, got none"
         names = [caller.name for caller in self.callers]
         if len({*names}) < len(names) or len({caller.sha256 for caller in self.callers}) < len(names):
-            raise ValueError("every caller and every key once, got one twice")
-        return self
+            yield "every caller and every key once, got one twice"
 
 
 class ServeConfig(FrozenModel):

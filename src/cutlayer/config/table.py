@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
@@ -99,27 +99,17 @@ class TableConfig(FrozenModel):
             )
         return url
 
-    @model_validator(mode="after")
-    def _separators_differ(self) -> TableConfig:
+    def _faults(self) -> Iterator[str]:
         if self.decimal == self.thousands:
-            raise ValueError(f"different characters for decimal and thousands, got {self.decimal!r} for both")
-        return self
-
-    @model_validator(mode="after")
-    def _url_of_sql(self) -> TableConfig:
+            yield f"different characters for decimal and thousands, got {self.decimal!r} for both"
         if self.is_sql and self.url is None:
-            raise ValueError("url of the database for a query, such as postgresql+psycopg://host/name, got none")
+            yield "url of the database for a query, such as postgresql+psycopg://host/name, got none"
         if not self.is_sql and self.url is not None:
-            raise ValueError(f"url with a file of SQL alone, got {self.path.name}")
-        return self
-
-    @model_validator(mode="after")
-    def _arrays_of_npz(self) -> TableConfig:
+            yield f"url with a file of SQL alone, got {self.path.name}"
         if self.is_npz and not self.arrays:
-            raise ValueError("arrays of an npz file, such as {image: x_train, digit: y_train}, got none")
+            yield "arrays of an npz file, such as {image: x_train, digit: y_train}, got none"
         if not self.is_npz and (self.arrays or self.part != "all"):
-            raise ValueError(f"arrays and part with an npz file alone, got {self.path.name}")
-        return self
+            yield f"arrays and part with an npz file alone, got {self.path.name}"
 
     @property
     def is_npz(self) -> bool:
@@ -234,16 +224,14 @@ class FeaturesConfig(FrozenModel):
     def _names_written_out(cls, columns: Mapping[str, Any]) -> Mapping[str, Any]:
         return {name: stated for names, stated in columns.items() for name in expand((names,))}
 
-    @model_validator(mode="after")
-    def _one_kind_for_each_column(self) -> FeaturesConfig:
+    def _faults(self) -> Iterator[str]:
         twice = sorted(self.ranges.keys() & {*self.vocabulary, *self.categorical})
         if twice:
-            raise ValueError(f"a range for numeric columns alone, got one for the category {twice[0]!r}")
+            yield f"a range for numeric columns alone, got one for the category {twice[0]!r}"
         wide = [name for name, values in self.vocabulary.items() if len(values) + 2 > self.categories.max_codes]
         if wide:
             max_codes = self.categories.max_codes
-            raise ValueError(f"a vocabulary within max_codes {max_codes}, two reserved, got more for {wide[0]!r}")
-        return self
+            yield f"a vocabulary within max_codes {max_codes}, two reserved, got more for {wide[0]!r}"
 
     @field_validator("include", mode="before")
     @classmethod

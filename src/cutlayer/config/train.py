@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import reprlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal, Self, get_args
 
-from pydantic import Field, PrivateAttr, field_validator, model_validator
+from pydantic import Field, PrivateAttr, field_validator
 
 from cutlayer.config.base import FrozenModel
 from cutlayer.config.device import Precision
@@ -34,11 +34,9 @@ class OptimizerConfig(FrozenModel):
     weight_decay: float = Field(default=0.0, ge=0)
     momentum: float = Field(default=0.0, ge=0, lt=1)
 
-    @model_validator(mode="after")
-    def _momentum_is_used(self) -> OptimizerConfig:
+    def _faults(self) -> Iterator[str]:
         if self.momentum and self.kind != "sgd":
-            raise ValueError(f"momentum with kind sgd alone, got {self.kind}; {self.kind} has its own")
-        return self
+            yield f"momentum with kind sgd alone, got {self.kind}; {self.kind} has its own"
 
 
 class EarlyStopConfig(FrozenModel):
@@ -71,18 +69,12 @@ class SplitConfig(FrozenModel):
         """Whether the active party sends the split, since the other parties cannot compute it."""
         return self.by is not None or self.stratify
 
-    @model_validator(mode="after")
-    def _one_kind_of_split(self) -> SplitConfig:
+    def _faults(self) -> Iterator[str]:
         stated = [name for name in ("by", "stratify", "by_id") if getattr(self, name)]
         if len(stated) > 1:
-            raise ValueError(f"by, stratify or by_id, got {' and '.join(stated)}; leave all but one of them out")
-        return self
-
-    @model_validator(mode="after")
-    def _rows_are_left(self) -> SplitConfig:
+            yield f"by, stratify or by_id, got {' and '.join(stated)}; leave all but one of them out"
         if self.test + self.validation >= 1:
-            raise ValueError(f"test + validation below 1, got {self.test + self.validation:g}; the rest trains")
-        return self
+            yield f"test + validation below 1, got {self.test + self.validation:g}; the rest trains"
 
 
 class TrainConfig(FrozenModel):
@@ -213,29 +205,19 @@ class TrainConfig(FrozenModel):
                 raise ValueError(f"{' or '.join(get_args(Release))} for {name}, got {reprlib.repr(release)}")
         return raw
 
-    @model_validator(mode="after")
-    def _epochs_are_left(self) -> TrainConfig:
+    def _faults(self) -> Iterator[str]:
         if self.warmup_epochs >= self.max_epochs:
             got = f"got {self.warmup_epochs}; the release comes after them"
-            raise ValueError(f"warmup_epochs below the {self.max_epochs} epochs, {got}")
-        return self
-
-    @model_validator(mode="after")
-    def _parts_hold_rows(self) -> TrainConfig:
+            yield f"warmup_epochs below the {self.max_epochs} epochs, {got}"
         min_rows = AUTO_BATCH[0] if self.batch_size == "auto" else self.batch_size
         if self.micro_batches > min_rows:
-            raise ValueError(f"micro_batches up to the {min_rows} rows of a batch, got {self.micro_batches}")
+            yield f"micro_batches up to the {min_rows} rows of a batch, got {self.micro_batches}"
         if self.workers > min_rows:
-            raise ValueError(f"workers up to the {min_rows} rows of a batch, got {self.workers}")
+            yield f"workers up to the {min_rows} rows of a batch, got {self.workers}"
         if self.workers > 1 and self.micro_batches > 1:
             got = f"got {self.workers} and {self.micro_batches}"
-            raise ValueError(f"workers or micro_batches above 1, {got}; workers have divided the batch already")
-        return self
-
-    @model_validator(mode="after")
-    def _held_out_rows_are_there(self) -> TrainConfig:
+            yield f"workers or micro_batches above 1, {got}; workers have divided the batch already"
         if self.split.test == self.split.validation == 0:
-            raise ValueError("split.test or split.validation above 0, got 0 for both; metrics need held-out rows")
+            yield "split.test or split.validation above 0, got 0 for both; metrics need held-out rows"
         if self.early_stop and self.split.validation == 0:
-            raise ValueError("split.validation above 0 with early_stop, got 0; set it, or drop early_stop")
-        return self
+            yield "split.validation above 0 with early_stop, got 0; set it, or drop early_stop"

@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from cutlayer.config import TrainConfig
+from cutlayer.config import Job, TrainConfig
 from cutlayer.data.ids import Digests
 from cutlayer.data.shuffling import block_windows, permutation
 from cutlayer.data.streams import RandomStream
@@ -146,6 +146,27 @@ def _mixed(words: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
     words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return words ^ (words >> np.uint64(31))
+
+
+def schedule_of(job: Job, rows: npt.NDArray[np.int64], digests: Callable[[], Digests], stated: int) -> Schedule:
+    """The batches of a party's training rows.
+
+    Args:
+        job: The job.
+        rows: int64 (n,), ascending row numbers in the party's order.
+        digests: Digests of their ids, uint8 (n, 16), where batches are drawn by ids.
+        stated: Number of rows that the active party stated.
+
+    Raises:
+        DataError: There are fewer training rows than a batch has.
+    """
+    train = job.train
+    if job.draws_batches:
+        return IdSchedule(rows, digests(), steps_of_ids(train, stated), train.seed)
+    size = train.rows_per_step(len(rows))
+    if job.rows == "all":
+        size = min(size, max(len(rows), 1))  # no step is taken
+    return Schedule(rows, size, train.seed, train.shuffle)
 
 
 def steps_of_ids(train: TrainConfig, stated: int) -> int:

@@ -13,19 +13,17 @@ from pydantic import Field, ValidationError
 from cutlayer.config import FeaturesConfig, FrozenModel
 from cutlayer.config.table import Infinite
 from cutlayer.data.categories import FIRST, MISSING, CategoryEncoder, are_rare
-from cutlayer.data.columns import ColumnKind, category_text, feature_names, is_coded_text, kind_of, number_values
+from cutlayer.data.columns import ColumnKind, category_text, is_coded_text, kind_of, number_values
 from cutlayer.data.encoded import CHUNK_ROWS, ColumnSpec, Encoded, check_codes
 from cutlayer.data.faults import fault
 from cutlayer.data.images import ImageEncoder, images_of
 from cutlayer.data.numbers import NumberEncoder
-from cutlayer.data.packed import Column, PackedCategories, PackedImages, PackedNumbers, PackedText, packed
+from cutlayer.data.packed import Column, PackedCategories, PackedImages, PackedNumbers, PackedText
 from cutlayer.data.quantiles import QuantileEncoder
 from cutlayer.errors import DataError
 from cutlayer.storage.row_arrays import computed
 
 Rows = npt.NDArray[np.int64]
-_ANY = 1 << 62
-"""Bytes of values: those of a table in memory are there already."""
 FittedColumn = CategoryEncoder | NumberEncoder | QuantileEncoder | ImageEncoder
 
 
@@ -42,28 +40,7 @@ class Encoder(FrozenModel):
     has_rare_categories: bool = False
 
     @classmethod
-    def fit(cls, table: pa.Table, features: FeaturesConfig, where: str, rows: Rows | None = None) -> Encoder:
-        """Fit one encoder per feature column, and another for the quantiles of a number where these are asked for.
-
-        An encoder with a stated range or vocabulary sees no row.
-
-        Args:
-            table: Holds the feature columns; id and label must not be among them.
-            features: Columns that are features, and their encoding.
-            where: Name of the table, for messages.
-            rows: int64 (n,), the training rows of the table, the only ones that are looked at; all if None.
-
-        Raises:
-            DataError: A column is absent, of a type that is no feature, or holds infinity; a range is stated for a
-                column that is not numeric; or two columns hold images.
-        """
-        names = feature_names(table.column_names, features, where)
-        kinds = {name: chosen_kind(name, table.schema.field(name).type, features, where) for name in names}
-        columns = packed(lambda names, _: iter([table.select(names)]), kinds, where, table.num_rows, _ANY)
-        return cls.fit_columns(columns, kinds, features, where, np.arange(table.num_rows) if rows is None else rows)
-
-    @classmethod
-    def fit_columns(
+    def fit(
         cls,
         columns: Mapping[str, Column],
         kinds: Mapping[str, ColumnKind],
@@ -72,18 +49,21 @@ class Encoder(FrozenModel):
         training: Rows,
         numbers: Rows | None = None,
     ) -> Encoder:
-        """As `fit`, on packed columns.
+        """Fit one encoder per feature column, and another for the quantiles of a number where these are asked for.
+
+        An encoder with a stated range or vocabulary sees no row.
 
         Args:
             columns: The feature columns (n), by name.
             kinds: Kind of each.
-            features: As there.
-            where: As there.
-            training: As `rows` there, int64 (t,).
+            features: Their encoding.
+            where: Name of the table, for messages.
+            training: int64 (t,), the training rows, the only ones that are looked at.
             numbers: Numbers of the rows for messages, int64 (n,); those of `columns` if None.
 
         Raises:
-            DataError: As there.
+            DataError: A column holds infinity; a range is stated for a column that is not numeric; or two columns hold
+                images.
         """
         shown = training if numbers is None else numbers[training]
         fitted = tuple(
@@ -179,19 +159,16 @@ class Encoder(FrozenModel):
         check_codes(encoded, self.columns, where)
         return encoded
 
-    def chunks(
-        self, columns: Mapping[str, Column], where: str, rows: Rows, size: int = CHUNK_ROWS
-    ) -> Iterator[Encoded]:
-        """Encode packed columns (n) as `transform` does, at most `size` rows at a time.
+    def chunks(self, columns: Mapping[str, Column], where: str, rows: Rows) -> Iterator[Encoded]:
+        """Encode packed columns (n) as `transform` does, at most `CHUNK_ROWS` rows at a time.
 
         Args:
             columns: The columns, by name.
             where: Name of the table, for messages.
             rows: Numbers of the rows for messages, int64 (n,).
-            size: Number of rows.
         """
-        for start in range(0, len(rows), size):
-            part = slice(start, min(start + size, len(rows)))
+        for start in range(0, len(rows), CHUNK_ROWS):
+            part = slice(start, min(start + CHUNK_ROWS, len(rows)))
             table = pa.table({name: column.piece(part) for name, column in columns.items()})
             yield self.transform(table, where, rows[part])
 

@@ -77,19 +77,8 @@ class NumberEncoder(FrozenModel):
             "robust": (middle, (high - low) / 2),
             "none": (0.0, 1.0),
         }[config.scale]
-        return cls(
-            name=name,
-            transform=config.transform,
-            fill=zero if config.missing == "zero" else middle,
-            offset=offset,
-            width=width,
-            clipped=config.scale == "minmax",
-            smooth=config.scale == "robust",
-            missing="error" if config.missing == "error" else "fill",
-            infinite=config.infinite,
-            low=span[0],
-            high=span[1],
-        )
+        scale = zero if config.missing == "zero" else middle, offset, width
+        return cls._scaled(name, config, scale, low=span[0], high=span[1])
 
     @classmethod
     def fit(cls, name: str, values: Floats, config: NumbersConfig, where: str) -> NumberEncoder:
@@ -113,6 +102,13 @@ class NumberEncoder(FrozenModel):
             scale = fill, *_scale(values, config.scale)
         if not np.isfinite(scale).all():
             raise fault(where, f"numbers below 1e150 in column {name!r}", "larger ones", "or transform: log1p")
+        return cls._scaled(name, config, scale)
+
+    @classmethod
+    def _scaled(
+        cls, name: str, config: NumbersConfig, scale: tuple[float, float, float], **span: float
+    ) -> NumberEncoder:
+        """With the fill value, the offset and the width."""
         fill, offset, width = scale
         return cls(
             name=name,
@@ -124,6 +120,7 @@ class NumberEncoder(FrozenModel):
             smooth=config.scale == "robust",
             missing="error" if config.missing == "error" else "fill",
             infinite=config.infinite,
+            **span,
         )
 
     def apply(self, values: Floats) -> npt.NDArray[np.float32]:

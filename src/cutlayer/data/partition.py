@@ -1,14 +1,11 @@
-"""Splits a data set into the tables of parties, for simulations."""
+"""Splits images among parties, for simulations."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from fnmatch import fnmatchcase
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from cutlayer.config.table import Part
 from cutlayer.errors import DataError
@@ -61,48 +58,3 @@ def halves(images: Array, across: Literal["width", "height"] = "width") -> dict[
     """
     parts: tuple[Part, Part] = ("left", "right") if across == "width" else ("top", "bottom")
     return {part: part_of(images, part) for part in parts}
-
-
-def columns(table: pa.Table, patterns: Mapping[str, Sequence[str]]) -> dict[str, pa.Table]:
-    """A table's columns by party, in the table's order.
-
-    A column may go to several parties, as an id does.
-
-    Args:
-        table: Table with all columns.
-        patterns: Names by party, in which `*`, `?` and `[...]` stand for characters, as in file names.
-
-    Raises:
-        DataError: A pattern fits no column.
-
-    >>> table = pa.table({"id": [1], "age": [40], "calls_3g": [5]})
-    >>> columns(table, {"bank": ["id", "age"], "telco": ["id", "calls_*"]})["telco"].column_names
-    ['id', 'calls_3g']
-    """
-    names = table.column_names
-    parts: dict[str, pa.Table] = {}
-    for party, wanted in patterns.items():
-        idle = [pattern for pattern in wanted if not any(fnmatchcase(name, pattern) for name in names)]
-        if idle:
-            raise DataError.expected(f"columns of {party} that fit {', '.join(map(repr, idle))}", "none")
-        parts[party] = table.select([name for name in names if any(fnmatchcase(name, pattern) for pattern in wanted)])
-    return parts
-
-
-def views(arrays: Sequence[Array], prefix: str = "view") -> dict[str, Array]:
-    """Several views of the same rows, one per party: `view0`, `view1`, ...
-
-    Args:
-        arrays: (n, ...) each.
-        prefix: Start of the parties' names.
-
-    Raises:
-        DataError: They have different numbers of rows, or there is none.
-
-    >>> list(views([np.zeros((4, 2)), np.zeros((4, 7))]))
-    ['view0', 'view1']
-    """
-    rows = [len(array) for array in arrays]
-    if len(set(rows)) != 1:
-        raise DataError.expected("views of one number of rows", ", ".join(map(str, rows)) or "no view")
-    return {f"{prefix}{index}": array for index, array in enumerate(arrays)}

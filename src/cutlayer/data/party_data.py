@@ -106,8 +106,8 @@ class PartyTable:
         self._features = self._resolved(features or FeaturesConfig())
         self._memory = memory
         self._table = TableRows(self._source, *self._wanted(), memory)
-        any_columns, categorical = self._wanted()[0][:1], self._features.categorical
-        self._table_ids = TableIds(self._table, self._ids, self._id, self.where, any_columns, categorical, repeated_ids)
+        any_columns = self._wanted()[0][:1]
+        self._table_ids = TableIds(self._table, self._ids, self._id, self.where, any_columns, repeated_ids)
         if drop_unlabelled and label is not None:
             self._table_ids.keep(self._labelled(label), "without a label")
         self.digests, self.id_kind, self.keys = self._table_ids.digests, self._table_ids.kind, self._table_ids.keys
@@ -276,7 +276,7 @@ class PartyTable:
         columns = packed(self._table.batches, kinds, where, max_values, memory)
         for name in kinds:
             columns[name] = columns[name].gathered(positions)
-        encoder = self._encoder or Encoder.fit_columns(columns, kinds, features, where, training, positions)
+        encoder = self._encoder or Encoder.fit(columns, kinds, features, where, training, positions)
         chunks = encoder.chunks(columns, where, positions)
         if folder is None:
             return Store(collected(chunks, encoder.columns, len(positions)), encoder.columns), encoder

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from itertools import islice
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -66,6 +66,14 @@ class ColumnProfile(FrozenModel):
     classes: Mapping[str, int] = Field(default_factory=dict)
     positive: str | None = None
 
+    @classmethod
+    def of(cls, column: pa.ChunkedArray, **about: Any) -> ColumnProfile:
+        """The profile of a column of which all is known but its type, values and missing ones."""
+        image = about["kind"] == "image"
+        values = column if image else without_nan(decoded(column))
+        distinct = None if image else pc.count_distinct(values).as_py()
+        return cls(type=_type_name(column.type), distinct=distinct, missing=values.null_count, **about)
+
 
 def column_profiles(
     party: str,
@@ -95,7 +103,8 @@ def column_profiles(
     for name in () if isinstance(features.include, str) else features.include:
         column = table.column(name)
         kind = "category" if name in stated else kind_of(name, column.type, where)
-        yield _profile(party, name, column, kind, labels, meant=name in stated, rare_is_odd=rare_are_odd)
+        notes = () if kind == "image" else _notes(name, column, kind, labels, name in stated, rare_are_odd)
+        yield ColumnProfile.of(column, party=party, name=name, role="feature", kind=kind, notes=tuple(notes))
     if label is not None and labels is not None:
         yield label_profile(party, label, labels, task, where, positive)
 
@@ -117,29 +126,21 @@ def label_profile(
         DataError: Classes that have no text.
     """
     kind: ColumnKind = "number" if pa.types.is_floating(column.type) else "category"
+    about = {"party": party, "name": name, "role": "label", "kind": kind}
     if task == "regression":
-        return _described(party, name, column, kind, "label", ())
+        return ColumnProfile.of(column, **about)
     rows = class_rows(column, where)
     reverse = reversed_words([*rows]) if positive is None and task == "binary" else ""
     if positive is None and task == "binary" and len(rows) == 2:
         positive = [*rows][1]
     notes = (spelt_differently([*rows]), reverse) if is_text(decoded(column).type) else ()
-    described = _described(party, name, column, kind, "label", tuple(filter(None, notes)))
-    return described.model_copy(update={"classes": dict(islice(rows.items(), SHOWN)), "positive": positive})
+    shown = dict(islice(rows.items(), SHOWN))
+    return ColumnProfile.of(column, **about, notes=tuple(filter(None, notes)), classes=shown, positive=positive)
 
 
-def _profile(
-    party: str,
-    name: str,
-    column: pa.ChunkedArray,
-    kind: ColumnKind,
-    labels: pa.ChunkedArray | None,
-    *,
-    meant: bool,
-    rare_is_odd: bool,
-) -> ColumnProfile:
-    if kind == "image":
-        return _described(party, name, column, kind, "feature", ())
+def _notes(
+    name: str, column: pa.ChunkedArray, kind: str, labels: pa.ChunkedArray | None, meant: bool, rare_is_odd: bool
+) -> list[str]:
     values = without_nan(decoded(column))
     present = values.drop_null()
     notes = [] if meant else [*_of_text(present)] if is_text(present.type) else [*_of_numbers(name, present)]
@@ -155,28 +156,7 @@ def _profile(
         notes = [f"every value is {_shown(present[0])}; exclude it"] if not values.null_count else notes
     elif labels is not None and _is_label(values, labels):
         notes.append("it is the label under another name; exclude it")
-    return _described(party, name, column, kind, "feature", tuple(notes))
-
-
-def _described(
-    party: str,
-    name: str,
-    column: pa.ChunkedArray,
-    kind: ColumnKind,
-    role: Literal["feature", "label"],
-    notes: tuple[str, ...],
-) -> ColumnProfile:
-    values = column if kind == "image" else without_nan(decoded(column))
-    return ColumnProfile(
-        party=party,
-        name=name,
-        role=role,
-        kind=kind,
-        type=_type_name(column.type),
-        distinct=None if kind == "image" else pc.count_distinct(values).as_py(),
-        missing=values.null_count,
-        notes=notes,
-    )
+    return notes
 
 
 def _type_name(stored: pa.DataType) -> str:

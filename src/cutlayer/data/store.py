@@ -78,16 +78,6 @@ class Store:
             self._factor, self._offset = factor, offset
 
     @classmethod
-    def in_memory(cls, encoded: Encoded, columns: ColumnSpec) -> Store:
-        """Wrap encoded rows without copying them.
-
-        Raises:
-            DataError: They do not fit `columns`.
-        """
-        check_codes(encoded, columns, "encoded rows")
-        return cls(encoded, columns)
-
-    @classmethod
     def open(cls, folder: Path, resident: int = RESIDENT_BYTES) -> Store:
         """Map the store that `write_store` wrote. All files are read once, to check them against their checksums.
 

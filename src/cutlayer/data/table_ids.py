@@ -11,7 +11,6 @@ import pyarrow.compute as pc
 from cutlayer.config import IdConfig
 from cutlayer.config.ids import ROW_NUMBER
 from cutlayer.data.align import Positions
-from cutlayer.data.averaged import AveragedRows
 from cutlayer.data.digest_shares import has_duplicates
 from cutlayer.data.faults import fault
 from cutlayer.data.ids import (
@@ -76,7 +75,6 @@ class TableIds:
         rule: Rules of the ids.
         where: Party and file, for messages.
         any_columns: Columns to count the rows by where row numbers are the ids.
-        categorical: Columns that are categories whatever their type.
         repeated_ids: What to advise where ids repeat; how to state a rule for them by default.
 
     Attributes:
@@ -98,11 +96,9 @@ class TableIds:
         rule: IdConfig | None,
         where: str,
         any_columns: Sequence[str],
-        categorical: Sequence[str] = (),
         repeated_ids: str = "",
     ) -> None:
-        self._categorical, self._advice = categorical, repeated_ids
-        self._table, self._names, self._rule, self._where = table, names, rule, where
+        self._table, self._names, self._rule, self._where, self._advice = table, names, rule, where, repeated_ids
         self.kind: str = "row"
         self.keys: tuple[Digests, ...] = ()
         self.repeated: tuple[int, ...] = ()
@@ -158,11 +154,7 @@ class TableIds:
         kinds = set[IdKind]()
         self.digests = joined_rows(self._digested(rule, kinds))
         self.kind = "integer" if kinds == {"integer"} and len(self._names) == 1 else "text"
-        if rule.duplicates == "mean" and has_duplicates(self.digests):
-            averaged = AveragedRows.of(self.digests, self._names, self._categorical, self._where)
-            self._table.merge(averaged)
-            self.digests = self.digests[averaged.first]
-        elif rule.duplicates != "keep" and has_duplicates(self.digests):
+        if rule.duplicates != "keep" and has_duplicates(self.digests):
             self.keep(self._of_repeated(rule, self.digests, np.arange(len(self.digests))), REPEATED)
 
     def _identify_by_keys(self, rule: IdConfig) -> None:

@@ -1,8 +1,8 @@
-"""The rows of a party's table, in batches: those that are left of it, and one for each id where rows are averaged."""
+"""The rows that are left of a party's table, in batches."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from hashlib import blake2b
 
 import numpy as np
@@ -37,7 +37,6 @@ class TableRows:
     def __init__(self, source: Source, names: Sequence[str], as_text: Collection[str], memory: int) -> None:
         self.source, self._memory = source, memory
         self._remaining: Positions | None = None
-        self._merged: Callable[[pa.Table], pa.Table] | None = None
         self._table = TypedTable(source, names, as_text, memory)
 
     @property
@@ -53,20 +52,6 @@ class TableRows:
     def keep(self, rows: Positions) -> None:
         """Leave out all other rows from now on; rows are numbered as they are now, ascending."""
         self._remaining = rows if self._remaining is None else self._remaining[rows]
-
-    def merge(self, merged: Callable[[pa.Table], pa.Table]) -> None:
-        """Replace rows by fewer ones from now on, as the function makes them of all columns; before any `keep`.
-
-        Raises:
-            DataError: The table is not in memory.
-        """
-        if not self._table.fits:
-            wanted, remedy = (
-                "a table in memory with id.duplicates: mean",
-                "raise memory of the party, or average before",
-            )
-            raise fault(self.source.where, wanted, "one that is too large", remedy)
-        self._merged = merged
 
     def release(self) -> None:
         """Free the memory of rows that can be read again in the same order."""
@@ -127,8 +112,6 @@ class TableRows:
 
     def _left(self, batches: Iterator[pa.Table]) -> Iterator[pa.Table]:
         """The rows that remain of all rows of the source."""
-        if self._merged is not None:
-            batches = iter([self._merged(pa.concat_tables(batches))])
         first = 0
         for batch in batches:
             if self._remaining is None:

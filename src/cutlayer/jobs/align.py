@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Generator, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Generator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -14,7 +14,6 @@ from pyarrow import csv
 
 from cutlayer.channel import Kind, Message, Port
 from cutlayer.channel.address import check_loopback
-from cutlayer.channel.grpc_link import Links
 from cutlayer.config import FeaturesConfig, Job
 from cutlayer.data.agreed_rows import COMMON_ID
 from cutlayer.data.align import Positions, nothing_in_common, order_digest
@@ -23,7 +22,7 @@ from cutlayer.data.party_data import PartyTable
 from cutlayer.errors import ConfigError, RunFolderError
 from cutlayer.jobs.check import check_alignment
 from cutlayer.jobs.exchange import Exchange
-from cutlayer.jobs.links import LinkOptions, address_of, make_client, open_server, open_trail
+from cutlayer.jobs.links import LinkOptions, address_of, connected, open_trail
 from cutlayer.jobs.options import Progress
 from cutlayer.jobs.party import GRACE
 from cutlayer.parties.alignment import Alignment, Purpose, row_key
@@ -117,9 +116,11 @@ def align_party(
             alignment = replace(alignment, folder=None, random=files.random)
             agreement = files.drive(_agreed(job, name, table, files.ports, alignment))
     else:
-        with _linked(job, name, link_options) as (links, patience):
+        if link_options.security is None:
+            check_loopback(address_of(job))
+        with connected(job, name, link_options) as links:
             whole = _closed(_agreed(job, name, table, links.ports, alignment), name == job.active, links.ports)
-            agreement = driven(whole, links, patience)
+            agreement = driven(whole, links, link_options.deadline + (GRACE if name != job.active else 0))
     result = agreement.aligned
     written = None
     if result.positions is not None and len(result.positions):
@@ -154,21 +155,6 @@ def check_purpose(job: Job, purpose: Purpose) -> None:
     if job.alignment == "plain" and purpose is not Purpose.ALIGN:
         wanted = f"alignment: psi in the job, to {purpose.value}"
         raise ConfigError.expected(wanted, "plain", "plain shows the rows to both sides")
-
-
-@contextmanager
-def _linked(job: Job, name: str, link_options: LinkOptions) -> Iterator[tuple[Links, float]]:
-    """Open links to all peers, to wait for each message that many seconds."""
-    if link_options.security is None:
-        check_loopback(address_of(job))
-    if name == job.active:
-        with open_server(job, link_options) as links:
-            links.wait_for_peers()
-            yield links, link_options.deadline
-    else:
-        with make_client(job, name, link_options) as link:
-            link.open(link_options.timeout)
-            yield link, link_options.deadline + GRACE
 
 
 def _exchange(

@@ -32,14 +32,15 @@ def execute(job: Job, out: Path, options: Options, progress: Progress) -> RunFol
     check_job(job)
     tables = {name: open_table(job, name, options.tables) for name in job.parties}
     from cutlayer.jobs.forecast import with_chosen_devices
-    from cutlayer.jobs.runs import run_all  # with PyTorch, once nothing is wrong with job and tables
+    from cutlayer.jobs.runs import Execution  # with PyTorch, once nothing is wrong with job and tables
 
     with (
         RunFolder.new_or_resumed(out, job, resume=options.resume) as folder,
         run_threads(job.train.threads, job.train.batch_size) as threads,
     ):
         try:
-            run_all(with_chosen_devices(job, options.tables), folder, tables, options, threads, progress)
+            job = with_chosen_devices(job, options.tables)
+            Execution(job, folder, options, threads, progress).run_all(tables)
         except NothingInCommon as failure:
             raise with_examples(failure, tables) from None
     return folder

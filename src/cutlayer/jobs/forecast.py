@@ -15,7 +15,7 @@ from cutlayer.config.device import Precision
 from cutlayer.config.load import with_device
 from cutlayer.config.sampled_rows import sampled_rows
 from cutlayer.data.align import Positions
-from cutlayer.data.batches import IdSchedule, Schedule, steps_of_ids
+from cutlayer.data.batches import Schedule, schedule_of
 from cutlayer.data.party_data import PartyTable
 from cutlayer.data.prepared import Prepared
 from cutlayer.data.profile import ColumnProfile
@@ -211,7 +211,8 @@ def _forecast(job: Job, tables: Mapping[str, PartyTable], threads: int, secrets:
         for total in forecast_all_runs(job, name, secrets, table, positions[name])  # type: ignore[arg-type]
     )
     split = _split(job, tables[job.active], positions[job.active])
-    schedule = _schedule(job, tables[job.active], positions[job.active], split)
+    owner, trained = tables[job.active], positions[job.active][split.train]
+    schedule = schedule_of(job, split.train, lambda: owner.digests[trained], owner.identified.stated_rows)
     with tempfile.TemporaryDirectory() as scratch:
         prepared = {
             name: table.prepare(positions[name], held.split(name, split).train, Path(scratch) / name)
@@ -272,15 +273,6 @@ def _split(job: Job, table: PartyTable, positions: Positions) -> Split:
     split = computed_split(job, gathered(table.digests, positions))
     check_filled(split, job.train.split)
     return split
-
-
-def _schedule(job: Job, table: PartyTable, positions: Positions, split: Split) -> Schedule:
-    """The batches that the active party trains on."""
-    train = job.train
-    if job.draws_batches:
-        digests = table.digests[positions[split.train]]
-        return IdSchedule(split.train, digests, steps_of_ids(train, table.identified.stated_rows), train.seed)
-    return Schedule(split.train, train.rows_per_step(len(split.train)), train.seed, train.shuffle)
 
 
 def _check_fits(job: Job, prepared: Mapping[str, Prepared], held: HeldRows, split: Split) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -15,8 +16,8 @@ from cutlayer.certificates.files import CertificateFiles, Credentials, Loaded
 from cutlayer.channel.address import check_fixed_port, split_address
 from cutlayer.channel.contract import Contract
 from cutlayer.channel.grpc_client import ClientLink
-from cutlayer.channel.grpc_link import RECONNECT
-from cutlayer.channel.grpc_server import ServerLinks, serve
+from cutlayer.channel.grpc_link import RECONNECT, Links
+from cutlayer.channel.grpc_server import ServerLinks
 from cutlayer.channel.security import Security
 from cutlayer.channel.trail import Trail
 from cutlayer.config import Job, PrivateFile
@@ -162,7 +163,7 @@ def open_server(
     """
     address = options.listen or address_of(job)
     split_address(address)
-    return serve(
+    return ServerLinks(
         address,
         job.active,
         job.passives if peers is None else peers,
@@ -183,6 +184,25 @@ def make_client(job: Job, name: str, options: LinkOptions) -> ClientLink:
         timeout=options.timeout,
         **_transport(job, name, options),
     )
+
+
+@contextmanager
+def connected(job: Job, name: str, options: LinkOptions) -> Iterator[Links]:
+    """Open links to all peers of a party; a missing one is named here, and not at the first message due from it.
+
+    Args:
+        job: The job.
+        name: Name of the party that this process is.
+        options: How to connect.
+    """
+    if name == job.active:
+        with open_server(job, options) as server:
+            server.wait_for_peers()
+            yield server
+    else:
+        with make_client(job, name, options) as client:
+            client.open(options.timeout)
+            yield client
 
 
 def trail_folder(private: PrivateFile, name: str, folder: Path) -> Path:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 
 from cutlayer.audit.features import audit_features
 from cutlayer.audit.malicious import NEEDS_ONE_PROCESS
@@ -18,9 +19,9 @@ from cutlayer.data.party_data import PartyTable
 from cutlayer.errors import ConfigError, PeerLost, ProtocolError
 from cutlayer.jobs.check import check_job
 from cutlayer.jobs.courier import check_by_courier, open_releases
-from cutlayer.jobs.links import LinkOptions, address_of, make_client, open_server
+from cutlayer.jobs.links import LinkOptions, address_of, connected
 from cutlayer.jobs.options import Options, Progress
-from cutlayer.jobs.runs import chance_reference, conclude, describe
+from cutlayer.jobs.runs import Execution, chance_reference, conclude
 from cutlayer.jobs.team import run_further_worker, team_of, workers_here
 from cutlayer.parties.active import ActiveParty
 from cutlayer.parties.agreed import agreed_alignment
@@ -43,6 +44,8 @@ from cutlayer.training.recorder import Recorder, read_truth
 from cutlayer.training.run_ledger import passive_ledger
 from cutlayer.training.tables import open_table
 from cutlayer.training.together import Trained, local_side
+
+R = TypeVar("R")
 
 GRACE = 2.0
 """Seconds that a passive party waits longer than the active one, whose error names the party that is missing."""
@@ -92,13 +95,15 @@ def _run_first(
         RunFolder.new_or_resumed(out, job, resume=options.resume) as folder,
         run_threads(job.train.threads, job.train.batch_size, processes=processes) as threads,
     ):
+        part = _Part(Execution(job, folder, options, threads, progress), name, links, team)
         while True:
             try:
-                _run_once(job, name, folder, table, options, progress, links, threads, team)
+                part.run(table)
                 break
             except _Waiting as waiting:
                 links.notify(f"{waiting}; waiting for up to {links.timeout:g} s until all have resumed")
                 options, table = replace(options, resume=True), open_table(job, name, options.tables)
+                part = replace(part, execution=replace(part.execution, options=options))
     return folder
 
 
@@ -106,102 +111,94 @@ class _Waiting(Exception):
     """A peer was lost in training, and the job says to wait for it."""
 
 
-def _run_once(
-    job: Job,
-    name: str,
-    folder: RunFolder,
-    table: PartyTable,
-    options: Options,
-    progress: Progress,
-    links: LinkOptions,
-    threads: int,
-    team: Team | None,
-) -> None:
-    """Run one organisation's part until it ends or a peer is lost.
+@dataclass(frozen=True)
+class _Part:
+    """One organisation's part of a run, until it ends or a peer is lost.
 
-    Raises:
-        _Waiting: A peer was lost that the job waits for.
+    Attributes:
+        execution: The job, its run folder, and how to run it.
+        name: Name of the party.
+        links: How to connect to the other parties.
+        team: The workers of the party; `None` where it has one.
     """
-    forget = options.forget_peer_progress
-    store = folder.path / "data"
-    local = local_side(
-        job, name, folder, store, options.keys, table, resume=options.resume, forget_peer_progress=forget
-    )
-    alignment = Alignment(job.alignment, folder=folder.path / "alignment" / name, progress=progress.aligned)
-    if links.releases:
-        alignment = agreed_alignment(job, name, links.rows, table)
-    local = replace(local, alignment=alignment, team=team)
-    if name == job.active:
-        _lead(job, local, folder, links, options, progress, threads)
-    else:
-        _follow(job, local, folder, links)
 
+    execution: Execution
+    name: str
+    links: LinkOptions
+    team: Team | None
 
-@contextmanager
-def _waiting_for(job: Job, name: str) -> Iterator[None]:
-    """Turn the loss of a peer into `_Waiting` where the job waits for it.
+    def run(self, table: PartyTable) -> None:
+        """Run it with these rows.
 
-    A passive party cannot tell who was lost: where one party is waited for, it waits for the active one.
-    """
-    try:
-        yield
-    except PeerLost as lost:
-        waited = [peer for peer, party in job.parties.items() if party.on_absent == "wait"]
-        if lost.peer in waited or (name != job.active and waited):
-            raise _Waiting(str(lost)) from None
-        raise
+        Raises:
+            _Waiting: A peer was lost that the job waits for.
+        """
+        job, folder, options, name = self.execution.job, self.execution.folder, self.execution.options, self.name
+        resume, forget = options.resume, options.forget_peer_progress
+        store = folder.path / "data"
+        local = local_side(job, name, folder, store, options.keys, table, resume=resume, forget_peer_progress=forget)
+        progress = self.execution.progress.aligned
+        alignment = Alignment(job.alignment, folder=folder.path / "alignment" / name, progress=progress)
+        if self.links.releases:
+            alignment = agreed_alignment(job, name, self.links.rows, table)
+        local = replace(local, alignment=alignment, team=self.team)
+        if name == job.active:
+            self._lead(local)
+        else:
+            self._follow(local)
 
+    def _lead(self, local: Local) -> None:
+        execution, this_run = self.execution, RunId(RunKind.THIS_RUN)
+        job, folder = execution.job, execution.folder
+        execution.progress.stage(this_run.label)
+        watcher = Watcher(job, folder, execution.progress)
+        recorder = Recorder(folder, local.name, watcher)
+        with self._links(local) as links:
+            party = ActiveParty(job, local, links.ports if links else {}, recorder, links.end if links else _nothing)
+            outcome = self._driven(local, party.run(), links, self.links.deadline)
+        recorder.finished()
+        record_active(folder, party)
+        trained = Trained.of(party, outcome, {local.name: local})  # what the partners know stays with them
+        summary = execution.describe(job, this_run, folder, trained, watcher.auditor)
+        truth, _ = read_truth(folder.transcript(local.name))
+        conclude(job, folder, {this_run.label: summary}, [chance_reference(trained, truth)])
 
-def _lead(
-    job: Job,
-    local: Local,
-    folder: RunFolder,
-    link_options: LinkOptions,
-    options: Options,
-    progress: Progress,
-    threads: int,
-) -> None:
-    this_run = RunId(RunKind.THIS_RUN)
-    progress.stage(this_run.label)
-    watcher = Watcher(job, folder, progress)
-    recorder = Recorder(folder, local.name, watcher)
-    with _links(job, local, link_options) as links:
-        party = ActiveParty(job, local, links.ports if links else {}, recorder, links.end if links else _nothing)
-        with _waiting_for(job, local.name), repeatable_kernels([local.device]):
-            running = isolated(party.run(), local.starting_key, local.device)
-            outcome = driven(running, links, link_options.deadline) if links else drive(running, _no_message)
-    recorder.finished()
-    record_active(folder, party)
-    trained = Trained(
-        active=outcome,
-        passives={},  # their outcomes stay with them
-        traffic=party.usage.by_party(local.name),
-        kinds=party.usage.kinds_by_party(local.name),
-        rows_own={local.name: local.table.rows, **party.peer_rows},
-        seconds=party.usage.seconds,
-        devices={local.name: described(local.device)},
-        left_out={local.name: local.table.left_out},
-    )
-    summary = describe(job, this_run, folder, trained, watcher.auditor, threads, options)
-    truth, _ = read_truth(folder.transcript(local.name))
-    conclude(job, folder, {this_run.label: summary}, [chance_reference(trained, truth)])
+    @contextmanager
+    def _links(self, local: Local) -> Iterator[Links | None]:
+        """Links to all passive parties; `None` where all that they send is in the run folder: none has to be there."""
+        job, options = self.execution.job, self.links
+        if local.resume and job.trains_alone and Partners.load(local.checkpoints(job)) is not None:
+            yield None
+        elif options.releases:
+            yield open_releases(job, job.passives, options.releases, options.security, options.notify)
+        else:
+            with connected(job, self.name, options) as links:
+                yield links
 
+    def _follow(self, local: Local) -> None:
+        job = self.execution.job
+        with connected(job, local.name, self.links) as links:
+            party = PassiveParty(job, local, links.ports[job.active])
+            outcome: PassiveOutcome = self._driven(local, party.run(), links, self.links.deadline + GRACE)
+        finish_passive(job, local, self.execution.folder, party, outcome)
 
-@contextmanager
-def _links(job: Job, local: Local, options: LinkOptions) -> Iterator[Links | None]:
-    """Links to all passive parties; `None` where all that they send is in the run folder, so that none has to be there.
+    def _driven(self, local: Local, party: Generator[Port, Message, R], links: Links | None, patience: float) -> R:
+        """Drive the party to its end.
 
-    A missing peer is named here, and not at the first message due from it.
-    """
-    if local.resume and job.trains_alone and Partners.load(local.checkpoints(job)) is not None:
-        yield None
-        return
-    if options.releases:
-        yield open_releases(job, job.passives, options.releases, options.security, options.notify)
-        return
-    with open_server(job, options) as links:
-        links.wait_for_peers()
-        yield links
+        A passive party cannot tell who was lost: where one party is waited for, it waits for the active one.
+
+        Raises:
+            _Waiting: A peer was lost that the job waits for.
+        """
+        job, running = self.execution.job, isolated(party, local.starting_key, local.device)
+        try:
+            with repeatable_kernels([local.device]):
+                return driven(running, links, patience) if links else drive(running, _no_message)
+        except PeerLost as lost:
+            waited = [peer for peer, other in job.parties.items() if other.on_absent == "wait"]
+            if lost.peer in waited or (self.name != job.active and waited):
+                raise _Waiting(str(lost)) from None
+            raise
 
 
 def _nothing() -> None:
@@ -210,17 +207,6 @@ def _nothing() -> None:
 
 def _no_message(port: Port) -> Message:
     raise ProtocolError(f"expected a party that waits for no message, got one that waits for {port.peer}")
-
-
-def _follow(job: Job, local: Local, folder: RunFolder, link_options: LinkOptions) -> None:
-    with make_client(job, local.name, link_options) as link:
-        link.open(link_options.timeout)
-        party = PassiveParty(job, local, link.port)
-        with _waiting_for(job, local.name), repeatable_kernels([local.device]):
-            outcome: PassiveOutcome = driven(
-                isolated(party.run(), local.starting_key, local.device), link, link_options.deadline + GRACE
-            )
-    finish_passive(job, local, folder, party, outcome)
 
 
 def finish_passive(job: Job, local: Local, folder: RunFolder, party: PassiveParty, outcome: PassiveOutcome) -> None:

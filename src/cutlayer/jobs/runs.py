@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from torch import Tensor
 
@@ -51,55 +50,138 @@ class Described:
     audit: RunAudit
 
 
-def run_all(
-    job: Job,
-    folder: RunFolder,
-    tables: Mapping[str, PartyTable],
-    options: Options,
-    threads: int,
-    progress: Progress,
-) -> None:
-    """Train the runs of a job, audit them, and write what came out.
+@dataclass(frozen=True)
+class Execution:
+    """A job on its way: where it is run, and how.
 
-    Args:
+    Attributes:
         job: The job.
         folder: The run folder.
-        tables: Tables of the parties.
         options: Keys, and whether to resume.
         threads: Number of threads of the tensor library.
         progress: Called as the runs go on.
     """
-    runs: dict[str, Described] = {}
-    fits = {name: party.fit for name, party in job.parties.items()}
-    for compared, other in compared_jobs(job):
-        progress.stage(compared.label)
-        runs[compared.label] = _compared(other, folder, compared, tables, fits, options, threads, progress)
-    this_run = RunId(RunKind.THIS_RUN)
-    progress.stage(this_run.label)
-    watcher = Watcher(job, folder, progress)
-    trained = train_together(
-        job,
-        folder,
-        tables,
-        options.keys,
-        watcher,
-        resume=options.resume,
-        forget_peer_progress=options.forget_peer_progress,
-    )
-    runs[this_run.label] = describe(job, this_run, folder, trained, watcher.auditor, threads, options)
-    references = []
-    for run, reference in _references(job, folder, trained, progress):
-        if run.kind is RunKind.ALONE:
-            summary = over_own_columns(runs[this_run.label].summary, job, trained.active, reference.logits)
-            runs[this_run.label] = replace(runs[this_run.label], summary=summary)
-        else:
-            references.append(_measured(run, reference, trained.active, job))
-    references.append(chance_reference(trained, Run(job, folder, classes=trained.active.task.classes).truth))
-    if resolve(job.parties[job.active].audit.catalogue, job.task).completions:
-        progress.stage("model completion")
-    if any(resolve(job.parties[name].audit.catalogue, job.task, "passive").features for name in job.passives):
-        progress.stage("feature leakage")
-    conclude(job, folder, runs, references)
+
+    job: Job
+    folder: RunFolder
+    options: Options
+    threads: int
+    progress: Progress
+
+    def run_all(self, tables: Mapping[str, PartyTable]) -> None:
+        """Train the runs of the job with all parties here, audit them, and write what came out.
+
+        Args:
+            tables: Tables of the parties.
+        """
+        job, folder, options, progress = self.job, self.folder, self.options, self.progress
+        runs: dict[str, Described] = {}
+        for compared, other in compared_jobs(job):
+            progress.stage(compared.label)
+            runs[compared.label] = self._compared(other, compared, tables)
+        this_run = RunId(RunKind.THIS_RUN)
+        progress.stage(this_run.label)
+        watcher, forget = Watcher(job, folder, progress), options.forget_peer_progress
+        trained = train_together(
+            job, folder, tables, options.keys, watcher, resume=options.resume, forget_peer_progress=forget
+        )
+        runs[this_run.label] = self.describe(job, this_run, folder, trained, watcher.auditor)
+        references = []
+        for run, reference in self._references(trained):
+            if run.kind is RunKind.ALONE:
+                summary = over_own_columns(runs[this_run.label].summary, job, trained.active, reference.logits)
+                runs[this_run.label] = replace(runs[this_run.label], summary=summary)
+            else:
+                references.append(_measured(run, reference, trained.active, job))
+        references.append(chance_reference(trained, Run(job, folder, classes=trained.active.task.classes).truth))
+        if resolve(job.parties[job.active].audit.catalogue, job.task).completions:
+            progress.stage("model completion")
+        if any(resolve(job.parties[name].audit.catalogue, job.task, "passive").features for name in job.passives):
+            progress.stage("feature leakage")
+        conclude(job, folder, runs, references)
+
+    def _compared(self, job: Job, run: RunId, tables: Mapping[str, PartyTable]) -> Described:
+        """Train one of the runs this one is compared with, unless a resumed job has it already."""
+        options, parent = self.options, self.folder
+        folder = parent.of_run(run.label)
+        if options.resume and folder.ended:
+            return Described(folder.summary, folder.audit_of(run.label).runs[run.label])
+        begun = options.resume and (folder.path / "job.yaml").exists()
+        tampering = tampering_of(job, run, parent)
+        if begun and tampering:  # what an attacker has learned is in no checkpoint
+            folder.clear()
+            begun = False
+        folder = RunFolder.create(folder.path, resume=begun)
+        folder.write_job(job)
+        watcher = Watcher(job, folder, self.progress)
+        with warnings.catch_warnings():
+            if tampering:  # its alarms are those of a simulation, and in the report
+                warnings.simplefilter("ignore", AlarmWarning)
+            # Its releases stay in this process, so they cost nothing; it starts from the weights of this run.
+            trained = train_together(
+                job,
+                folder,
+                tables,
+                replace(options.keys, simulated=True),
+                watcher,
+                data=parent.path / "data",
+                origin=parent,
+                fits={name: party.fit for name, party in self.job.parties.items()},
+                wraps=wraps_of(job, run),
+                tampering=tampering,
+                resume=begun,
+            )
+        described = self.describe(job, run, folder, trained, watcher.auditor)
+        folder.write_results(described.summary, Audit(runs={run.label: described.audit}))
+        return described
+
+    def describe(self, job: Job, run: RunId, folder: RunFolder, trained: Trained, auditor: Auditor | None) -> Described:
+        """Summary and audit of one run; of the job's own run, its test predictions are written too.
+
+        Args:
+            job: Job of the run.
+            run: Identifier of the run among those of the job.
+            folder: Folder of the run.
+            trained: Results of the parties.
+            auditor: Auditor with the leaks; `None` if nothing was audited.
+        """
+        summary = summary_of(
+            job, run, folder, trained, self.threads, reproducible=self.options.keys.supplied is not None
+        )
+        if run.kind is RunKind.THIS_RUN:
+            write_test_predictions(folder, trained.active)
+        protections = protections_of(job)
+        audit = auditor.results(run.label, protections) if auditor else RunAudit(protections=tuple(protections))
+        return Described(summary, audit)
+
+    def _references(self, trained: Trained) -> Iterator[tuple[RunId, Reference | FineTuned]]:
+        """Train what this run is compared with besides other runs of the protocol."""
+        job, folder, progress, active = self.job, self.folder, self.progress, trained.active
+        trained_run = Run(job, folder, classes=active.task.classes)
+        stores, truth = trained_run.stores, trained_run.truth
+        wanted: dict[RunId, dict[str, Store]] = {}
+        if "centralised" in job.compare:
+            wanted[RunId(RunKind.CENTRALISED)] = stores
+        alone = RunId(RunKind.ALONE, (job.active,))
+        if "alone" in job.compare and job.active in stores:
+            wanted[alone] = {job.active: stores[job.active]}
+        if "retrained" in job.compare:
+            wanted |= dict(retrained_stores(job, stores))
+        if active.fit is not None:
+            wanted.pop(alone, None)  # a fitted model has one of its own, which was chosen for itself
+        keys = starting_keys(folder.path, job.parties) if wanted else {}
+        for run, chosen in wanted.items():
+            progress.stage(run.label)
+            yield run, train_reference(job, chosen, active, truth, keys)
+        if "boosting" in job.compare:
+            run = RunId(RunKind.BOOSTING)
+            progress.stage(run.label)
+            trees = fit_reference(BOOSTING, stores, active.task, truth, active.split, active.part, job.train.seed)
+            yield run, trees
+        for absent in finetuned_sets(job, stores) if "finetuned" in job.compare else ():
+            run = RunId(RunKind.FINETUNED, absent)
+            progress.stage(run.label)
+            yield run, finetune_top(trained_run, absent)
 
 
 def conclude(job: Job, folder: RunFolder, runs: Mapping[str, Described], references: Sequence[ModelUtility]) -> None:
@@ -131,105 +213,6 @@ def conclude(job: Job, folder: RunFolder, runs: Mapping[str, Described], referen
     folder.write_json("ledger.json", summary.ledger.to_json())
     audits = {label: run.audit for label, run in runs.items()}
     folder.write_results(summary, conclude_audit(job, folder, summary, audits))
-
-
-def _compared(
-    job: Job,
-    parent: RunFolder,
-    run: RunId,
-    tables: Mapping[str, PartyTable],
-    fits: Mapping[str, Mapping[str, Any] | None],
-    options: Options,
-    threads: int,
-    progress: Progress,
-) -> Described:
-    """Train one of the runs this one is compared with, unless a resumed job has it already."""
-    folder = parent.of_run(run.label)
-    if options.resume and folder.ended:
-        return Described(folder.summary, folder.audit_of(run.label).runs[run.label])
-    begun = options.resume and (folder.path / "job.yaml").exists()
-    tampering = tampering_of(job, run, parent)
-    if begun and tampering:  # what an attacker has learned is in no checkpoint
-        folder.clear()
-        begun = False
-    folder = RunFolder.create(folder.path, resume=begun)
-    folder.write_job(job)
-    watcher = Watcher(job, folder, progress)
-    with warnings.catch_warnings():
-        if tampering:  # its alarms are those of a simulation, and in the report
-            warnings.simplefilter("ignore", AlarmWarning)
-        # Its releases stay in this process, so they cost nothing; it starts from the weights of this run.
-        trained = train_together(
-            job,
-            folder,
-            tables,
-            replace(options.keys, simulated=True),
-            watcher,
-            data=parent.path / "data",
-            origin=parent,
-            fits=fits,
-            wraps=wraps_of(job, run),
-            tampering=tampering,
-            resume=begun,
-        )
-    described = describe(job, run, folder, trained, watcher.auditor, threads, options)
-    folder.write_results(described.summary, Audit(runs={run.label: described.audit}))
-    return described
-
-
-def describe(
-    job: Job, run: RunId, folder: RunFolder, trained: Trained, auditor: Auditor | None, threads: int, options: Options
-) -> Described:
-    """Summary and audit of one run; of the job's own run, its test predictions are written too.
-
-    Args:
-        job: Job of the run.
-        run: Identifier of the run among those of the job.
-        folder: Folder of the run.
-        trained: Results of the parties.
-        auditor: Auditor with the leaks; `None` if nothing was audited.
-        threads: Number of threads of the tensor library.
-        options: Options that the job was run with.
-    """
-    summary = summary_of(job, run, folder, trained, threads, reproducible=options.keys.supplied is not None)
-    if run.kind is RunKind.THIS_RUN:
-        write_test_predictions(folder, trained.active)
-    protections = protections_of(job)
-    audit = auditor.results(run.label, protections) if auditor else RunAudit(protections=tuple(protections))
-    return Described(summary, audit)
-
-
-def _references(
-    job: Job, folder: RunFolder, trained: Trained, progress: Progress
-) -> Iterator[tuple[RunId, Reference | FineTuned]]:
-    """Train what this run is compared with besides other runs of the protocol."""
-    active = trained.active
-    trained_run = Run(job, folder, classes=active.task.classes)
-    stores, truth = trained_run.stores, trained_run.truth
-    wanted: dict[RunId, dict[str, Store]] = {}
-    if "centralised" in job.compare:
-        wanted[RunId(RunKind.CENTRALISED)] = stores
-    alone = RunId(RunKind.ALONE, (job.active,))
-    if "alone" in job.compare and job.active in stores:
-        wanted[alone] = {job.active: stores[job.active]}
-    if "retrained" in job.compare:
-        wanted |= dict(retrained_stores(job, stores))
-    if active.fit is not None:
-        wanted.pop(alone, None)  # a fitted model has one of its own, which was chosen for itself
-    keys = starting_keys(folder.path, job.parties) if wanted else {}
-    for run, chosen in wanted.items():
-        progress.stage(run.label)
-        reference = train_reference(job, chosen, active.task, keys, truth, active.split, active.part, active.weights)
-        yield run, reference
-    if "boosting" in job.compare:
-        run = RunId(RunKind.BOOSTING)
-        progress.stage(run.label)
-        trees = fit_reference(BOOSTING, stores, active.task, truth, active.split, active.part, job.train.seed)
-        yield run, trees
-    for absent in finetuned_sets(job, stores) if "finetuned" in job.compare else ():
-        run = RunId(RunKind.FINETUNED, absent)
-        progress.stage(run.label)
-        yield run, finetune_top(trained_run, absent)
 
 
 def _measured(run: RunId, reference: Reference | FineTuned, active: ActiveOutcome, job: Job) -> ModelUtility:

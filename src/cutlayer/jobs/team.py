@@ -11,7 +11,7 @@ from pathlib import Path
 from cutlayer.channel.address import check_loopback, split_address
 from cutlayer.config import Job
 from cutlayer.errors import ConfigError
-from cutlayer.jobs.links import LinkOptions, address_of, at_address, make_client, open_server
+from cutlayer.jobs.links import LinkOptions, address_of, at_address, connected
 from cutlayer.parties.linked import driven
 from cutlayer.parties.team.further_worker import FurtherWorker
 from cutlayer.parties.team.team import Team, joined
@@ -99,15 +99,12 @@ def run_further_worker(job: Job, name: str, out: Path, links: LinkOptions, team:
     """
     job, links = on_lane(job, links, team.rank)
     data = out / "data" / name
-    with run_threads(job.train.threads, job.train.batch_size, processes=len(job.parties) * workers_here()):
-        if name == job.active:
-            with open_server(job, links) as server:
-                server.wait_for_peers()
-                driven(FurtherWorker(job, name, team, server.ports, data).run(), server, links.deadline)
-            return
-        with make_client(job, name, links) as client:
-            client.open(links.timeout)
-            driven(FurtherWorker(job, name, team, client.ports, data).run(), client, links.deadline)
+    processes = len(job.parties) * workers_here()
+    with (
+        run_threads(job.train.threads, job.train.batch_size, processes=processes),
+        connected(job, name, links) as linked,
+    ):
+        driven(FurtherWorker(job, name, team, linked.ports, data).run(), linked, links.deadline)
 
 
 def workers_here() -> int:

@@ -9,23 +9,18 @@ _MAX_STACKED = 64  # up to this side length the calls cost more than what they c
 _TOLERANCE = 1e-4  # of an eigenvalue; the error of its vector is far below what ranks rows differently
 
 
-def top_direction(x: Tensor) -> Tensor:
-    """Top right singular vector of the centred rows.
+def project(x: Tensor) -> Tensor:
+    """Projections s_i = <x_i - mean, v> of the rows on the top right singular vector of the centred rows.
 
     From the d x d covariance, or the n x n Gram matrix where n < d; matrices larger than 512 on their shorter
-    side use the Lanczos iteration of ARPACK instead.
+    side use the Lanczos iteration of ARPACK instead. The largest coordinate of v is positive.
 
     Args:
         x: float (n, d), finite, of any scale.
 
     Returns:
-        (d,) of unit length, its largest coordinate positive; zeros where the rows are all equal.
+        float64 (n,); zeros where the rows are all equal.
     """
-    return _direction(*_centred(x))
-
-
-def project(x: Tensor) -> Tensor:
-    """Projections s_i = <x_i - mean, v> of the rows (n, d) on `top_direction`, float64 (n,)."""
     moved, scale = _centred(x)
     return (moved @ _direction(moved, scale)).double().mul_(scale)
 

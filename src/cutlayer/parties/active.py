@@ -18,9 +18,9 @@ from torch import Tensor
 from cutlayer.channel import Kind, Message, Port
 from cutlayer.channel.transcript import Transcript
 from cutlayer.config import Job
-from cutlayer.data.batches import IdSchedule, Schedule, steps_of_ids
+from cutlayer.data.batches import IdSchedule, Schedule, schedule_of
 from cutlayer.data.ids import Digests
-from cutlayer.errors import CheckpointError, DataError
+from cutlayer.errors import CheckpointError
 from cutlayer.models.absence import Names, absent_sets
 from cutlayer.models.fitted.result import FitResult
 from cutlayer.models.fitted.top import FittedTop
@@ -225,20 +225,12 @@ class ActiveParty:
         Raises:
             DataError: There are fewer training rows than a batch has.
         """
-        train = self.job.train
+        rows = self.split.train if self.job.draws_batches else audited
         if self.job.draws_batches:
             store_held(self.checkpoints.folder, self.held)
-            digests = gathered(ids, self.split.train)
-            return IdSchedule(self.split.train, digests, steps_of_ids(train, stated), train.seed)
-        if not len(audited):  # no row has all messages: nothing is recorded
-            return IdSchedule(audited, np.empty((0, 16), np.uint8), 1, train.seed)
-        size = train.rows_per_step(len(audited))
-        if self.job.rows == "all":
-            size = min(size, len(audited))
-        if len(audited) < size:
-            wanted = f"at least one batch of {size} training rows"
-            raise DataError.expected(wanted, len(audited), "lower batch_size")
-        return Schedule(audited, size, train.seed, train.shuffle)
+        elif not len(audited):  # no row has all messages: nothing is recorded
+            return IdSchedule(audited, np.empty((0, 16), np.uint8), 1, self.job.train.seed)
+        return schedule_of(self.job, rows, lambda: gathered(ids, rows), stated)
 
     def _check_nobody_left(self, commits: Mapping[Point, Mapping[str, Any]], epoch: int) -> None:
         """Refuse to repeat an epoch with a party that it was committed without: its best weights replaced the earlier.

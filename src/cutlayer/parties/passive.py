@@ -11,8 +11,7 @@ from torch import Tensor
 from cutlayer.channel import Kind, Message, Port
 from cutlayer.channel.transcript import Step, Transcript
 from cutlayer.config import Job
-from cutlayer.data.batches import IdSchedule, Schedule, steps_of_ids, with_next
-from cutlayer.data.ids import Digests
+from cutlayer.data.batches import schedule_of, with_next
 from cutlayer.errors import ProtocolError
 from cutlayer.parties.checkpoint import RELEASED, START, Point, State
 from cutlayer.parties.evidence import evidence_text
@@ -119,7 +118,8 @@ class PassiveParty:
         )
         ids = agreement.row_ids(local.table)
         self.split = yield from split_at_passive(job, local, self.port, ids)
-        self.schedule = self._scheduled(ids, agreement.stated)
+        train = self.split.train
+        self.schedule = schedule_of(job, train, lambda: gathered(ids, train), agreement.stated)
         prepared = local.table.prepare(agreement.positions, self.split.train, local.data / local.name)
         order = order_with_batches(job, prepared.order_digest, self.schedule)
         self.setup = PassiveSetup(job, local, self.split, prepared, self.port, order)
@@ -146,16 +146,6 @@ class PassiveParty:
         if self.releases_once and agreement.start[0] >= self.warmup_epochs:
             self.releases.release_once(self.training_step.warmup_gradients)
         return agreement.start
-
-    def _scheduled(self, ids: Digests, stated: int) -> Schedule:
-        """The batches of this party's training rows."""
-        train, rows = self.job.train, self.split.train
-        if self.job.draws_batches:
-            return IdSchedule(rows, gathered(ids, rows), steps_of_ids(train, stated), train.seed)
-        size = train.rows_per_step(len(rows))
-        if self.job.rows == "all":
-            size = min(size, max(len(rows), 1))  # no step is taken
-        return Schedule(rows, size, train.seed, train.shuffle)
 
     def _saved(self) -> Saved:
         """The points at which this party can go on; its start, where it takes no part in the epochs."""

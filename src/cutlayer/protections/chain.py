@@ -8,14 +8,14 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
-from cutlayer.accounting import Account, ReleaseLog, ReleasePlan
+from cutlayer.accounting import Account, Occasion, ReleaseLog, ReleasePlan, Slot
+from cutlayer.accounting.slots import ReleaseKind
 from cutlayer.channel import Kind
 from cutlayer.config import BudgetConfig
 from cutlayer.errors import ConfigError, NotApplied
 from cutlayer.kernels.row_tensors import number_differing, number_equal
 from cutlayer.lazy import Tensor, torch
 from cutlayer.protections.base import Context, Evidence, Protection
-from cutlayer.protections.charges import Charges
 from cutlayer.protections.coverage import HOOK_OF, Coverage
 from cutlayer.protections.hooks import acts_at, hooks_of
 from cutlayer.protections.label_stages import UNDRAWN, LabelStages
@@ -44,7 +44,7 @@ class Chain:
 
     def __init__(self, party: str, protections: Sequence[Protection[Any]], budget: BudgetConfig | None = None) -> None:
         self.party, self.budget = party, budget
-        self._charges = Charges()
+        self._account = Account(party, (), ReleasePlan(training=1))  # nothing is counted before `setup`
         self.exceeding: Callable[[int, int], None] | None = None
         self.before_release: Callable[[], None] | None = None
         # By rank, whatever the order in the file: noise that is added before clipping would be clipped away, and what
@@ -79,9 +79,8 @@ class Chain:
         # need the labels that it drew. So `setup` and `begin` must be repeatable.
         for protection in self.protections:
             protection.setup(context)
-        account = self.account(context.plan, log)
-        account.exceeding = self.exceeding
-        self._charges.open(account, context.noise, next(iter(context.peers), ""), self.before_release)
+        self._account, self._context = self.account(context.plan, log), context
+        self._account.exceeding = self.exceeding
         self._once, self._placement = context.plan.once, Placement(context.device)
         # Only now is it certain that the run may release anything: `begin` puts on record that it is about to.
         for protection in self.protections:
@@ -116,11 +115,11 @@ class Chain:
 
     def allow_repeats(self, epoch: int) -> None:
         """Accept that the schedule is repeated from an epoch on; see `Account.allow_repeats`."""
-        self._charges.allow_repeats(epoch)
+        self._account.allow_repeats(epoch)
 
     def close_account(self) -> None:
         """Record that the run has ended; see `Account.close`."""
-        self._charges.close()
+        self._account.close()
         for protection in self.protections:
             protection.end()
 
@@ -173,7 +172,7 @@ class Chain:
             changed[protection.name] = _differs(released, e)
             e = released
         # Charged here, not when it is sent: what the account refuses must not exist outside of this function.
-        self._charges.charge("embedding", view, e)
+        self._charge("embedding", view, e)
         if changed and self._once and view.mode is not Mode.SERVE:
             self._coverage.released_once(e, changed)
         elif changed:
@@ -233,7 +232,7 @@ class Chain:
             sent = self._placement.call(protection, protection.gradient_out, g, party, view)
             changed[protection.name] = _differs(sent, g)
             g = sent
-        self._charges.charge("gradient", view, g, party)
+        self._charge("gradient", view, g, party)
         if self._makes("gradient_out"):
             self._coverage.returned("gradient_out", party, g, changed, view.parts)
         return g
@@ -290,7 +289,7 @@ class Chain:
         gradients = [parameter.grad for parameter in update.bottom.parameters() if parameter.grad is not None]
         if gradients:
             # Before the optimiser takes the step: later embeddings depend on it.
-            self._charges.charge("update", view, torch.cat([gradient.flatten() for gradient in gradients]))
+            self._charge("update", view, torch.cat([gradient.flatten() for gradient in gradients]))
 
     def epoch_metrics(self) -> Mapping[str, float]:
         """Metrics of an epoch for the history, by `protection.metric`; called once after each epoch."""
@@ -322,7 +321,23 @@ class Chain:
     def _releases(self, protection: Protection[Any]) -> Mapping[str, float]:
         """Maximum number of releases and private steps of a row, which the ledger reads from the evidence."""
         releases = acts_at(protection, "embedding_out") or acts_at(protection, "gradient_out")
-        return self._charges.counts(releases=releases, steps=acts_at(protection, "update"))
+        counts = dict(self._account.release_counts()) if releases else {}
+        return counts | (dict(self._account.step_counts()) if acts_at(protection, "update") else {})
+
+    def _charge(self, kind: ReleaseKind, view: PassiveView | ActiveView, released: Tensor, receiver: str = "") -> None:
+        """Count a release by its own content, after the protections and before it is sent.
+
+        Raises:
+            BudgetExceeded: A row of it may not be released again.
+        """
+        if not self._account.counts(kind):
+            return
+        if self.before_release is not None:
+            self.before_release()
+        part = view.part if isinstance(view, PassiveView) else "train"
+        receiver = receiver or next(iter(self._context.peers), "")
+        slot = Slot(Occasion(kind, receiver, view.mode.value, part, view.epoch), view.step)
+        self._account.charge(slot, self._context.noise.digest(released), len(view.rows))
 
     def state_dict(self) -> dict[str, Any]:
         """State for a resume: the counters and the state of every protection, and the counts so far."""
@@ -334,7 +349,7 @@ class Chain:
                 for protection in self.protections
             },
             "coverage": self._coverage.state_dict(),
-            "account": self._charges.state_dict(),
+            "account": self._account.state_dict(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -344,7 +359,7 @@ class Chain:
             protection.counts = {name: saved["counts"][name] for name in protection.counts}
             protection.load_state_dict(self._placement.given(protection, self._placement.back(saved["state"])))
         self._coverage.load_state_dict(state["coverage"])
-        self._charges.load_state_dict(state["account"])
+        self._account.load_state_dict(state["account"])
 
     def _makes(self, hook: str) -> bool:
         """Whether a protection changes the messages of a hook: by that hook, or by earlier terms."""

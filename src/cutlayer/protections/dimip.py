@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import Any, Self
+from typing import Any
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from cutlayer.config import FrozenModel
 from cutlayer.kernels.club import label_log_likelihood_gradient, vclub
@@ -39,11 +39,9 @@ class DIMIPConfig(FrozenModel):
     hidden: int = Field(default=64, ge=1, le=65_536, strict=True)
     lr: float = Field(default=0.01, gt=0, strict=True)
 
-    @model_validator(mode="after")
-    def _one_pass_is_one_step(self) -> Self:
+    def _faults(self) -> Iterator[str]:
         if self.single_pass and self.predictor_steps > 1:
-            raise ValueError("expected predictor_steps 1 with single_pass; leave one of them out")
-        return self
+            yield "expected predictor_steps 1 with single_pass; leave one of them out"
 
 
 class Predictor:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any, Literal, Self
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from cutlayer.accounting import Event, GaussianRelease, NoFormalGuarantee, ReleasePlan
 from cutlayer.errors import ConfigError
@@ -45,22 +45,17 @@ class DPEmbeddingConfig(NoiseBudget):
     estimate: EstimateConfig = Field(default_factory=EstimateConfig)
     adjust: AdjustConfig | None = None
 
-    @model_validator(mode="after")
-    def _the_calibration_has_a_budget(self) -> Self:
+    def _faults(self) -> Iterator[str]:
+        yield from super()._faults()
         surplus = sorted(self.model_fields_set & {"per", "calibration"})
         if self.noise_multiplier is not None and surplus:
-            raise ValueError(f"{' and '.join(surplus)} with epsilon and delta, got a noise_multiplier; leave one out")
+            yield f"{' and '.join(surplus)} with epsilon and delta, got a noise_multiplier; leave one out"
         if self.calibration == "classical" and self.per == "run":
-            raise ValueError("per: release with calibration classical, a formula for one release, got per: run")
-        return self
-
-    @model_validator(mode="after")
-    def _the_rescaling_has_its_keys(self) -> Self:
+            yield "per: release with calibration classical, a formula for one release, got per: run"
         if (self.scale is not None) != (self.rescale == "public"):
-            raise ValueError("a scale with rescale public, and only then, got one without the other")
+            yield "a scale with rescale public, and only then, got one without the other"
         if "estimate" in self.model_fields_set and self.rescale != "paper":
-            raise ValueError(f"estimate with rescale paper alone, got it with rescale {self.rescale}")
-        return self
+            yield f"estimate with rescale paper alone, got it with rescale {self.rescale}"
 
     def multiplier(self, plan: ReleasePlan) -> float:
         """Standard deviation of the noise over the sensitivity, for these releases of a row."""

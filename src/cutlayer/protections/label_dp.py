@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import secrets
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from cutlayer.accounting import Event, RandomizedResponse, ReleasePlan
 from cutlayer.config import FrozenModel, validated
@@ -50,12 +50,10 @@ class LabelDPConfig(FrozenModel):
     correction: Correction = "forward"
     stages: int = Field(default=1, ge=1, le=MAX_STAGES, strict=True)
 
-    @model_validator(mode="after")
-    def _each_training_draws_anew(self) -> LabelDPConfig:
+    def _faults(self) -> Iterator[str]:
         if self.stages > 1 and self.changed_labels != "redraw":
             why = "the priors of another training are others, so that it draws every row anew and the eps add up"
-            raise ValueError(f"changed_labels: redraw with stages above 1, got {self.changed_labels}; {why}")
-        return self
+            yield f"changed_labels: redraw with stages above 1, got {self.changed_labels}; {why}"
 
 
 class LabelDP(LabelProtection[LabelDPConfig]):

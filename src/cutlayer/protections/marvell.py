@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, Literal, NamedTuple
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from cutlayer.config import FrozenModel
 from cutlayer.kernels.class_statistics import (
@@ -54,17 +54,15 @@ class MarvellConfig(FrozenModel):
     s: float | None = Field(default=None, gt=0, strict=True, description="the paper uses 0.1 to 4")
     search: Literal["exact", "geometric"] = "exact"
 
-    @model_validator(mode="after")
-    def _one_target(self) -> Self:
+    def _faults(self) -> Iterator[str]:
         if (self.sum_kl is None) == (self.s is None):
             got = "none" if self.s is None else "both"
-            raise ValueError(f"either sum_kl or s, got {got}; {_RANGE}")
+            yield f"either sum_kl or s, got {got}; {_RANGE}"
         if self.form != "paper" and self.s is not None:
-            raise ValueError(f"sum_kl in form: {self.form}, got s; write form: paper with it")
+            yield f"sum_kl in form: {self.form}, got s; write form: paper with it"
         if self.search != "exact" and (self.form != "paper" or self.s is not None):
             got = f"form: {self.form}" if self.form != "paper" else "s, which searches for nothing"
-            raise ValueError(f"search: {self.search} with form: paper and sum_kl, got it with {got}")
-        return self
+            yield f"search: {self.search} with form: paper and sum_kl, got it with {got}"
 
     def per_release(self, epochs: int) -> float | None:
         """SumKL to reach in each release of a row, of which there is one in every epoch; `None` with a fixed `s`."""

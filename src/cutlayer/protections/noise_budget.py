@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Self
+from collections.abc import Iterator
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from cutlayer.config import FrozenModel
 
@@ -26,10 +26,8 @@ class NoiseBudget(FrozenModel):
     delta: float | None = Field(default=None, gt=0, lt=1, strict=True, description=_START)
     noise_multiplier: float | None = Field(default=None, gt=0, strict=True)
 
-    @model_validator(mode="after")
-    def _one_way_to_set_the_noise(self) -> Self:
+    def _faults(self) -> Iterator[str]:
         given = [name for name in ("epsilon", "delta", "noise_multiplier") if getattr(self, name) is not None]
         if given not in (["epsilon", "delta"], ["noise_multiplier"]):
             got = " and ".join(given) or "none"
-            raise ValueError(f"either epsilon and delta or noise_multiplier, got {got}; {_START}")
-        return self
+            yield f"either epsilon and delta or noise_multiplier, got {got}; {_START}"

@@ -22,6 +22,7 @@ from cutlayer.data.store import Store
 from cutlayer.models import Inputs, build_top
 from cutlayer.models.fitted.top import FittedTop
 from cutlayer.parties.local import EVALUATION_ROWS
+from cutlayer.parties.outcome import ActiveOutcome
 from cutlayer.parties.stopping import EarlyStopping
 from cutlayer.tasks import Task
 from cutlayer.training.joint import JointModel, fit
@@ -48,27 +49,18 @@ class Reference:
 
 
 def train_reference(
-    job: Job,
-    stores: Mapping[str, Store],
-    task: Task,
-    keys: Mapping[str, bytes],
-    labels: Tensor,
-    split: Split,
-    part: str,
-    weights: Tensor | None = None,
+    job: Job, stores: Mapping[str, Store], run: ActiveOutcome, labels: Tensor, keys: Mapping[str, bytes]
 ) -> Reference:
     """Train on one machine, by the job's schedule, early stopping and choice of epoch.
 
     Args:
         job: Job of the run.
         stores: Encoded columns of the parties that take part, by name.
-        task: Task, with its classes.
-        keys: Starting keys of the run that this is compared with, by party.
-        labels: True labels of the common rows, (n,).
-        split: Rows for training, validation and testing.
-        part: Held-out rows to report: `validation` or `test`.
-        weights: Weights of the common rows in the loss, (n,); `None` where all weigh the same.
+        run: The run that this is compared with, at the active party.
+        labels: True labels of its common rows, (n,).
+        keys: Its starting keys, by party.
     """
+    task, split, part, weights = run.task, run.split, run.part, run.weights
     if job.fits_top:
         return fit_reference(job.top, stores, task, labels, split, part, job.train.seed, weights)
     model, stopping = JointModel(job, stores, task, keys), EarlyStopping()

@@ -10,7 +10,7 @@ from typing import Any
 
 from cutlayer.attacks.completion.base import OptimizerHook
 from cutlayer.attacks.malicious.base import Tampering
-from cutlayer.channel import Port, link
+from cutlayer.channel import link
 from cutlayer.config import Job
 from cutlayer.config.party import ALL_RUNS
 from cutlayer.data.party_data import PartyTable
@@ -66,6 +66,33 @@ class Trained:
     seconds: float
     devices: Mapping[str, str]
     left_out: Mapping[str, Mapping[str, int]]
+
+    @classmethod
+    def of(
+        cls,
+        leader: ActiveParty,
+        active: ActiveOutcome,
+        sides: Mapping[str, Local],
+        passives: Mapping[str, PassiveOutcome] | None = None,
+    ) -> Trained:
+        """The run that an active party led to its end.
+
+        Args:
+            leader: The active party.
+            active: What it knows at the end.
+            sides: Private sides of the parties in this process, by name.
+            passives: What the passive parties in this process know at the end, by name.
+        """
+        return cls(
+            active,
+            passives or {},
+            traffic=leader.usage.by_party(leader.local.name),
+            kinds=leader.usage.kinds_by_party(leader.local.name),
+            rows_own={**leader.peer_rows, **{name: side.table.rows for name, side in sides.items()}},
+            seconds=leader.usage.seconds,
+            devices={name: described(side.device) for name, side in sides.items()},
+            left_out={name: side.table.left_out for name, side in sides.items()},
+        )
 
 
 def local_side(
@@ -167,32 +194,22 @@ def train_together(
         forget_peer_progress: Whether all parties start again with one that has lost its progress, and count what they
             release again.
     """
-    ends: dict[str, list[Port]] = {name: [] for name in job.parties}
     run = secrets.token_hex(8)
-    store = data or folder.path / "data"
-    for name in job.passives:
-        here, there = link(job.active, name, run)
-        ends[job.active].append(here)
-        ends[name].append(there)
-
-    readings = Readings(READ_STEPS)
+    ends = {name: link(job.active, name, run) for name in job.passives}
+    store, readings = data or folder.path / "data", Readings(READ_STEPS)
     sides: dict[str, Local] = {}
-    for name in job.parties:
-        forget, table = forget_peer_progress, tables[name]
+    for name, table in ((name, tables[name]) for name in job.parties):
+        forget = forget_peer_progress
         side = local_side(
             job, name, folder, store, keys, table, resume=resume, forget_peer_progress=forget, origin=origin
         )
-        sides[name] = replace(
-            side,
-            readings=readings,
-            fit=side.fit if fits is None else fits[name],
-            wrap=None if wraps is None else wraps.get(name),
-            tampering=None if tampering is None else tampering.get(name),
-        )
-    passives = {name: PassiveParty(job, sides[name], ends[name][0]) for name in job.passives}
+        fit = side.fit if fits is None else fits[name]
+        wrap, changes = (wraps or {}).get(name), (tampering or {}).get(name)
+        sides[name] = replace(side, readings=readings, fit=fit, wrap=wrap, tampering=changes)
+    passives = {name: PassiveParty(job, sides[name], there) for name, (_, there) in ends.items()}
     recorder = Recorder(folder, job.active, observer)
     recorder.connected(passives)
-    leader = ActiveParty(job, sides[job.active], {port.peer: port for port in ends[job.active]}, recorder)
+    leader = ActiveParty(job, sides[job.active], {name: here for name, (here, _) in ends.items()}, recorder)
     # Every party draws from a random state of its own: swapped in whenever it is resumed, it gives the numbers that the
     # party would draw in a process of its own.
     parties = {name: (leader if name == job.active else passives[name]).run() for name in job.parties}
@@ -210,13 +227,5 @@ def train_together(
     for name, passive in passives.items():
         if name in results:
             record_passive(folder, passive)
-    return Trained(
-        active=results[job.active],
-        passives={name: results[name] for name in job.passives if name in results},
-        traffic=leader.usage.by_party(job.active),
-        kinds=leader.usage.kinds_by_party(job.active),
-        rows_own={name: tables[name].rows for name in job.parties},
-        seconds=leader.usage.seconds,
-        devices={name: described(side.device) for name, side in sides.items()},
-        left_out={name: table.left_out for name, table in tables.items()},
-    )
+    ended = {name: results[name] for name in job.passives if name in results}
+    return Trained.of(leader, results[job.active], sides, ended)

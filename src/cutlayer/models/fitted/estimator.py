@@ -16,7 +16,7 @@ from torch import Tensor
 
 from cutlayer.errors import ConfigError
 from cutlayer.models.consent import check_allowed, is_allowed
-from cutlayer.models.fitted.rows import FLOOR, Floats, Part, Rows
+from cutlayer.models.fitted.rows import FLOOR, Byte, Floats, Part, Rows, Whole
 from cutlayer.models.user import user_errors
 
 Matrix: TypeAlias = npt.NDArray[np.float32]
@@ -37,12 +37,11 @@ class EstimatorPart(Part):
 
     kind = "estimator"
 
-    content: Tensor
-    position: Tensor
+    content: Byte
+    position: Whole
 
     def __init__(self) -> None:
         super().__init__()
-        self.hold(content=torch.zeros(0, dtype=torch.uint8), position=torch.zeros(0, dtype=torch.int64))
         self._path = ""
         self._predictor: Predictor | None = None
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from cutlayer.models.fitted.choice import logits_of
-from cutlayer.models.fitted.rows import Part, Permuter, Rows
+from cutlayer.models.fitted.rows import Part, Permuter, Real, Rows
 from cutlayer.tasks import Task
 
 _LEAST_SHARE = 0.01
@@ -31,14 +31,12 @@ class Head(Part):
 
     kind = "head"
 
-    weights: Tensor
-    inverse: Tensor
+    weights: Real
+    inverse: Real
 
     def __init__(self, parts: Iterable[Part]) -> None:
         super().__init__()
         self.parts = nn.ModuleList(parts)
-        real = torch.zeros(0, dtype=torch.float64)
-        self.hold(weights=real, inverse=real)
 
     @classmethod
     def of(cls, parts: Iterable[Part], weights: Iterable[float], transition: Tensor | None) -> Head:

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cutlayer.models.fitted.rows import Floats, Integers, Part, Rows, code_offsets, frequency_ranks
+from cutlayer.models.fitted.rows import Floats, Integers, Part, Real, Rows, Whole, code_offsets, frequency_ranks
 
 _MAX_SCALED = 10.0
 """Magnitude that a standardised number is clipped to: a network extrapolates without bound."""
@@ -26,16 +26,11 @@ class StandardInputs(Part):
 
     kind = "inputs"
 
-    mean: Tensor
-    scale: Tensor
-    absent: Tensor
-    groups: Tensor
-    offsets: Tensor
-
-    def __init__(self) -> None:
-        super().__init__()
-        whole, real = torch.zeros(0, dtype=torch.int64), torch.zeros(0, dtype=torch.float64)
-        self.hold(mean=real, scale=real, absent=whole, groups=whole, offsets=whole)
+    mean: Real
+    scale: Real
+    absent: Whole
+    groups: Whole
+    offsets: Whole
 
     @classmethod
     def fitted(cls, rows: Rows, most: int, least_rows: int) -> tuple[StandardInputs, int]:

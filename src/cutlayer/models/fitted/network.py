@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from cutlayer.kernels.perceptron import layer_outputs, weight_gradients
 from cutlayer.models.fitted.inputs import StandardInputs
-from cutlayer.models.fitted.rows import Part, Rows
+from cutlayer.models.fitted.rows import Part, Rows, Single
 
 HIDDEN = (100, 100)
 """Widths of the layers of every network."""
@@ -35,12 +35,11 @@ class NetworkPart(Part):
 
     kind = "network"
 
-    table: Tensor
+    table: Single
 
     def __init__(self, inputs: StandardInputs | None = None) -> None:
         super().__init__()
         self.inputs = StandardInputs() if inputs is None else inputs
-        self.hold(table=torch.zeros(0))
         for index in range(len(HIDDEN) + 1):
             self.hold(**{f"weight_{index}": torch.zeros(0), f"bias_{index}": torch.zeros(0)})
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, TypeAlias
+from inspect import get_annotations
+from typing import Annotated, Any, ClassVar, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +15,11 @@ from torch import Tensor, nn
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 Integers: TypeAlias = npt.NDArray[np.int64]
+
+Real: TypeAlias = Annotated[Tensor, torch.float64]
+Single: TypeAlias = Annotated[Tensor, torch.float32]
+Whole: TypeAlias = Annotated[Tensor, torch.int64]
+Byte: TypeAlias = Annotated[Tensor, torch.uint8]
 
 Permuter: TypeAlias = Callable[[Sequence[int], Tensor], Tensor]
 """Predictions (r * n, outputs) of n rows where some columns, by number, codes first, have the values of other rows.
@@ -64,11 +70,19 @@ class Rows:
 class Part(nn.Module, ABC):
     """A fitted model: buffers alone, and so plain tensors on disk; their shapes come with the fit.
 
+    Its class declares them with their dtypes; those of an unfitted model are empty.
+
     Attributes:
         kind: Name in a checkpoint.
     """
 
     kind: ClassVar[str]
+
+    def __init__(self) -> None:
+        super().__init__()
+        for name, declared in get_annotations(type(self), eval_str=True).items():
+            for dtype in getattr(declared, "__metadata__", ()):
+                self.register_buffer(name, torch.zeros(0, dtype=dtype))
 
     @abstractmethod
     def forward(self, codes: Tensor, numbers: Tensor) -> Tensor:
@@ -92,7 +106,7 @@ class Part(nn.Module, ABC):
         return permuted
 
     def hold(self, **tensors: Tensor) -> None:
-        """Register buffers; those of an unfitted model are empty, of the final dtype."""
+        """Set buffers."""
         for name, tensor in tensors.items():
             self.register_buffer(name, tensor)
 

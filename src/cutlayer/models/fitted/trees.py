@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from cutlayer.models.fitted.rows import FLOOR, Part, Permuter, code_offsets, exchanged
+from cutlayer.models.fitted.rows import FLOOR, Byte, Part, Permuter, Real, Whole, code_offsets, exchanged
 
 _MAX_FLOAT64 = float(np.finfo(np.float64).max)
 _MAX_INT32 = int(np.iinfo(np.int32).max)
@@ -42,33 +42,22 @@ class TreeEnsemble(Part):
 
     kind = "trees"
 
-    feature: Tensor
-    threshold: Tensor
-    left: Tensor
-    value: Tensor
-    roots: Tensor
-    places: Tensor
-    baseline: Tensor
-    ranks: Tensor
-    offsets: Tensor
-    split_column: Tensor
-    split_start: Tensor
-    directions: Tensor
-    position: Tensor
+    feature: Whole
+    threshold: Real
+    left: Whole
+    value: Real
+    roots: Whole
+    places: Whole
+    baseline: Real
+    ranks: Whole
+    offsets: Whole
+    split_column: Whole
+    split_start: Whole
+    directions: Byte
+    position: Whole
 
     def __init__(self) -> None:
         super().__init__()
-        whole, real = torch.zeros(0, dtype=torch.int64), torch.zeros(0, dtype=torch.float64)
-        self.hold(feature=whole, threshold=real, left=whole, value=real, roots=whole, places=whole)
-        self.hold(
-            baseline=real,
-            ranks=whole,
-            offsets=whole,
-            split_column=whole,
-            split_start=whole,
-            directions=real.byte(),
-            position=whole,
-        )
         self.levels: tuple[int, ...] = ()
 
     @classmethod
