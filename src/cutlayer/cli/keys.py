@@ -6,11 +6,12 @@ import json
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from cutlayer.cli.app import Json, answer, app
+from cutlayer.cli.app import answer, app
+from cutlayer.cli.verb import verb
 from cutlayer.errors import ConfigError, TrustError
 from cutlayer.report.rounding import plain
 from cutlayer.storage.durable import make_folder, write_whole
@@ -21,23 +22,19 @@ if TYPE_CHECKING:
 keys = typer.Typer(no_args_is_help=True, help="Make, sign, renew and revoke the certificates of parties.")
 app.add_typer(keys, name="keys")
 
-Folder = Annotated[Path, typer.Option("--folder", help="The folder of the certificate files.")]
-Name = Annotated[str, typer.Argument(help="The name of the party, as in the job.", show_default=False)]
-Days = Annotated[int | None, typer.Option("--days", help="Days that the certificate is valid. Default: 365.")]
-Fingerprint = Annotated[
-    str, typer.Option("--fingerprint", help="The fingerprint that the other side read out; another one is refused.")
-]
 KEYS = Path("keys")
 
 
-@keys.command()
-def init(
-    name: Name,
-    federation: Annotated[str, typer.Option("--federation", help="The name of the federation.")] = "cutlayer",
-    folder: Folder = KEYS,
-    as_json: Json = False,
-) -> None:
-    """Make an authority, and the key and certificate of the party that runs it."""
+@verb(of=keys)
+def init(name: str, *, federation: str = "cutlayer", folder: Path = KEYS, as_json: bool = False) -> None:
+    """Make an authority, and the key and certificate of the party that runs it.
+
+    Args:
+        name: The name of the party, as in the job.
+        federation: The name of the federation.
+
+    Example: cutlayer keys init bank --federation credit
+    """
     from cutlayer.certificates.authority import Authority
     from cutlayer.certificates.names import federation_name, identity
 
@@ -50,15 +47,17 @@ def init(
     )
 
 
-@keys.command()
-def invite(
-    name: Name,
-    address: Annotated[str, typer.Option("--address", help="HOST:PORT that the party is to connect to.")],
-    out: Annotated[Path | None, typer.Option("--out", help="The file of the invitation; default: NAME.invite.")] = None,
-    folder: Folder = KEYS,
-    as_json: Json = False,
-) -> None:
-    """Write one file for a partner: the authority's certificate, its name, and where to connect."""
+@verb(of=keys)
+def invite(name: str, *, address: str, out: Path | None = None, folder: Path = KEYS, as_json: bool = False) -> None:
+    """Write one file for a partner: the authority's certificate, its name, and where to connect.
+
+    Args:
+        name: The name of the party, as in the job.
+        address: HOST:PORT that the party is to connect to.
+        out: The file of the invitation; default: NAME.invite.
+
+    Example: cutlayer keys invite telco --address bank.example:7070
+    """
     from cutlayer.certificates.authority import PUBLIC, Authority
     from cutlayer.certificates.files import pem_of
     from cutlayer.channel.address import check_fixed_port
@@ -83,14 +82,15 @@ def invite(
     )
 
 
-@keys.command()
-def request(
-    invitation: Annotated[Path, typer.Argument(help="The file that the authority's party sent.", show_default=False)],
-    seen: Fingerprint = "",
-    folder: Folder = KEYS,
-    as_json: Json = False,
-) -> None:
-    """Make a private key on this machine, and a request to be signed; the key never leaves the folder."""
+@verb(of=keys)
+def request(invitation: Path, *, seen: str = "", folder: Path = KEYS, as_json: bool = False) -> None:
+    """Make a private key on this machine, and a request to be signed; the key never leaves the folder.
+
+    Args:
+        invitation: The file that the authority's party sent.
+
+    Example: cutlayer keys request telco.invite --fingerprint efb1-043a-b396-e2b8-6570-3303-3fed-8936
+    """
     from cutlayer.certificates.authority import PUBLIC, make_request
     from cutlayer.certificates.files import pem_of
     from cutlayer.certificates.names import fingerprint, key_fingerprint
@@ -114,16 +114,23 @@ def request(
     )
 
 
-@keys.command()
+@verb(of=keys)
 def sign(
-    file: Annotated[Path, typer.Argument(help="The partner's request.", show_default=False)],
-    seen: Fingerprint = "",
-    out: Annotated[Path | None, typer.Option("--out", help="The file of the certificate; default: NAME.pem.")] = None,
-    days: Days = None,
-    folder: Folder = KEYS,
-    as_json: Json = False,
+    file: Path,
+    *,
+    seen: str = "",
+    out: Path | None = None,
+    days: int | None = None,
+    folder: Path = KEYS,
+    as_json: bool = False,
 ) -> None:
-    """Sign the request of a party that was invited."""
+    """Sign the request of a party that was invited.
+
+    Args:
+        file: The partner's request.
+
+    Example: cutlayer keys sign telco.request.pem --fingerprint beb6-9412-3e4d-9aea-78c7-ff4f-b41e-3452
+    """
     from cutlayer.certificates.authority import Authority, read_request
     from cutlayer.certificates.names import key_fingerprint
 
@@ -139,15 +146,22 @@ def sign(
     )
 
 
-@keys.command()
+@verb(of=keys)
 def renew(
-    name: Name,
-    out: Annotated[Path | None, typer.Option("--out", help="The file of the certificate; default: NAME.pem.")] = None,
-    days: Days = None,
-    folder: Folder = KEYS,
-    as_json: Json = False,
+    name: str,
+    *,
+    out: Path | None = None,
+    days: int | None = None,
+    folder: Path = KEYS,
+    as_json: bool = False,
 ) -> None:
-    """Issue a new certificate for the same key; a running party takes it up without a restart."""
+    """Issue a new certificate for the same key; a running party takes it up without a restart.
+
+    Args:
+        name: The name of the party, as in the job.
+
+    Example: cutlayer keys renew telco --days 90
+    """
     from cutlayer.certificates.authority import Authority
 
     path = out or (folder / f"{name}.pem" if (folder / f"{name}.key").exists() else Path(f"{name}.pem"))
@@ -158,13 +172,15 @@ def renew(
     answer(as_json, {"file": str(path)}, *lines)
 
 
-@keys.command()
-def revoke(
-    name: Annotated[str, typer.Argument(help="A party, or a serial number.", show_default=False)],
-    folder: Folder = KEYS,
-    as_json: Json = False,
-) -> None:
-    """Revoke the certificates of a party, or the one with a serial number."""
+@verb(of=keys)
+def revoke(name: str, *, folder: Path = KEYS, as_json: bool = False) -> None:
+    """Revoke the certificates of a party, or the one with a serial number.
+
+    Args:
+        name: A party, or a serial number.
+
+    Example: cutlayer keys revoke telco
+    """
     from cutlayer.certificates.authority import Authority
 
     serials = Authority(folder).revoke(name)
@@ -177,9 +193,12 @@ def revoke(
     )
 
 
-@keys.command(name="list")
-def list_(folder: Folder = KEYS, as_json: Json = False) -> None:
-    """List the certificates that the authority issued."""
+@verb("list", of=keys)
+def list_(*, folder: Path = KEYS, as_json: bool = False) -> None:
+    """List the certificates that the authority issued.
+
+    Example: cutlayer keys list --json
+    """
     from cutlayer.certificates.authority import Authority
 
     shown = ("party", "serial", "until", "revoked")
