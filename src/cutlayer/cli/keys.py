@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
+from cutlayer.cli import verb as verbs
 from cutlayer.cli.app import answer, app
-from cutlayer.cli.verb import verb
 from cutlayer.errors import ConfigError, TrustError
 from cutlayer.report.rounding import plain
 from cutlayer.storage.durable import make_folder, write_whole
@@ -23,14 +23,24 @@ keys = typer.Typer(no_args_is_help=True, help="Make, sign, renew and revoke the 
 app.add_typer(keys, name="keys")
 
 KEYS = Path("keys")
+verb = partial(
+    verbs.verb,
+    of=keys,
+    shared={
+        "days": "Days that the certificate is valid. Default: 365.",
+        "folder": "The folder of the certificate files.",
+        "name": "The name of the party, as in the job.",
+        "out": "The file of the certificate; default: NAME.pem.",
+        "seen": "The fingerprint that the other side read out; another one is refused.",
+    },
+)
 
 
-@verb(of=keys)
-def init(name: str, *, federation: str = "cutlayer", folder: Path = KEYS, as_json: bool = False) -> None:
+@verb()
+def init(name: str, *, federation: str = "cutlayer", folder: Path = KEYS, json: bool = False) -> None:
     """Make an authority, and the key and certificate of the party that runs it.
 
     Args:
-        name: The name of the party, as in the job.
         federation: The name of the federation.
 
     Example: cutlayer keys init bank --federation credit
@@ -40,19 +50,18 @@ def init(name: str, *, federation: str = "cutlayer", folder: Path = KEYS, as_jso
 
     authority = Authority.create(folder, _checked(federation_name, federation), _checked_party(name))
     answer(
-        as_json,
+        json,
         {"identity": identity(federation, name), "folder": str(folder), "authority": authority.fingerprint},
         f"authority of {federation} and certificate of {name} in {folder}",
         f"its key {folder / 'ca.key'} must not leave this machine; keep a backup of {folder} in a safe place",
     )
 
 
-@verb(of=keys)
-def invite(name: str, *, address: str, out: Path | None = None, folder: Path = KEYS, as_json: bool = False) -> None:
+@verb()
+def invite(name: str, *, address: str, out: Path | None = None, folder: Path = KEYS, json: bool = False) -> None:
     """Write one file for a partner: the authority's certificate, its name, and where to connect.
 
     Args:
-        name: The name of the party, as in the job.
         address: HOST:PORT that the party is to connect to.
         out: The file of the invitation; default: NAME.invite.
 
@@ -61,6 +70,7 @@ def invite(name: str, *, address: str, out: Path | None = None, folder: Path = K
     from cutlayer.certificates.authority import PUBLIC, Authority
     from cutlayer.certificates.files import pem_of
     from cutlayer.channel.address import check_fixed_port
+    from cutlayer.config.load import as_yaml
 
     check_fixed_port(address)
     authority = Authority(folder)
@@ -73,17 +83,17 @@ def invite(name: str, *, address: str, out: Path | None = None, folder: Path = K
         "address": address,
         "authority": pem_of(authority.certificate).decode(),
     }
-    write_whole(path, _as_yaml(entries), PUBLIC)
+    write_whole(path, as_yaml(entries), PUBLIC)
     answer(
-        as_json,
+        json,
         {"file": str(path), "authority": authority.fingerprint},
         f"send {path} to {name}, and read the fingerprint out to them:",
         authority.fingerprint,
     )
 
 
-@verb(of=keys)
-def request(invitation: Path, *, seen: str = "", folder: Path = KEYS, as_json: bool = False) -> None:
+@verb()
+def request(invitation: Path, *, seen: str = "", folder: Path = KEYS, json: bool = False) -> None:
     """Make a private key on this machine, and a request to be signed; the key never leaves the folder.
 
     Args:
@@ -105,7 +115,7 @@ def request(invitation: Path, *, seen: str = "", folder: Path = KEYS, as_json: b
     write_whole(known, pem_of(authority), PUBLIC)
     key = key_fingerprint(signing_request.public_key())
     answer(
-        as_json,
+        json,
         {"file": str(path), "key": key, "authority": fingerprint(authority), "party": party, "address": address},
         _heard(seen, f"authority {fingerprint(authority)}"),
         f"send {path} back, and read this fingerprint out to them:",
@@ -114,7 +124,7 @@ def request(invitation: Path, *, seen: str = "", folder: Path = KEYS, as_json: b
     )
 
 
-@verb(of=keys)
+@verb()
 def sign(
     file: Path,
     *,
@@ -122,7 +132,7 @@ def sign(
     out: Path | None = None,
     days: int | None = None,
     folder: Path = KEYS,
-    as_json: bool = False,
+    json: bool = False,
 ) -> None:
     """Sign the request of a party that was invited.
 
@@ -139,26 +149,23 @@ def sign(
     _compare(seen, key, "the key in the request")
     path = authority.sign(signing_request, _checked_days(days), out)
     answer(
-        as_json,
+        json,
         {"file": str(path), "key": key},
         _heard(seen, f"key {key}", f"; if it differs, revoke {path.stem} at once"),
         f"send {path} back; it is no secret",
     )
 
 
-@verb(of=keys)
+@verb()
 def renew(
     name: str,
     *,
     out: Path | None = None,
     days: int | None = None,
     folder: Path = KEYS,
-    as_json: bool = False,
+    json: bool = False,
 ) -> None:
     """Issue a new certificate for the same key; a running party takes it up without a restart.
-
-    Args:
-        name: The name of the party, as in the job.
 
     Example: cutlayer keys renew telco --days 90
     """
@@ -169,11 +176,11 @@ def renew(
     lines = [f"wrote {path}; the old certificate of {name} stays valid until it expires"]
     if path.parent != folder:
         lines.append(f"send it to {name}, for the folder {KEYS} there; a running party takes it up without a restart")
-    answer(as_json, {"file": str(path)}, *lines)
+    answer(json, {"file": str(path)}, *lines)
 
 
-@verb(of=keys)
-def revoke(name: str, *, folder: Path = KEYS, as_json: bool = False) -> None:
+@verb()
+def revoke(name: str, *, folder: Path = KEYS, json: bool = False) -> None:
     """Revoke the certificates of a party, or the one with a serial number.
 
     Args:
@@ -185,7 +192,7 @@ def revoke(name: str, *, folder: Path = KEYS, as_json: bool = False) -> None:
 
     serials = Authority(folder).revoke(name)
     answer(
-        as_json,
+        json,
         {"revoked": serials, "file": str(folder / "crl.pem")},
         f"revoked {', '.join(serials)}; a running party here takes it up without a restart",
         f"send {folder / 'crl.pem'} to all partners, for their folder {KEYS}",
@@ -193,8 +200,8 @@ def revoke(name: str, *, folder: Path = KEYS, as_json: bool = False) -> None:
     )
 
 
-@verb("list", of=keys)
-def list_(*, folder: Path = KEYS, as_json: bool = False) -> None:
+@verb("list")
+def list_(*, folder: Path = KEYS, json: bool = False) -> None:
     """List the certificates that the authority issued.
 
     Example: cutlayer keys list --json
@@ -204,7 +211,7 @@ def list_(*, folder: Path = KEYS, as_json: bool = False) -> None:
     shown = ("party", "serial", "until", "revoked")
     issued = [{key: entry[key] for key in shown} for entry in Authority(folder).certificates]
     lines = [f"{e['party']}: until {e['until']}, serial {e['serial']}{_state(e)}" for e in issued]
-    answer(as_json, {"certificates": issued}, *lines)
+    answer(json, {"certificates": issued}, *lines)
 
 
 def _state(entry: Mapping[str, Any]) -> str:
@@ -259,11 +266,6 @@ def _heard(seen: str, real: str, remedy: str = "") -> str:
     if seen:
         return f"as the other side read out: {real}"
     return f"compare with what the other side reads out: {real}{remedy}"
-
-
-def _as_yaml(entries: Mapping[str, str]) -> str:
-    """Plain texts as YAML: JSON texts are valid in it, and need no writer."""
-    return "".join(f"{key}: {json.dumps(text)}\n" for key, text in entries.items())
 
 
 def _checked(check: Callable[[str], str], text: str) -> str:

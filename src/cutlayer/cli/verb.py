@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, TypeVar, get_type_hints
 
 import typer
@@ -13,7 +13,6 @@ from cutlayer.cli.app import app
 
 FLAGS = {
     "apart": "--apart/--together",
-    "as_json": "--json",
     "forget": "--forget-peer-progress",
     "name": "--as",
     "owner": "--labels",
@@ -24,11 +23,8 @@ FLAGS = {
 SHARED = {
     "absent": "A passive party that does not answer; may be repeated.",
     "allow_model": "A module that the job may import, and so execute, for a model; may be repeated.",
-    "as_json": "Print one JSON document, and nothing else, on standard output.",
-    "days": "Days that the certificate is valid. Default: 365.",
     "deadline": "Seconds that a connected party may take for a single step.",
     "device": "Where the parties here train: cpu, cuda, cuda:N or auto; in place of their `device`.",
-    "folder": "The folder of the certificate files.",
     "forget": "With --resume: continue although another party lost its progress; "
     "rows released again are counted again.",
     "job": "The job file (YAML).",
@@ -36,7 +32,6 @@ SHARED = {
     "key": "A 32-byte file used for all noise: repeatable, and marked not private.",
     "local": "This organisation's private party file.",
     "name": "The party of the job that this process runs.",
-    "out": "The file of the certificate; default: NAME.pem.",
     "path": "The run folder.",
     "plaintext": "Link without TLS and certificates; only between processes of this machine.",
     "quiet": "Show no progress on standard error.",
@@ -44,7 +39,6 @@ SHARED = {
     "release": "A file of cutlayer release, one of each partner, in place of connections; at the label owner.",
     "resume": "Continue the interrupted run in the folder.",
     "rows": "With files: the common rows, by the CSV file of cutlayer align. Default: all rows.",
-    "seen": "The fingerprint that the other side read out; another one is refused.",
     "timeout": "Seconds to wait for the other parties to connect.",
 }
 """Meanings of the parameters that several verbs have, unless a verb's docstring has another."""
@@ -52,21 +46,22 @@ _ENTRY = re.compile(r"^    (\w+): ", re.MULTILINE)
 _V = TypeVar("_V", bound=Callable[..., None])
 
 
-def verb(name: str | None = None, *, of: typer.Typer = app) -> Callable[[_V], _V]:
+def verb(name: str | None = None, *, of: typer.Typer = app, shared: Mapping[str, str] = SHARED) -> Callable[[_V], _V]:
     """Add a function to the command line.
 
     A keyword-only parameter is an option, `--dry-run` for `dry_run`; any other is an argument. The docstring begins
-    with what the verb does, has an entry of `Args` for each parameter that `SHARED` has not, and ends with an example.
+    with what the verb does, has an entry of `Args` for each parameter that is not shared, and ends with an example.
 
     Args:
         name: What the verb is called; by default as the function.
         of: Group of the verb.
+        shared: Meanings that the verbs of the group share, besides those of all.
     """
 
     def added(function: _V) -> _V:
         text, own = entries_of(inspect.getdoc(function) or "", "Args")
         text, _, example = text.rpartition("\n\nExample: ")
-        meanings, types = {**SHARED, **own}, get_type_hints(function)
+        meanings, types = {**SHARED, **shared, **own}, get_type_hints(function)
         for parameter in inspect.signature(function).parameters.values():
             info: Any = typer.Argument(help=meanings[parameter.name])
             if parameter.kind is parameter.KEYWORD_ONLY:
