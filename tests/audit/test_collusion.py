@@ -15,7 +15,6 @@ from cutlayer.jobs.options import Options, Progress
 from cutlayer.report.build import build
 from cutlayer.report.card.build import build_card
 from cutlayer.report.html import render_html
-from cutlayer.report.sections import answers
 from cutlayer.report.terminal import print_report
 from cutlayer.results.audit import RunAudit
 from cutlayer.results.leaks import Attacker
@@ -23,6 +22,7 @@ from cutlayer.results.report import Report
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import Keys
 from tests.parties.runs import ACTIVE, KEY, make_job, raw_job, tables
+from tests.report.reading import answers
 
 TOGETHER = "telco+shop"
 ONE_SIDED = "inference of a passive party's columns by parties that collude"

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import socket
 from itertools import count
 from types import SimpleNamespace
 
 import pytest
 
 from cutlayer.cli import doctor
-from tests.cli.jobs import JOB, changed
-from tools.ports import free_port
 
 
 def checks(result):
@@ -68,50 +65,3 @@ def test_a_clock_that_is_behind_and_a_folder_that_cannot_be_written(place, monke
     found = checks(place.call("doctor", "--json"))
     assert "the clock says 1970-01-02 00:00 UTC, before this file was installed" in found["clock"]["problem"]
     assert found["folder"]["problem"].endswith("cannot be written to; work in another folder")
-
-
-@pytest.fixture
-def apart(place, monkeypatch):
-    """A job between organisations with the bank's certificates, on an installation that is well."""
-    monkeypatch.setattr(doctor, "_installation", lambda: iter(()))
-    monkeypatch.setattr(doctor, "_self_test", lambda: "skipped")
-    public = {"parties.bank": {"role": "active"}, "parties.telco": {"role": "passive"}}
-    place.port = free_port()
-    place.write(changed(JOB, {**public, "parties.bank.address": f"127.0.0.1:{place.port}"}))
-    (place.folder / "bank.yaml").write_text("table: bank.csv\nid: id\nlabel: default\n")
-    (place.folder / "telco.yaml").write_text("table: lost.csv\nid: id\n")
-    assert place.call("keys", "init", "bank").code == 0
-    return place
-
-
-def test_a_partys_own_part(apart):
-    bank = ("doctor", "job.yaml", "--as", "bank", "--local", "bank.yaml", "--json")
-    result = apart.call(*bank)
-    found = checks(result)
-    assert (result.code, found["address"]["result"]) == (0, f"127.0.0.1:{apart.port} is free to listen at")
-    assert "valid until 20" in found["certificate"]["result"]
-    assert found["table"]["result"].endswith("bank.csv can be read")
-    with socket.create_server(("127.0.0.1", apart.port)):
-        taken = apart.call(*bank)
-        partner = checks(apart.call("doctor", "job.yaml", "--as", "telco", "--local", "telco.yaml", "--json"))
-    assert taken.code == 2
-    assert "another program may listen there" in checks(taken)["address"]["problem"]
-    assert partner["address"]["result"] == f"somebody listens at 127.0.0.1:{apart.port}"
-    assert "lost.csv, which cannot be read" in partner["table"]["problem"]
-    assert "the certificate of telco at" in partner["certificate"]["problem"]
-    alone = checks(apart.call("doctor", "job.yaml", "--as", "telco", "--local", "telco.yaml", "--json"))
-    assert alone["address"]["problem"].startswith(f"expected somebody who listens at 127.0.0.1:{apart.port}, got ")
-
-
-def test_a_key_that_others_can_read_is_a_problem(apart):
-    [key] = (apart.folder / "keys").glob("bank*key*")
-    key.chmod(0o644)
-    result = apart.call("doctor", "job.yaml", "--as", "bank", "--local", "bank.yaml", "--json")
-    assert result.code == 2
-    assert "keys/bank.key, got mode 0644; run chmod 600" in checks(result)["certificate"]["problem"]
-
-
-def test_a_job_needs_a_party(place):
-    result = place.call("doctor", "job.yaml", "--as", "bank")
-    assert (result.code, result.out) == (2, "")
-    assert result.error == "expected a job, --as and --local together, or none of them, got some of them\n"

@@ -12,7 +12,7 @@ def test_the_command_writes_a_part_and_its_card(finished: Path, place: Place) ->
     result = place.call("export", finished, "--party", "bank", "--out", "bank-part")
     assert (result.code, "README.md" in result.out) == (0, True), result.err
     document = place.call("export", finished, "--party", "telco", "--out", "telco-part", "--json").document()
-    assert document["files"] == ["README.md", "architecture.json", "bottom.pt2", "encoder.json", "weights.safetensors"]
+    assert document["files"] == ["README.md", "architecture.json", "encoder.json", "weights.safetensors"]
     assert load_part(place.folder / "bank-part").task.classes == ("0", "1")
     assert "did you mean 'telco'" in place.call("export", finished, "--party", "telc", "--out", "x").error
     result = place.call("export", finished, "--party", "telco", "--out", "telco-part")

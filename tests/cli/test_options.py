@@ -173,7 +173,7 @@ VERBS = {
     },
     "list": {"--help", "--json", "what"},
     "schema": {"--help", "--json", "of"},
-    "doctor": {"--as", "--help", "--json", "--local", "job"},
+    "doctor": {"--help", "--json"},
     "api-key": {"--help", "--json", "name"},
     "keys": {"--help"},
     "trail": {"--help"},

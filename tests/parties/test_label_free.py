@@ -31,7 +31,6 @@ from cutlayer.parties.observer import Observer
 from cutlayer.parties.random_state import isolated
 from cutlayer.report.build import build
 from cutlayer.report.markdown import render_markdown
-from cutlayer.report.sections import answers
 from cutlayer.training.comparisons import compared_jobs
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import Keys
@@ -43,6 +42,7 @@ from cutlayer.training.trained import Run
 from tests.parties.interruptions import Dying, assert_equal, interrupted
 from tests.parties.processes import fork, lay_out, wait_for
 from tests.parties.runs import ACTIVE, KEY, MLP, PASSIVES, UNAUDITED, raw_job, record, run, tables
+from tests.report.reading import answers
 
 TELCO, SHOP = PASSIVES[:2]
 LINEAR = {"kind": "linear", "width": 3}

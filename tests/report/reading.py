@@ -10,7 +10,7 @@ from typing import Any
 
 from cutlayer.report import rounding
 from cutlayer.report.markdown import section_markdown, table_markdown
-from cutlayer.report.section import Section, Table
+from cutlayer.report.section import Answer, Section, Table
 from cutlayer.report.sections import sections_of
 from cutlayer.results.report import Report
 
@@ -122,3 +122,8 @@ def markdown_of(report: Report, anchor: str) -> str:
 def markdown_rows(report: Report, anchor: str) -> list[str]:
     """The rows of a section's table in Markdown, without its head."""
     return table_markdown(table_of(report, anchor)).splitlines()[2:]
+
+
+def answers(report: Report) -> tuple[Answer, ...]:
+    """The reviewer's questions with their answers, in the order of the sections."""
+    return tuple(answer for section in sections_of(report) for answer in section.answers)

@@ -4,10 +4,9 @@ import pytest
 
 from cutlayer.report.html import render_html
 from cutlayer.report.rounding import interval, metric
-from cutlayer.report.sections import answers
 from cutlayer.results.completion import best
 from cutlayer.results.report import Report
-from tests.report.reading import Page, cells_of, markdown_of, markdown_rows, section_of, table_of
+from tests.report.reading import Page, answers, cells_of, markdown_of, markdown_rows, section_of, table_of
 from tests.report.samples import binary, regression
 from tests.report.test_terminal import printed
 

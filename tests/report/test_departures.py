@@ -7,10 +7,9 @@ from rich.cells import cell_len
 from cutlayer.report.html import render_html
 from cutlayer.report.rounding import difference, interval, metric
 from cutlayer.report.section import Bars, Table
-from cutlayer.report.sections import answers
 from cutlayer.report.sections.departures import cost
 from cutlayer.results.report import Report
-from tests.report.reading import Page, markdown_of, markdown_rows, section_of
+from tests.report.reading import Page, answers, markdown_of, markdown_rows, section_of
 from tests.report.samples import binary, hostile
 from tests.report.test_terminal import printed
 

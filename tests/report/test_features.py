@@ -11,9 +11,8 @@ from cutlayer.attacks.knowledge import Need
 from cutlayer.report.html import render_html
 from cutlayer.report.png import png
 from cutlayer.report.rounding import interval, metric
-from cutlayer.report.sections import answers
 from cutlayer.results.report import Report
-from tests.report.reading import Page, cells_of, markdown_of, markdown_rows, section_of, table_of
+from tests.report.reading import Page, answers, cells_of, markdown_of, markdown_rows, section_of, table_of
 from tests.report.samples import binary, regression
 from tests.report.test_terminal import printed
 

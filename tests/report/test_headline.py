@@ -14,11 +14,12 @@ from cutlayer.attacks.knowledge import Need
 from cutlayer.report.glance import glance, glances
 from cutlayer.report.headline import headline
 from cutlayer.report.html import render_html
-from cutlayer.report.sections import answers, verdict
+from cutlayer.report.sections import verdict
 from cutlayer.report.story import print_story
 from cutlayer.results.features import FeatureResult
 from cutlayer.results.report import Report
 from cutlayer.results.utility import Gain
+from tests.report.reading import answers
 from tests.report.samples import binary
 
 

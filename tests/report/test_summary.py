@@ -5,12 +5,12 @@ from cutlayer.report.evidence import evidence_of
 from cutlayer.report.releases import release_of
 from cutlayer.report.rounding import auc, metric
 from cutlayer.report.section import Fold, Paragraph, Table
-from cutlayer.report.sections import answers, sections_of, verdict
+from cutlayer.report.sections import sections_of, verdict
 from cutlayer.report.sections.leaks import leaks
 from cutlayer.report.sections.scope import glossary
 from cutlayer.results.leaks import Baseline, LeakResult
 from cutlayer.results.report import Report
-from tests.report.reading import markdown_of
+from tests.report.reading import answers, markdown_of
 from tests.report.samples import binary, broken, multiclass, regression
 
 

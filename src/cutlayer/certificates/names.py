@@ -76,11 +76,8 @@ def identity_of(certificate: x509.Certificate | x509.CertificateSigningRequest) 
     from cryptography import x509
     from cryptography.x509.oid import NameOID
 
-    try:
-        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-        uris = [uri for uri in names.get_values_for_type(x509.UniformResourceIdentifier) if uri.startswith(SCHEME)]
-    except (x509.ExtensionNotFound, ValueError):  # a damaged extension counts as none
-        uris = []
+    stated = _alternative_names(certificate).get_values_for_type(x509.UniformResourceIdentifier)
+    uris = [uri for uri in stated if uri.startswith(SCHEME)]
     names_in_subject = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
     if not uris and isinstance(certificate, x509.Certificate) and len(names_in_subject) == 1:
         name = str(names_in_subject[0].value)
@@ -95,6 +92,16 @@ def identity_of(certificate: x509.Certificate | x509.CertificateSigningRequest) 
         raise TrustError.expected(f"{SCHEME}FEDERATION/PARTY in the certificate", ascii(uris[0])[:100]) from None
 
 
+def _alternative_names(certificate: x509.Certificate | x509.CertificateSigningRequest) -> x509.SubjectAlternativeName:
+    """The names besides the subject; none where there are none, or their extension is damaged."""
+    from cryptography import x509
+
+    try:
+        return certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except (x509.ExtensionNotFound, ValueError):
+        return x509.SubjectAlternativeName([])
+
+
 def host_of(certificate: x509.Certificate) -> str:
     """A host name or network address that a certificate states, whichever is first.
 
@@ -103,10 +110,7 @@ def host_of(certificate: x509.Certificate) -> str:
     """
     from cryptography import x509
 
-    try:
-        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    except (x509.ExtensionNotFound, ValueError):
-        names = x509.SubjectAlternativeName([])
+    names = _alternative_names(certificate)
     for name in names.get_values_for_type(x509.DNSName):
         return str(name).replace("*", "party")
     for address in names.get_values_for_type(x509.IPAddress):

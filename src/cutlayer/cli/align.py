@@ -6,13 +6,12 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from cutlayer.cli.app import Json, answer, app
-from cutlayer.cli.organisation import Deadline, LocalFile, Name, Plaintext, Reconnect, Timeout, organisation
-from cutlayer.cli.run import JobFile, keys_for
+from cutlayer.cli.app import answer
+from cutlayer.cli.organisation import organisation
+from cutlayer.cli.run import keys_for
+from cutlayer.cli.verb import verb
 from cutlayer.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -28,39 +27,34 @@ class Reveal(StrEnum):
     ACTIVE = "active"
 
 
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Find only how many rows are common, and write no file.")]
-To = Annotated[
-    Reveal | None,
-    typer.Option("--reveal", help="Who learns the common rows; all parties must give the same value. Default: both."),
-]
-AlignedFile = Annotated[
-    Path | None,
-    typer.Option("--out", help="The CSV file to write; default: runs/JOB-NAME-aligned.csv next to the private file."),
-]
-Folder = Annotated[
-    Path | None,
-    typer.Option("--exchange", help="Exchange files in this folder in place of connections; run it again for each."),
-]
-Wait = Annotated[float, typer.Option("--wait", help="With --exchange: seconds to wait for each file.")]
-
-
-@app.command()
+@verb()
 def align(
-    job: JobFile,
-    name: Name,
-    local: LocalFile,
-    dry_run: DryRun = False,
-    reveal: To = None,
-    out: AlignedFile = None,
-    timeout: Timeout = 300.0,
-    deadline: Deadline = 3600.0,
-    reconnect: Reconnect = None,
-    plaintext: Plaintext = False,
-    exchange: Folder = None,
-    wait: Wait = 0.0,
-    json: Json = False,
+    job: Path,
+    *,
+    name: str,
+    local: Path,
+    dry_run: bool = False,
+    reveal: Reveal | None = None,
+    out: Path | None = None,
+    timeout: float = 300.0,
+    deadline: float = 3600.0,
+    reconnect: float | None = None,
+    plaintext: bool = False,
+    exchange: Path | None = None,
+    wait: float = 0.0,
+    json: bool = False,
 ) -> None:
-    """Find the rows that all parties have by private set intersection, without training; all parties run it."""
+    """Find the rows that all parties have by private set intersection, without training; all parties run it.
+
+    Args:
+        dry_run: Find only how many rows are common, and write no file.
+        reveal: Who learns the common rows; all parties must give the same value. Default: both.
+        out: The CSV file to write; default: runs/JOB-NAME-aligned.csv next to the private file.
+        exchange: Exchange files in this folder in place of connections; run it again for each.
+        wait: With --exchange: seconds to wait for each file.
+
+    Example: cutlayer align job.yaml --as telco --local telco.yaml --dry-run
+    """
     setup = organisation(job, name, local, plaintext=plaintext, timeout=timeout, deadline=deadline, reconnect=reconnect)
     from cutlayer.cli.progress import progress_for
     from cutlayer.jobs.align import align_party

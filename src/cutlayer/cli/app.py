@@ -71,8 +71,6 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document, and nothing else, on standard output.")]
-Quiet = Annotated[bool, typer.Option("--quiet", help="Show no progress on standard error.")]
 errors = Console(stderr=True)
 
 

@@ -2,57 +2,45 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 from rich.console import Console
 
-from cutlayer.cli.app import Json, app, emit, say
-from cutlayer.cli.report import GATE_FAILED, RunPath, finish
-from cutlayer.cli.run import AllowModel
+from cutlayer.cli.app import emit, say
+from cutlayer.cli.report import GATE_FAILED, finish
+from cutlayer.cli.verb import verb
 from cutlayer.errors import ConfigError
 
 if TYPE_CHECKING:
     from cutlayer.results.guarantee import GuaranteeTest
     from cutlayer.training.folder import RunFolder
 
-Attacks = Annotated[
-    list[str] | None, typer.Option("--attack", help="An attack to run; may be repeated. Default: the job's.")
-]
-Limit = Annotated[
-    float | None,
-    typer.Option(
-        "--fail-above", help="Exit with code 1 if the leak, max(AUC, 1 - AUC), of any attack on labels is above this."
-    ),
-]
-Empirical = Annotated[
-    bool,
-    typer.Option(
-        "--empirical-epsilon",
-        help="Also test the ledger's guarantees on canaries; exit with code 1 if one does not hold.",
-    ),
-]
-Served = Annotated[
-    bool, typer.Option("--served", help="Attack a sample of the served rows instead of the messages of the training.")
-]
-Canaries = Annotated[
-    int | None,
-    typer.Option("--canaries", help="Number of canaries; more can detect a larger epsilon. Default: 50,000."),
-]
 
-
-@app.command()
+@verb()
 def audit(
-    path: RunPath,
-    attack: Attacks = None,
-    fail_above: Limit = None,
-    empirical_epsilon: Empirical = False,
-    canaries: Canaries = None,
-    served: Served = False,
-    allow_model: AllowModel = None,
-    json: Json = False,
+    path: Path,
+    *,
+    attack: list[str] | None = None,
+    fail_above: float | None = None,
+    empirical_epsilon: bool = False,
+    canaries: int | None = None,
+    served: bool = False,
+    allow_model: list[str] | None = None,
+    json: bool = False,
 ) -> None:
-    """Repeat the audit of a run from its recorded transcript, with intervals, findings and gates."""
+    """Repeat the audit of a run from its recorded transcript, with intervals, findings and gates.
+
+    Args:
+        attack: An attack to run; may be repeated. Default: the job's.
+        fail_above: Exit with code 1 if the leak, max(AUC, 1 - AUC), of any attack on labels is above this.
+        empirical_epsilon: Also test the ledger's guarantees on canaries; exit with code 1 if one does not hold.
+        canaries: Number of canaries; more can detect a larger epsilon. Default: 50,000.
+        served: Attack a sample of the served rows instead of the messages of the training.
+
+    Example: cutlayer audit runs/job --attack spectral --fail-above 0.6
+    """
     from cutlayer.training.folder import RunFolder
 
     folder = RunFolder.open(path)

@@ -6,15 +6,16 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from cutlayer.cli.app import Json, app, emit
-from cutlayer.cli.run import AllowModel, Device, JobFile, keys_for
+from cutlayer.cli.app import emit
+from cutlayer.cli.run import keys_for
+from cutlayer.cli.verb import verb
 from cutlayer.report.rounding import plain, size, times
 
 if TYPE_CHECKING:
@@ -23,20 +24,26 @@ if TYPE_CHECKING:
 
 MAX_COLUMNS = 40
 """Columns of a party that a terminal shows; `--json` has all."""
-Name = Annotated[str | None, typer.Option("--as", help="Check the half of this party alone, with --local.")]
-Local = Annotated[Path | None, typer.Option("--local", help="The private file of the party of --as.")]
 
 
-@app.command()
+@verb()
 def check(
-    job: JobFile,
-    name: Name = None,
-    local: Local = None,
-    allow_model: AllowModel = None,
-    device: Device = None,
-    json: Json = False,
+    job: Path,
+    *,
+    name: str | None = None,
+    local: Path | None = None,
+    allow_model: list[str] | None = None,
+    device: str | None = None,
+    json: bool = False,
 ) -> None:
-    """Validate a job and its tables without training; forecast bytes, memory, time and privacy cost."""
+    """Validate a job and its tables without training; forecast bytes, memory, time and privacy cost.
+
+    Args:
+        name: Check the half of this party alone, with --local.
+        local: The private file of the party of --as.
+
+    Example: cutlayer check job.yaml --as telco --local telco.yaml
+    """
     if name is not None or local is not None:
         raise typer.Exit(_check_own_part(job, name, local, allow_model or [], device, as_json=json))
     from cutlayer.config.lines import located

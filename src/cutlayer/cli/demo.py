@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
-from cutlayer.cli.app import Json, Quiet, answer, app
+from cutlayer.cli.app import answer
 from cutlayer.cli.report import finish
 from cutlayer.cli.run import keys_for, train
-
-Copy = Annotated[
-    Path | None, typer.Option("--copy", help="Only copy the job file and its table there, to edit and run yourself.")
-]
-Out = Annotated[Path | None, typer.Option("--out", help="The run folder to create; default: a new one under runs/.")]
+from cutlayer.cli.verb import verb
 
 
-@app.command()
-def demo(out: Out = None, copy: Copy = None, quiet: Quiet = False, json: Json = False) -> None:
-    """Train on UCI Adult split between three organisations, undefended and defended, and audit both."""
+@verb()
+def demo(*, out: Path | None = None, copy: Path | None = None, quiet: bool = False, json: bool = False) -> None:
+    """Train on UCI Adult split between three organisations, undefended and defended, and audit both.
+
+    Args:
+        out: The run folder to create; default: a new one under runs/.
+        copy: Only copy the job file and its table there, to edit and run yourself.
+
+    Example: cutlayer demo --copy mine
+    """
     from cutlayer.demo import copy_files, demo_job
     from cutlayer.jobs.options import Options
     from cutlayer.report.story import print_story

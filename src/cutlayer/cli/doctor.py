@@ -1,48 +1,36 @@
-"""`cutlayer doctor`: check this installation, and this machine's part of a job between organisations."""
+"""`cutlayer doctor`: check this installation and machine."""
 
 from __future__ import annotations
 
 import os
 import platform
 import re
-import socket
 import tempfile
 from collections.abc import Iterator
-from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cutlayer.cli.app import Json, app
-from cutlayer.cli.check import Local, Name
+from cutlayer.cli.verb import verb
 from cutlayer.config.extras import EXTRAS, missing_of, remedy_of
 from cutlayer.errors import ConfigError
 from cutlayer.jobs.one_check import PreflightCheck, checked
 from cutlayer.report.rounding import times
 
-if TYPE_CHECKING:
-    from cutlayer.config import Job, PrivateFile
 
-OwnJob = Annotated[Path | None, typer.Argument(help="A job between organisations, with --as and --local.")]
-SECONDS = 3.0
-"""How long a connection to the active party may take."""
+@verb()
+def doctor(*, json: bool = False) -> None:
+    """Check this installation and machine. Trains two steps.
 
-
-@app.command()
-def doctor(job: OwnJob = None, name: Name = None, local: Local = None, json: Json = False) -> None:
-    """Check this installation and machine; with a job, its files, certificate and address too. Trains two steps."""
+    Example: cutlayer doctor --json
+    """
     from cutlayer.cli.party import show_checks
 
-    if (job is None, name is None, local is None) not in ((True, True, True), (False, False, False)):
-        raise ConfigError.expected("a job, --as and --local together, or none of them", "some of them")
     checks = [*_installation(), *_machine()]
     if not any(check.problem for check in checks):
         checks += [checked("device", _device), checked("self-test", _self_test)]
-    if job is not None and name is not None and local is not None:
-        checks += _own_part(job, name, local)
     raise typer.Exit(show_checks(checks, as_json=json))
 
 
@@ -140,60 +128,3 @@ def _self_test() -> str:
         remedy = "another process of these libraries may change its random state; please report it"
         raise ConfigError.expected("the same loss twice, to the last bit", f"{losses[0]!r} and {losses[1]!r}", remedy)
     return f"two steps with two parties, twice: the same loss, {losses[0]!r}"
-
-
-def _own_part(job: Path, name: str, local: Path) -> Iterator[PreflightCheck]:
-    """Files, certificate and address of one party; no row is read, and no other party is needed."""
-    from cutlayer.config.load import load_job, load_private_part, with_private_part
-    from cutlayer.jobs.links import address_of, security_of
-    from cutlayer.jobs.preflight import certificate_of
-
-    private = load_private_part(local)
-    whole = with_private_part(load_job(job), name, private)
-    early: list[str] = []
-    yield PreflightCheck("job", f"digest {whole.digest()}, to be equal at all parties")
-    yield checked("table", lambda: _readable(whole, name))
-    certificate = checked(
-        "certificate", lambda: certificate_of(security_of(whole, name, private, local.parent, early.append))
-    )
-    yield replace(certificate, caution=bool(early), result="; ".join([certificate.result, *early]))
-    yield checked("address", lambda: _reached(whole, name, private, address_of(whole)))
-
-
-def _readable(job: Job, name: str) -> str:
-    """The party's table can be read.
-
-    Raises:
-        ConfigError: It cannot, or the job names none.
-    """
-    table = job.parties[name].table
-    if table is None or not os.access(table.path, os.R_OK):
-        got = "none" if table is None else f"{table.path}, which cannot be read"
-        raise ConfigError.expected(f"parties.{name}.table that this user can read", got)
-    return f"{table.path} can be read"
-
-
-def _reached(job: Job, name: str, private: PrivateFile, address: str) -> str:
-    """The active party can listen at its address; a passive one finds somebody there.
-
-    Raises:
-        ConfigError: The address cannot be listened at, or nobody answers.
-    """
-    from cutlayer.channel.address import split_address
-
-    if name != job.active:
-        try:
-            socket.create_connection(split_address(address), SECONDS).close()
-        except OSError as failure:
-            got = f"{failure.strerror or failure}"
-            remedy = f"has {job.active} begun, and do firewalls let this machine through?"
-            raise ConfigError.expected(f"somebody who listens at {address}", got, remedy) from None
-        return f"somebody listens at {address}"
-    where = private.listen or address
-    host, port = split_address(where)
-    try:
-        socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET).close()
-    except OSError as failure:
-        remedy = "another program may listen there; `listen` of the private file names another address"
-        raise ConfigError.expected(f"{where} free to listen at", failure.strerror or failure, remedy) from None
-    return f"{where} is free to listen at"

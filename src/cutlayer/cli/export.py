@@ -3,25 +3,31 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
-import typer
-
-from cutlayer.cli.app import Json, answer, app
-from cutlayer.cli.report import RunPath
-from cutlayer.cli.run import AllowModel
+from cutlayer.cli.app import answer
+from cutlayer.cli.verb import verb
 from cutlayer.errors import ConfigError
 
-Party = Annotated[str, typer.Option("--party", help="The party whose part is written.", show_default=False)]
-Onnx = Annotated[bool, typer.Option("--onnx", help="Write the models as ONNX files too (extra onnx).")]
-Out = Annotated[Path, typer.Option("--out", help="The folder to create.", show_default=False)]
 
-
-@app.command()
+@verb()
 def export(
-    path: RunPath, party: Party, out: Out, onnx: Onnx = False, allow_model: AllowModel = None, json: Json = False
+    path: Path,
+    *,
+    party: str,
+    out: Path,
+    onnx: bool = False,
+    allow_model: list[str] | None = None,
+    json: bool = False,
 ) -> None:
-    """Write one party's part of a trained model: weights, encoder, architecture, programs and a model card."""
+    """Write one party's part of a trained model: weights, encoder, architecture and a model card.
+
+    Args:
+        party: The party whose part is written.
+        out: The folder to create.
+        onnx: Write the models as ONNX files too (extra onnx).
+
+    Example: cutlayer export runs/job --party bank --out part
+    """
     from cutlayer.config import near_miss
     from cutlayer.config.load import load_job
     from cutlayer.training.folder import RunFolder
@@ -40,6 +46,4 @@ def export(
         exported = export_part(job, model, out, onnx=onnx)
     write_card(model_card(job, folder, model, Architecture.read(out / ARCHITECTURE), exported), exported)
     files = sorted((*exported.files, CARD))
-    left_out = [f"  {name} was left out: {why}" for name, why in exported.left_out.items()]
-    document = {"out": str(out), "files": files, "left_out": dict(exported.left_out)}
-    answer(json, document, f"{out}: {', '.join(files)}", *left_out)
+    answer(json, {"out": str(out), "files": files}, f"{out}: {', '.join(files)}")

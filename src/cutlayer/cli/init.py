@@ -6,62 +6,57 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import typer
 
-from cutlayer.cli.app import Json, answer, app
+from cutlayer.cli.app import answer
+from cutlayer.cli.verb import verb
 from cutlayer.errors import ConfigError, RunFolderError
 
 if TYPE_CHECKING:
     from cutlayer.config.job import TaskKind
     from cutlayer.jobs.first_job import FirstJob, Overlap, TableSummary
 
-Folder = Annotated[Path, typer.Argument(help="The folder with the parties' tables.", show_default=False)]
-Owner = Annotated[str | None, typer.Option("--labels", help="The file with the labels.")]
-Partner = Annotated[list[str] | None, typer.Option("--partner", help="A partner's file; may be repeated.")]
-Label = Annotated[str | None, typer.Option("--label", help="The column of the labels.")]
-Id = Annotated[
-    list[str] | None,
-    typer.Option("--id", help="The column that identifies a row; repeat it where the tables name it differently."),
-]
-Protect = Annotated[str | None, typer.Option("--protect", help="What to protect: labels, columns, both or nothing.")]
-Apart = Annotated[
-    bool | None, typer.Option("--apart/--together", help="A private file for each organisation, or all in job.yaml.")
-]
-SplitBy = Annotated[
-    str | None, typer.Option("--split-by", help="A column of the labels' owner, such as a date: test on the last rows.")
-]
-Positive = Annotated[
-    str | None, typer.Option("--positive", help="Of two labels the one to call positive; default: the greater one.")
-]
-Task = Annotated[str | None, typer.Option("--task", help="Kind of the labels: binary, multiclass or regression.")]
-Rows = Annotated[
-    str | None,
-    typer.Option("--rows", help="all rows of the labels' owner, or the common ones; default: all, if they differ."),
-]
-Yes = Annotated[bool, typer.Option("--yes", help="Ask nothing: use the options, and guesses for the rest.")]
 
 PROTECTED = ("labels", "columns", "both", "nothing")
 
 
-@app.command()
+@verb()
 def init(
-    folder: Folder = Path(),
-    owner: Owner = None,
-    partner: Partner = None,
-    label: Label = None,
-    id: Id = None,  # noqa: A002 (the job file's word)
-    protect: Protect = None,
-    apart: Apart = None,
-    split_by: SplitBy = None,
-    positive: Positive = None,
-    task: Task = None,
-    rows: Rows = None,
-    yes: Yes = False,
-    json: Json = False,
+    folder: Path = Path(),
+    *,
+    owner: str | None = None,
+    partner: list[str] | None = None,
+    label: str | None = None,
+    id: list[str] | None = None,  # noqa: A002
+    protect: str | None = None,
+    apart: bool | None = None,
+    split_by: str | None = None,
+    positive: str | None = None,
+    task: str | None = None,
+    rows: str | None = None,
+    yes: bool = False,
+    json: bool = False,
 ) -> None:
-    """Write a job.yaml for the tables in a folder, and with --apart a private file for each organisation."""
+    """Write a job.yaml for the tables in a folder, and with --apart a private file for each organisation.
+
+    Args:
+        folder: The folder with the parties' tables.
+        owner: The file with the labels.
+        partner: A partner's file; may be repeated.
+        label: The column of the labels.
+        id: The column that identifies a row; repeat it where the tables name it differently.
+        protect: What to protect: labels, columns, both or nothing.
+        apart: A private file for each organisation, or all in job.yaml.
+        split_by: A column of the labels' owner, such as a date: test on the last rows.
+        positive: Of two labels the one to call positive; default: the greater one.
+        task: Kind of the labels: binary, multiclass or regression.
+        rows: all rows of the labels' owner, or the common ones; default: all, if they differ.
+        yes: Ask nothing: use the options, and guesses for the rest.
+
+    Example: cutlayer init data --labels bank.csv --label default --protect labels --yes
+    """
     from cutlayer.data.classes import listed_classes
     from cutlayer.jobs.first_job import files_of, find_tables, label_of, overlap_of
 
@@ -226,23 +221,16 @@ def _choice(question: str, known: Sequence[str], option: str | None, default: st
 
 
 def _write(folder: Path, files: dict[str, dict[str, Any]]) -> list[Path]:
-    from ruamel.yaml import YAML
-
+    from cutlayer.config.load import as_yaml
     from cutlayer.storage.durable import write_whole
 
     standing = [name for name in files if (folder / name).exists()]
     if standing:
         raise RunFolderError(f"{folder} has {', '.join(standing)} already; move them, or choose another folder")
-    yaml = YAML(typ="safe", pure=True)
-    yaml.default_flow_style = None
-    yaml.sort_base_mapping_type_on_output = False  # type: ignore[assignment]
-    from io import StringIO
-
     for name, values in files.items():
-        stream = StringIO()
-        yaml.dump(values, stream)
         # What the parties of a job share may be read by others; a private file states an organisation's protections.
-        write_whole(folder / name, stream.getvalue(), mode=0o644 if name == "job.yaml" and len(files) > 1 else 0o600)
+        mode = 0o644 if name == "job.yaml" and len(files) > 1 else 0o600
+        write_whole(folder / name, as_yaml(values, flow=None), mode)
     return [folder / name for name in files]
 
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from cutlayer.cli.app import Json, answer, app
+from cutlayer.cli import verb as verbs
+from cutlayer.cli.app import answer, app
 from cutlayer.errors import ConfigError, TrustError
 from cutlayer.report.rounding import plain
 from cutlayer.storage.durable import make_folder, write_whole
@@ -21,47 +22,55 @@ if TYPE_CHECKING:
 keys = typer.Typer(no_args_is_help=True, help="Make, sign, renew and revoke the certificates of parties.")
 app.add_typer(keys, name="keys")
 
-Folder = Annotated[Path, typer.Option("--folder", help="The folder of the certificate files.")]
-Name = Annotated[str, typer.Argument(help="The name of the party, as in the job.", show_default=False)]
-Days = Annotated[int | None, typer.Option("--days", help="Days that the certificate is valid. Default: 365.")]
-Fingerprint = Annotated[
-    str, typer.Option("--fingerprint", help="The fingerprint that the other side read out; another one is refused.")
-]
 KEYS = Path("keys")
+verb = partial(
+    verbs.verb,
+    of=keys,
+    shared={
+        "days": "Days that the certificate is valid. Default: 365.",
+        "folder": "The folder of the certificate files.",
+        "name": "The name of the party, as in the job.",
+        "out": "The file of the certificate; default: NAME.pem.",
+        "seen": "The fingerprint that the other side read out; another one is refused.",
+    },
+)
 
 
-@keys.command()
-def init(
-    name: Name,
-    federation: Annotated[str, typer.Option("--federation", help="The name of the federation.")] = "cutlayer",
-    folder: Folder = KEYS,
-    as_json: Json = False,
-) -> None:
-    """Make an authority, and the key and certificate of the party that runs it."""
+@verb()
+def init(name: str, *, federation: str = "cutlayer", folder: Path = KEYS, json: bool = False) -> None:
+    """Make an authority, and the key and certificate of the party that runs it.
+
+    Args:
+        federation: The name of the federation.
+
+    Example: cutlayer keys init bank --federation credit
+    """
     from cutlayer.certificates.authority import Authority
     from cutlayer.certificates.names import federation_name, identity
 
     authority = Authority.create(folder, _checked(federation_name, federation), _checked_party(name))
     answer(
-        as_json,
+        json,
         {"identity": identity(federation, name), "folder": str(folder), "authority": authority.fingerprint},
         f"authority of {federation} and certificate of {name} in {folder}",
         f"its key {folder / 'ca.key'} must not leave this machine; keep a backup of {folder} in a safe place",
     )
 
 
-@keys.command()
-def invite(
-    name: Name,
-    address: Annotated[str, typer.Option("--address", help="HOST:PORT that the party is to connect to.")],
-    out: Annotated[Path | None, typer.Option("--out", help="The file of the invitation; default: NAME.invite.")] = None,
-    folder: Folder = KEYS,
-    as_json: Json = False,
-) -> None:
-    """Write one file for a partner: the authority's certificate, its name, and where to connect."""
+@verb()
+def invite(name: str, *, address: str, out: Path | None = None, folder: Path = KEYS, json: bool = False) -> None:
+    """Write one file for a partner: the authority's certificate, its name, and where to connect.
+
+    Args:
+        address: HOST:PORT that the party is to connect to.
+        out: The file of the invitation; default: NAME.invite.
+
+    Example: cutlayer keys invite telco --address bank.example:7070
+    """
     from cutlayer.certificates.authority import PUBLIC, Authority
     from cutlayer.certificates.files import pem_of
     from cutlayer.channel.address import check_fixed_port
+    from cutlayer.config.load import as_yaml
 
     check_fixed_port(address)
     authority = Authority(folder)
@@ -74,23 +83,24 @@ def invite(
         "address": address,
         "authority": pem_of(authority.certificate).decode(),
     }
-    write_whole(path, _as_yaml(entries), PUBLIC)
+    write_whole(path, as_yaml(entries), PUBLIC)
     answer(
-        as_json,
+        json,
         {"file": str(path), "authority": authority.fingerprint},
         f"send {path} to {name}, and read the fingerprint out to them:",
         authority.fingerprint,
     )
 
 
-@keys.command()
-def request(
-    invitation: Annotated[Path, typer.Argument(help="The file that the authority's party sent.", show_default=False)],
-    seen: Fingerprint = "",
-    folder: Folder = KEYS,
-    as_json: Json = False,
-) -> None:
-    """Make a private key on this machine, and a request to be signed; the key never leaves the folder."""
+@verb()
+def request(invitation: Path, *, seen: str = "", folder: Path = KEYS, json: bool = False) -> None:
+    """Make a private key on this machine, and a request to be signed; the key never leaves the folder.
+
+    Args:
+        invitation: The file that the authority's party sent.
+
+    Example: cutlayer keys request telco.invite --fingerprint efb1-043a-b396-e2b8-6570-3303-3fed-8936
+    """
     from cutlayer.certificates.authority import PUBLIC, make_request
     from cutlayer.certificates.files import pem_of
     from cutlayer.certificates.names import fingerprint, key_fingerprint
@@ -105,7 +115,7 @@ def request(
     write_whole(known, pem_of(authority), PUBLIC)
     key = key_fingerprint(signing_request.public_key())
     answer(
-        as_json,
+        json,
         {"file": str(path), "key": key, "authority": fingerprint(authority), "party": party, "address": address},
         _heard(seen, f"authority {fingerprint(authority)}"),
         f"send {path} back, and read this fingerprint out to them:",
@@ -114,16 +124,23 @@ def request(
     )
 
 
-@keys.command()
+@verb()
 def sign(
-    file: Annotated[Path, typer.Argument(help="The partner's request.", show_default=False)],
-    seen: Fingerprint = "",
-    out: Annotated[Path | None, typer.Option("--out", help="The file of the certificate; default: NAME.pem.")] = None,
-    days: Days = None,
-    folder: Folder = KEYS,
-    as_json: Json = False,
+    file: Path,
+    *,
+    seen: str = "",
+    out: Path | None = None,
+    days: int | None = None,
+    folder: Path = KEYS,
+    json: bool = False,
 ) -> None:
-    """Sign the request of a party that was invited."""
+    """Sign the request of a party that was invited.
+
+    Args:
+        file: The partner's request.
+
+    Example: cutlayer keys sign telco.request.pem --fingerprint beb6-9412-3e4d-9aea-78c7-ff4f-b41e-3452
+    """
     from cutlayer.certificates.authority import Authority, read_request
     from cutlayer.certificates.names import key_fingerprint
 
@@ -132,22 +149,26 @@ def sign(
     _compare(seen, key, "the key in the request")
     path = authority.sign(signing_request, _checked_days(days), out)
     answer(
-        as_json,
+        json,
         {"file": str(path), "key": key},
         _heard(seen, f"key {key}", f"; if it differs, revoke {path.stem} at once"),
         f"send {path} back; it is no secret",
     )
 
 
-@keys.command()
+@verb()
 def renew(
-    name: Name,
-    out: Annotated[Path | None, typer.Option("--out", help="The file of the certificate; default: NAME.pem.")] = None,
-    days: Days = None,
-    folder: Folder = KEYS,
-    as_json: Json = False,
+    name: str,
+    *,
+    out: Path | None = None,
+    days: int | None = None,
+    folder: Path = KEYS,
+    json: bool = False,
 ) -> None:
-    """Issue a new certificate for the same key; a running party takes it up without a restart."""
+    """Issue a new certificate for the same key; a running party takes it up without a restart.
+
+    Example: cutlayer keys renew telco --days 90
+    """
     from cutlayer.certificates.authority import Authority
 
     path = out or (folder / f"{name}.pem" if (folder / f"{name}.key").exists() else Path(f"{name}.pem"))
@@ -155,21 +176,23 @@ def renew(
     lines = [f"wrote {path}; the old certificate of {name} stays valid until it expires"]
     if path.parent != folder:
         lines.append(f"send it to {name}, for the folder {KEYS} there; a running party takes it up without a restart")
-    answer(as_json, {"file": str(path)}, *lines)
+    answer(json, {"file": str(path)}, *lines)
 
 
-@keys.command()
-def revoke(
-    name: Annotated[str, typer.Argument(help="A party, or a serial number.", show_default=False)],
-    folder: Folder = KEYS,
-    as_json: Json = False,
-) -> None:
-    """Revoke the certificates of a party, or the one with a serial number."""
+@verb()
+def revoke(name: str, *, folder: Path = KEYS, json: bool = False) -> None:
+    """Revoke the certificates of a party, or the one with a serial number.
+
+    Args:
+        name: A party, or a serial number.
+
+    Example: cutlayer keys revoke telco
+    """
     from cutlayer.certificates.authority import Authority
 
     serials = Authority(folder).revoke(name)
     answer(
-        as_json,
+        json,
         {"revoked": serials, "file": str(folder / "crl.pem")},
         f"revoked {', '.join(serials)}; a running party here takes it up without a restart",
         f"send {folder / 'crl.pem'} to all partners, for their folder {KEYS}",
@@ -177,15 +200,18 @@ def revoke(
     )
 
 
-@keys.command(name="list")
-def list_(folder: Folder = KEYS, as_json: Json = False) -> None:
-    """List the certificates that the authority issued."""
+@verb("list")
+def list_(*, folder: Path = KEYS, json: bool = False) -> None:
+    """List the certificates that the authority issued.
+
+    Example: cutlayer keys list --json
+    """
     from cutlayer.certificates.authority import Authority
 
     shown = ("party", "serial", "until", "revoked")
     issued = [{key: entry[key] for key in shown} for entry in Authority(folder).certificates]
     lines = [f"{e['party']}: until {e['until']}, serial {e['serial']}{_state(e)}" for e in issued]
-    answer(as_json, {"certificates": issued}, *lines)
+    answer(json, {"certificates": issued}, *lines)
 
 
 def _state(entry: Mapping[str, Any]) -> str:
@@ -240,11 +266,6 @@ def _heard(seen: str, real: str, remedy: str = "") -> str:
     if seen:
         return f"as the other side read out: {real}"
     return f"compare with what the other side reads out: {real}{remedy}"
-
-
-def _as_yaml(entries: Mapping[str, str]) -> str:
-    """Plain texts as YAML: JSON texts are valid in it, and need no writer."""
-    return "".join(f"{key}: {json.dumps(text)}\n" for key, text in entries.items())
 
 
 def _checked(check: Callable[[str], str], text: str) -> str:

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from cutlayer.cli.app import Json, app, emit, say
+from cutlayer.cli.app import emit, say
+from cutlayer.cli.verb import verb
 from cutlayer.errors import ConfigError
 
 if TYPE_CHECKING:
     from cutlayer.accounting.run_store import RunLine
 
-Folder = Annotated[Path, typer.Argument(help="The folder of the secrets, which holds the ledger of all runs.")]
 
+@verb("ledger")
+def ledger(folder: Path = Path(".cutlayer"), *, json: bool = False) -> None:
+    """Show what all runs together released about this party's labels or rows, by partner.
 
-@app.command(name="ledger")
-def ledger(folder: Folder = Path(".cutlayer"), json: Json = False) -> None:
-    """Show what all runs together released about this party's labels or rows, by partner."""
+    Args:
+        folder: The folder of the secrets, which holds the ledger of all runs.
+
+    Example: cutlayer ledger .cutlayer --json
+    """
     from cutlayer.accounting.run_store import NAME, RunStore
 
     store = RunStore(folder / NAME)

@@ -5,15 +5,15 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
 from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from cutlayer.cli.app import Json, app, emit
+from cutlayer.cli.app import emit
+from cutlayer.cli.verb import verb
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -29,9 +29,15 @@ class Catalogue(StrEnum):
     MODELS = "models"
 
 
-@app.command(name="list")
-def list_(what: Annotated[Catalogue, typer.Argument(help="The catalogue to list.")], json: Json = False) -> None:
-    """List the protections, attacks or models that a job may name."""
+@verb("list")
+def list_(what: Catalogue, *, json: bool = False) -> None:
+    """List the protections, attacks or models that a job may name.
+
+    Args:
+        what: The catalogue to list.
+
+    Example: cutlayer list protections
+    """
     entries = list(_entries(what))
     if json:
         emit(entries)

@@ -4,39 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
 
-import typer
-
-from cutlayer.cli.app import Json, answer, app
-from cutlayer.cli.run import JobFile
+from cutlayer.cli.app import answer
+from cutlayer.cli.verb import verb
 from cutlayer.errors import ConfigError
 from cutlayer.nvflare.route import Route
 
-Out = Annotated[Path, typer.Option("--out", help="The job folder to make.", show_default=False)]
-Site = Annotated[
-    list[str] | None,
-    typer.Option("--site", help="PARTY=SITE where NVFlare's site has another name; may be repeated."),
-]
-Way = Annotated[
-    Route,
-    typer.Option("--route", help="How passive parties reach the active one: its address, the hub's messages, or auto."),
-]
-ResumeJob = Annotated[
-    str, typer.Option("--resume-job", help="NVFlare's id of the job whose run is continued.", show_default=False)
-]
 
-
-@app.command()
+@verb()
 def nvflare(
-    job: JobFile,
-    out: Out,
-    site: Site = None,
-    route: Way = Route.AUTO,
-    resume_job: ResumeJob = "",
-    json: Json = False,
+    job: Path,
+    *,
+    out: Path,
+    site: list[str] | None = None,
+    route: Route = Route.AUTO,
+    resume_job: str = "",
+    json: bool = False,
 ) -> None:
-    """Write a job folder for NVFlare, which starts, aborts and logs the parties, each at its site."""
+    """Write a job folder for NVFlare, which starts, aborts and logs the parties, each at its site.
+
+    Args:
+        out: The job folder to make.
+        site: PARTY=SITE where NVFlare's site has another name; may be repeated.
+        route: How passive parties reach the active one: its address, the hub's messages, or auto.
+        resume_job: NVFlare's id of the job whose run is continued.
+
+    Example: cutlayer nvflare job.yaml --out nvflare-job --site bank=site-1 --site telco=site-2
+    """
     from cutlayer.config.load import load_job
     from cutlayer.nvflare.export import export_job
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
-
-import typer
+from typing import TYPE_CHECKING, NamedTuple
 
 from cutlayer.cli.app import notify
 from cutlayer.errors import ConfigError
@@ -14,49 +12,7 @@ if TYPE_CHECKING:
     from cutlayer.config import Job, PrivateFile
     from cutlayer.jobs.links import LinkOptions
 
-Name = Annotated[str, typer.Option("--as", help="The party of the job that this process runs.", show_default=False)]
-LocalFile = Annotated[Path, typer.Option("--local", help="This organisation's private party file.", show_default=False)]
-Timeout = Annotated[float, typer.Option("--timeout", help="Seconds to wait for the other parties to connect.")]
-Deadline = Annotated[
-    float, typer.Option("--deadline", help="Seconds that a connected party may take for a single step.")
-]
-Reconnect = Annotated[
-    float | None,
-    typer.Option(
-        "--reconnect",
-        help="Seconds within which a broken connection may be replaced; default: 30, and 0 with --plaintext.",
-        show_default=False,
-    ),
-]
-Plaintext = Annotated[
-    bool, typer.Option("--plaintext", help="Link without TLS and certificates; only between processes of this machine.")
-]
 
-
-Address = Annotated[
-    str | None,
-    typer.Option(
-        "--address", help="HOST:PORT of the active party, if not the one in the job: a tunnel.", show_default=False
-    ),
-]
-Kit = Annotated[
-    Path | None,
-    typer.Option(
-        "--kit", help="NVFlare startup kit (its folder startup) whose certificate to use.", show_default=False
-    ),
-]
-Releases = Annotated[
-    list[Path] | None,
-    typer.Option(
-        "--release",
-        help="A file of cutlayer release, one of each partner, in place of connections; at the label owner.",
-        show_default=False,
-    ),
-]
-Rows = Annotated[
-    Path | None,
-    typer.Option("--rows", help="With files: the common rows, by the CSV file of cutlayer align. Default: all rows."),
-]
 LOOPBACK = "127.0.0.1:0"
 """Where an active party without an address listens under NVFlare, whose messages then reach it."""
 

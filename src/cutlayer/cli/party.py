@@ -5,78 +5,65 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 
-from cutlayer.cli.app import BAD_INPUT, Json, Quiet, app, emit
+from cutlayer.cli.app import BAD_INPUT, emit
 from cutlayer.cli.organisation import (
-    Address,
-    Deadline,
-    Kit,
-    LocalFile,
-    Name,
-    Plaintext,
-    Reconnect,
-    Releases,
-    Rows,
-    Timeout,
     checked_releases,
     organisation,
 )
 from cutlayer.cli.passive_outcome import show_outcome
 from cutlayer.cli.report import finish
 from cutlayer.cli.run import (
-    AllowModel,
-    Device,
-    Forget,
-    JobFile,
-    KeyFile,
-    Resume,
     checked_forget,
     interruptible,
     keys_for,
 )
+from cutlayer.cli.verb import verb
 from cutlayer.report.rounding import plain
 
 if TYPE_CHECKING:
     from cutlayer.jobs.one_check import PreflightCheck
 
-Out = Annotated[
-    Path | None,
-    typer.Option("--out", help="The run folder to create; default: runs/JOB-NAME next to the private file."),
-]
-Preflight = Annotated[
-    bool, typer.Option("--preflight", help="Check files, certificates, table and the other parties; do not train.")
-]
 
-
-@app.command()
+@verb()
 def party(
-    job: JobFile,
-    name: Name,
-    local: LocalFile,
-    out: Out = None,
-    resume: Resume = False,
-    forget: Forget = False,
-    key: KeyFile = None,
-    allow_model: AllowModel = None,
-    device: Device = None,
-    timeout: Timeout = 300.0,
-    deadline: Deadline = 3600.0,
-    reconnect: Reconnect = None,
-    address: Address = None,
-    kit: Kit = None,
-    plaintext: Plaintext = False,
-    release: Releases = None,
-    rows: Rows = None,
-    preflight: Preflight = False,
-    quiet: Quiet = False,
-    json: Json = False,
+    job: Path,
+    *,
+    name: str,
+    local: Path,
+    out: Path | None = None,
+    resume: bool = False,
+    forget: bool = False,
+    key: Path | None = None,
+    allow_model: list[str] | None = None,
+    device: str | None = None,
+    timeout: float = 300.0,
+    deadline: float = 3600.0,
+    reconnect: float | None = None,
+    address: str | None = None,
+    kit: Path | None = None,
+    plaintext: bool = False,
+    release: list[Path] | None = None,
+    rows: Path | None = None,
+    preflight: bool = False,
+    quiet: bool = False,
+    json: bool = False,
 ) -> None:
-    """Run one party of a job here; the other parties run elsewhere, linked by TLS with certificates on both sides."""
+    """Run one party of a job here; the other parties run elsewhere, linked by TLS with certificates on both sides.
+
+    Args:
+        out: The run folder to create; default: runs/JOB-NAME next to the private file.
+        address: HOST:PORT of the active party, if not the one in the job: a tunnel.
+        kit: NVFlare startup kit (its folder startup) whose certificate to use.
+        preflight: Check files, certificates, table and the other parties; do not train.
+
+    Example: cutlayer party job.yaml --as telco --local telco.yaml --preflight
+    """
     setup = organisation(
         job,
         name,

@@ -4,25 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from cutlayer.cli.app import Json, answer, app
+from cutlayer.cli.app import answer
 from cutlayer.cli.organisation import (
-    Deadline,
-    LocalFile,
-    Name,
-    Plaintext,
-    Reconnect,
-    Releases,
-    Rows,
-    Timeout,
     checked_releases,
     organisation,
 )
-from cutlayer.cli.predict import Absent, table_like
-from cutlayer.cli.run import AllowModel, JobFile, KeyFile
+from cutlayer.cli.predict import table_like
+from cutlayer.cli.verb import verb
 from cutlayer.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -32,39 +22,36 @@ if TYPE_CHECKING:
     from cutlayer.serving.release import Serving
     from cutlayer.training.folder import RunFolder
 
-Run = Annotated[
-    Path | None,
-    typer.Option("--run", help="This party's folder of the training; default: runs/JOB-NAME next to the private file."),
-]
-Data = Annotated[
-    Path | None, typer.Option("--data", help="The table of new rows; default: the table of the private file.")
-]
-Out = Annotated[
-    Path | None,
-    typer.Option("--out", help="The file that the active party writes, .parquet or .csv.", show_default=False),
-]
 
-
-@app.command("party predict")
+@verb("party predict")
 def party_predict(
-    job: JobFile,
-    name: Name,
-    local: LocalFile,
-    out: Out = None,
-    run: Run = None,
-    data: Data = None,
-    absent: Absent = None,
-    key: KeyFile = None,
-    allow_model: AllowModel = None,
-    timeout: Timeout = 300.0,
-    deadline: Deadline = 3600.0,
-    reconnect: Reconnect = None,
-    plaintext: Plaintext = False,
-    release: Releases = None,
-    rows: Rows = None,
-    json: Json = False,
+    job: Path,
+    *,
+    name: str,
+    local: Path,
+    out: Path | None = None,
+    run: Path | None = None,
+    data: Path | None = None,
+    absent: list[str] | None = None,
+    key: Path | None = None,
+    allow_model: list[str] | None = None,
+    timeout: float = 300.0,
+    deadline: float = 3600.0,
+    reconnect: float | None = None,
+    plaintext: bool = False,
+    release: list[Path] | None = None,
+    rows: Path | None = None,
+    json: bool = False,
 ) -> None:
-    """Predict new rows between organisations: this party's part, with its own table and its own part of the model."""
+    """Predict new rows between organisations: this party's part, with its own table and its own part of the model.
+
+    Args:
+        out: The file that the active party writes, .parquet or .csv.
+        run: This party's folder of the training; default: runs/JOB-NAME next to the private file.
+        data: The table of new rows; default: the table of the private file.
+
+    Example: cutlayer party predict job.yaml --as bank --local bank.yaml --data new.csv --out scores.parquet
+    """
     checked_job, private, links = organisation(
         job, name, local, plaintext=plaintext, timeout=timeout, deadline=deadline, reconnect=reconnect
     )

@@ -5,45 +5,38 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from cutlayer.cli.app import Json, answer, app
-from cutlayer.cli.report import RunPath
-from cutlayer.cli.run import AllowModel, KeyFile
+from cutlayer.cli.app import answer
+from cutlayer.cli.verb import verb
 from cutlayer.errors import ConfigError
 
 if TYPE_CHECKING:
     from cutlayer.config import Job, TableConfig
     from cutlayer.serving.predict import Predicted
 
-Out = Annotated[Path, typer.Option("--out", help="The file to write, .parquet or .csv.", show_default=False)]
-Data = Annotated[
-    list[str] | None,
-    typer.Option("--data", help="PARTY=FILE, new rows of a party; may be repeated. Default: the run's test rows."),
-]
-Absent = Annotated[
-    list[str] | None, typer.Option("--absent", help="A passive party that does not answer; may be repeated.")
-]
-Partial = Annotated[
-    bool,
-    typer.Option("--partial", help="Predict rows that a party does not have without it, instead of leaving them out."),
-]
 
-
-@app.command()
+@verb()
 def predict(
-    path: RunPath,
-    out: Out,
-    data: Data = None,
-    absent: Absent = None,
-    partial: Partial = False,
-    key: KeyFile = None,
-    allow_model: AllowModel = None,
-    json: Json = False,
+    path: Path,
+    *,
+    out: Path,
+    data: list[str] | None = None,
+    absent: list[str] | None = None,
+    partial: bool = False,
+    key: Path | None = None,
+    allow_model: list[str] | None = None,
+    json: bool = False,
 ) -> None:
-    """Predict rows with the models of a finished run: one row per id, with the parties that contributed."""
+    """Predict rows with the models of a finished run: one row per id, with the parties that contributed.
+
+    Args:
+        out: The file to write, .parquet or .csv.
+        data: PARTY=FILE, new rows of a party; may be repeated. Default: the run's test rows.
+        partial: Predict rows that a party does not have without it, instead of leaving them out.
+
+    Example: cutlayer predict runs/job --data telco=new.csv --out scores.parquet
+    """
     from cutlayer.config.load import load_job
     from cutlayer.training.folder import RunFolder
     from cutlayer.training.keys import read_key

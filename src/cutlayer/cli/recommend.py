@@ -3,63 +3,48 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
 from rich.console import Console
 from rich.text import Text
 
-from cutlayer.cli.app import Json, Quiet, app, emit
-from cutlayer.cli.run import AllowModel, JobFile, keys_for
+from cutlayer.cli.app import emit
+from cutlayer.cli.run import keys_for
+from cutlayer.cli.verb import verb
 from cutlayer.report.rounding import count, plain, seconds
 
 if TYPE_CHECKING:
     from cutlayer.sweeps.recommend import Recommendation
 
-Leak = Annotated[
-    float | None,
-    typer.Option(
-        "--max-leak",
-        help="Largest leak of the strongest attack: max(AUC, 1 - AUC), of a regression of the concordance.",
-    ),
-]
-Excess = Annotated[
-    float | None,
-    typer.Option(
-        "--max-excess", help="In place of --max-leak: largest leak minus what the party's own columns reveal."
-    ),
-]
-Loss = Annotated[
-    float, typer.Option("--max-loss", help="Largest loss of the test metric against the job without protection.")
-]
-Guarantee = Annotated[
-    str | None, typer.Option("--guarantee", help="eps=NUMBER: only protections with a label epsilon of at most this.")
-]
-Seeds = Annotated[int, typer.Option("--seeds", help="Number of fresh seeds of the final check.")]
-Storage = Annotated[
-    str, typer.Option("--storage", help="A file or database that machines share; default: recommend.log in --out.")
-]
-Out = Annotated[
-    Path | None,
-    typer.Option("--out", help="The folder to create or continue; default: runs/NAME-recommend next to NAME.yaml."),
-]
 
-
-@app.command()
+@verb()
 def recommend(
-    job: JobFile,
-    max_leak: Leak = None,
-    max_excess: Excess = None,
-    max_loss: Loss = 0.01,
-    guarantee: Guarantee = None,
-    seeds: Seeds = 5,
-    storage: Storage = "",
-    out: Out = None,
-    allow_model: AllowModel = None,
-    quiet: Quiet = False,
-    json: Json = False,
+    job: Path,
+    *,
+    max_leak: float | None = None,
+    max_excess: float | None = None,
+    max_loss: float = 0.01,
+    guarantee: str | None = None,
+    seeds: int = 5,
+    storage: str = "",
+    out: Path | None = None,
+    allow_model: list[str] | None = None,
+    quiet: bool = False,
+    json: bool = False,
 ) -> None:
-    """Find a protection of the labels that stays within limits; the same command continues an interrupted search."""
+    """Find a protection of the labels that stays within limits; the same command continues an interrupted search.
+
+    Args:
+        max_leak: Largest leak of the strongest attack: max(AUC, 1 - AUC), of a regression of the concordance.
+        max_excess: In place of --max-leak: largest leak minus what the party's own columns reveal.
+        max_loss: Largest loss of the test metric against the job without protection.
+        guarantee: eps=NUMBER: only protections with a label epsilon of at most this.
+        seeds: Number of fresh seeds of the final check.
+        storage: A file or database that machines share; default: recommend.log in --out.
+        out: The folder to create or continue; default: runs/NAME-recommend next to NAME.yaml.
+
+    Example: cutlayer recommend job.yaml --max-excess 0.02 --max-loss 0.01 --guarantee eps=2
+    """
     from cutlayer.config.load import load_job
 
     load_job(job)  # which says what is wrong with the file before Optuna and PyTorch are loaded

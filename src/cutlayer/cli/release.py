@@ -3,49 +3,46 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from cutlayer.cli.app import Json, answer, app, say
-from cutlayer.cli.organisation import LocalFile, Name, Organisation, Plaintext, Rows, organisation
-from cutlayer.cli.run import AllowModel, Device, JobFile, KeyFile, Resume, keys_for
+from cutlayer.cli.app import answer, say
+from cutlayer.cli.organisation import Organisation, organisation
+from cutlayer.cli.run import keys_for
+from cutlayer.cli.verb import verb
 from cutlayer.errors import ConfigError
 
 if TYPE_CHECKING:
     from cutlayer.jobs.links import LinkOptions
 
-Out = Annotated[Path, typer.Option("--out", help="The file to write; it is for the label owner.", show_default=False)]
-Folder = Annotated[
-    Path | None,
-    typer.Option("--folder", help="The run folder to create; default: runs/JOB-NAME next to the private file."),
-]
-Run = Annotated[
-    Path | None, typer.Option("--run", help="Release new rows for a prediction, with the run in this folder.")
-]
-Data = Annotated[
-    Path | None, typer.Option("--data", help="The table of new rows, with --run; default: that of the private file.")
-]
 
-
-@app.command()
+@verb()
 def release(
-    job: JobFile,
-    name: Name,
-    local: LocalFile,
-    out: Out,
-    rows: Rows = None,
-    folder: Folder = None,
-    run: Run = None,
-    data: Data = None,
-    resume: Resume = False,
-    key: KeyFile = None,
-    allow_model: AllowModel = None,
-    device: Device = None,
-    plaintext: Plaintext = False,
-    json: Json = False,
+    job: Path,
+    *,
+    name: str,
+    local: Path,
+    out: Path,
+    rows: Path | None = None,
+    folder: Path | None = None,
+    run: Path | None = None,
+    data: Path | None = None,
+    resume: bool = False,
+    key: Path | None = None,
+    allow_model: list[str] | None = None,
+    device: str | None = None,
+    plaintext: bool = False,
+    json: bool = False,
 ) -> None:
-    """Release a passive party's rows to a signed file in place of a connection; the label owner reads it."""
+    """Release a passive party's rows to a signed file in place of a connection; the label owner reads it.
+
+    Args:
+        out: The file to write; it is for the label owner.
+        folder: The run folder to create; default: runs/JOB-NAME next to the private file.
+        run: Release new rows for a prediction, with the run in this folder.
+        data: The table of new rows, with --run; default: that of the private file.
+
+    Example: cutlayer release job.yaml --as telco --local telco.yaml --out telco.release
+    """
     if data is not None and run is None:
         raise ConfigError.expected("--data with --run", "--data alone", "name the run, or leave it out")
     setup = organisation(job, name, local, plaintext=plaintext, timeout=0, deadline=0, reconnect=None)

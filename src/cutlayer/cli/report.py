@@ -6,21 +6,19 @@ import sys
 from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 from rich.console import Console
 
-from cutlayer.cli.app import Json, app, emit, say
+from cutlayer.cli.app import emit, say
+from cutlayer.cli.verb import verb
 
 if TYPE_CHECKING:
     from cutlayer.results.report import Report
     from cutlayer.training.folder import RunFolder
 
 GATE_FAILED = 1
-
-RunPath = Annotated[Path, typer.Argument(help="The run folder.", show_default=False)]
-Markdown = Annotated[bool, typer.Option("--markdown", help="Print the report's tables as Markdown.")]
 
 
 class Purpose(StrEnum):
@@ -29,15 +27,16 @@ class Purpose(StrEnum):
     DPIA = "dpia"
 
 
-For = Annotated[
-    Purpose | None,
-    typer.Option("--for", help="dpia: write the privacy card and its annex for a data-protection impact assessment."),
-]
+@verb()
+def report(path: Path, *, markdown: bool = False, purpose: Purpose | None = None, json: bool = False) -> None:
+    """Write report.json and report.html of a run and print its tables, or write its privacy card.
 
+    Args:
+        markdown: Print the report's tables as Markdown.
+        purpose: dpia: write the privacy card and its annex for a data-protection impact assessment.
 
-@app.command()
-def report(path: RunPath, markdown: Markdown = False, purpose: For = None, json: Json = False) -> None:
-    """Write report.json and report.html of a run and print its tables, or write its privacy card."""
+    Example: cutlayer report runs/job --markdown
+    """
     from cutlayer.cli.passive_outcome import show_outcome
     from cutlayer.training.folder import RunFolder
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
-from cutlayer.cli.app import Json, Quiet, app
 from cutlayer.cli.report import finish
+from cutlayer.cli.verb import verb
 from cutlayer.errors import ConfigError, Interrupted
 
 if TYPE_CHECKING:
@@ -19,52 +19,27 @@ if TYPE_CHECKING:
     from cutlayer.training.folder import RunFolder
     from cutlayer.training.keys import Keys
 
-Out = Annotated[
-    Path | None,
-    typer.Option("--out", help="The run folder to create; default: runs/NAME next to the job file NAME.yaml."),
-]
-Resume = Annotated[bool, typer.Option("--resume", help="Continue the interrupted run in the folder.")]
-Forget = Annotated[
-    bool,
-    typer.Option(
-        "--forget-peer-progress",
-        help="With --resume: continue although another party lost its progress; rows released again are counted again.",
-    ),
-]
-JobFile = Annotated[Path, typer.Argument(help="The job file (YAML).", show_default=False)]
-KeyFile = Annotated[
-    Path | None,
-    typer.Option("--key", help="A 32-byte file used for all noise: repeatable, and marked not private."),
-]
 
-AllowModel = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--allow-model", help="A module that the job may import, and so execute, for a model; may be repeated."
-    ),
-]
-
-Device = Annotated[
-    str | None,
-    typer.Option(
-        "--device", help="Where the parties here train: cpu, cuda, cuda:N or auto; in place of their `device`."
-    ),
-]
-
-
-@app.command()
+@verb()
 def run(
-    job: JobFile,
-    out: Out = None,
-    resume: Resume = False,
-    forget: Forget = False,
-    key: KeyFile = None,
-    allow_model: AllowModel = None,
-    device: Device = None,
-    quiet: Quiet = False,
-    json: Json = False,
+    job: Path,
+    *,
+    out: Path | None = None,
+    resume: bool = False,
+    forget: bool = False,
+    key: Path | None = None,
+    allow_model: list[str] | None = None,
+    device: str | None = None,
+    quiet: bool = False,
+    json: bool = False,
 ) -> None:
-    """Train a job with all its parties here, audit what crossed, and write the report."""
+    """Train a job with all its parties here, audit what crossed, and write the report.
+
+    Args:
+        out: The run folder to create; default: runs/NAME next to the job file NAME.yaml.
+
+    Example: cutlayer run job.yaml --out runs/first
+    """
     from cutlayer.config.lines import located
     from cutlayer.config.load import load_job, with_device
 

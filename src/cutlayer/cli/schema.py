@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Any
 
-import typer
-
-from cutlayer.cli.app import Json, app, emit
+from cutlayer.cli.app import emit
+from cutlayer.cli.verb import entries_of, verb
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
-_ENTRY = re.compile(r"^    (\w+): ", re.MULTILINE)
-_ATTRIBUTES = re.compile(r"\n+Attributes:\n(?P<entries>(?:    .*\n?|\n)*)")
 
 
 class Subject(StrEnum):
@@ -25,12 +21,15 @@ class Subject(StrEnum):
     PRIVACY_CARD = "privacy-card"
 
 
-Of = Annotated[Subject, typer.Argument(help="job.yaml, or a file of results that a run writes.")]
+@verb()
+def schema(of: Subject = Subject.JOB, *, json: bool = False) -> None:
+    """Print the JSON schema of job.yaml, for editors, or of a file of results.
 
+    Args:
+        of: job.yaml, or a file of results that a run writes.
 
-@app.command()
-def schema(of: Of = Subject.JOB, json: Json = False) -> None:
-    """Print the JSON schema of job.yaml, for editors, or of a file of results."""
+    Example: cutlayer schema report
+    """
     del json  # the schema is JSON either way
     emit({"$schema": DIALECT, **described(job_schema() if of is Subject.JOB else result_schema(of))})
 
@@ -55,15 +54,13 @@ def result_schema(of: Subject) -> dict[str, Any]:
 def described(schema: dict[str, Any]) -> dict[str, Any]:
     """The schema with a description of each property: its entry among the attributes of the docstring of its class."""
     for section in (schema, *schema.get("$defs", {}).values()):
-        text = section.get("description", "")
-        match = _ATTRIBUTES.search(text)
-        if match is None:
+        text, entries = entries_of(section.get("description", ""), "Attributes")
+        if not entries:
             continue
-        section["description"] = (text[: match.start()] + text[match.end() :]).strip()
-        _, *parts = _ENTRY.split(match["entries"])
-        for name, entry in zip(parts[::2], parts[1::2], strict=True):
+        section["description"] = text
+        for name, entry in entries.items():
             if name in section.get("properties", {}):
-                section["properties"][name].setdefault("description", " ".join(entry.split()))
+                section["properties"][name].setdefault("description", entry)
     return schema
 
 

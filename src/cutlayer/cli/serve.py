@@ -12,36 +12,35 @@ from hashlib import sha256
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
-
-from cutlayer.cli.app import Json, answer, app, notify
-from cutlayer.cli.organisation import LocalFile, Name, Plaintext
-from cutlayer.cli.run import AllowModel, KeyFile
+from cutlayer.cli.app import answer, notify
+from cutlayer.cli.verb import verb
 from cutlayer.config.extras import check_extra
 from cutlayer.errors import ConfigError
-
-Runs = Annotated[
-    list[Path],
-    typer.Argument(help="Run folders; the first answers requests, the rest can be switched to.", show_default=False),
-]
 
 SWITCH_SECONDS = 0.0005
 """Time after which a thread of the service gives way to another."""
 
 
-@app.command()
+@verb()
 def serve(
-    runs: Runs,
-    name: Name,
-    local: LocalFile,
-    key: KeyFile = None,
-    allow_model: AllowModel = None,
-    plaintext: Plaintext = False,
-    json: Json = False,
+    runs: list[Path],
+    *,
+    name: str,
+    local: Path,
+    key: Path | None = None,
+    allow_model: list[str] | None = None,
+    plaintext: bool = False,
+    json: bool = False,
 ) -> None:
-    """Serve predictions of a trained run: over HTTP at the active party, towards it at a passive one."""
+    """Serve predictions of a trained run: over HTTP at the active party, towards it at a passive one.
+
+    Args:
+        runs: Run folders; the first answers requests, the rest can be switched to.
+
+    Example: cutlayer serve runs/job --as bank --local bank.yaml
+    """
     from cutlayer.config.load import load_private_part
     from cutlayer.training.keys import read_key
 
@@ -66,11 +65,15 @@ def serve(
             run_service(serve_passive(trained, private, supplied, _show(as_json=json), security, trail))
 
 
-@app.command("api-key")
-def api_key(
-    name: Annotated[str, typer.Argument(help="Name of the caller.", show_default=False)], json: Json = False
-) -> None:
-    """Draw a key for a caller of `serve`; print it once, with the section for the private file."""
+@verb("api-key")
+def api_key(name: str, *, json: bool = False) -> None:
+    """Draw a key for a caller of `serve`; print it once, with the section for the private file.
+
+    Args:
+        name: Name of the caller.
+
+    Example: cutlayer api-key website
+    """
     from cutlayer.config import CallerConfig, validated
 
     key = "cut_" + secrets.token_urlsafe(32)

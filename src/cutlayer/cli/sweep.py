@@ -3,55 +3,45 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
 from rich.console import Console
 from rich.text import Text
 
-from cutlayer.cli.app import Json, Quiet, app, emit
-from cutlayer.cli.run import AllowModel, JobFile, keys_for
+from cutlayer.cli.app import emit
+from cutlayer.cli.run import keys_for
+from cutlayer.cli.verb import verb
 from cutlayer.report.rounding import plain, times
 from cutlayer.sweeps.leak_kind import LeakKind
 
 if TYPE_CHECKING:
     from cutlayer.sweeps.result import SweepResult
 
-Vary = Annotated[
-    list[str],
-    typer.Option(
-        "--vary",
-        help="A key of the job and its values: PATH=1,2,3 or PATH=0.1..4 or PATH=0.1..4:log; may be repeated.",
-        show_default=False,
-    ),
-]
-Trials = Annotated[
-    int | None,
-    typer.Option("--trials", help="Number of trials; default: all points if only lists are varied, otherwise 20."),
-]
-Storage = Annotated[
-    str, typer.Option("--storage", help="A file or database address that machines share; default: sweep.log in --out.")
-]
-Leak = Annotated[LeakKind, typer.Option("--leak", help="Messages whose leak is minimised.")]
-Out = Annotated[
-    Path | None,
-    typer.Option("--out", help="The folder to create or continue; default: runs/NAME-sweep next to NAME.yaml."),
-]
 
-
-@app.command()
+@verb()
 def sweep(
-    job: JobFile,
-    vary: Vary,
-    trials: Trials = None,
-    storage: Storage = "",
-    leak: Leak = LeakKind.ALL,
-    out: Out = None,
-    allow_model: AllowModel = None,
-    quiet: Quiet = False,
-    json: Json = False,
+    job: Path,
+    *,
+    vary: list[str],
+    trials: int | None = None,
+    storage: str = "",
+    leak: LeakKind = LeakKind.ALL,
+    out: Path | None = None,
+    allow_model: list[str] | None = None,
+    quiet: bool = False,
+    json: bool = False,
 ) -> None:
-    """Run a job with varied values, plot utility against leak, and name the knee; the same command continues."""
+    """Run a job with varied values, plot utility against leak, and name the knee; the same command continues.
+
+    Args:
+        vary: A key of the job and its values: PATH=1,2,3 or PATH=0.1..4 or PATH=0.1..4:log; may be repeated.
+        trials: Number of trials; default: all points if only lists are varied, otherwise 20.
+        storage: A file or database address that machines share; default: sweep.log in --out.
+        leak: Messages whose leak is minimised.
+        out: The folder to create or continue; default: runs/NAME-sweep next to NAME.yaml.
+
+    Example: cutlayer sweep job.yaml --vary parties.bank.privacy.label_dp.eps=0.5,1,2
+    """
     from cutlayer.config.load import load_job
 
     load_job(job)  # which says what is wrong with the file before Optuna and PyTorch are loaded

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
-from cutlayer.cli.app import BAD_INPUT, Json, answer, app
+from cutlayer.cli.app import BAD_INPUT, answer, app
+from cutlayer.cli.verb import verb
 from cutlayer.report.rounding import plain, size
 
 if TYPE_CHECKING:
@@ -18,9 +19,6 @@ if TYPE_CHECKING:
 trail = typer.Typer(no_args_is_help=True, help="Verify and show what left this party.")
 app.add_typer(trail, name="trail")
 
-Folder = Annotated[
-    Path, typer.Argument(help="The folder of the trail, such as .cutlayer/NAME.key.trail.", show_default=False)
-]
 
 MEANINGS: Mapping[str, str] = {
     "hello": "digest of the job, versions, and the number of rows of the table",
@@ -51,9 +49,15 @@ MEANINGS: Mapping[str, str] = {
 """What each `channel.message.Kind` of message is, for a reader who does not know the protocol."""
 
 
-@trail.command(name="verify")
-def verify_(folder: Folder, json: Json = False) -> None:
-    """Compare every line with its hash; exit code 2 if a line was changed, removed or added."""
+@verb("verify", of=trail)
+def verify_(folder: Path, *, json: bool = False) -> None:
+    """Compare every line with its hash; exit code 2 if a line was changed, removed or added.
+
+    Args:
+        folder: The folder of the trail, such as .cutlayer/NAME.key.trail.
+
+    Example: cutlayer trail verify .cutlayer/telco.key.trail
+    """
     from cutlayer.channel.trail import verify
 
     record = verify(folder)
@@ -63,9 +67,15 @@ def verify_(folder: Folder, json: Json = False) -> None:
     raise typer.Exit(BAD_INPUT if record.problems else 0)
 
 
-@trail.command()
-def show(folder: Folder, json: Json = False) -> None:
-    """Show what left this party: to whom, when, how much, and what it is; and whether the record is intact."""
+@verb(of=trail)
+def show(folder: Path, *, json: bool = False) -> None:
+    """Show what left this party: to whom, when, how much, and what it is; and whether the record is intact.
+
+    Args:
+        folder: The folder of the trail, such as .cutlayer/NAME.key.trail.
+
+    Example: cutlayer trail show .cutlayer/telco.key.trail
+    """
     from cutlayer.channel.trail import verify
 
     record = verify(folder)

@@ -161,11 +161,21 @@ def _values_of(node: Node, counts: dict[int, int]) -> int:
 
 def dump_job(job: Job) -> str:
     """The job as YAML, without keys that have their default value."""
-    stream = io.StringIO()
-    yaml = YAML(typ="safe", pure=True)
-    yaml.default_flow_style = False
-    yaml.sort_base_mapping_type_on_output = False  # type: ignore[assignment]
-    yaml.dump(job.model_dump(mode="json", exclude_defaults=True), stream)
+    return as_yaml(job.model_dump(mode="json", exclude_defaults=True))
+
+
+def as_yaml(values: object, yaml: YAML | None = None, *, flow: bool | None = False) -> str:
+    """Nested values as YAML, in their order.
+
+    Args:
+        values: Plain values, or those that `yaml` has loaded.
+        yaml: What has loaded them, to be written with their comments and styles.
+        flow: Whether collections are on one line; `None` writes those without others inside so.
+    """
+    stream, writer = io.StringIO(), yaml or YAML(typ="safe", pure=True)
+    writer.default_flow_style = flow
+    writer.sort_base_mapping_type_on_output = False  # type: ignore[assignment]
+    writer.dump(values, stream)
     return stream.getvalue()
 
 

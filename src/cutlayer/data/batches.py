@@ -14,6 +14,7 @@ from cutlayer.data.ids import Digests
 from cutlayer.data.shuffling import block_windows, permutation
 from cutlayer.data.streams import RandomStream
 from cutlayer.errors import DataError
+from cutlayer.kernels.word_hash import hashed_words
 from cutlayer.lazy import Tensor, torch
 from cutlayer.storage.row_arrays import chunks_of, computed, gathered, row_array
 
@@ -131,7 +132,7 @@ class IdSchedule(Schedule):
         ordered = row_array(len(rows), np.int64)
         for index, (start, end) in enumerate(parts):
             # The upper half of the hash, as a fraction of 2^32, times the number of batches.
-            words = _mixed(self._words[start:end] ^ key) >> np.uint64(32)
+            words = hashed_words(self._words[start:end] ^ key) >> np.uint64(32)
             drawn = (words * np.uint64(self._steps) >> np.uint64(32)).astype(np.int64)
             ordered[start:end] = rows[start:end][np.argsort(drawn, kind="stable")]
             ends[index, 1:] = np.bincount(drawn, minlength=self._steps).cumsum()
@@ -139,13 +140,6 @@ class IdSchedule(Schedule):
         for first, last in pairwise((starts[:, None] + ends).T):
             batch = [ordered[begin:end] for begin, end in zip(first, last, strict=True)]
             yield torch.from_numpy(np.concatenate([rows[:0], *batch]))
-
-
-def _mixed(words: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    """Hash of each word: the finalizer of SplitMix64 (Steele, Lea and Flood 2014, Fast splittable generators)."""
-    words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return words ^ (words >> np.uint64(31))
 
 
 def schedule_of(job: Job, rows: npt.NDArray[np.int64], digests: Callable[[], Digests], stated: int) -> Schedule:

@@ -4,32 +4,16 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable
 from functools import wraps
-from typing import ParamSpec
+from typing import Any, TypeVar
 
 from cutlayer.config import near_miss
 from cutlayer.errors import ConfigError
+from cutlayer.estimator.job import KEYS
 from cutlayer.estimator.tables import LABEL, WEIGHT
 
-_P = ParamSpec("_P")
-_ARGUMENTS = {
-    "train.early_stop.patience": "patience",
-    "train.optimizer.lr": "lr",
-    "train.optimizer": "optimizer",
-    "train.split.by": "split_by",
-    "train.split.stratify": "stratify",
-    "train.split.test": "test",
-    "train.split.validation": "validation",
-    "train.batch_size": "batch_size",
-    "train.class_weight": "class_weight",
-    "train.epochs": "epochs",
-    "train.release": "release",
-    "train.seed": "seed",
-    "train.threads": "threads",
-    "model.bottom": "bottom",
-    "model.top": "top",
-}
+_E = TypeVar("_E")
+_ARGUMENTS = {key: argument for argument, key in KEYS.items()}
 """Arguments by the key of a job that they set."""
 _OF_PARTIES = {"features": "features", "fit": "bottom_fit"}
 """Arguments that have settings by party, by the key of a party."""
@@ -79,15 +63,17 @@ def columns_named(text: str, active: str) -> str:
     return text
 
 
-def refuse_unknown(init: Callable[_P, None]) -> Callable[_P, None]:
-    """An `__init__` that names the class and a similar argument where it is given one that it does not have."""
+def refuse_unknown(estimator: type[_E]) -> type[_E]:
+    """Have a class name itself and a similar argument where it is given one that it does not have."""
+    init: Any = estimator.__init__
     known = [*inspect.signature(init).parameters][1:]
 
     @wraps(init)
-    def checked(*given: _P.args, **named: _P.kwargs) -> None:
+    def checked(*given: Any, **named: Any) -> None:
         for name in named:
             if name not in known:
                 raise ArgumentError(f"{type(given[0]).__name__}: no argument {name!r}{near_miss(name, known)}")
         init(*given, **named)
 
-    return checked
+    estimator.__init__ = checked  # type: ignore[method-assign]
+    return estimator

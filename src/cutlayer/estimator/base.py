@@ -6,6 +6,7 @@ import copy
 from abc import abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -54,66 +55,38 @@ from cutlayer.training.keys import Keys
 from cutlayer.training.model_record import ModelRecord, record_path
 
 
+@refuse_unknown
+@dataclass(eq=False, repr=False)
 class VerticalEstimator(BaseEstimator):  # type: ignore[misc]
     """Base class of the classifier and the regressor; `VerticalClassifier` documents the parameters."""
 
-    @refuse_unknown
-    def __init__(
-        self,
-        active: str | None = None,
-        *,
-        columns: Columns | None = None,
-        bottom: Mapping[str, Any] | None = None,
-        top: Mapping[str, Any] | None = None,
-        features: Mapping[str, Mapping[str, Any]] | None = None,
-        protections: Protections = (),
-        attacks: Literal["auto"] | Sequence[str] = "auto",
-        compare: Sequence[str] = (),
-        epochs: Literal["auto"] | int = "auto",
-        batch_size: Literal["auto"] | int = "auto",
-        lr: float = 1e-3,
-        optimizer: Mapping[str, Any] | None = None,
-        class_weight: Literal["balanced"] | Mapping[Any, float] | None = None,
-        release: str | Mapping[str, str] = "every_step",
-        bottom_fit: Mapping[str, Mapping[str, Any]] | None = None,
-        patience: int | None = None,
-        validation: float = 0.1,
-        test: float = 0.1,
-        stratify: bool = False,
-        split_by: str | None = None,
-        threads: Literal["auto"] | int = "auto",
-        seed: int = 0,
-        run_dir: str | Path | None = None,
-        secrets: str | Path | None = None,
-        key: bytes | None = None,
-        predictions: int = 0,
-    ) -> None:
-        self.active = active
-        self.columns = columns
-        self.bottom = bottom
-        self.top = top
-        self.features = features
-        self.protections = protections
-        self.attacks = attacks
-        self.compare = compare
-        self.epochs = epochs
-        self.batch_size = batch_size
-        self.lr = lr
-        self.optimizer = optimizer
-        self.class_weight = class_weight
-        self.release = release
-        self.bottom_fit = bottom_fit
-        self.patience = patience
-        self.validation = validation
-        self.test = test
-        self.stratify = stratify
-        self.split_by = split_by
-        self.threads = threads
-        self.seed = seed
-        self.run_dir = run_dir
-        self.secrets = secrets
-        self.key = key
-        self.predictions = predictions
+    active: str | None = None
+    _: KW_ONLY
+    columns: Columns | None = None
+    bottom: Mapping[str, Any] | None = None
+    top: Mapping[str, Any] | None = None
+    features: Mapping[str, Mapping[str, Any]] | None = None
+    protections: Protections = ()
+    attacks: Literal["auto"] | Sequence[str] = "auto"
+    compare: Sequence[str] = ()
+    epochs: Literal["auto"] | int = "auto"
+    batch_size: Literal["auto"] | int = "auto"
+    lr: float = 1e-3
+    optimizer: Mapping[str, Any] | None = None
+    class_weight: Literal["balanced"] | Mapping[Any, float] | None = None
+    release: str | Mapping[str, str] = "every_step"
+    bottom_fit: Mapping[str, Mapping[str, Any]] | None = None
+    patience: int | None = None
+    validation: float = 0.1
+    test: float = 0.1
+    stratify: bool = False
+    split_by: str | None = None
+    threads: Literal["auto"] | int = "auto"
+    seed: int = 0
+    run_dir: str | Path | None = None
+    secrets: str | Path | None = None
+    key: bytes | None = None
+    predictions: int = 0
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Train on the parties' tables.

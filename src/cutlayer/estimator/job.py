@@ -10,6 +10,26 @@ from cutlayer.errors import ConfigError
 from cutlayer.estimator.privacy import privacy_of
 from cutlayer.estimator.tables import LABEL, WEIGHT, Tables
 
+KEYS = {
+    "bottom": "model.bottom",
+    "top": "model.top",
+    "compare": "compare",
+    "epochs": "train.epochs",
+    "batch_size": "train.batch_size",
+    "lr": "train.optimizer.lr",
+    "optimizer": "train.optimizer",
+    "class_weight": "train.class_weight",
+    "release": "train.release",
+    "patience": "train.early_stop.patience",
+    "validation": "train.split.validation",
+    "test": "train.split.test",
+    "stratify": "train.split.stratify",
+    "split_by": "train.split.by",
+    "threads": "train.threads",
+    "seed": "train.seed",
+}
+"""Keys of the job that hold arguments as they are; further settings of the optimiser come after its rate."""
+
 
 def job_of(estimator: Any, tables: Tables, active: str, kind: str, *, weighted: bool = False) -> Job:
     """The job, validated.
@@ -39,35 +59,25 @@ def job_of(estimator: Any, tables: Tables, active: str, kind: str, *, weighted: 
         parties[name]["fit"] = settings
     if tables[active] is None:
         parties[active]["features"] = {"include": "none"}
-    model = {key: value for key, value in (("bottom", estimator.bottom), ("top", estimator.top)) if value is not None}
-    raw = {
-        "task": kind,
-        "parties": parties,
-        "model": model,
-        "train": _train(estimator),
-        "compare": estimator.compare,
-    }
+    raw = {"task": kind, "parties": parties, **_stated(estimator)}
     return validated(Job, raw, type(estimator).__name__)
 
 
-def _train(estimator: Any) -> dict[str, Any]:
-    return {
-        "epochs": estimator.epochs,
-        "batch_size": estimator.batch_size,
-        "optimizer": {"kind": "adam", "lr": estimator.lr, **(estimator.optimizer or {})},
-        # Weights of single classes are in those of the rows.
-        "class_weight": None if isinstance(estimator.class_weight, Mapping) else estimator.class_weight,
-        "release": estimator.release,
-        "seed": estimator.seed,
-        "threads": estimator.threads,
-        "split": {
-            "test": estimator.test,
-            "validation": estimator.validation,
-            "stratify": estimator.stratify,
-            "by": estimator.split_by,
-        },
-        "early_stop": None if estimator.patience is None else {"patience": estimator.patience},
-    }
+def _stated(estimator: Any) -> dict[str, Any]:
+    """The sections of the job that `KEYS` names; what is `None` by default, and is, stays the job's default."""
+    raw: dict[str, Any] = {}
+    for argument, key in KEYS.items():
+        value = getattr(estimator, argument)
+        if value is None and getattr(type(estimator), argument) is None:
+            continue
+        if argument == "class_weight" and isinstance(value, Mapping):  # weights of classes are in those of the rows
+            continue
+        *path, last = key.split(".")
+        section = raw
+        for part in path:
+            section = section.setdefault(part, {})
+        section[last] = {**section.get(last, {}), **value} if isinstance(value, Mapping) else value
+    return raw
 
 
 def _by_party(parameter: str, settings: object, names: Sequence[str]) -> Mapping[str, Any]:

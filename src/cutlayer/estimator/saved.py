@@ -15,6 +15,7 @@ from cutlayer.accounting import MARKER, log_of_run
 from cutlayer.config import BudgetConfig, Job, LabelFreeConfig
 from cutlayer.config.party import BUDGET, LABEL_FREE
 from cutlayer.errors import RunFolderError
+from cutlayer.estimator.job import KEYS
 from cutlayer.parties.split import SPLIT_FILE
 from cutlayer.protections import REGISTRY
 from cutlayer.results.document import Document
@@ -92,40 +93,29 @@ def _plain(wanted: Any) -> Any:
 
 def parameters_of(job: Job) -> dict[str, Any]:
     """Parameters of an estimator whose fit would be this job."""
-    train = job.train
-    return {
+    content = job.model_dump()
+    parties = job.parties.items()
+    features = {name: party.features.model_dump(exclude_defaults=True) for name, party in parties}
+    return {argument: _at(content, key) for argument, key in KEYS.items()} | {
         "active": job.active,
-        "bottom": dict(job.model.bottom),
-        "top": dict(job.model.top),
-        "features": {
-            name: settings
-            for name, party in job.parties.items()
-            if (settings := party.features.model_dump(exclude_defaults=True))
-        }
-        or None,
+        "features": {name: settings for name, settings in features.items() if settings} or None,
         "protections": {
             name: [_CONFIGS[kind](**(options or {})) for kind, options in party.privacy.items()]
-            for name, party in job.parties.items()
+            for name, party in parties
             if party.privacy
         },
         "attacks": job.parties[job.active].audit.attacks,
-        "compare": tuple(job.compare),
-        "epochs": train.epochs,
-        "batch_size": train.batch_size,
-        "lr": train.optimizer.lr,
-        "optimizer": train.optimizer.model_dump(exclude_defaults=True, exclude={"lr"}) or None,
-        "class_weight": train.class_weight,
-        "release": train.release if isinstance(train.release, str) else dict(train.release),
-        "bottom_fit": {name: dict(party.fit) for name, party in job.parties.items() if party.fit is not None} or None,
-        "patience": train.early_stop.patience if train.early_stop else None,
-        "validation": train.split.validation,
-        "test": train.split.test,
-        "stratify": train.split.stratify,
-        "split_by": train.split.by,
-        "threads": train.threads,
-        "seed": train.seed,
+        "optimizer": job.train.optimizer.model_dump(exclude_defaults=True, exclude={"lr"}) or None,
+        "bottom_fit": {name: dict(party.fit) for name, party in parties if party.fit is not None} or None,
         "predictions": max((job.parties[name].serving for name in job.passives), default=0),
     }
+
+
+def _at(content: Any, key: str) -> Any:
+    """The value at a dotted key; `None` where a section above it is."""
+    for part in key.split("."):
+        content = None if content is None else content[part]
+    return content
 
 
 def classes_of(record: ModelRecord) -> npt.NDArray[Any]:

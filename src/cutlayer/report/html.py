@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
+from collections.abc import Sequence
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -16,7 +17,9 @@ from cutlayer.report import rounding
 from cutlayer.report.glance import glance
 from cutlayer.report.headline import headline
 from cutlayer.report.history import shown_epochs
+from cutlayer.report.markdown import escaped
 from cutlayer.report.sections import sections_of, verdict
+from cutlayer.results.completion import VariantValue, best
 from cutlayer.results.metric_names import name_of
 from cutlayer.results.report import Report
 from cutlayer.storage.durable import write_whole
@@ -33,6 +36,9 @@ _CLASSES = {
 }
 """Classes of a column's cells by its kind."""
 _UNSAFE = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
+
+_FILTERS = ("auc", "metric", "times", "count", "seconds", "date")
+"""Functions of `rounding` that templates use."""
 
 
 def render_html(report: Report) -> str:
@@ -77,8 +83,8 @@ def embedded(report: Report) -> tuple[Markup, bool]:
     whole = len(text) <= MAX_EMBEDDED
     if not whole:
         text = report.model_copy(update={"history": shown_epochs(report)}).model_dump_json()
-    for character, escaped in _UNSAFE.items():
-        text = text.replace(character, escaped)
+    for character, written in _UNSAFE.items():
+        text = text.replace(character, written)
     return Markup(text), whole  # noqa: S704 (nothing in it can end the element)
 
 
@@ -92,28 +98,35 @@ def _policy(script: str) -> str:
 
 @cache
 def environment(package: str) -> Environment:
-    """The templates of a package, and those of the report, which it may import.
+    """The templates of a package, and those of the report, which it may import; of HTML all values are escaped.
 
     Args:
         package: Package with a folder `templates`.
     """
-    from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
+    from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined, select_autoescape
 
     environment = Environment(
         loader=ChoiceLoader([PackageLoader(package), PackageLoader("cutlayer.report")]),
-        autoescape=True,
+        autoescape=select_autoescape(["html.j2"], ["md.j2"], default=True),  # in Markdown a user's text passes `md`
         undefined=StrictUndefined,
         finalize=lambda value: rounding.plain(value) if type(value) is str else value,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    for name in ("auc", "metric", "times", "count", "seconds", "date"):
-        environment.filters[name] = getattr(rounding, name)
-    environment.filters["name_of"] = name_of
-    environment.filters["marked"] = marked
-    environment.filters["css"] = _CLASSES.__getitem__
-    environment.filters["kind"] = lambda value: type(value).__name__
+    environment.filters |= {name: getattr(rounding, name) for name in _FILTERS} | {
+        "best": _best,
+        "css": _CLASSES.__getitem__,
+        "kind": lambda value: type(value).__name__,
+        "marked": marked,
+        "md": escaped,
+        "name_of": name_of,
+    }
     return environment
+
+
+def _best(variants: Sequence[VariantValue]) -> str:
+    strongest = best(variants)
+    return rounding.metric(strongest.value if strongest else None)
 
 
 def marked(text: str) -> Markup:

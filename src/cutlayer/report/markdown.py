@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from cutlayer.report.headline import headline
-from cutlayer.report.rounding import count, metric, plain
+from cutlayer.report.rounding import plain
 from cutlayer.report.section import Block, Cell, Findings, Items, Paragraph, Section, Table
 from cutlayer.report.sections import sections_of, verdict
-from cutlayer.results.completion import VariantValue, best
 from cutlayer.results.finding import Finding
-from cutlayer.results.metric_names import name_of
 from cutlayer.results.report import Report
-
-if TYPE_CHECKING:
-    from jinja2 import Environment
 
 _SPECIAL = str.maketrans({character: f"\\{character}" for character in "\\`*_{}[]<>|#~&"} | {"\n": " ", "\r": " "})
 
@@ -66,22 +60,6 @@ def _finding(finding: Finding) -> str:
     parts = (f"{finding.code} {finding.title}", finding.detail, f"What to do: {finding.remedy}" * bool(finding.remedy))
     text = " ".join(f"{part.rstrip().rstrip('.')}." for part in parts if part.strip())
     return f"- **{finding.severity}** {escaped(text)}"
-
-
-def markdown_environment() -> Environment:
-    """The templates of Markdown, in which `md` makes text of a user harmless."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
-    made = Environment(  # noqa: S701 (not HTML: every text of a user passes `md`)
-        loader=PackageLoader("cutlayer.report"), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    made.filters |= {"md": escaped, "metric": metric, "count": count, "name_of": name_of, "best": _best}
-    return made
-
-
-def _best(variants: Sequence[VariantValue]) -> str:
-    strongest = best(variants)
-    return metric(strongest.value if strongest else None)
 
 
 def escaped(text: str) -> str:

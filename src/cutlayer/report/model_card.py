@@ -13,7 +13,8 @@ from typing import Any
 from cutlayer.attacks.knowledge import condition
 from cutlayer.config import Job
 from cutlayer.errors import RunFolderError
-from cutlayer.report.markdown import escaped, markdown_environment
+from cutlayer.report.html import environment
+from cutlayer.report.markdown import escaped
 from cutlayer.report.rounding import metric
 from cutlayer.report.sections.protections import REPRODUCIBLE
 from cutlayer.results.audit import UNMEASURED_BY_PASSIVE, Audit, PassiveAudit
@@ -26,7 +27,6 @@ from cutlayer.serving.export import CARD, ENCODER, WEIGHTS, Architecture, Export
 from cutlayer.serving.models import PartyModel
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import noise_key_path
-from cutlayer.training.model_record import TrainedTask
 from cutlayer.version import __version__
 
 
@@ -45,25 +45,16 @@ def model_card(
     party, active = architecture.party, architecture.role == "active"
     summary = folder.summary if folder.ended else None
     audit = _audit(folder)
-    bottom, top = architecture.bottom, architecture.top
-    parts = []
-    if bottom:
-        kind = escaped(str(bottom.section.get("kind")))
-        parts.append(f"a bottom model ({kind}) that gives embeddings of {bottom.width} columns")
-    if top:
-        parts.append(f"the top model ({escaped(str(top.section.get('kind')))})")
     completions = audit.completions if isinstance(audit, Audit) else ()
     # The folder of a passive party has no summary; a key of the run's own is in it.
     supplied = not noise_key_path(folder.path, party).exists() if summary is None else summary.run.reproducible_noise
     return (
-        markdown_environment()
+        environment("cutlayer.report")
         .get_template("model_card.md.j2")
         .render(
             card=architecture,
             job=job,
             version=__version__,
-            parts=parts,
-            outputs=_outputs(top.task) if top else "",
             exported=exported,
             columns=None if model.encoder is None else model.encoder.columns,
             rows=model.record.rows,
@@ -81,20 +72,6 @@ def model_card(
         .rstrip()
         + "\n"
     )
-
-
-def _outputs(task: TrainedTask) -> str:
-    """How to read what the exported top model returns."""
-    if task.kind == "regression":
-        return f"The top model returns z; the predicted value is {task.center:.9g} + {task.scale:.9g} z."
-    names = [escaped(name) for name in task.classes]
-    if task.kind == "multiclass":
-        return f"The top model returns logits of {', '.join(names)}, in this order; their softmax is the probability."
-    negative, greater = names
-    reading = f"The top model returns one logit z; 1 / (1 + exp(-z)) is the probability of {greater}"
-    if task.positive:
-        return f"{reading}, the positive class."
-    return f"{reading}. The positive class is {negative}, of probability 1 / (1 + exp(z)), as in `cutlayer predict`."
 
 
 def _metrics(summary: Summary | None, *, active: bool) -> dict[str, float | None]:

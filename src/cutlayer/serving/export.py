@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import warnings
-import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,8 +21,8 @@ from cutlayer.errors import RunFolderError
 from cutlayer.models import BottomModel, Inputs, TopModel, build_bottom, build_top, resolved_section
 from cutlayer.results.document import Document
 from cutlayer.serving.models import PartyModel
-from cutlayer.serving.onnx_program import onnx_bytes, refused
-from cutlayer.storage.durable import check_new, create, make_folder, write_whole
+from cutlayer.serving.onnx_program import onnx_bytes, traced
+from cutlayer.storage.durable import check_new, make_folder, write_whole
 from cutlayer.storage.tensor_file import read_tensors, write_tensors
 from cutlayer.tasks import Task
 from cutlayer.training.model_record import TrainedTask
@@ -32,7 +30,7 @@ from cutlayer.training.trained import load_weights
 
 WEIGHTS, ENCODER, ARCHITECTURE, CARD = "weights.safetensors", "encoder.json", "architecture.json", "README.md"
 BOTTOM, TOP = "bottom", "top"
-PROGRAM, ONNX = ".pt2", ".onnx"
+ONNX = ".onnx"
 _EXAMPLE_ROWS = 3
 
 
@@ -112,12 +110,10 @@ class ExportResult(NamedTuple):
     Attributes:
         folder: Folder of the files.
         files: Names of the files, without the model card.
-        left_out: Programs that could not be exported, by file, with the reason.
     """
 
     folder: Path
     files: tuple[str, ...]
-    left_out: Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -165,8 +161,7 @@ def export_part(job: Job, model: PartyModel, out: Path, *, onnx: bool = False) -
     check_new(out)
     architecture = _architecture(job, model)
     modules = {name: part for name, part in ((BOTTOM, model.bottom), (TOP, model.top)) if part is not None}
-    programs = {name: traced(part, _arguments(architecture, name)) for name, part in modules.items()}
-    converted = {name: _converted(architecture, name, programs[name]) for name in modules} if onnx else {}
+    converted = {name: _converted(architecture, name, part) for name, part in modules.items()} if onnx else {}
     make_folder(out)
     with _emptied_on_failure(out):
         weights = {f"{name}.{key}": value for name, part in modules.items() for key, value in part.state_dict().items()}
@@ -176,12 +171,7 @@ def export_part(job: Job, model: PartyModel, out: Path, *, onnx: bool = False) -
         architecture.write(out / ARCHITECTURE)
         for name, content in converted.items():
             write_whole(out / f"{name}{ONNX}", content)
-        left_out = {}
-        for name, program in programs.items():
-            why = program if isinstance(program, str) else _write_program(out / f"{name}{PROGRAM}", program)
-            if why:
-                left_out[f"{name}{PROGRAM}"] = why
-    return ExportResult(out, tuple(sorted(path.name for path in out.iterdir())), left_out)
+    return ExportResult(out, tuple(sorted(path.name for path in out.iterdir())))
 
 
 @contextmanager
@@ -265,62 +255,10 @@ def _arguments(architecture: Architecture, name: str) -> tuple[Any, ...]:
     return codes, torch.zeros(_EXAMPLE_ROWS, architecture.bottom.numbers)
 
 
-def traced(module: nn.Module, arguments: tuple[Any, ...]) -> torch.export.ExportedProgram | str:
-    """The program of a model by `torch.export`, for any number of rows, or why there is none."""
-    rows = torch.export.Dim("rows", min=1)
-    shapes = tuple({key: {0: rows} for key in a} if isinstance(a, dict) else {0: rows} for a in arguments)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            program = torch.export.export(module, arguments, dynamic_shapes=shapes)
-    except Exception as failure:  # of a user's model, anything
-        return _reason(failure)
-    for node in program.graph.nodes:
-        node.meta.pop("stack_trace", None)  # paths and source lines of this machine
-    return program
-
-
-def _reason(failure: Exception) -> str:
-    return f"torch.export cannot trace it ({type(failure).__name__}: {(str(failure).splitlines() or [''])[0][:120]})"
-
-
-def _converted(architecture: Architecture, name: str, program: torch.export.ExportedProgram | str) -> bytes:
+def _converted(architecture: Architecture, name: str, module: nn.Module) -> bytes:
     """A model as ONNX; its tensors have the same names in all parts of a training."""
     check_extra("onnx")
-    if isinstance(program, str):
-        raise refused(name, program)
+    program = traced(name, module, _arguments(architecture, name))
     if name == TOP and architecture.top is not None:
         return onnx_bytes(program, name, [f"embedding/{party}" for party in architecture.top.widths], "logits")
     return onnx_bytes(program, name, ("codes", "numbers"), f"embedding/{architecture.party}")
-
-
-def _write_program(path: Path, program: torch.export.ExportedProgram) -> str:
-    """Save a program; returns why it was left out, else an empty text."""
-    # The example inputs are the one thing that would be pickled.
-    program.example_inputs = None
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            create(path).close()  # for its owner alone before it has any content
-            torch.export.save(program, path)
-    except Exception as failure:  # of a user's model, anything
-        path.unlink(missing_ok=True)
-        return _reason(failure)
-    pickled = _pickled(path)
-    if pickled:
-        path.unlink()
-        return f"this version of PyTorch ({torch.__version__}) pickles {pickled} into it"
-    path.chmod(0o600)
-    return ""
-
-
-def _pickled(path: Path) -> str:
-    """Name of a part of an archive that is a pickle, or an archive that may hold one; empty if there is none."""
-    with zipfile.ZipFile(path) as archive:
-        return next((name for name in archive.namelist() if is_pickle(archive.read(name))), "")
-
-
-def is_pickle(content: bytes) -> bool:
-    """Whether bytes look like a pickle of protocol 2 to 5, or like an archive, which PyTorch pickles into."""
-    pickled = content[:1] == b"\x80" and content[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05") and content[-1:] == b"."
-    return pickled or content[:4] == b"PK\x03\x04"

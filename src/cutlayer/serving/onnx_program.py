@@ -9,10 +9,39 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch import nn
 
 from cutlayer.errors import ConfigError
 
 ROWS = "rows"
+
+
+def traced(model: str, module: nn.Module, arguments: tuple[Any, ...]) -> torch.export.ExportedProgram:
+    """The program of a model by `torch.export`, for any number of rows.
+
+    Args:
+        model: `bottom` or `top`.
+        module: The model.
+        arguments: Example arguments, tensors or tensors by name, of a few rows.
+
+    Raises:
+        ConfigError: It cannot be traced.
+    """
+    rows = torch.export.Dim(ROWS, min=1)
+    shapes = tuple({key: {0: rows} for key in a} if isinstance(a, dict) else {0: rows} for a in arguments)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            program = torch.export.export(module, arguments, dynamic_shapes=shapes)
+    except Exception as failure:  # of a user's model, anything
+        raise refused(model, f"torch.export cannot trace it ({_reason(failure)})") from None
+    for node in program.graph.nodes:
+        node.meta.pop("stack_trace", None)  # paths and source lines of this machine
+    return program
+
+
+def _reason(failure: Exception) -> str:
+    return f"{type(failure).__name__}: {(str(failure).splitlines() or [''])[0][:120]}"
 
 
 def onnx_bytes(program: torch.export.ExportedProgram, model: str, inputs: Sequence[str], output: str) -> bytes:
@@ -44,8 +73,7 @@ def onnx_bytes(program: torch.export.ExportedProgram, model: str, inputs: Sequen
             onnx.checker.check_model(proto, full_check=True)
             return bytes(proto.SerializeToString(deterministic=True))
     except Exception as failure:  # of a user's model, anything
-        why = f"{type(failure).__name__}: {(str(failure).splitlines() or [''])[0][:120]}"
-        raise refused(model, why) from None
+        raise refused(model, _reason(failure)) from None
 
 
 def refused(model: str, why: str) -> ConfigError:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,9 @@ from cutlayer.config.load import absolute, load_job, read_yaml
 from cutlayer.errors import ConfigError
 from cutlayer.jobs.check import check_job
 from cutlayer.sweeps.space import Point, Range, Space, Varied, format_value
+
+REMOVED = object()
+"""A value for `changed`."""
 
 
 class Variants:
@@ -96,10 +99,14 @@ def check_measured(job: Job, messages: tuple[str, ...]) -> None:
         )
 
 
-def changed(raw: Any, parts: list[str], value: Any) -> Any:
+def changed(raw: Any, parts: Sequence[str], value: Any) -> Any:
     """A copy of plain values with one of them replaced; missing mappings are created.
 
-    A key may contain dots, as the name of a party may: the longest existing key counts.
+    A key may contain dots, as the name of a party may: the longest existing key counts. `REMOVED` as the value deletes
+    the key if it is there, and the mappings that this leaves empty.
+
+    >>> changed(changed({"a": {"b": 1}, "c": None}, ["a", "b"], REMOVED), ["c", "d"], 2)
+    {'c': {'d': 2}}
 
     Raises:
         ConfigError: The path leads past a single value, past the end of a list, or to a party that does not exist.
@@ -118,6 +125,8 @@ def changed(raw: Any, parts: list[str], value: Any) -> Any:
     length = next(lengths, 1)
     key = ".".join(parts[:length])
     inner = changed(known.get(key), parts[length:], value)
+    if value is REMOVED and (key not in known or inner is REMOVED or (known[key] and not inner)):
+        return {name: other for name, other in known.items() if name != key} if key in known else raw
     if key == "parties" and isinstance(inner, Mapping) and isinstance(known.get(key), Mapping):
         for name in inner.keys() - known[key].keys():
             raise ConfigError(f"parties.{name}: no such party{near_miss(name, list(known[key]))}")

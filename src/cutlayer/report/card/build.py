@@ -8,7 +8,7 @@ from cutlayer.config.load import load_job
 from cutlayer.errors import RunFolderError
 from cutlayer.report.build import build
 from cutlayer.report.card.facts import CardFacts
-from cutlayer.report.card.frameworks import fields_of
+from cutlayer.report.card.fields import NOT_SHOWN, fields_of, registry_of
 from cutlayer.report.card.subgroups import subgroups_of
 from cutlayer.report.evidence import evidence_of, learns_of
 from cutlayer.report.headline import headline
@@ -18,17 +18,6 @@ from cutlayer.report.sections.protections import REPRODUCIBLE, label_free_partie
 from cutlayer.report.sections.scope import untried
 from cutlayer.results.privacy_card import PrivacyCard
 from cutlayer.training.folder import RunFolder
-
-NOT_SHOWN = (
-    "That no attack reaches more. The attacks are the strongest that this version has; one that fails proves nothing, "
-    "and an audit is no proof of a guarantee.",
-    "Parties that do not follow the protocol, or that share what they hold, unless an attack says so.",
-    "What is visible without any message: the times of messages, the number of epochs, and that a row is in common, "
-    "which alignment reveals to the parties.",
-    "Several trainings on the same rows, and settings that were chosen on them: each is a release of its own.",
-    "The rows of other people than those in the tables, and how these tables came to be.",
-    "What a deployed model reveals to those who may query it; cutlayer audit --served attacks what was served.",
-)
 
 
 def build_card(path: Path) -> PrivacyCard:
@@ -63,32 +52,6 @@ def build_card(path: Path) -> PrivacyCard:
         evidence=evidence,
         subgroups=subgroups,
         fields=fields_of(facts),
-        registry=_registry(facts),
+        registry=registry_of(facts),
         not_shown=(*supplied, *NOT_SHOWN, *missing),
     )
-
-
-def _registry(facts: CardFacts) -> dict[str, dict[str, str | None]]:
-    """An entry of the Differential Privacy Deployments Registry, by its three tiers (registry.opendp.org)."""
-    return {
-        "tier_1": {
-            "data_curator": None,
-            "intended_use": None,
-            "data_product": f"a model in parts: {facts.parties}",
-            "publication_date": None,
-        },
-        "tier_2": {
-            "flavour": facts.accountants,
-            "privacy_unit": facts.units,
-            "privacy_loss_parameters": facts.epsilon,
-            "deployment_model": facts.trust,
-        },
-        "tier_3": {
-            "data_domain": facts.exposure,
-            "unprotected_quantities": facts.unprotected,
-            "privacy_unit_in_detail": facts.statements,
-            "composition_and_post_processing": facts.accountants,
-            "implementation_and_security": f"{facts.software}. {facts.channels}",
-            "rationale": None,
-        },
-    }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import get_args
 
 from cutlayer.accounting import DPSGD, GaussianRelease, LabelFree
 from cutlayer.accounting.total import Total
@@ -157,11 +158,6 @@ class CardFacts:
         return "; ".join(spans)
 
     @property
-    def serving(self) -> str:
-        """What may be asked after the training."""
-        return "one training; predictions are further releases of embeddings, counted where the ledger counts releases"
-
-    @property
     def trust(self) -> str:
         """Who sees what."""
         passives = ", ".join(self.report.passives)
@@ -231,8 +227,12 @@ class CardFacts:
         left = times(len(self.report.limits) + len(self.report.left_out), "attack")
         return f"{names or 'no attack'}, on the messages that were sent; not run or left out: {left}"
 
-    def result(self, threat: Threat) -> str:
-        """The strongest attack of a threat for each pair of parties."""
+    @property
+    def results(self) -> dict[Threat, str]:
+        """The strongest attack of each threat, for each pair of parties."""
+        return {threat: self._result(threat) for threat in get_args(Threat)}
+
+    def _result(self, threat: Threat) -> str:
         sentences = [
             f"{result.attacker} on {result.owner}: {reached(result)} by {result.attack}, "
             f"control {shown(result, result.control)}, naive baseline {shown(result, result.naive)}"
@@ -278,13 +278,6 @@ class CardFacts:
         return "; ".join(
             f"{party.name} sent {size(party.bytes_sent)} and received {size(party.bytes_received)}"
             for party in self.report.parties
-        )
-
-    @property
-    def links(self) -> str:
-        """Security of the links."""
-        return (
-            "between organisations mutual TLS, with certificates that name the parties; on one machine none is needed"
         )
 
     @property

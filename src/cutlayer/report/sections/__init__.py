@@ -5,7 +5,7 @@ from __future__ import annotations
 from cutlayer.attacks.knowledge import condition
 from cutlayer.report.matrix import matrix_of
 from cutlayer.report.rounding import auc, excess, metric, times
-from cutlayer.report.section import Answer, Section
+from cutlayer.report.section import Section
 from cutlayer.report.sections.completion import completion
 from cutlayer.report.sections.departures import departures
 from cutlayer.report.sections.features import features
@@ -48,11 +48,6 @@ def sections_of(report: Report) -> tuple[Section, ...]:
         terms(report),
     )
     return tuple(section for section in sections if section is not None)
-
-
-def answers(report: Report) -> tuple[Answer, ...]:
-    """The reviewer's questions with their answers, in the order of the sections."""
-    return tuple(answer for section in sections_of(report) for answer in section.answers)
 
 
 def verdict(report: Report) -> str:

@@ -1,13 +1,10 @@
-"""Drift of what is served against the training: the PSI and KS statistics of each column, and of the scores.
+"""Drift of what is served against the training: the PSI statistic of each column, and of the scores.
 
 The population stability index compares the shares of intervals: the sum of (p - q) ln(p / q), where q are the shares in
-training and p those served. By convention, below 0.1 there is no shift, and above 0.25 there is one. The statistic of
-Kolmogorov and Smirnov is the largest difference of the two distribution functions, 0 to 1. It is taken at the
-percentiles of the training, so that it is at most 0.01 below that of all values; it has no meaning for categories.
+training and p those served. By convention, below 0.1 there is no shift, and above 0.25 there is one.
 
 Reference: Yurdakul and Naranjo 2020, Statistical properties of the population stability index (Journal of Risk Model
-Validation 14(4)), section 2. Smirnov 1948, Table for estimating the goodness of fit of empirical distributions (Annals
-of Mathematical Statistics 19(2)).
+Validation 14(4)), section 2.
 """
 
 from __future__ import annotations
@@ -29,7 +26,6 @@ from cutlayer.training.test_predictions import predictions_path
 Values = npt.NDArray[np.float64]
 
 INTERVALS = 10
-PERCENTILES = 100
 MIN_ROWS = 200
 """Fewer rows give a statistic of chance: with 10 intervals, its mean without any shift is 9 / rows."""
 MIN_REFERENCE, MAX_REFERENCE = 100, 100_000
@@ -58,34 +54,14 @@ class DriftReference:
         else:
             inner = np.linspace(0, 1, INTERVALS + 1)[1:-1]
             self._edges = np.unique(np.quantile(values, inner))
-        self._size = len(self._edges) + 1
-        self._points = np.zeros(0) if categories else np.unique(np.quantile(values, np.linspace(0, 1, PERCENTILES + 1)))
-        ascending = np.sort(values)
-        self._shares, self._trained_below = (
-            c / len(values) for c in (self._counted(ascending), self._below(ascending))
-        )
+        self._shares = self._counted(np.sort(values)) / len(values)
         self._is_large = len(values) >= MIN_REFERENCE
-        self._served, self._served_below = np.zeros(self._size, dtype=np.int64), np.zeros(len(self._points))
-        self._trained_rows = len(values)
+        self._served = np.zeros(len(self._edges) + 1, dtype=np.int64)
 
     @property
     def rows(self) -> int:
         """Number of rows served."""
         return int(self._served.sum())
-
-    @property
-    def ks(self) -> float | None:
-        """The KS statistic; `None` for categories and where `psi` is."""
-        if self._categories or self.psi is None:
-            return None
-        return float(np.abs(self._served_below / self.rows - self._trained_below).max())
-
-    @property
-    def ks_limit(self) -> float | None:
-        """What the KS statistic of as many rows without any shift exceeds once in twenty times."""
-        if self.ks is None:
-            return None
-        return float(1.358 * np.sqrt(1 / self.rows + 1 / self._trained_rows))
 
     @property
     def psi(self) -> float | None:
@@ -99,20 +75,14 @@ class DriftReference:
         """Count served values, numbers of any type (n,)."""
         if self._categories and max(values.max(initial=0), self._edges[-1]) < WAITING_ROWS:
             self._served += self._tallied(values)
-            return
-        ascending = np.sort(values)
-        self._served += self._counted(ascending)
-        self._served_below += self._below(ascending)
+        else:
+            self._served += self._counted(np.sort(values))
 
     def _tallied(self, codes: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
         """As `_counted`, of small codes in any order: to count each code takes an eighth of the time of sorting."""
         frequent = self._edges.astype(np.int64)
         equal = np.bincount(codes.astype(np.int64), minlength=int(frequent[-1]) + 1)[frequent]
         return np.append(equal, len(codes) - equal.sum())
-
-    def _below(self, ascending: npt.NDArray[Any]) -> Values:
-        """Number of values up to each percentile."""
-        return np.searchsorted(ascending, self._points, side="right").astype(np.float64)
 
     def _counted(self, ascending: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
         """Number of values in each interval; of codes the last interval has all that are not frequent.
@@ -126,7 +96,7 @@ class DriftReference:
         return np.diff(before, prepend=0, append=len(ascending))
 
 
-class _Counted:
+class Drift:
     """Counts served values against references many rows at once: most calls only store how to read theirs.
 
     Args:
@@ -167,7 +137,7 @@ class _Counted:
                 reference.add(values)
 
 
-class ColumnDrift:
+class ColumnDrift(Drift):
     """Drift of a party's own columns, which it alone sees.
 
     Args:
@@ -178,39 +148,29 @@ class ColumnDrift:
 
     def __init__(self, spec: ColumnSpec, store: Store, training: torch.Tensor) -> None:
         step = -(-len(training) // MAX_REFERENCE)
-        codes, numbers = store.gather(training[::step])
+        codes, numbers = (columns.double().numpy().T for columns in store.named_columns(training[::step]))
         self._numbers = len(spec.number_names)
-        self._counted = _Counted(
-            [
-                DriftReference(name, codes[:, index].double().numpy(), categories=True)
-                for index, name in enumerate(spec.category_names)
-            ],
-            [DriftReference(name, numbers[:, index].double().numpy()) for index, name in enumerate(spec.number_names)],
+        super().__init__(
+            [DriftReference(*named, categories=True) for named in zip(spec.category_names, codes, strict=True)],
+            [DriftReference(*named) for named in zip(spec.number_names, numbers, strict=True)],
         )
 
     def add(self, codes: torch.Tensor, numbers: torch.Tensor) -> None:
         """Count served rows, encoded as in training; most calls only store them."""
         # A copy of the named columns: the pixels of images come after them, and need not be held.
         named = numbers[:, : self._numbers].clone()
-        self._counted.wait(len(codes), lambda: (codes.numpy(), named.numpy()))
+        self.wait(len(codes), lambda: (codes.numpy(), named.numpy()))
 
     def add_rows(self, store: Store, rows: npt.NDArray[np.int64]) -> None:
         """Count served rows of a store, which are read when they are counted, many at once."""
         indices = torch.from_numpy(rows)
-        self._counted.wait(len(rows), lambda: [columns.numpy() for columns in store.named_columns(indices)])
-
-    def references(self) -> Sequence[DriftReference]:
-        """All columns, with every row counted."""
-        return self._counted.references()
+        self.wait(len(rows), lambda: [columns.numpy() for columns in store.named_columns(indices)])
 
 
 def drift_rows(references: Sequence[DriftReference]) -> list[Mapping[str, object]]:
     """Drift for the page, the greatest first; what has too few rows last."""
     ordered = sorted(references, key=lambda column: -1.0 if column.psi is None else column.psi, reverse=True)
-    return [
-        {"of": column.name, "psi": column.psi, "ks": column.ks, "ks_limit": column.ks_limit, "rows": column.rows}
-        for column in ordered
-    ]
+    return [{"of": column.name, "psi": column.psi, "rows": column.rows} for column in ordered]
 
 
 class ServedDrift:
@@ -223,7 +183,7 @@ class ServedDrift:
 
     def __init__(self, columns: ColumnDrift | None, scores: Mapping[str, Values]) -> None:
         self.columns = columns
-        self._scores = _Counted([DriftReference(name, values) for name, values in scores.items()]) if scores else None
+        self._scores = Drift([DriftReference(name, values) for name, values in scores.items()]) if scores else None
 
     def add_columns(self, codes: torch.Tensor, numbers: torch.Tensor) -> None:
         """Count rows of the active party's columns."""

@@ -56,6 +56,8 @@ _ERRORS: dict[int | str, dict[str, Any]] = {
     }.items()
 }
 
+_NOT_READY = {503: {"description": "a required party, or every party, is absent"}}
+
 
 def build_app(service: PredictionService, peers: Peers, callers: Callers) -> FastAPI:
     """The application.
@@ -65,55 +67,51 @@ def build_app(service: PredictionService, peers: Peers, callers: Callers) -> Fas
         peers: The passive parties' streams.
         callers: Who may ask.
     """
-    routes = _Routes(service, peers, callers)
-    predict = routes.guarded(routes.predict)
+    guard, versions, rollover = _Guard(service, callers), service.versions, Rollover(service.versions, peers)
+    predict = guard.posted(service.predict)
+
+    async def metrics(_request: Request, _caller: Caller) -> Response:
+        content = service.metrics.text(versions.current.model, peers)
+        return Response(content, media_type="text/plain; version=0.0.4", headers=_HEADERS)
+
+    async def healthy() -> Response:
+        return _json(200, {"status": "ok"})
+
+    async def ready() -> Response:
+        missing = missing_of(versions.current.model, peers)
+        return _json(503 if missing else 200, {"status": "not ready" if missing else "ready", "missing": missing})
+
     app = _Application(predict)
     app.add_exception_handler(Exception, _fault)
     app.add_exception_handler(HTTPException, _http_error)
-    app.add_api_route(
-        "/v1/predict",
-        predict,
-        methods=["POST"],
-        response_model=PredictAnswer,
-        responses=_ERRORS,
-        openapi_extra=_body_of(PredictRequest),
-        summary="Predict rows with whoever answers in time",
-    )
-    status, schema = routes.guarded(routes.status), routes.guarded(routes.schema)
-    app.add_api_route("/v1/status", status, methods=["GET"], summary="Parties, versions and latency")
-    app.add_api_route("/v1/schema", schema, methods=["GET"], summary="Columns of the active party")
-    rollover = Rollover(service.versions, peers)
-    for name, handle, kind in (
-        ("load", rollover.load, LoadRequest),
-        ("switch", rollover.switch, SwitchRequest),
-        ("unload", rollover.unload, SwitchRequest),
+    prediction = {"response_model": PredictAnswer, "summary": "Predict rows with whoever answers in time"}
+    for path, handler, kind, about in (
+        ("/v1/predict", predict, PredictRequest, prediction),
+        ("/v1/admin/load", guard.posted(rollover.load), LoadRequest, {"summary": "Load a version"}),
+        ("/v1/admin/switch", guard.posted(rollover.switch), SwitchRequest, {"summary": "Switch a version"}),
+        ("/v1/admin/unload", guard.posted(rollover.unload), SwitchRequest, {"summary": "Unload a version"}),
     ):
-        app.add_api_route(
-            f"/v1/admin/{name}",
-            routes.guarded(routes.admin(handle)),
-            methods=["POST"],
-            openapi_extra=_body_of(kind),
-            responses=_ERRORS,
-            summary=f"{name.capitalize()} a version",
-        )
-    app.add_api_route("/healthz", routes.healthy, methods=["GET"], summary="Whether the process answers")
-    not_ready: dict[int | str, dict[str, Any]] = {503: {"description": "a required party, or every party, is absent"}}
-    app.add_api_route(
-        "/readyz", routes.ready, methods=["GET"], responses=not_ready, summary="Whether requests can be answered"
+        app.add_api_route(path, handler, methods=["POST"], openapi_extra=_body_of(kind), responses=_ERRORS, **about)
+    status, schema = (
+        guard.shown(lambda: state_of(versions, peers)),
+        guard.shown(lambda: schema_of(versions.current.model)),
     )
-    app.add_api_route(
-        "/metrics",
-        routes.guarded(routes.metrics),
-        methods=["GET"],
-        response_class=PlainTextResponse,
-        summary="Metrics in the text format of Prometheus",
+    shown: tuple[tuple[str, Callable[..., Awaitable[Response]], dict[str, Any]], ...] = (
+        ("/v1/status", status, {"summary": "Parties, versions and latency"}),
+        ("/v1/schema", schema, {"summary": "Columns of the active party"}),
+        ("/healthz", healthy, {"summary": "Whether the process answers"}),
+        ("/readyz", ready, {"responses": _NOT_READY, "summary": "Whether requests can be answered"}),
+        (
+            "/metrics",
+            guard(metrics),
+            {"response_class": PlainTextResponse, "summary": "Metrics in the text format of Prometheus"},
+        ),
+        ("/", _asset("page.html", "text/html"), {"include_in_schema": False}),
+        ("/page.js", _asset("page.js", "text/javascript"), {"include_in_schema": False}),
+        ("/page.css", _asset("page.css", "text/css"), {"include_in_schema": False}),
     )
-    for path, name, media in (
-        ("/", "page.html", "text/html"),
-        ("/page.js", "page.js", "text/javascript"),
-        ("/page.css", "page.css", "text/css"),
-    ):
-        app.add_api_route(path, _asset(name, media), methods=["GET"], include_in_schema=False)
+    for path, handler, about in shown:
+        app.add_api_route(path, handler, methods=["GET"], **about)
     return app
 
 
@@ -147,54 +145,38 @@ class _Application(FastAPI):
             await super().__call__(scope, receive, send)
 
 
-class _Routes:
-    """The handlers; each returns a whole response, so that no framework validates it again."""
+class _Guard:
+    """Makes routes that know their caller, and answer refusals and errors as problems.
 
-    def __init__(self, service: PredictionService, peers: Peers, callers: Callers) -> None:
-        self._service, self._peers, self._callers = service, peers, callers
+    Each returns a whole response, so that no framework validates it again.
+    """
 
-    def guarded(self, handle: Handler) -> Callable[[Request], Awaitable[Response]]:
-        """A route that knows its caller, and answers refusals and errors as problems."""
+    def __init__(self, service: PredictionService, callers: Callers) -> None:
+        self._metrics, self._callers, self._max_bytes = service.metrics, callers, service.config.http.max_bytes
+
+    def __call__(self, handle: Handler) -> Callable[[Request], Awaitable[Response]]:
+        """The route of a handler."""
 
         async def respond(request: Request) -> Response:
             return await self._answer(request, handle)
 
         return respond
 
-    async def predict(self, request: Request, caller: Caller) -> Response:
-        """Predict rows."""
-        body = await _body(request, self._service.config.http.max_bytes)
-        return _json(200, await self._service.predict(body, caller))
+    def posted(self, handle: Callable[[bytes, Caller], Awaitable[Any]]) -> Callable[[Request], Awaitable[Response]]:
+        """The route of what answers a body."""
 
-    def admin(self, handle: Callable[[bytes, Caller], Awaitable[dict[str, Any]]]) -> Handler:
-        """A handler for admins."""
+        async def answer(request: Request, caller: Caller) -> Response:
+            return _json(200, await handle(await _body(request, self._max_bytes), caller))
 
-        async def change(request: Request, caller: Caller) -> Response:
-            return _json(200, await handle(await _body(request, self._service.config.http.max_bytes), caller))
+        return self(answer)
 
-        return change
+    def shown(self, value: Callable[[], Any]) -> Callable[[Request], Awaitable[Response]]:
+        """The route of a value that is computed when it is asked for."""
 
-    async def status(self, _request: Request, _caller: Caller) -> Response:
-        """State of the service."""
-        return _json(200, state_of(self._service.versions, self._peers))
+        async def answer(_request: Request, _caller: Caller) -> Response:
+            return _json(200, value())
 
-    async def schema(self, _request: Request, _caller: Caller) -> Response:
-        """Columns that a request may give."""
-        return _json(200, schema_of(self._service.versions.current.model))
-
-    async def metrics(self, _request: Request, _caller: Caller) -> Response:
-        """Metrics."""
-        content = self._service.metrics.text(self._service.versions.current.model, self._peers)
-        return Response(content, media_type="text/plain; version=0.0.4", headers=_HEADERS)
-
-    async def healthy(self) -> Response:
-        """Always 200."""
-        return _json(200, {"status": "ok"})
-
-    async def ready(self) -> Response:
-        """200 where every required party is connected, and anybody contributes; else 503."""
-        missing = missing_of(self._service.versions.current.model, self._peers)
-        return _json(503 if missing else 200, {"status": "not ready" if missing else "ready", "missing": missing})
+        return self(answer)
 
     async def _answer(self, request: Request, handle: Handler) -> Response:
         try:
@@ -210,7 +192,7 @@ class _Routes:
                 response.headers["WWW-Authenticate"] = "Bearer"
         except CutlayerError as failure:
             response = _problem(503, str(failure))
-        self._service.metrics.responded(response.status_code)
+        self._metrics.responded(response.status_code)
         return response
 
 

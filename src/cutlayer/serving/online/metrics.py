@@ -91,15 +91,12 @@ class _Collector:
 
 
 def drift_metrics(references: Sequence[DriftReference]) -> Iterator[Metric]:
-    """The statistics of all columns that have some."""
+    """The statistic of all columns that have one."""
     psi = GaugeMetricFamily("cutlayer_drift_psi", "PSI statistic against training.", labels=["column"])
-    ks = GaugeMetricFamily("cutlayer_drift_ks", "KS statistic against training.", labels=["column"])
     for reference in references:
-        for family, value in ((psi, reference.psi), (ks, reference.ks)):
-            if value is not None:
-                family.add_metric([reference.name], value)
+        if reference.psi is not None:
+            psi.add_metric([reference.name], reference.psi)
     yield psi
-    yield ks
 
 
 def passive_metrics(answered: LookupCounts, drift: ColumnDrift | None) -> Iterator[Metric]:

@@ -19,14 +19,13 @@ from torch import Tensor
 
 from cutlayer.data.ids import Digests
 from cutlayer.errors import DataError
+from cutlayer.kernels.word_hash import hashed_words
 from cutlayer.storage.durable import make_folder
 from cutlayer.storage.tensor_file import read_tensors, write_tensors
 
 MAX_BYTES = 64 * 2**20
 """Maximum size of a sample; wide rows, such as images, are fewer."""
 _LAST = 2**64 - 1
-_ODD = np.array([0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB], dtype=np.uint64)
-"""Multipliers of SplitMix64 (Steele et al. 2014)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,7 +93,7 @@ class ServedSample:
 
     def __init__(self, path: Path, training: str, rows: int) -> None:
         self.path, self._training, self._max_rows = path, training, rows
-        self._key = np.frombuffer(secrets.token_bytes(24), dtype=np.uint64).copy()
+        self._key = np.frombuffer(secrets.token_bytes(16), dtype=np.uint64).copy()
         # The sample in the order of its hashes, then rows that wait; replaced as a whole, as another thread reads it.
         self._parts: tuple[_Rows, ...] = ()
         self._waiting, self._bound = 0, _LAST
@@ -168,11 +167,7 @@ class ServedSample:
 
     def _hashes(self, ids: Digests) -> npt.NDArray[np.uint64]:
         words = np.ascontiguousarray(ids).view(np.uint64).reshape(-1, 2)
-        mixed = words[:, 0] ^ self._key[0]
-        for part, odd in zip((words[:, 1] ^ self._key[1], self._key[2], np.uint64(0)), _ODD, strict=True):
-            mixed = (mixed ^ (mixed >> np.uint64(30))) * odd + part
-        hashes: npt.NDArray[np.uint64] = mixed ^ (mixed >> np.uint64(31))
-        return hashes
+        return hashed_words(hashed_words(words[:, 0] ^ self._key[0]) ^ words[:, 1] ^ self._key[1])
 
     def _continue(self) -> None:
         """Continue the file, unless it is of another training, of another width, or damaged."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -17,6 +16,7 @@ from cutlayer.jobs.check import check_job
 from cutlayer.protections import REGISTRY
 from cutlayer.protections.base import Asset
 from cutlayer.sweeps.space import Point
+from cutlayer.sweeps.variants import REMOVED, changed
 from cutlayer.training.run_ledger import ledger_of
 
 UNDEFENDED, CONFIGURED = "none", "as configured"
@@ -24,8 +24,7 @@ WIDTHS = (32, 64, 128)
 """Columns of the sketch of each passive party in a release without labels."""
 
 Change = tuple[tuple[str, ...], Any]
-"""A path into the job file, and the value to write there; `REMOVED` deletes the key."""
-REMOVED = object()
+"""A path into the job file, and the value to write there; see `changed`."""
 
 _GRADIENTS: Mapping[str, Mapping[str, Mapping[str, Any] | None]] = {
     "marvell 4": {"marvell": {"sum_kl": 4.0}},
@@ -238,33 +237,7 @@ class Candidates:
 
 
 def with_changes(raw: Any, changes: Sequence[Change]) -> Any:
-    """A deep copy of nested mappings with some keys written or removed; missing and empty mappings are created.
-
-    >>> with_changes({"a": {"b": 1}, "c": None}, [(("a", "b"), REMOVED), (("c", "d"), 2)])
-    {'c': {'d': 2}}
-    """
-    changed = copy.deepcopy(raw)
-    for (*path, key), value in changes:
-        if value is REMOVED:
-            _remove(changed, (*path, key))
-            continue
-        inner = changed
-        for part in path:
-            if not isinstance(inner.get(part), Mapping):
-                inner[part] = {}
-            inner = inner[part]
-        inner[key] = copy.deepcopy(value)
-    return changed
-
-
-def _remove(raw: Any, path: Sequence[str]) -> None:
-    """Delete a key if it is there, and the mapping that it leaves empty."""
-    inner = raw.get(path[0]) if isinstance(raw, Mapping) else None
-    if len(path) > 1:
-        if isinstance(inner, Mapping):
-            had = bool(inner)
-            _remove(inner, path[1:])
-            if had and not inner:
-                raw.pop(path[0])
-    elif isinstance(raw, dict):
-        raw.pop(path[0], None)
+    """A copy of nested mappings with some keys written or removed, in order."""
+    for path, value in changes:
+        raw = changed(raw, path, value)
+    return raw

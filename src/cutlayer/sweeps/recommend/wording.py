@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import copy
 import difflib
-import io
 from pathlib import Path
 from typing import Any
 
 from ruamel.yaml import YAML
 
-from cutlayer.config.load import absolute
+from cutlayer.config.load import absolute, as_yaml
 from cutlayer.report.rounding import auc, difference, excess, metric
 from cutlayer.report.section import Table, number, table
 from cutlayer.results.metric_names import name_of
@@ -115,9 +114,9 @@ def recommended_diff(result: Recommendation, file: Path, out: Path) -> str:
     recommended = candidates.recommended(result.best, candidates.raw)
     changed = _rewritten(raw, recommended)
     plain = absolute(recommended, file.parent.resolve())
-    write_whole(out / "recommended.yaml", _dumped(YAML(typ="safe", pure=True), plain))
+    write_whole(out / "recommended.yaml", as_yaml(plain))
     title = "nearest, not within the limits" if result.chosen is None else "recommended"
-    before, after = (_dumped(yaml, values).splitlines() for values in (raw, changed))
+    before, after = (as_yaml(values, yaml).splitlines() for values in (raw, changed))
     return "\n".join(difflib.unified_diff(before, after, str(file), title, lineterm="", n=1))
 
 
@@ -133,11 +132,3 @@ def _rewritten(raw: Any, wanted: Any) -> Any:
         elif key not in section or present != value:
             section[key] = copy.deepcopy(value)
     return section
-
-
-def _dumped(yaml: YAML, values: object) -> str:
-    stream = io.StringIO()
-    yaml.default_flow_style = False
-    yaml.sort_base_mapping_type_on_output = False  # type: ignore[assignment]
-    yaml.dump(values, stream)
-    return stream.getvalue()

@@ -57,7 +57,7 @@ function show(status) {
   const drift = status.drift || [];
   byId("drift-section").hidden = !drift.length;
   byId("drift").replaceChildren();
-  for (const d of drift) row(byId("drift"), [d.of, d.psi === null ? "too few rows" : rounded(d.psi, 3), d.ks === null ? "–" : rounded(d.ks, 3), d.rows]);
+  for (const d of drift) row(byId("drift"), [d.of, d.psi === null ? "too few rows" : rounded(d.psi, 3), d.rows]);
 }
 
 let unreachable = false;

@@ -1,0 +1,88 @@
+"""Verbs from functions: each parameter is an argument or an option, and the docstring says what it means."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, TypeVar, get_type_hints
+
+import typer
+
+from cutlayer.cli.app import app
+
+FLAGS = {
+    "apart": "--apart/--together",
+    "forget": "--forget-peer-progress",
+    "name": "--as",
+    "owner": "--labels",
+    "purpose": "--for",
+    "seen": "--fingerprint",
+}
+"""Options that are not called as their parameter."""
+SHARED = {
+    "absent": "A passive party that does not answer; may be repeated.",
+    "allow_model": "A module that the job may import, and so execute, for a model; may be repeated.",
+    "deadline": "Seconds that a connected party may take for a single step.",
+    "device": "Where the parties here train: cpu, cuda, cuda:N or auto; in place of their `device`.",
+    "forget": "With --resume: continue although another party lost its progress; "
+    "rows released again are counted again.",
+    "job": "The job file (YAML).",
+    "json": "Print one JSON document, and nothing else, on standard output.",
+    "key": "A 32-byte file used for all noise: repeatable, and marked not private.",
+    "local": "This organisation's private party file.",
+    "name": "The party of the job that this process runs.",
+    "path": "The run folder.",
+    "plaintext": "Link without TLS and certificates; only between processes of this machine.",
+    "quiet": "Show no progress on standard error.",
+    "reconnect": "Seconds within which a broken connection may be replaced; default: 30, and 0 with --plaintext.",
+    "release": "A file of cutlayer release, one of each partner, in place of connections; at the label owner.",
+    "resume": "Continue the interrupted run in the folder.",
+    "rows": "With files: the common rows, by the CSV file of cutlayer align. Default: all rows.",
+    "timeout": "Seconds to wait for the other parties to connect.",
+}
+"""Meanings of the parameters that several verbs have, unless a verb's docstring has another."""
+_ENTRY = re.compile(r"^    (\w+): ", re.MULTILINE)
+_V = TypeVar("_V", bound=Callable[..., None])
+
+
+def verb(name: str | None = None, *, of: typer.Typer = app, shared: Mapping[str, str] = SHARED) -> Callable[[_V], _V]:
+    """Add a function to the command line.
+
+    A keyword-only parameter is an option, `--dry-run` for `dry_run`; any other is an argument. The docstring begins
+    with what the verb does, has an entry of `Args` for each parameter that is not shared, and ends with an example.
+
+    Args:
+        name: What the verb is called; by default as the function.
+        of: Group of the verb.
+        shared: Meanings that the verbs of the group share, besides those of all.
+    """
+
+    def added(function: _V) -> _V:
+        text, own = entries_of(inspect.getdoc(function) or "", "Args")
+        text, _, example = text.rpartition("\n\nExample: ")
+        meanings, types = {**SHARED, **shared, **own}, get_type_hints(function)
+        for parameter in inspect.signature(function).parameters.values():
+            info: Any = typer.Argument(help=meanings[parameter.name])
+            if parameter.kind is parameter.KEYWORD_ONLY:
+                flag = FLAGS.get(parameter.name, f"--{parameter.name.replace('_', '-')}")
+                info = typer.Option(flag, help=meanings[parameter.name])
+            function.__annotations__[parameter.name] = Annotated[types[parameter.name], info]
+        of.command(name, help=text, epilog=f"Example: {' '.join(example.split())}")(function)
+        return function
+
+    return added
+
+
+def entries_of(docstring: str, title: str) -> tuple[str, dict[str, str]]:
+    r"""A docstring without one of its sections, and the entries of that section.
+
+    >>> entries_of("Do it.\n\nArgs:\n    what: Which\n        one.\n\nExample: do", "Args")
+    ('Do it.\n\nExample: do', {'what': 'Which one.'})
+    """
+    match = re.search(rf"\n+{title}:\n(?P<entries>(?:    .*\n?|\n)*)", docstring)
+    if match is None:
+        return docstring, {}
+    _, *parts = _ENTRY.split(match["entries"])
+    entries = {name: " ".join(entry.split()) for name, entry in zip(parts[::2], parts[1::2], strict=True)}
+    return f"{docstring[: match.start()]}\n\n{docstring[match.end() :]}".strip(), entries

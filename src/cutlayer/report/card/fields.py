@@ -1,0 +1,39 @@
+"""What a privacy card answers: the fields of `fields.yaml`, filled with what a run knows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from cutlayer.config.load import read_yaml
+from cutlayer.report.card.facts import CardFacts
+from cutlayer.results.privacy_card import CardField, Origin
+
+_CONTENT: dict[str, Any] = read_yaml(Path(__file__).with_name("fields.yaml"))
+NOT_SHOWN = tuple(_CONTENT["not_shown"])
+
+
+def fields_of(facts: CardFacts) -> tuple[CardField, ...]:
+    """All fields of the frameworks, blanks included."""
+    fields = []
+    for framework, groups in _CONTENT["frameworks"].items():
+        for group, entries in groups.items():
+            for name, answer in entries.items():
+                value, origin = _answered(answer, facts)
+                fields.append(CardField(framework=framework, group=group, name=name, value=value, origin=origin))
+    return tuple(fields)
+
+
+def _answered(answer: dict[Origin, str] | None, facts: CardFacts) -> tuple[str | None, Origin]:
+    for origin, template in (answer or {}).items():
+        if text := template.format(facts=facts):
+            return text, origin
+    return None, "for the controller"
+
+
+def registry_of(facts: CardFacts) -> dict[str, dict[str, str | None]]:
+    """An entry of the Differential Privacy Deployments Registry, by its three tiers."""
+    return {
+        tier: {name: template and template.format(facts=facts) for name, template in entries.items()}
+        for tier, entries in _CONTENT["registry"].items()
+    }
