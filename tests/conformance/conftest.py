@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from cutlayer.attacks.completion.base import HEADS
-from cutlayer.attacks.feature import exact
+from cutlayer.attacks.feature import exact, lira
 from cutlayer.attacks.feature.decoder import DecoderTraining, fit_decoder
 from cutlayer.attacks.label import gradient_match, probe, strong_probe
 from cutlayer.attacks.label.co_training import Trees, boosted
@@ -22,6 +22,7 @@ def _smaller_models() -> Iterator[None]:
         patched.setattr(probe, "FOLDS", 2)
         patched.setattr(gradient_match, "ROUNDS", 150)
         patched.setattr(exact, "STEPS", 400)
+        patched.setattr(lira, "SHADOW_PAIRS", 4)
         patched.setattr(fit_decoder, "__defaults__", (DecoderTraining(epochs=30, hidden=64),))
         patched.setitem(HEADS, "MLP", (64, 32))
         yield
