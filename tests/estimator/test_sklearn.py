@@ -25,7 +25,7 @@ from tests.estimator.tables import classifier, tables
 FAST: dict[str, Any] = {
     "columns": {"bank": [0], "shop": "rest"},
     "epochs": 3,
-    "batch_size": 16,
+    "batch_size": 8,
     "lr": 0.05,
     "bottom": {"kind": "mlp", "hidden": [8]},
     "top": {"kind": "mlp", "hidden": [8]},
