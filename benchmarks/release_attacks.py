@@ -112,27 +112,33 @@ def without_labels(of: Releases, labels: Tensor) -> dict[str, float]:
 
 
 def _refined(scores: Tensor, features: Callable[[int], Tensor], ridge: float) -> Tensor:
-    epochs = range(scores.shape[1])
+    projections = [_crossed(features(epoch), ridge) for epoch in range(scores.shape[1])]
     for _ in range(_ROUNDS):
-        total, new = scores.sum(1), torch.zeros_like(scores)
-        for epoch in epochs:
-            target = total - scores[:, epoch] if len(epochs) > 1 else total
-            new[:, epoch] = _crossed(features(epoch), target, ridge)
+        total = scores.sum(1)
+        targets = [total - scores[:, epoch] if len(projections) > 1 else total for epoch in range(len(projections))]
+        new = torch.stack([project(target) for project, target in zip(projections, targets, strict=True)], 1)
         scores = new / new.std(0).clamp(min=1e-300)
     return scores
 
 
-def _crossed(x: Tensor, target: Tensor, ridge: float) -> Tensor:
-    """Projections of each half of the rows, by weights of the other half: no row's own target is in its score."""
-    out = torch.zeros_like(target)
+def _crossed(x: Tensor, ridge: float) -> Callable[[Tensor], Tensor]:
+    """Projects each half of the rows by weights of the other half: no row's own target is in its score."""
+    halves = []
     for half in (0, 1):
-        own = torch.arange(len(x)) % 2 == half
-        a, b = x[~own] - x[~own].mean(0), target[~own] - target[~own].mean()
-        weights = a.T @ b
-        if ridge:
-            weights = torch.linalg.solve(a.T @ a + ridge * torch.eye(a.shape[1], dtype=a.dtype), weights)
-        out[own] = (x[own] - x[~own].mean(0)) @ weights
-    return out
+        others = x[1 - half :: 2]
+        a = others - others.mean(0)
+        gram = a.T @ a + ridge * torch.eye(a.shape[1], dtype=a.dtype) if ridge else None
+        halves.append((x[half::2] - others.mean(0), a, gram))
+
+    def project(target: Tensor) -> Tensor:
+        out = torch.zeros_like(target)
+        for half, (own, a, gram) in enumerate(halves):
+            b = target[1 - half :: 2]
+            weights = a.T @ (b - b.mean())
+            out[half::2] = own @ (weights if gram is None else torch.linalg.solve(gram, weights))
+        return out
+
+    return project
 
 
 def _first_direction(g: Tensor) -> Tensor:

@@ -53,29 +53,34 @@ def page_of(opened: Browser, path: Path, width: int, *, dark: bool = False) -> I
     context.close()
 
 
-def too_wide(path: Path, *widths: int) -> dict[int, int]:
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    """One browser for the pages of a file: each start takes a second."""
+    with browser() as opened:
+        yield opened
+
+
+def too_wide(opened: Browser, path: Path, *widths: int) -> dict[int, int]:
     """Width of a page by that of the screen, where it is the larger one."""
     found = {}
-    with browser() as opened:
-        for width in widths:
-            with page_of(opened, path, width) as page:
-                found[width] = int(page.evaluate("document.documentElement.scrollWidth"))
+    for width in widths:
+        with page_of(opened, path, width) as page:
+            found[width] = int(page.evaluate("document.documentElement.scrollWidth"))
     return {screen: width for screen, width in found.items() if width > screen}
 
 
-def violations(*paths: Path, width: int = 390) -> list[str]:
+def violations(opened: Browser, *paths: Path, width: int = 390) -> list[str]:
     """What axe-core finds on pages, light and dark: contrast, headings, text alternatives, names and landmarks."""
     axe = (files("axe_playwright_python") / "axe.min.js").read_text(encoding="utf-8")
     found = []
-    with browser() as opened:
-        for path, dark in ((path, dark) for path in paths for dark in (False, True)):
-            with page_of(opened, path, width, dark=dark) as page:
-                page.evaluate(axe)
-                result = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
-                scheme = "dark" if dark else "light"
-                found += [
-                    f"{path.name} ({scheme}): {rule['id']}: {node['html'][:120]}"
-                    for rule in result["violations"]
-                    for node in rule["nodes"]
-                ]
+    for path, dark in ((path, dark) for path in paths for dark in (False, True)):
+        with page_of(opened, path, width, dark=dark) as page:
+            page.evaluate(axe)
+            result = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+            scheme = "dark" if dark else "light"
+            found += [
+                f"{path.name} ({scheme}): {rule['id']}: {node['html'][:120]}"
+                for rule in result["violations"]
+                for node in rule["nodes"]
+            ]
     return found

@@ -13,7 +13,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -26,14 +25,16 @@ else:
     class _OnFirstUse:
         """Stands for a module, and imports it when an attribute is read."""
 
+        __slots__ = ("__dict__", "_name")
+
         def __init__(self, name: str) -> None:
             self._name = name
-            self._module: ModuleType | None = None
 
         def __getattr__(self, name: str) -> Any:
-            if self._module is None:
-                self._module = import_module(self._name)
-            return getattr(self._module, name)
+            module = import_module(self._name)
+            # A training step reads a hundred names, which are found here from now on as they are in the module.
+            self.__dict__ = vars(module)
+            return getattr(module, name)
 
     class _Checked(type):
         """The type of a class that stands for `torch.Tensor` in annotations and `isinstance`."""

@@ -203,6 +203,15 @@ def test_repeats_that_are_accepted_raise_the_limit_once():
         account.charge(slot(epoch=2), "c", 5)
 
 
+def test_steps_that_were_all_taken_leave_none_to_repeat():
+    account = Account("telco", [DPSGD(4.0, 3)], PLAN)
+    assert releases_until_stopped(account, most=3, kind="update") == 3
+    account.allow_repeats(3)
+    assert account.allowed_steps == 3
+    account.allow_repeats(2)
+    assert account.allowed_steps == 4
+
+
 def test_a_budget_binds_repeats_too():
     account = Account("telco", [noise()], PLAN, budget(12.0))
     allowed = account.allowed
@@ -225,3 +234,27 @@ def test_the_steps_of_an_unfinished_run_are_carried_over_exactly(tmp_path, steps
     log = ReleaseLog(tmp_path / "rows" / "second.jsonl", {**identity, "folder": "/runs/second"})
     second = Account("telco", [DPSGD(4.0, 30)], PLAN, log=log)
     assert (second.carried_steps, second.allowed_steps) == (steps, 30 + steps)
+
+
+def logs(folder):
+    """The logs of a run of a job that did not end, and of another run of it."""
+    identity = {"party": "telco", "job": "0a", "rows": "0b"}
+    names = ("first", "second")
+    return [ReleaseLog(folder / "rows" / f"{name}.jsonl", {**identity, "folder": f"/runs/{name}"}) for name in names]
+
+
+def test_steps_with_other_noise_are_carried_over_at_their_own_cost(tmp_path):
+    """Half the noise costs four times as much."""
+    unfinished, log = logs(tmp_path)
+    first = Account("telco", [DPSGD(4.0, 30)], PLAN, log=unfinished)
+    assert releases_until_stopped(first, most=5, kind="update") == 5
+    assert Account("telco", [DPSGD(8.0, 30)], PLAN, log=log).carried_steps == 20
+
+
+def test_a_budget_that_unfinished_runs_have_used_up_says_what_they_released(tmp_path):
+    unfinished, log = logs(tmp_path)
+    assert releases_until_stopped(Account("telco", [noise()], PLAN, log=unfinished), most=2) == 2
+    affordable = Composition.of([noise(plan=ReleasePlan(4))]).epsilon(1e-5)
+    wanted = r"for 5 releases of a row, 2 of them by runs of this job that did not end.*resume /runs/first "
+    with pytest.raises(BudgetExceeded, match=wanted):
+        Account("telco", [noise()], PLAN, budget(affordable), log=log)

@@ -10,6 +10,7 @@ import pytest
 from dp_accounting.rdp import RdpAccountant
 
 from cutlayer.accounting import DPSGD, Composition, GaussianRelease, RandomizedResponse, ReleasePlan
+from cutlayer.accounting.composition import _divergence
 from cutlayer.errors import ConfigError
 
 DELTA = 1e-5
@@ -113,6 +114,20 @@ def test_renyi_of_draws_equals_another_implementation():
     theirs.compose(dp_accounting.RandomizedResponseDpEvent(2 / (1 + math.e**0.2), 2), 20)
     found = Composition.of([RandomizedResponse(0.2, 2, draws=20)]).rdp_epsilon(DELTA)
     assert found == pytest.approx(theirs.get_epsilon(DELTA), rel=0.01)
+
+
+def test_renyi_takes_orders_as_large_as_much_noise_needs():
+    theirs = RdpAccountant([4096], neighboring_relation=dp_accounting.NeighboringRelation.REPLACE_SPECIAL)
+    theirs.compose(dp_accounting.GaussianDpEvent(2000.0))
+    assert Composition.of([gaussian(2000.0)]).rdp_epsilon(DELTA) <= 1.001 * theirs.get_epsilon(DELTA)
+
+
+@pytest.mark.parametrize("order", [1.5, 2.0, 30.0])
+@pytest.mark.parametrize("eps", [0.1, 1.0, 5.0])
+def test_the_divergence_of_a_draw_is_that_of_two_answers(eps, order):
+    kept = 1 / (1 + mp.exp(-eps))
+    ways = kept**order * (1 - kept) ** (1 - order) + (1 - kept) ** order * kept ** (1 - order)
+    assert _divergence(eps, order) == pytest.approx(float(mp.log(ways) / (order - 1)), rel=1e-9)
 
 
 @pytest.mark.parametrize("delta", [0.0, 1.0, -1.0])

@@ -60,6 +60,9 @@ def test_twenty_epochs_are_twenty_releases():
     assert "released 20 times at most" in NOISE.statement
     assert "training and validation rows" in NOISE.statement
     assert "no credit for sampling" in NOISE.statement
+    assert "for predictions" not in NOISE.statement
+    serving = replace(NOISE, event=replace(NOISE.event, releases=replace(PLAN, serving=2)))
+    assert "any row 2 times for predictions" in serving.statement
 
 
 def test_a_statement_names_who_is_protected_from_whom_where_a_theorem_holds():

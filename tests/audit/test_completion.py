@@ -39,7 +39,7 @@ from cutlayer.training.trained import Run
 from tests.parties.runs import ACTIVE, KEY, PASSIVES, raw_job, tables
 
 TELCO = PASSIVES[0]
-QUICK = CompletionTraining(batch_size=64, min_steps=15, max_steps=15, unlabelled_steps=15)
+QUICK = CompletionTraining(batch_size=64, min_steps=5, max_steps=5, unlabelled_steps=5)
 BOTH = ("model_completion", "active_model_completion")
 
 
@@ -115,22 +115,19 @@ def test_the_figure_is_that_of_the_kept_model_on_the_test_rows(whole: tuple[Job,
     assert np.isin(training.numpy(), test.numpy()).sum() == 0
 
 
-def test_an_audit_again_gives_the_same_figures(whole: tuple[Job, RunFolder]) -> None:
+def test_an_audit_again_gives_the_same_figures_and_a_gain_is_a_finding(
+    whole: tuple[Job, RunFolder], monkeypatch: pytest.MonkeyPatch
+) -> None:
     _, folder = whole
     before = build(folder.path).completions
     audit_again(folder, ("model_completion",))
     again = build(folder.path).completions
-    audit_again(folder)
     assert again == tuple(part for part in before if part.attack == "model_completion")
-    assert build(folder.path).completions == before
-
-
-def test_a_gain_is_a_finding_of_this_run_and_its_malicious_twin_alone(
-    whole: tuple[Job, RunFolder], monkeypatch: pytest.MonkeyPatch
-) -> None:
+    # All of it, where every figure of few labels is a gain: this run's and its malicious twin's are findings alone.
     monkeypatch.setattr(CompletionResult, "gains", property(lambda figure: not figure.all_labels))
-    audit_again(whole[1])
-    found = [finding.detail for finding in build(whole[1].path).findings if finding.code == "CL108"]
+    audit_again(folder)
+    assert build(folder.path).completions == before
+    found = [finding.detail for finding in build(folder.path).findings if finding.code == "CL108"]
     assert len(found) == 2
     assert any("from this run predict" in detail for detail in found)
     assert any(f"from malicious {TELCO} predict" in detail for detail in found)

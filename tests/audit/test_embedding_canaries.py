@@ -44,8 +44,16 @@ ONCE = {"release": {"telco": "once"}}
 NO_VALIDATION = {"split": {"test": 0.2, "validation": 0.0}}
 
 
-@pytest.mark.parametrize("options", [BUDGET, {**BUDGET, "rescale": "sphere"}, {"noise_multiplier": 2.0}])
-@pytest.mark.parametrize("train", [{}, ONCE, NO_VALIDATION])
+@pytest.mark.parametrize(
+    ("options", "train"),
+    [
+        (BUDGET, {}),
+        (BUDGET, ONCE),
+        (BUDGET, NO_VALIDATION),
+        ({**BUDGET, "rescale": "sphere"}, {}),
+        ({"noise_multiplier": 2.0}, ONCE),
+    ],
+)
 def test_the_mechanism_stays_under_its_epsilon(options: dict[str, Any], train: dict[str, Any]) -> None:
     result = play(options, 12_000, **train)
     assert 0.4 * result.epsilon < result.lower_bound < result.epsilon

@@ -48,7 +48,9 @@ def train_briefly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cutlayer.attacks.feature.lira.SHADOW_PAIRS", 2)
     monkeypatch.setattr("cutlayer.attacks.feature.exact.STEPS", 60)
     monkeypatch.setattr("cutlayer.attacks.feature.sdar.PASSES", 4)
-    monkeypatch.setattr("cutlayer.attacks.label.probe.FOLDS", 2)  # `attribute` chooses its regularisation by them
+    # `attribute` chooses its regularisation among them, and by so many folds.
+    monkeypatch.setattr("cutlayer.attacks.label.probe.STRENGTHS", (0.1, 1.0))
+    monkeypatch.setattr("cutlayer.attacks.label.probe.FOLDS", 2)
 
 
 def job_of(audit: dict[str, Any], passives: int = 1, **more: Any) -> Job:

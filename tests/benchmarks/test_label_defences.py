@@ -50,7 +50,7 @@ def test_an_undefended_run_is_read_whole(monkeypatch):
     short = adult.load_job(adult.ADULT_JOB)
     short = short.model_copy(update={"train": short.train.model_copy(update={"epochs": 2})})
     monkeypatch.setattr(adult, "load_job", lambda _: short)
-    few, whole = parquet.read_table(ADULT_TABLE).slice(0, 20_000), adult.open_table
+    few, whole = parquet.read_table(ADULT_TABLE).slice(0, 10_000), adult.open_table
     monkeypatch.setattr(adult, "open_table", lambda job, name, _: whole(job, name, dict.fromkeys(job.parties, few)))
     monkeypatch.setattr(label_defences, "SETTINGS", {"undefended": {}})
     (read,) = label_defences.label_defences(1).settings
@@ -93,7 +93,7 @@ def test_labels_in_stages_are_compared_with_labels_drawn_before(monkeypatch):
 
 
 def test_parties_that_pool_noisy_gradients_read_more_than_each_alone(monkeypatch, audits_with):
-    audits_with(collusion, "mixture")
+    audits_with(collusion, "mixture", rows=4000)
     monkeypatch.setattr(collusion, "SETTINGS", {"iso_noise 5": {"iso_noise": {"ratio": 5.0}}})
     read = {(each.attacker, each.message): each for each in collusion.collusion(1).leaks}
     alone = [read[party, "gradient"].leak for party in ("census_office", "employer")]
@@ -112,7 +112,7 @@ def test_noise_that_averages_out_is_read_by_the_mean_of_the_epochs(monkeypatch, 
 
 
 def test_stretched_rows_are_read_by_co_training(monkeypatch, audits_with):
-    audits_with(other_defences, "co_training", "few_labels", "mixture", "directions")
+    audits_with(other_defences, "co_training", "few_labels", "mixture", "directions", rows=4000)
     monkeypatch.setattr(other_defences, "EPOCHS", 3)
     monkeypatch.setattr(other_defences, "SETTINGS", {"income": other_defences.SETTINGS["income, max_norm"]})
     parties = other_defences.other_defences(1).parties
@@ -123,7 +123,7 @@ def test_stretched_rows_are_read_by_co_training(monkeypatch, audits_with):
 
 
 def test_sizes_of_messages_are_read_where_few_rows_are_positive(monkeypatch, audits_with):
-    audits_with(rare_positives, "message_size", "spectral", "directions", rows=6000)
+    audits_with(rare_positives, "message_size", "spectral", "directions", rows=4000)
     noise = {form: {"iso_noise": {"ratio": 25.0, "form": form}} for form in ("paper", "past")}
     settings = {form: rare_positives.Setting(privacy, 32, 0.02) for form, privacy in noise.items()}
     monkeypatch.setattr(rare_positives, "EPOCHS", 2)

@@ -1,10 +1,8 @@
 """Links between processes: what arrives, who is admitted, and what the loss of a peer looks like."""
 
-import signal
-import subprocess
-import sys
 import threading
 import time
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 
 import grpc
@@ -20,6 +18,8 @@ from cutlayer.channel.grpc_server import ServerLinks
 from cutlayer.errors import ConfigError, PeerLost, ProtocolError
 from cutlayer.parties.drive import drive
 from tests.channel.links import connect
+from tests.channel.parties import active, passive, run_here
+from tests.parties.processes import forked
 
 HERE = "127.0.0.1:0"
 
@@ -351,44 +351,38 @@ def test_an_address_in_use_is_an_error(capfd):
         ServerLinks(bank.address, "bank", [], "run")
 
 
-PASSIVE = """
-import sys, torch
-from cutlayer.channel import Kind
-from cutlayer.parties.drive import drive
-sys.path.insert(0, {folder!r})
-from tests.channel.links import connect
-from tests.channel.parties import passive
-with connect(sys.argv[1], "telco", "bank", timeout=30) as link:
-    {body}
-"""
+def learns(address):
+    """The passive party of `tests.channel.parties`, in a process of its own."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with connect(address, "telco", "bank", timeout=30) as link:
+            assert drive(passive(link.port), link.receive) == "done"
 
 
-def start_passive(address, folder, body):
-    script = PASSIVE.format(folder=str(folder), body=body)
-    return subprocess.Popen([sys.executable, "-W", "error", "-c", script, address])
+def waits(address):
+    """A passive party that sends one message and waits for an answer."""
+    with connect(address, "telco", "bank", timeout=30) as link:
+        link.port.send(Kind.COMMITTED)
+        link.receive(link.port)
 
 
-def test_two_processes_learn_what_one_learns(request):
-    from tests.channel.parties import active, passive, run_here
-
+def test_two_processes_learn_what_one_learns():
     bank, telco = link("bank", "telco", "run")
     here = run_here(active(bank), passive(telco))
     with ServerLinks(HERE, "bank", ["telco"], "run", timeout=30) as links:
-        body = "sys.exit(0 if drive(passive(link.port), link.receive) == 'done' else 1)"
-        other = start_passive(links.address, request.path.parent, body)
+        other = forked(learns, links.address)
         apart = drive(active(links.ports["telco"]), links.receive)
-    assert other.wait(60) == 0  # it imports for seconds where the machine is busy
+    assert other.wait() == 0
     assert apart == here
 
 
-def test_a_killed_peer_is_lost_at_once(request):
+def test_a_killed_peer_is_lost_at_once():
     with ServerLinks(HERE, "bank", ["telco"], "run", timeout=30) as links:
-        body = "link.port.send(Kind.COMMITTED); link.receive(link.port)"
-        other = start_passive(links.address, request.path.parent, body)
+        other = forked(waits, links.address)
         assert links.receive(links.ports["telco"]).kind == Kind.COMMITTED
-        other.send_signal(signal.SIGKILL)
+        other.kill()
         start = time.monotonic()
         with pytest.raises(PeerLost, match="lost telco: "):
             links.receive(links.ports["telco"])
         assert time.monotonic() - start < 5
-        other.wait(10)
+        other.wait()

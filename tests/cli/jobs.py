@@ -6,7 +6,7 @@ import copy
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from io import StringIO
 from pathlib import Path
@@ -16,7 +16,8 @@ import numpy as np
 import pytest
 from ruamel.yaml import YAML
 
-from cutlayer.attacks.label import probe, strong_probe
+from cutlayer.attacks.label import drawn_labels, probe, strong_probe
+from cutlayer.attacks.label.co_training import Trees, boosted
 from cutlayer.audit import known_labels
 from cutlayer.cli.app import _run
 
@@ -120,6 +121,8 @@ def audit_briefly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(known_labels, "COUNTS", (1, 5, 20))  # of few rows every second one
     monkeypatch.setattr(known_labels, "DRAWS", 2)
     monkeypatch.setattr(strong_probe, "TREES", 10)
+    monkeypatch.setattr(boosted, "__defaults__", (Trees(folds=2, trees=10),))
+    monkeypatch.setattr(drawn_labels, "TREES", replace(drawn_labels.TREES, folds=2, trees=10))
     monkeypatch.setattr(probe, "FOLDS", 2)
 
 

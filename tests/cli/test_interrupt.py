@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -14,6 +13,7 @@ import pytest
 
 from cutlayer.audit.watch import Watcher
 from cutlayer.jobs import runs
+from tests.parties.processes import forked, run_in
 
 EPOCHS = 10
 ALLOWED = ("--allow-model", "cli_slow_model")
@@ -40,9 +40,13 @@ def losses(folder: Path) -> list[float]:
     return [line["loss"] for line in lines]
 
 
-def heed_interrupts() -> None:
-    """A shell starts its background jobs deaf to Ctrl-C, and their children inherit that."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+def run_slowly(folder: Path, arguments: list[str]) -> None:
+    """The command line in a process of its own, with a model that takes its time."""
+    # A shell starts its background jobs deaf to Ctrl-C, and their children inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    os.environ["CLI_TEST_SECONDS"] = "0.05"
+    sys.path.insert(0, str(folder))
+    run_in(folder, arguments)
 
 
 def test_a_real_interrupt_and_a_resume_end_as_a_run_without(place, monkeypatch):
@@ -55,23 +59,19 @@ def test_a_real_interrupt_and_a_resume_end_as_a_run_without(place, monkeypatch):
     key.chmod(0o600)
     options = ["--json", "--key", str(key), *ALLOWED]
     history = place.run_folder / "history.jsonl"
-    command = [sys.executable, "-m", "cutlayer", "run", str(place.file), *options]
-    paths = os.pathsep.join([str(place.folder), os.environ.get("PYTHONPATH", "")])
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": paths, "CLI_TEST_SECONDS": "0.05"}
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    running = subprocess.Popen(command, **pipes, env=environment, preexec_fn=heed_interrupts)
+    running = forked(run_slowly, place.folder, ["run", str(place.file), *options])
     try:
         deadline = time.monotonic() + 60
         while not (history.exists() and history.read_text().count("\n") >= 2):
-            assert running.poll() is None, "it ended before it could be interrupted"
+            assert running.alive, "it ended before it could be interrupted"
             assert time.monotonic() < deadline
             time.sleep(0.002)
-        running.send_signal(signal.SIGINT)
-        out, err = running.communicate(timeout=30)
+        running.signal(signal.SIGINT)
+        code = running.wait()
     finally:
         running.kill()
-    assert (running.returncode, err) == (130, "")
-    result = json.loads(out)
+    assert (code, (place.folder / "errors.txt").read_text()) == (130, "")
+    result = json.loads((place.folder / "output.json").read_text())
     assert result["exit_code"] == 130
     assert f"the last committed epoch is in {place.run_folder}" in result["error"]
     assert "--resume continues from it" in result["error"]

@@ -61,7 +61,7 @@ def _without_id(table: pa.Table) -> dict[str, Any]:
 
 
 def raw(**options: Any) -> dict[str, Any]:
-    made = raw_all(top={"kind": "linear"}, batch_size=16, **options)
+    made = raw_all(batch_size=16, **options)
     for name in NAMES:
         made["parties"][name]["id"] = IDS
     return made

@@ -342,6 +342,8 @@ class TestErrors:
             distance_correlation_sqr(torch.tensor(1.0), torch.tensor(1.0))
         with pytest.raises(DataError, match="as many rows"):
             distance_correlation_sqr(torch.ones(3, 2), torch.tensor(1.0))
+        with pytest.raises(DataError, match="as many rows"):
+            distance_correlation_sqr(torch.tensor(1.0), torch.ones(3))
 
     def test_integer_embeddings(self):
         with pytest.raises(DataError, match="a floating x"):

@@ -47,6 +47,7 @@ from tests.parties.test_label_free import permuted
 TELCO, SHOP = PASSIVES[:2]
 NAMES = (ACTIVE, TELCO, SHOP)
 LINEAR = {"kind": "linear", "width": 4}
+LINEAR_TOP = {"kind": "linear", "folds": 1}
 
 
 def partial(rows: int = 400, share: float = 0.5, task: str = "binary") -> dict[str, pa.Table]:
@@ -63,7 +64,7 @@ def partial(rows: int = 400, share: float = 0.5, task: str = "binary") -> dict[s
 def raw(**options: Any) -> dict[str, Any]:
     settings: dict[str, Any] = {
         "bottom": {ACTIVE: {"kind": "auto"}, TELCO: LINEAR, SHOP: LINEAR},
-        "top": {"kind": "linear"},  # its fit takes the least time, and no message or file depends on the kind
+        "top": LINEAR_TOP,  # its fit takes the least time, and no message or file depends on the kind
         "privacy": {"label_free": {}},
         "audit": UNAUDITED,
         "release": "once",
@@ -177,7 +178,7 @@ def test_no_message_depends_on_the_rows_that_nobody_else_has(tmp_path: Path, mon
 
 
 def test_rows_with_a_partner_are_predicted_better(tmp_path: Path) -> None:
-    job = validated(Job, raw(top={"kind": "linear"}), "")
+    job = validated(Job, raw(), "")
     active = run(job, partial(rows=2_000), tmp_path).active
     both, none = active.present[TELCO] & active.present[SHOP], ~active.present[TELCO] & ~active.present[SHOP]
     alone = active.without[TELCO, SHOP]
@@ -339,7 +340,8 @@ def test_predict_takes_every_row_and_names_who_contributed(tmp_path: Path) -> No
 def test_other_tasks_and_a_split_that_is_sent(tmp_path: Path, task: str) -> None:
     given = partial(task=task)
     split = {"test": 0.2, "validation": 0.1} | ({"stratify": True} if task == "multiclass" else {"by": "bank_0"})
-    made = raw(task=task, split=split, privacy={}, top={"kind": "auto", "candidates": ["linear", "boosting"]})
+    top = {"kind": "auto", "candidates": ["linear", "boosting"], "folds": 1}
+    made = raw(task=task, split=split, privacy={}, top=top)
     made["parties"][ACTIVE]["features"] = {"exclude": ["bank_0"]}
     outcome = run(validated(Job, made, ""), given, tmp_path).active
     assert len(outcome.split.test) == 80

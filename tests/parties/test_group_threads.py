@@ -69,8 +69,11 @@ def slow_first(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return ended
 
 
-@pytest.mark.parametrize("audit", [UNAUDITED, LAYERS], ids=["plain", "with taps on the layers"])
-@pytest.mark.parametrize("active_features", [True, False])
+@pytest.mark.parametrize(
+    ("audit", "active_features"),
+    [(UNAUDITED, True), (LAYERS, True), (UNAUDITED, False)],
+    ids=["plain", "with taps on the layers", "without features at the active party"],
+)
 def test_a_run_equals_that_of_one_thread(
     audit: dict[str, Any],
     active_features: bool,

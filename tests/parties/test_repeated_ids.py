@@ -57,7 +57,7 @@ def loans(seed: int = 0, customers: int = CUSTOMERS) -> dict[str, pa.Table]:
 def raw(**options: Any) -> dict[str, Any]:
     settings: dict[str, Any] = {
         "bottom": {ACTIVE: {"kind": "auto"}, TELCO: {"kind": "linear", "width": 2}},
-        "top": {"kind": "linear"},
+        "top": {"kind": "linear", "folds": 1},
         "privacy": {"label_free": {}},
         "audit": UNAUDITED,
         "release": "once",

@@ -88,6 +88,13 @@ class Pay(Fake):
         return view.embedding.sum()
 
 
+class Charge(Fake):
+    name = "charge"
+
+    def local_loss(self, view):
+        return 2 * view.embedding.sum()
+
+
 class Shrink(Fake):
     name = "shrink"
 
@@ -186,6 +193,7 @@ def test_local_losses_add_up_and_none_is_none():
     assert chain.local_loss(passive_view(embedding)).item() == 15
     quiet, pay = sorted(chain.proof(SENT), key=lambda evidence: evidence.protection, reverse=True)
     assert (quiet.changed, pay.changed) == (0, 1)
+    assert Chain("telco", [Pay(), Quiet(), Charge()]).local_loss(passive_view(embedding)).item() == 45
 
 
 def test_evidence_counts_what_was_covered_and_what_changed():

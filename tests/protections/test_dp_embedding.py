@@ -214,6 +214,10 @@ def test_metrics_are_taken_from_what_was_sent():
         ({"delta": None}, "got epsilon;"),
         ({"epsilon": None, "delta": None, "noise_multiplier": 0.0}, "noise_multiplier: expected greater than 0"),
         ({"epsilon": None, "delta": None, "noise_multiplier": 1.0, "per": "release"}, "per with epsilon and delta"),
+        (
+            {"epsilon": None, "delta": None, "noise_multiplier": 1.0, "per": "run", "calibration": "exact"},
+            "calibration and per with epsilon and delta",
+        ),
         ({"calibration": "classical"}, "got per: run"),
         ({"rescale": "public"}, "a scale with rescale public"),
         ({"scale": 2.0}, "a scale with rescale public"),

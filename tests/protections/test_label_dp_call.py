@@ -97,6 +97,7 @@ def test_no_rows_no_draws():
         np.array([[1, 1, 0]]),
         np.array([[0, 0]]),
         np.zeros((2, 0)),
+        np.zeros((0, 0)),
         np.zeros((2, 2, 1)),
         np.array(["yes", "no"]),
     ],

@@ -56,6 +56,12 @@ def test_parts_depend_on_ids_and_the_secret_alone() -> None:
         assert stats.binomtest(agreeing, ROWS, 1 / 3).pvalue > 1e-6
 
 
+def test_there_is_a_stage_for_each_epoch_at_most() -> None:
+    assert staged(stages=6).starts == (0, 1, 2, 3, 4, 5)
+    with pytest.raises(ConfigError, match=r"expected train\.epochs of 7 or more, one for each stage, got 6"):
+        staged(stages=7)
+
+
 def test_labels_are_kept_with_the_probability_of_their_prior() -> None:
     codes = torch.arange(ROWS) % CLASSES
     stages, rows = with_priors(staged())

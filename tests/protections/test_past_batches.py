@@ -149,6 +149,36 @@ def test_rows_that_are_longer_than_those_of_past_batches_are_shortened():
     assert noise.metrics()["rows_shortened"] == 1
 
 
+def test_marvell_sends_a_batch_of_zeros_as_it_is_and_learns_nothing_from_it():
+    g, labels = gradients(200, 6)
+    rows = torch.arange(200)
+    plain, dead = (protection("marvell", {"sum_kl": 0.16}, training=rows) for _ in range(2))
+    assert not dead.gradient_out(torch.zeros(200, 6), "telco", at(0, 0, rows, labels)).any()
+    metrics = dead.metrics()
+    assert (metrics["batches_without_difference"], metrics["one_class_batches_withheld"]) == (1, 0)
+    for step in (1, 2):
+        sent = [built.gradient_out(g, "telco", at(0, step, rows, labels)) for built in (plain, dead)]
+        assert torch.equal(*sent)
+
+
+def test_max_norm_gives_rows_of_zeros_a_mixture_of_the_others_directions():
+    g = torch.randn(6, 3, generator=torch.Generator().manual_seed(0))
+    g[2] = 0
+    g[:, 2] = 0
+    built = protection("max_norm", {})
+    for step in (0, 1):
+        sent = built.gradient_out(g, "telco", at(0, step, torch.arange(6)))
+    lengths = sent.double().norm(dim=1)
+    assert lengths.tolist() == pytest.approx([float(lengths[0])] * 6, rel=1e-5)
+    assert not sent[:, 2].any(), "no direction that no row has"
+    assert built.metrics()["zero_norm_rows"] == 2
+
+
+def test_max_norm_says_from_two_epochs_on_that_signs_change():
+    assert protection("max_norm", {}).notes(1) == []
+    assert protection("max_norm", {}).notes(2)[0].startswith("the sign of a row changes between epochs")
+
+
 @pytest.mark.parametrize(("name", "options", "own"), FORMS)
 def test_a_resumed_run_continues_with_the_past_batches(name, options, own):
     g, labels = gradients(100, 6)

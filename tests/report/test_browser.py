@@ -1,33 +1,42 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from pathlib import Path
 
 import pytest
+from playwright.sync_api import Browser
 
 from cutlayer.report.html import render_html, write_html
 from cutlayer.results.report import Report
 from tests import browser
-from tests.browser import CHROMIUM, IN_A_BROWSER
+from tests.browser import IN_A_BROWSER, chromium
 from tests.report.reading import Page, leaves, shown
 from tests.report.samples import binary, hostile, multiclass
 
-FLAGS = [*browser.FLAGS, "--virtual-time-budget=3000"]
+__all__ = ["chromium"]
+
 pytestmark = IN_A_BROWSER
 
 
-def opened(path: Path, profile: Path) -> tuple[str, list[str]]:
-    """The document as the browser has it, and what it said in its console."""
-    command = [str(CHROMIUM), *FLAGS, f"--user-data-dir={profile}", "--dump-dom", path.as_uri()]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
-    return done.stdout, [line for line in done.stderr.splitlines() if "CONSOLE" in line]
+def shown_by(opened: Browser, path: Path) -> tuple[str, list[str]]:
+    """The document as the browser has it, and what it said in its console; its content security policy applies."""
+    said: list[str] = []
+    context = opened.new_context(offline=True)
+    page = context.new_page()
+    page.on("console", lambda message: said.append(message.text))
+    page.on("pageerror", lambda error: said.append(str(error)))
+    page.goto(path.as_uri())
+    document = page.content()
+    context.close()
+    return document, said
 
 
 @pytest.mark.parametrize("make", [binary, multiclass, hostile], ids=lambda make: make.__name__)
-def test_the_page_opens_without_a_complaint_and_shows_the_figures(make: object, tmp_path: Path) -> None:
+def test_the_page_opens_without_a_complaint_and_shows_the_figures(
+    make: object, chromium: Browser, tmp_path: Path
+) -> None:
     report = Report.model_validate(make())  # type: ignore[operator]
-    document, console = opened(write_html(report, tmp_path / "report.html"), tmp_path / "profile")
+    document, console = shown_by(chromium, write_html(report, tmp_path / "report.html"))
     assert console == []
     page = Page(document)
     assert Report.model_validate(json.loads(page.json)) == report
@@ -35,29 +44,29 @@ def test_the_page_opens_without_a_complaint_and_shows_the_figures(make: object, 
     assert [(path, value) for path, value in numbers if not shown(value, page.text)] == []
 
 
-def test_a_complaint_would_be_noticed(report: Report, tmp_path: Path) -> None:
+def test_a_complaint_would_be_noticed(report: Report, chromium: Browser, tmp_path: Path) -> None:
     path = tmp_path / "report.html"
     path.write_text(
         render_html(report).replace("<footer>", '<img src="data:image/x"><script>alert(1)</script><footer>')
     )
-    _, console = opened(path, tmp_path / "profile")
+    _, console = shown_by(chromium, path)
     assert any("Content Security Policy" in line for line in console)
 
 
-def test_nothing_is_wider_than_the_screen(report: Report, tmp_path: Path) -> None:
-    assert browser.too_wide(write_html(report, tmp_path / "report.html"), 360, 390, 768, 1200) == {}
+def test_nothing_is_wider_than_the_screen(report: Report, chromium: Browser, tmp_path: Path) -> None:
+    assert browser.too_wide(chromium, write_html(report, tmp_path / "report.html"), 360, 390, 768, 1200) == {}
 
 
-def test_axe_finds_nothing(report: Report, tmp_path: Path) -> None:
-    assert browser.violations(write_html(report, tmp_path / "report.html")) == []
+def test_axe_finds_nothing(report: Report, chromium: Browser, tmp_path: Path) -> None:
+    assert browser.violations(chromium, write_html(report, tmp_path / "report.html")) == []
 
 
-def test_axe_and_the_width_would_find_something(tmp_path: Path) -> None:
+def test_axe_and_the_width_would_find_something(chromium: Browser, tmp_path: Path) -> None:
     path = tmp_path / "bad.html"
     path.write_text(
         '<!DOCTYPE html><html lang="en"><title>x</title><main><h1>x</h1><h3>y</h3><img src="data:,">'
         '<p style="color: #aaa; width: 500px">pale</p></main></html>'
     )
-    found = " ".join(browser.violations(path))
+    found = " ".join(browser.violations(chromium, path))
     assert all(rule in found for rule in ("color-contrast", "image-alt", "heading-order"))
-    assert browser.too_wide(path, 390, 1200).keys() == {390}
+    assert browser.too_wide(chromium, path, 390, 1200).keys() == {390}

@@ -451,5 +451,6 @@ def test_names_cannot_break_the_annex(card: PrivacyCard) -> None:
 def test_the_annex_fits_the_screen_and_axe_finds_nothing(card: PrivacyCard, tmp_path: Path) -> None:
     path = tmp_path / "annex.html"
     path.write_text(annex_html(card), encoding="utf-8")
-    assert browser.too_wide(path, 390, 1280) == {}
-    assert browser.violations(path) == []
+    with browser.browser() as opened:
+        assert browser.too_wide(opened, path, 390, 1280) == {}
+        assert browser.violations(opened, path) == []

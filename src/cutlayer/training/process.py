@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
@@ -82,10 +83,18 @@ def one_blas_thread(*, scipy: bool = True) -> Iterator[None]:
     """
     if scipy:
         import_module("scipy.linalg")
+    with (_openblas_with_scipy if "scipy.linalg" in sys.modules else _openblas)().limit(limits=1):
+        yield
+
+
+def _openblas() -> Any:
     from threadpoolctl import ThreadpoolController
 
-    with ThreadpoolController().select(prefix="libscipy_openblas").limit(limits=1):
-        yield
+    return ThreadpoolController().select(prefix="libscipy_openblas")
+
+
+# Both copies of OpenBLAS are loaded, and to look for them among all libraries takes milliseconds.
+_openblas_with_scipy = cache(_openblas)
 
 
 @contextmanager
