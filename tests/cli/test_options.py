@@ -205,9 +205,10 @@ def test_verbs_and_options_are_those_listed_here():
     assert {name: options_of(command) for name, command in group.commands["trail"].commands.items()} == TRAIL
 
 
-def test_no_option_has_a_short_name():
+def test_every_option_has_a_meaning_and_none_a_short_name():
     for command in typer.main.get_command(app).commands.values():
         for param in command.params:
+            assert param.help
             assert not [opt for opt in param.opts if opt.startswith("-") and not opt.startswith("--")]
 
 

@@ -51,6 +51,7 @@ def verb(name: str | None = None, *, of: typer.Typer = app, shared: Mapping[str,
 
     A keyword-only parameter is an option, `--dry-run` for `dry_run`; any other is an argument. The docstring begins
     with what the verb does, has an entry of `Args` for each parameter that is not shared, and ends with an example.
+    Without docstrings, as under `python -OO`, the verb has no help.
 
     Args:
         name: What the verb is called; by default as the function.
@@ -63,10 +64,11 @@ def verb(name: str | None = None, *, of: typer.Typer = app, shared: Mapping[str,
         text, _, example = text.rpartition("\n\nExample: ")
         meanings, types = {**SHARED, **shared, **own}, get_type_hints(function)
         for parameter in inspect.signature(function).parameters.values():
-            info: Any = typer.Argument(help=meanings[parameter.name])
+            meaning = meanings.get(parameter.name)
+            info: Any = typer.Argument(help=meaning)
             if parameter.kind is parameter.KEYWORD_ONLY:
                 flag = FLAGS.get(parameter.name, f"--{parameter.name.replace('_', '-')}")
-                info = typer.Option(flag, help=meanings[parameter.name])
+                info = typer.Option(flag, help=meaning)
             function.__annotations__[parameter.name] = Annotated[types[parameter.name], info]
         of.command(name, help=text, epilog=f"Example: {' '.join(example.split())}")(function)
         return function
