@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, nullcontext, suppress
@@ -151,27 +152,20 @@ async def serve_active(
     torch.set_num_threads(1)
     async with active_service(paths, party, private, security, trail) as active:
         server = _uvicorn(active.app, private.serve)
+        server.config.load()  # which reads the certificate
         address = private.serve.http.address
-        host = address.rpartition(":")[0]
-        serving = asyncio.create_task(_run_server(server))
-        while not server.started and not serving.done():
-            await asyncio.sleep(0.01)
-        if serving.done():
-            serving.result()
+        host, _, port = address.rpartition(":")
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        try:
+            listener = socket.create_server((host.strip("[]"), int(port)), family=family)
+        except OSError:
             raise ConfigError(
                 f"cannot listen at serve.http.address {address}: it is in use, or not an address of this machine; "
                 "stop what listens there, or choose another port"
-            )
-        port = server.servers[0].sockets[0].getsockname()[1]
-        scheme = "https" if private.serve.http.certificate else "http"
-        started({"party": party, "url": f"{scheme}://{host}:{port}", "listens_at": active.peers.address})
-        await serving
-
-
-async def _run_server(server: Any) -> None:
-    # Where the address is taken, uvicorn logs the reason and raises SystemExit, which would end the event loop.
-    with suppress(SystemExit):
-        await server.serve()
+            ) from None
+        url = f"{'https' if private.serve.http.certificate else 'http'}://{host}:{listener.getsockname()[1]}"
+        started({"party": party, "url": url, "listens_at": active.peers.address})
+        await server.serve([listener])
 
 
 @dataclass(frozen=True)
@@ -282,13 +276,10 @@ def _uvicorn(app: Any, config: ServeConfig) -> Any:
     from cutlayer.serving.online.prompt import PromptProtocol
 
     http = config.http
-    host, _, port = http.address.rpartition(":")
     return uvicorn.Server(
         uvicorn.Config(
             app,
             http=PromptProtocol,
-            host=host.strip("[]"),
-            port=int(port),
             log_level="warning",
             access_log=False,
             lifespan="off",
