@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from cutlayer.attacks.feature import sdar
 from cutlayer.config.guard import Alarm
 from cutlayer.jobs.check import check_job
 from studies.claims import Kind
