@@ -82,6 +82,12 @@ def test_auto_chooses_by_the_forecast_and_says_why(
     assert device.type == text[: len(device.type)]
 
 
+def test_a_gpu_that_pytorch_counts_and_cannot_use_is_no_accelerator(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine(monkeypatch, 2)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert chosen_device("auto", "parties.bank.device", None) == (torch.device("cpu"), "cpu: no accelerator")
+
+
 def test_a_run_trains_where_the_forecast_said(monkeypatch: pytest.MonkeyPatch) -> None:
     job, given = with_device(make_job(), "auto", "bank"), tables()
     assert with_chosen_devices(job, given) is job

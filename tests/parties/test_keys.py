@@ -26,7 +26,9 @@ from cutlayer.data.row_keys import match_keys
 from cutlayer.errors import AlignmentError, DataError, ProtocolError
 from cutlayer.parties.alignment import Alignment, row_key
 from cutlayer.parties.common_rows import CommonRows
+from cutlayer.parties.matching import check_ids
 from tests.parties.psi_runs import BANK, TELCO, aligned
+from tests.parties.psi_runs import table as by_id
 from tests.parties.runs import raw_job
 from tests.parties.test_psi_hostile import tamper
 
@@ -288,6 +290,13 @@ def test_the_ids_are_the_same_in_all_jobs_of_the_same_parties() -> None:
     keys = {row_key(plain, bytes(32)), row_key(two, bytes(32)), row_key(plain, bytes([1] * 32))}
     assert len(keys) == 3
     assert {len(key) for key in keys} == {32}
+
+
+def test_tables_with_ids_of_two_kinds_are_refused_with_an_example_of_each() -> None:
+    tables = {BANK: by_id([7, 8]), TELCO: by_id(["07", "x"], TELCO)}
+    with pytest.raises(AlignmentError, match=r"bank integer \(such as '7'\), telco text \(such as '07'\)"):
+        check_ids(tables)
+    check_ids({BANK: tables[BANK], TELCO: by_id([9], TELCO)})
 
 
 def test_a_peer_with_another_number_of_keys_or_rules() -> None:

@@ -13,8 +13,8 @@ import cutlayer.data.buckets as buckets
 from cutlayer.channel import Kind, Message
 from cutlayer.channel.codec import encode
 from cutlayer.data.align import intersect
-from cutlayer.errors import AlignmentError
-from cutlayer.parties.alignment import Alignment, Purpose
+from cutlayer.errors import AlignmentError, ProtocolError
+from cutlayer.parties.alignment import DUMMY, Alignment, Purpose, common_ranks
 from cutlayer.parties.common_rows import CommonRows
 from tests.parties.psi_runs import BANK, PSI, TELCO, aligned, table, two
 
@@ -154,3 +154,12 @@ def test_equal_to_another_implementation() -> None:
         positions = two(bank, telco)[BANK].positions
         assert positions is not None
         assert sorted(positions.tolist()) == sorted(theirs)
+
+
+def test_a_match_with_a_point_that_no_row_has_is_refused() -> None:
+    matched, slots = np.array([4, 0, 2]), np.array([1, 0, 2])
+    ranks, indices = common_ranks({TELCO: (matched, slots)})
+    assert ranks.tolist() == [0, 2, 4]
+    assert indices[TELCO].tolist() == [0, 2, 1]
+    with pytest.raises(ProtocolError, match="matches with rows alone, got one with a random point"):
+        common_ranks({TELCO: (np.array([4, DUMMY]), slots[:2])})

@@ -148,6 +148,16 @@ def test_the_account_of_both_covers_embeddings_and_steps(tmp_path: Path) -> None
     assert ledger_after(job, trained.active).totals == ledger_of(job).totals
 
 
+def test_a_batch_before_the_first_is_refused_though_its_rows_are_the_last_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python would count it from the end, and its noise would be another's."""
+    before_first = with_stamp(step=-1)
+    tamper(monkeypatch, Kind.REQUEST, lambda message: before_first(with_fields(batch=-1)(message)[0]))
+    with pytest.raises(ProtocolError, match=f"{ACTIVE} asked for batch -1 of validation, which holds other rows here"):
+        start(JOB, tmp_path)
+
+
 @pytest.mark.parametrize("stamp", [{"step": 7}, {"step": -1}, {"epoch": 5}, {"epoch": -1}])
 def test_a_request_off_the_own_schedule_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stamp: dict[str, int]

@@ -1,0 +1,52 @@
+"""The ledger of all runs on disk: what it keeps of a run that is noted twice, and digests that later versions read."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sqlite3
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cutlayer.accounting import Ledger
+from cutlayer.accounting.run_store import RunLine, RunStore, new_source, row_words, rows_digest
+
+WORDS = row_words(np.arange(48, dtype=np.uint8).reshape(3, 16))
+LINE = RunLine("a", "bank", "job 1.0", "s", rows_digest(WORDS), 3, "p", Ledger(()))
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> RunStore:
+    return RunStore(tmp_path / "all.sqlite")
+
+
+def noted(store: RunStore, line: RunLine, **options: bool) -> list[tuple[int, str, str]]:
+    """All rows of the table of runs after a line was added."""
+    store.add(line, WORDS, store.path.with_name("mark.json"), lambda others: None, **options)
+    with sqlite3.connect(store.path) as database:
+        return database.execute("SELECT * FROM runs ORDER BY number").fetchall()
+
+
+def test_a_run_is_noted_once_and_again_only_beyond_its_plan(store: RunStore) -> None:
+    other = replace(LINE, count=4)
+    assert len(noted(store, LINE)) == 1
+    assert len(noted(store, other)) == 1, "as it was planned, it is there"
+    assert len(noted(store, LINE, beyond_plan=True)) == 1, "nothing is new"
+    rows = noted(store, other, beyond_plan=True)
+    assert [number for number, _, _ in rows] == [1, 2]
+    assert [json.loads(entry)["count"] for _, entry, _ in rows] == [3, 4]
+
+
+def test_digests_are_those_that_are_on_disk_already(store: RunStore) -> None:
+    """By another implementation: a ledger that an earlier version wrote stays readable, and its runs are recognised."""
+
+    def of(content: bytes, size: int, label: bytes) -> str:
+        return hashlib.blake2b(content, digest_size=size, person=label).hexdigest()
+
+    assert rows_digest(WORDS) == of(WORDS.astype("<u8").tobytes(), 16, b"ledger rows")
+    assert new_source(b"secret") == of(b"secret", 8, b"ledger source")
+    ((number, entry, digest),) = noted(store, LINE)
+    assert digest == of(f" {number} {entry}".encode(), 16, b"ledger chain")
