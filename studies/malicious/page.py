@@ -12,6 +12,7 @@ from studies.malicious.settings import (
     ADAPTED,
     ADULT,
     BACKDOORS,
+    BLURRED,
     CIFAR,
     FEW,
     HALVES,
@@ -111,7 +112,7 @@ def _hijack_claims(results: Results) -> list[Claim]:
         half = _gain_at_alarm(results, group, 0.5)
         text = f"{group}: until the alarm a hijack has gained less than half of its gain (excess of R²)"
         claims.append(_own(text, half, below(half, 0.0)))
-        for name in (ADAPTED, FEW):
+        for name in (ADAPTED, BLURRED, FEW):
             left = results.difference((group, name), honest, _R2)
             text = f"{group}: a hijack that knows the guard (`{name}`) gains nothing (below 0.01)"
             claims.append(_own(text, left, below(left, 0.01)))
