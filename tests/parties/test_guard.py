@@ -19,7 +19,7 @@ from cutlayer.config.guard import GuardConfig
 from cutlayer.errors import ConfigError, ProtocolError
 from cutlayer.jobs.check import check_job
 from cutlayer.parties.embedding_guard import EmbeddingGuard
-from cutlayer.parties.guard import WINDOW, GradientGuard, RowTest
+from cutlayer.parties.guard import PENALISED, WINDOW, GradientGuard, RowTest
 from cutlayer.parties.observer import Observer
 from cutlayer.training.attacked import by_active, known_rows
 from cutlayer.training.folder import RunFolder
@@ -127,13 +127,21 @@ def judged(guard: GradientGuard, batches: Sequence[torch.Tensor]) -> int | None:
 
 @pytest.mark.filterwarnings("ignore:.*as in an honest training")
 @pytest.mark.parametrize(
-    ("classes", "off", "rows"),
-    [(2, 0.7, 102), (2, 0.85, 16), (2, 0.4, 133), (10, 0.3, 20), (10, 0.55, 16)],
+    ("classes", "off", "rows", "penalised"),
+    [
+        (2, 0.7, 102, False),
+        (2, 0.85, 16, False),
+        (2, 0.85, 32, True),
+        (2, 0.4, 133, False),
+        (10, 0.3, 20, False),
+        (10, 0.55, 16, False),
+        (10, 0.55, 32, True),
+    ],
 )
-def test_the_limits_are_rows_of_a_window(classes: int, off: float, rows: int) -> None:
-    """So many of 16 batches of 128 rows are no alarm, and one more is."""
+def test_the_limits_are_rows_of_a_window(classes: int, off: float, rows: int, penalised: bool) -> None:
+    """So many of 16 batches of 128 rows are no alarm, and one more is; twice as many beside the party's own penalty."""
     for number in (rows, rows + 1):
-        guard = GradientGuard(TELCO, ACTIVE, GuardConfig(on_alarm="warn", classes=classes), 16)
+        guard = GradientGuard(TELCO, ACTIVE, GuardConfig(on_alarm="warn", classes=classes), 16, penalised)
         counts = [number // WINDOW + (step < number % WINDOW) for step in range(WINDOW)]
         step = judged(guard, [batch_of(classes, off, count) for count in counts])
         assert (step is not None) == (number > rows)
@@ -310,6 +318,31 @@ def test_the_embedding_guard_sees_scale_and_shift_and_not_slow_growth() -> None:
     guard.add(1, 0, TELCO, ROWS, honest[0])
     with pytest.raises(ProtocolError, match="mean moved"):
         guard.add(1, 1, TELCO, ROWS, honest[1] + 5)
+
+
+def test_a_partner_that_protects_its_embeddings_may_change_their_variance_more() -> None:
+    draw = torch.Generator().manual_seed(0)
+    for change, seen in ((3.0, ()), (6.0, (TELCO,)), (1 / 6, (TELCO,))):
+        guard = EmbeddingGuard(ACTIVE, GuardConfig(on_alarm="warn", protected=True), 64, 0)
+        guard.add(1, 0, TELCO, ROWS, torch.randn(64, 4, generator=draw))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            guard.add(1, 1, TELCO, ROWS, change * torch.randn(64, 4, generator=draw))
+        assert tuple(alarm.peer for alarm in guard.alarms) == seen
+
+
+def test_the_guard_of_a_party_with_a_penalty_of_its_own_has_larger_limits(tmp_path: Path) -> None:
+    job = job_of(WARN | {"protected": True})
+    parties = {**job.parties, TELCO: job.parties[TELCO].model_copy(update={"privacy": {"nopeek": {"alpha": 1.0}}})}
+    made: list[bool] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(GradientGuard, "add", lambda guard, *_: made.append(guard._allowance == PENALISED))
+        train(
+            replace_parties(job, parties).model_copy(update={"train": job.train.model_copy(update={"epochs": 1})}),
+            tmp_path,
+        )
+    assert all(made)
+    assert made
 
 
 def test_a_narrow_embedding_cannot_be_guarded() -> None:

@@ -17,8 +17,9 @@ MIN_ROWS = 16
 """Rows of a batch below which its variance is a rough one."""
 RECENT = 0.5
 """Weight of a batch's variance after the next one."""
-VARIANCE_FACTOR, MAX_SHIFT = 5.0, 4.0
-"""Change of the variance of a party's embeddings, up or down, and of their mean in variances, that is an alarm."""
+VARIANCE_FACTOR, PROTECTED_FACTOR, MAX_SHIFT = 5.0, 25.0, 4.0
+"""Change of the variance of a party's embeddings, up or down, that is an alarm, the same where the party protects them,
+since a penalty may leave few rows apart from all others, and change of their mean in variances."""
 MAX_ROW = 40.0
 """Energy of a row's distance from the mean, over the mean of all rows, that is an alarm."""
 COLUMNS = 4
@@ -116,7 +117,8 @@ class EmbeddingGuard(Guard):
         """What departs from an honest training, in words; empty where nothing does."""
         usual = memory.variance
         shift = float((mean - memory.mean).square().sum())
-        if usual > 0 and not usual / VARIANCE_FACTOR <= variance <= usual * VARIANCE_FACTOR:
+        factor = PROTECTED_FACTOR if self.settings.protected else VARIANCE_FACTOR
+        if usual > 0 and not usual / factor <= variance <= usual * factor:
             return f"embeddings of {variance / usual:.2g} times their usual variance"
         if usual > 0 and shift > MAX_SHIFT * usual:
             return f"embeddings whose mean moved by {(shift / usual) ** 0.5:.2g} deviations"
