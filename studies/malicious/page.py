@@ -12,12 +12,13 @@ from studies.malicious.settings import (
     ADAPTED,
     ADULT,
     BACKDOORS,
+    BLURRED,
     CIFAR,
+    COVERED,
+    COVERS,
     FEW,
     HALVES,
-    HIDDEN,
     HIJACKS,
-    MNIST,
     OF_FEATURES,
     OF_LABELS,
     OF_RELEASES,
@@ -35,6 +36,12 @@ REPEATED = ("honest, backdoor", "honest, probed; none")
 ENOUGH = 20
 _R2, _AT_ALARM, _SDAR = measured("r2"), measured("r2_alarm"), measured("r2_sdar")
 
+
+def _covers(name: str) -> str:
+    """The covers of a hijack in words."""
+    return ", ".join(f"{cover:.0%} on {group}" for group, cover in COVERS[name].items())
+
+
 SETTINGS = (
     "Adult is `examples/adult.yaml` on 3,000 rows drawn once, 5 epochs in batches of 128, embeddings of 16 columns, "
     "three parties. The halves are those of 2,000 MNIST digits (perceptrons of 32 columns, 5 epochs) and of 1,500 "
@@ -43,9 +50,11 @@ SETTINGS = (
     "A hijacker knows the columns of 240 training rows of each partner; `inversion` knows the same rows in the honest "
     "training, and all others are attacked. `sdar` knows 600 other rows of Adult with their labels, 400 of MNIST and "
     "300 of CIFAR-10, reads the final models and was run with five seeds. `hijack 0.25` has a quarter of the strength. "
-    f"`hidden hijack` knows the guard: half the strength, and in the direction of each row's honest gradient "
-    f"{HIDDEN[ADULT]:.0%} of its energy on Adult, {HIDDEN[MNIST]:.0%} on the halves. So does "
-    "`hijack of 24 rows`, which sends false gradients for these rows alone. *At the alarm* is the reconstruction of "
+    "The next three have half the strength. `covered hijack` gives each false gradient a part of its energy in the "
+    f"direction of the row's honest one: {_covers(COVERED)}. `hidden hijack` knows the guard, and so gives it "
+    f"{_covers(ADAPTED)}. So does `blurred hijack`: it gives every honest gradient 15% of its energy in a random "
+    f"direction, so that false ones stand out less, and these {_covers(BLURRED)} in the honest direction. "
+    "`hijack of 24 rows` sends false gradients for these rows alone. *At the alarm* is the reconstruction of "
     "all rows from what was sent until the alarm, where a row that was not yet sent counts as rebuilt by the mean of "
     "the known rows. The honest training that it is compared with is read after 3 to 10, 12, 14 "
     "and 16 steps, and taken to be on a line between these. Of the sent rows alone no alarm comes before half of the "
@@ -56,25 +65,32 @@ SETTINGS = (
     "`mixture`, and by `mean_gradient` and `sign_changes` over all epochs, on Adult; the last two by both partners "
     "*together* too. Without a protection every label leaks already, and no probe can gain. "
     "`probing 0.6` leaves 0.6 of the distances, "
-    "`scaling` multiplies them by 10, `scaling 1.5` by 1.5. A backdoor knows 20 training rows of class 1. *Success* is "
+    "`scaling` multiplies them by 10, `scaling 1.5` by 1.5. A backdoor knows 20 training rows of class 1, "
+    "and sends the trigger from the second epoch on, `early` from the first. *Success* is "
     "the share of test rows of other classes that get class 1 when one partner, or all, send the trigger or the mean "
     "embedding of those rows, whichever does more."
 )
 
 OF_A_SEED = (
-    "All trainings of one seed and data set start from the same weights, so that their alarms are not independent."
+    "All trainings of one seed and data set start from the same weights, so that their alarms are not independent. The "
+    "limits were set on other rows of the same data, with seeds 101 to 260: on 14 honest trainings of Adult without a "
+    "protection, 14 under `nopeek`, 26 with protected labels, 140 first epochs, and 56 honest trainings on halves."
 )
 TRIED = (
     "What an attacker that knows the code can do, as far as it was thought of:\n\n"
     "- *Stronger or weaker false gradients.* They are seen: rows are judged by their direction alone.\n"
-    "- *Cover.* A part of each false gradient's energy in the honest direction: mostly not seen (`hidden hijack`). On "
-    "CIFAR-10 it takes more cover than was tried.\n"
+    "- *Cover.* A part of each false gradient's energy in the honest direction: less than half is seen on Adult, "
+    "and two thirds are seen on MNIST halves (`covered hijack`); more is not (`hidden hijack`).\n"
+    "- *Cover and blur.* A row is compared with the usual row of its batch. An attacker that bends all rows can cover "
+    "less of the false ones (`blurred hijack`).\n"
     "- *Few rows.* About half of the rows that were hijacked count as off the directions. So false gradients "
     "for 1 % to 2 % of the rows are often not seen (`hijack of 24 rows`), or an attack in one step of many.\n"
     "- *False labels.* Their gradients are honest ones of another task: not seen, `chosen labels` above.\n"
-    "- *A pretended protection.* A label owner that says it adds noise has the weaker test of predicted energy alone.\n"
-    "- *Smaller changes of embeddings.* Variances within a factor of five, slopes of half or more, a trigger no "
-    "farther than 6.3 times the usual distance, a replay with noise, and anything in the first epoch: not seen.\n"
+    "- *A pretended protection.* A label owner that says it adds noise has the weaker test of predicted energy alone, "
+    "a partner that says so those of the batch's variance and mean.\n"
+    "- *Smaller changes of embeddings.* Variances within a factor of five, a slope or a correlation of 0.35 or more, a "
+    "trigger no farther than 3.7 times the usual distance or, where it was sent in the first epoch too "
+    "(`backdoor, early`), 6.3 times, a replay with noise, and anything in the first epoch: not seen.\n"
     "- *The guard's directions.* The four in which the label owner remembers rows are drawn by its own key.\n"
     "- *Killing the victim.* What a guard has seen is in its checkpoint; steps after that are judged again.\n\n"
     "So a guard is no protection. What holds against any partner is a single release and `label_dp` on training rows, "
@@ -106,12 +122,14 @@ def _hijack_claims(results: Results) -> list[Claim]:
             claims.append(_own(f"{group}: a hijack rebuilds more than `{reader}` (R²)", gain, above(gain, 0.0)))
         claims.append(_often(f"{group}: the partner's guard sees the hijack", results.all(hijack), _alarmed))
         claims.append(_often(f"{group}: and at a quarter of the strength", results.all(weak), _alarmed))
+        if group in COVERS[COVERED]:
+            claims.append(_often(f"{group}: and a `{COVERED}`", results.all((group, COVERED)), _alarmed))
         text = f"{group}: until the alarm less than half of the final R² is reached"
         claims.append(_often(text, results.all(hijack), _below_half))
         half = _gain_at_alarm(results, group, 0.5)
         text = f"{group}: until the alarm a hijack has gained less than half of its gain (excess of R²)"
         claims.append(_own(text, half, below(half, 0.0)))
-        for name in (ADAPTED, FEW):
+        for name in (ADAPTED, BLURRED, FEW):
             left = results.difference((group, name), honest, _R2)
             text = f"{group}: a hijack that knows the guard (`{name}`) gains nothing (below 0.01)"
             claims.append(_own(text, left, below(left, 0.01)))

@@ -43,13 +43,21 @@ OF_RELEASES: Mapping[str, Mapping[str, Any]] = {
     "once, dp_embedding 8": {"dp_embedding": {**OF_FEATURES["dp_embedding 8"]["dp_embedding"], "rescale": "sphere"}},
 }
 """Protections of a single release, after which no gradient comes back: nothing is hijacked."""
-HIDDEN: Mapping[str, float] = {ADULT: 0.4, **dict.fromkeys(HALVES, 0.65)}
-"""Cover of a hijacker that knows the guard: no row has more of its energy off the directions than the guard allows."""
-ADAPTED, FEW = "hidden hijack", "hijack of 24 rows"
+COVERED, ADAPTED, BLURRED, FEW = "covered hijack", "hidden hijack", "blurred hijack", "hijack of 24 rows"
+COVERS: Mapping[str, Mapping[str, float]] = {
+    COVERED: {ADULT: 0.4, MNIST: 0.65},
+    ADAPTED: {ADULT: 0.7, MNIST: 0.85, CIFAR: 0.65},
+    BLURRED: {ADULT: 0.4, MNIST: 0.52, CIFAR: 0.52},
+}
+"""Part of each false gradient's energy that has the direction of the row's honest one. Of `hidden hijack` it is so much
+that hardly a row has more of its energy off the directions than the guard allows; one that also bends honest gradients
+needs less."""
 HIJACKS: Mapping[str, Mapping[str, Any]] = {
     "hijack": {"attack": "hijack"},
     "hijack 0.25": {"attack": "hijack", "options": {"strength": 0.25}},
+    COVERED: {"attack": "hijack", "options": {"strength": 0.5}},
     ADAPTED: {"attack": "hijack", "options": {"strength": 0.5}},
+    BLURRED: {"attack": "blurred_hijack", "options": {"strength": 0.5}},
     FEW: {"attack": "hijack", "rows": 24},
     "chosen labels": {"attack": "chosen_labels"},
 }
@@ -64,12 +72,13 @@ PROBES: Mapping[str, Mapping[str, Any]] = {
 BACKDOORS: Mapping[str, Mapping[str, Any]] = {
     "backdoor": {"attack": "backdoor"},
     "backdoor, noisy": {"attack": "backdoor", "options": {"jitter": 0.5}},
+    "backdoor, early": {"attack": "early_backdoor"},
 }
 DEFENDED_SEEDS = 10
 """Seeds of the settings with protected columns."""
 PROBED_SEEDS: Mapping[str, int] = dict.fromkeys(OF_LABELS, 5) | {"iso_noise 12": 9}
 """Seeds of the probes by the label owner's protection, as many as settle what they gain."""
-FEW_SEEDS = {FEW: DEFENDED_SEEDS, "chosen labels": 5}
+FEW_SEEDS = {FEW: DEFENDED_SEEDS, BLURRED: DEFENDED_SEEDS, "chosen labels": 5}
 
 
 @dataclass(frozen=True)
@@ -99,8 +108,8 @@ def settings_of(group: str, seed: int) -> list[Setting]:
     """The trainings of a data set with one seed; honest ones first."""
     made = [Setting("honest", "features")]
     for name, rest in HIJACKS.items():
-        options = rest.get("options", {}) | ({"cover": HIDDEN[group]} if name == ADAPTED else {})
-        if seed <= FEW_SEEDS.get(name, seed):
+        options = rest.get("options", {}) | ({"cover": COVERS[name].get(group)} if name in COVERS else {})
+        if seed <= FEW_SEEDS.get(name, seed) and options.get("cover", 0) is not None:
             made.append(Setting(name, "features", **{**rest, "options": options}))
     if seed <= DEFENDED_SEEDS:
         made += [Setting(f"honest; {name}", "features", features=name) for name in (*OF_FEATURES, *OF_RELEASES)]

@@ -35,16 +35,22 @@ from cutlayer.data.store import Store
 from cutlayer.jobs.options import Progress
 from cutlayer.results.audit import RunAudit
 from cutlayer.results.leaks import worst_of
-from cutlayer.training.attacked import auxiliary_indices, by_active, known_rows, target_rows
+from cutlayer.training.attacked import auxiliary_indices, known_rows, target_rows
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import Keys
 from cutlayer.training.recorder import read_truth
 from cutlayer.training.tables import open_table
 from cutlayer.training.together import train_together
 from cutlayer.training.trained import Run
+from studies.malicious.adapted import BlurredHijack, EarlyBackdoor
 from studies.malicious.settings import WHOLE_READERS, Setting
 from studies.trials import study_key
 
+ATTACKS: Mapping[str, type[Tampering]] = {
+    **TAMPERINGS,
+    "blurred_hijack": BlurredHijack,
+    "early_backdoor": EarlyBackdoor,
+}
 KNOWN = 240
 """Rows of each partner whose features the attacker knows."""
 SIMULATED_SEEDS = 5
@@ -95,14 +101,14 @@ def trained(job: Job, setting: Setting, tables: Any, work: Path) -> dict[str, An
 def _attackers(job: Job, setting: Setting, folder: RunFolder) -> dict[str, Tampering]:
     if not setting.attack:
         return {}
-    options: dict[str, Any] = dict(setting.options)
-    if by_active(setting.attack):
+    kind, options = ATTACKS[setting.attack], dict[str, Any](setting.options)
+    if kind.target == "features":
         options["known"] = lambda schedule: _few(known_rows(job, folder, schedule), setting.rows or KNOWN)
-        return {job.active: TAMPERINGS[setting.attack](**options)}
-    if setting.attack == "backdoor":
+        return {job.active: kind(**options)}
+    if kind.target == "predictions":
         # Later: the labels are written when the training starts.
         options["rows"] = cache(lambda: target_rows(*read_truth(folder.transcript(job.active)), job.train.seed))
-    return {name: TAMPERINGS[setting.attack](**options) for name in job.passives}
+    return {name: kind(**options) for name in job.passives}
 
 
 def _few(known: Mapping[str, Auxiliary], rows: int = KNOWN) -> Mapping[str, Auxiliary]:

@@ -6,11 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from cutlayer.attacks.feature import sdar
+from cutlayer.attacks.malicious.backdoor import Backdoor
+from cutlayer.attacks.malicious.hijack import Hijack
 from cutlayer.config.guard import Alarm
 from cutlayer.jobs.check import check_job
 from studies.claims import Kind
+from studies.malicious.adapted import BlurredHijack, EarlyBackdoor
 from studies.malicious.page import malicious_page
 from studies.malicious.settings import ADULT, CIFAR, HALVES, Setting, job_of, settings_of, tables_of
 from studies.malicious.study import MaliciousStudy
@@ -66,6 +70,26 @@ def test_a_training_is_measured(name: str, tmp_path: Path, monkeypatch: pytest.M
         assert measured["leak of employer"] > 0.9
         assert measured["together"] > 0.9
         assert measured["active_alarm"] == measured["steps"] + 1
+
+
+def test_a_blurred_hijack_bends_honest_gradients_and_leaves_false_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = torch.randn(40, 8, generator=torch.Generator().manual_seed(0))
+    false = honest.clone()
+    false[:4] = 2.0
+    monkeypatch.setattr(Hijack, "gradients", lambda *_: {"right": false})
+    rows = torch.arange(40)
+    sent = BlurredHijack(lambda _: {}, blur=0.15).gradients(rows, {"right": honest}, {"right": honest})["right"]
+    assert torch.equal(sent[:4], false[:4])
+    torch.testing.assert_close(sent.norm(dim=1), false.norm(dim=1))
+    along = torch.nn.functional.cosine_similarity(sent[4:], honest[4:]).square()
+    torch.testing.assert_close(along, torch.full((36,), 0.85))
+
+
+def test_an_early_backdoor_sends_its_trigger_in_the_first_epoch_too() -> None:
+    rows, honest = torch.arange(6), torch.zeros(6, 8)
+    sent = [kind(lambda: torch.tensor([2, 4])).embedding(0, rows, honest) for kind in (Backdoor, EarlyBackdoor)]
+    assert torch.equal(sent[0], honest)
+    assert sent[1].abs().sum(dim=1).gt(0).tolist() == [row in (2, 4) for row in range(6)]
 
 
 def test_steps_until_an_alarm_count_whole_epochs() -> None:

@@ -20,7 +20,7 @@ class GuardConfig(FrozenModel):
             near one direction fewer. 2 also stands for a regression.
         protected: Whether the partner has stated that it protects what it sends by noise, signs, compression or
             penalties. Honest gradients then leave the directions of the label too, and honest embeddings do not
-            follow those of the epoch before, so that these signs are not looked for.
+            follow those of the epoch before or leave few rows apart, so that these signs are not looked for.
     """
 
     on_alarm: Literal["stop", "warn"]

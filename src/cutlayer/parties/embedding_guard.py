@@ -17,15 +17,19 @@ MIN_ROWS = 16
 """Rows of a batch below which its variance is a rough one."""
 RECENT = 0.5
 """Weight of a batch's variance after the next one."""
-VARIANCE_FACTOR, MAX_SHIFT = 5.0, 4.0
-"""Change of the variance of a party's embeddings, up or down, and of their mean in variances, that is an alarm."""
+VARIANCE_FACTOR, PROTECTED_FACTOR, MAX_SHIFT = 5.0, 25.0, 4.0
+"""Change of the variance of a party's embeddings, up or down, that is an alarm, the same where the party protects them,
+since a penalty may leave few rows apart from all others, and change of their mean in variances."""
 MAX_ROW = 40.0
 """Energy of a row's distance from the mean, over the mean of all rows, that is an alarm."""
 COLUMNS = 4
 """Random directions in which each row's embedding is remembered for an epoch."""
-SETTLED, MIN_SLOPE, MIN_CHANGE = 2, 0.5, 1e-6
-"""Epoch from which on the slope of embeddings over those of the same rows an epoch ago must be this large, since honest
-models turn before, and are at 0.65 or more after. And the part of their energy that has to change in any epoch."""
+MAX_MOVED, SAME = 14.0, 0.5
+"""As `MAX_ROW`, of a row whose distance has another direction than an epoch ago: a cosine below the second number."""
+SETTLED, MIN_LIKENESS, MIN_CHANGE = 2, 0.35, 1e-6
+"""Epoch from which on embeddings must follow those of the same rows an epoch ago so much, by their slope over these or
+by the correlation, whichever is larger: noise on gradients shrinks honest ones, and models that learn stretch them. In
+honest trainings it is 0.5 or more. And the part of their energy that has to change in any epoch."""
 
 
 @dataclass
@@ -113,28 +117,34 @@ class EmbeddingGuard(Guard):
         """What departs from an honest training, in words; empty where nothing does."""
         usual = memory.variance
         shift = float((mean - memory.mean).square().sum())
-        if usual > 0 and not usual / VARIANCE_FACTOR <= variance <= usual * VARIANCE_FACTOR:
+        factor = PROTECTED_FACTOR if self.settings.protected else VARIANCE_FACTOR
+        if usual > 0 and not usual / factor <= variance <= usual * factor:
             return f"embeddings of {variance / usual:.2g} times their usual variance"
         if usual > 0 and shift > MAX_SHIFT * usual:
             return f"embeddings whose mean moved by {(shift / usual) ** 0.5:.2g} deviations"
-        largest = float((sent - mean).square().sum(dim=1).max())
-        if variance > 0 and largest > MAX_ROW * variance:
+        if self.settings.protected:  # a penalty draws all rows together but rare ones
+            return ""
+        distances = (sent - mean).square().sum(dim=1)
+        if (largest := float(distances.max())) > MAX_ROW * variance:
             return f"an embedding {(largest / variance) ** 0.5:.2g} times as far from the mean as usual"
-        return "" if self.settings.protected else self._forgotten(memory, epoch, rows, sent)
+        return self._forgotten(memory, epoch, rows, sent, distances / variance if variance else distances)
 
-    def _forgotten(self, memory: Memory, epoch: int, rows: Tensor, sent: Tensor) -> str:
+    def _forgotten(self, memory: Memory, epoch: int, rows: Tensor, sent: Tensor, distances: Tensor) -> str:
         """The same by what the rows' embeddings were an epoch ago."""
         before, now = memory.rows[rows].double(), sent @ memory.directions
         known = ~before.isnan().any(dim=1)
         if int(known.sum()) < MIN_ROWS:
             return ""
         before, now = (part[known] - part[known].mean(dim=0) for part in (before, now))
-        energy, product = float(before.square().sum()), float((before * now).sum())
-        changed = float((now - before).square().sum())
-        if energy > 0 and changed < MIN_CHANGE * energy:
+        if float((now - before).square().sum()) < MIN_CHANGE * float(before.square().sum()):
             return "embeddings that are those of the epoch before"
-        if epoch >= SETTLED and energy > 0 and product < MIN_SLOPE * energy:
-            return f"embeddings that follow those of the same rows in the epoch before by {product / energy:.2g}"
+        products = (before * now).sum(dim=1)
+        turned = products < SAME * before.norm(dim=1) * now.norm(dim=1)
+        if (moved := float((distances[known] * turned).max())) > MAX_MOVED:
+            return f"an embedding {moved**0.5:.2g} times as far from the mean as usual, and elsewhere than an epoch ago"
+        likeness = float(products.sum() / before.norm() / torch.minimum(before.norm(), now.norm()))
+        if epoch >= SETTLED and likeness < MIN_LIKENESS:  # NaN where all embeddings are the same: a change of variance
+            return f"embeddings that follow those of the same rows in the epoch before by {likeness:.2g}"
         return ""
 
     def _directions(self, width: int) -> Tensor:

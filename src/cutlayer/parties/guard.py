@@ -24,21 +24,47 @@ class RowTest:
     """How many rows may have gradients off the main directions.
 
     Attributes:
-        off: Part of a row's energy off them from which on the row counts.
-        share: Mean share of such rows in a window, of which steps to come are zeros, from which on it is an alarm.
+        share: Mean share of rows that count in a window, of which steps to come are zeros, above which it is an alarm.
+        off: Part of a row's energy off the directions from which on the row may count.
+        times: And what lies off, over what does not, as a multiple of the same of the batch's usual row.
+        usual: Share of the batch's rows that lie nearer to the directions than its usual row.
+        most: The usual row's part, at most, after the first window. So a sender cannot hide rows among others that it
+            bends; before, models that have just begun may lack the directions.
     """
 
-    off: float
     share: float
+    off: float
+    times: float = 0.0
+    usual: float = 0.5
+    most: float = 1.0
+
+    def count(self, parts: Tensor, *, settled: bool) -> float:
+        """Share of a batch's rows that count.
+
+        Args:
+            parts: Part of each row's energy off the directions, float64 (n,).
+            settled: Whether a window has passed.
+        """
+        usual = parts.quantile(self.usual).clamp_max(self.most if settled else 1.0)
+        outlying = parts * (1 - usual) > self.times * usual * (1 - parts)
+        return float(((parts > self.off) & outlying).double().mean())
 
 
-TWO_CLASSES = (RowTest(0.65, 0.05), RowTest(0.8, 0.014))
-"""Off two directions, since units of the top model that switch with the row turn its gradients. The windows of both
-partners in 48 honest trainings on Adult, of seeds that no study has, had up to 0.035 and 0.0078 of such rows, those of
-hijacks of a tenth of the rows 0.072 and 0.052 or more."""
-MORE_CLASSES = (RowTest(0.4, 0.045), RowTest(0.5, 0.02))
-"""The same of 19 trainings, some recorded in part, on halves of images with ten classes: 0.026 and 0.012, hijacks 0.08
-and 0.054 or more."""
+TWO_CLASSES = (
+    RowTest(0.05, 0.65, times=12, usual=2 / 3, most=0),
+    RowTest(0.008, 0.8, times=48, usual=2 / 3, most=0),
+    RowTest(0.065, 0.35, times=12, usual=2 / 3),
+)
+"""Off two directions, since units of the top model that switch with the row turn its gradients. Windows of 20 honest
+trainings and of 80 first epochs, on rows of Adult and with seeds that no study has, had up to 0.016, 0.0029 and 0.032
+of such rows. Those of 28 hijacks of a tenth of the rows had 0.079, 0.069 and 0.098 or more."""
+MORE_CLASSES = (RowTest(0.01, 0.2, times=20, most=0.15), RowTest(0.008, 0.5, times=20, most=0.15), RowTest(0.05, 0.5))
+"""The same of 28 trainings on halves of other images with ten classes: 0.0033, 0.0033 and 0.021. Each of 29 hijacks is
+above one of the limits."""
+PENALISED = 2.0
+"""By how much the limits are larger at a party whose own penalty narrows its embedding, as `nopeek` does: the top
+model's directions are then ill-determined. Windows of 42 such trainings and of 60 first epochs had up to 0.027, 0.0059
+and 0.046 of such rows with two classes, and 0.0073, 0.0052 and 0.035 with ten; some of the study's own up to 0.011."""
 MIN_OFF, MIN_PREDICTED, MIN_STEPS = 0.15, 0.002, 12
 """Mean parts of the gradients' energy in a window, and steps of it with a prediction, from which on it is an alarm.
 
@@ -114,12 +140,13 @@ class GradientGuard(Guard):
         peer: The active party.
         settings: Its settings.
         width: Number of columns of its embedding.
+        penalised: Whether the party's own penalty changes what its embedding learns.
 
     Raises:
         ConfigError: The embedding is too narrow to have directions beyond those of the label.
     """
 
-    def __init__(self, party: str, peer: str, settings: GuardConfig, width: int) -> None:
+    def __init__(self, party: str, peer: str, settings: GuardConfig, width: int, penalised: bool = False) -> None:
         super().__init__(party, settings)
         self._directions = max(1, settings.classes - 1)
         if width <= self._directions:
@@ -131,6 +158,7 @@ class GradientGuard(Guard):
         self._explained = ExplainedGradient(self._directions)
         self._window: deque[Explained] = deque(maxlen=WINDOW)
         self._tests, self._extra = (TWO_CLASSES, 1) if settings.classes == 2 else (MORE_CLASSES, 0)
+        self._allowance = PENALISED if penalised else 1.0
         self._shares: deque[list[float]] = deque(maxlen=WINDOW)
 
     def snapshot(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -186,10 +214,11 @@ class GradientGuard(Guard):
         parts = off_parts(gradient, self._directions + self._extra)
         if parts is None:
             return
-        self._shares.append([float((parts > test.off).double().mean()) for test in self._tests])
+        settled = len(self._shares) == WINDOW
+        self._shares.append([test.count(parts, settled=settled) for test in self._tests])
         means = [sum(column) / WINDOW for column in zip(*self._shares, strict=True)]
         for test, mean in zip(self._tests, means, strict=True):
-            if mean > test.share:
+            if mean > self._allowance * test.share:
                 detail = (
                     f"gradients of {mean:.1%} of the rows off the directions of {self.settings.classes} classes; if "
                     f"{self._peer} protects its gradients, state guard.protected: true"

@@ -61,7 +61,8 @@ class PassiveStep:
         self.lanes: PassiveLanes | None = None
         self.guard: GradientGuard | None = None
         if local.config.guard is not None and not self.releases_once:
-            self.guard = GradientGuard(local.name, port.peer, local.config.guard, setup.bottom.width)
+            penalised = local.chain.acts_at("local_loss")
+            self.guard = GradientGuard(local.name, port.peer, local.config.guard, setup.bottom.width, penalised)
         self._ahead = ReadAhead(setup.gather)
         self._embed = Replayed.of(setup.bottom, setup.bottom, job, local)
         self._threads: GroupThreads | None = None
