@@ -12,8 +12,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from cutlayer.errors import CheckpointError, DataError, RunFolderError
+from cutlayer.errors import CheckpointError, ConfigError, DataError, RunFolderError
 from cutlayer.protections import build, label_memory
+from cutlayer.protections.base import Context
 from cutlayer.protections.label_memory import Drawn, LabelMemory
 from cutlayer.storage.durable import locked
 from cutlayer.tasks import Task
@@ -296,3 +297,27 @@ def test_a_training_waits_while_another_compares_its_labels_and_not_for_ever(tmp
                 train(tmp_path, "a", y, ids)
     assert len(waited) == (1 if released else 2)
     assert all(0 < pause < 1 for pause in waited)
+
+
+@pytest.mark.parametrize(("options", "unfinished"), [({}, 1), ({"simulated": True}, 0)])
+def test_a_generation_that_did_not_end_counts_unless_nothing_of_it_leaves_the_process(tmp_path, options, unfinished):
+    ids, y, _, _ = rows(count=50)
+    counted = []
+    for run in ("a", "b"):
+        one = LabelMemory(tmp_path / "bank.key.labels", tmp_path / run / "label_draws.json", KEY, **options)
+        recalled = one.recall(y, ids, DRAWN, "redraw")
+        one.begin(recalled)
+        counted.append(recalled.unfinished)
+    assert counted == [0, unfinished]
+
+
+def test_a_context_is_of_one_epoch_unless_it_says_otherwise():
+    settings = {"eps": EPS, "changed_labels": "redraw", "stages": 2}
+    whole = context()
+    given = {name: getattr(whole, name) for name in ("party", "peers", "widths", "task", "labels", "training")}
+    bare = Context(**given, secret=KEY, noise=whole.noise)
+    ids, y, _, _ = rows(count=50)
+    built = build("label_dp", settings, "privacy")
+    built.setup(bare)
+    with pytest.raises(ConfigError, match=r"expected train\.epochs of 2 or more, one for each stage, got 1"):
+        built.labels(y, ids)
