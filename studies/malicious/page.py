@@ -189,11 +189,17 @@ def _false_alarms(results: Results) -> Claim:
 def _honest_of(results: Results, group: str, name: str) -> list[TrialResult]:
     """Honest trainings with guards, each of them once."""
     counted = name.startswith(HONEST) and name not in REPEATED and name.partition("; ")[2] not in OF_RELEASES
-    return results.all((group, name)) if counted else []
+    return _judged(results.all((group, name))) if counted else []
+
+
+def _judged(trained: list[TrialResult]) -> list[TrialResult]:
+    """Trainings whose alarms are known: of others it is known what was read, but not what the present guards say."""
+    return [each for each in trained if "alarms" in each.measured]
 
 
 def _often(text: str, trained: list[TrialResult], happened: Callable[[TrialResult], bool]) -> Claim:
     """A claim about 19 of 20 trainings: of fewer it is open, unless more than one already fails."""
+    trained = _judged(trained)
     hits = sum(map(happened, trained))
     kinds = {not trained: Kind.NOT_RUN, len(trained) - hits > max(1, len(trained) // 20): Kind.FAILS}
     verdict = Verdict(kinds.get(True, Kind.HOLDS if len(trained) >= ENOUGH else Kind.OPEN), len(trained))
@@ -224,7 +230,7 @@ def _gain_at_alarm(results: Results, group: str, share: float = 0.0) -> Mean | N
     """
     honest = {each.seed: each for each in results.all((group, HONEST))}
     gains = []
-    for hijack in results.all((group, "hijack")):
+    for hijack in _judged(results.all((group, "hijack"))):
         own = honest.get(hijack.seed)
         if own is not None:
             whole = hijack.measured["r2"] - own.measured["r2"]
@@ -263,11 +269,12 @@ def _features(results: Results, group: str) -> Table:
 
 
 def _counted(trained: list[TrialResult], key: str) -> str:
-    return f"{sum(each.measured[key] is not None for each in trained)} of {len(trained)}"
+    judged = _judged(trained)
+    return f"{sum(each.measured[key] is not None for each in judged)} of {len(judged)}" if judged else ""
 
 
 def _latest(trained: list[TrialResult]) -> str:
-    steps = [each.measured["passive_alarm"] for each in trained if each.measured["passive_alarm"] is not None]
+    steps = [each.measured["passive_alarm"] for each in _judged(trained) if each.measured["passive_alarm"] is not None]
     return str(max(steps)) if steps else ""
 
 

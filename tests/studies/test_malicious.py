@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -152,6 +153,24 @@ def test_each_honest_training_counts_once() -> None:
     trainings = {(each.group, each.setting, each.seed) for each in results_of(0.1) if each.setting.startswith("honest")}
     repeated = {key for key in trainings if "backdoor" in key[1] or key[1].endswith("; none") or "once" in key[1]}
     assert rate.ours == f"0 of {len(trainings - repeated)}"
+
+
+def test_trainings_whose_alarms_are_not_known_count_for_no_guard() -> None:
+    """What was read of them counts."""
+    unknown = {"alarms", "active_alarm", "passive_alarm", "r2_alarm"}
+    few = [
+        each
+        if each.seed < 4
+        else replace(each, measured={key: value for key, value in each.measured.items() if key not in unknown})
+        for each in results_of(0.1)
+    ]
+    all_known, known = verdicts(results_of(0.1)), verdicts(few)
+    seen = f"{CIFAR}: the partner's guard sees the hijack, in 19 of 20 trainings"
+    gains = f"{CIFAR}: a hijack rebuilds more than `inversion` (R²)"
+    assert (all_known[seen], known[seen]) == (Kind.HOLDS, Kind.OPEN)
+    assert known[gains] is Kind.HOLDS
+    rate = next(claim for claim in malicious_page(Results(few)).claims if claim.text.startswith("Honest"))
+    assert rate.verdict.seeds < 100
 
 
 def test_few_seeds_settle_no_share_of_trainings_and_few_trainings_no_rate() -> None:
