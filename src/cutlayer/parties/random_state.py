@@ -19,7 +19,7 @@ from cutlayer.parties.drive import Event, resumed
 R = TypeVar("R")
 
 _WORDS, _FIRST, _WORD_BYTES = 624, 24, 8
-"""The generator's state has 624 words of 32 bits in 8 bytes each, after a header of 24 bytes."""
+"""The generator's state has 624 words of 32 bits in 8 bytes each, after a header of 24 bytes that begins with a seed."""
 
 
 def starting_key(noise_key: bytes, party: str, seed: int) -> bytes:
@@ -36,7 +36,7 @@ def starting_key(noise_key: bytes, party: str, seed: int) -> bytes:
 def random_state(key: bytes) -> Tensor:
     """The state of the tensor library's generator (Mersenne Twister) under a key, uint8 as of `torch.get_rng_state`.
 
-    All 19,937 bits of the state come from the key. A seed would not do: `torch.manual_seed` uses 32 bits of it, and
+    `torch.initial_seed`, by which protections draw apart from the order of other draws, is of the key too. All 19,937 bits of the state come from the key. A seed would not do: `torch.manual_seed` uses 32 bits of it, and
     a party that sees an embedding could try them all.
 
     Args:
@@ -47,6 +47,7 @@ def random_state(key: bytes) -> Tensor:
     """
     state = torch.Generator().manual_seed(0).get_state()
     words = np.frombuffer(keystream(key, b"random state", 4 * _WORDS), "<u4").astype("<u8")
+    state[:_WORD_BYTES] = torch.frombuffer(bytearray(derive(key, b"initial seed", size=8)), dtype=torch.uint8)
     state[_FIRST : _FIRST + _WORDS * _WORD_BYTES] = torch.from_numpy(words.view(np.uint8))
     return state
 
