@@ -7,8 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from sklearn.base import clone
 
-from cutlayer import LabelDPConfig
+from cutlayer import LabelDPConfig, VerticalClassifier
 from cutlayer.parties.active_setup import ActiveSetup
 from tests.estimator.tables import classifier, tables
 
@@ -44,3 +45,15 @@ def test_another_table_of_the_same_length_is_drawn_on_its_own(tmp_path: Path, mo
     other[:2] = labels[:2][::-1] if labels[0] != labels[1] else np.unique(labels)[::-1]
     mine, theirs = (drawn(monkeypatch, some, secrets=tmp_path) for some in (labels, other))
     assert (mine != theirs).double().mean() > 0.2
+
+
+def test_no_representation_shows_the_key() -> None:
+    """scikit-learn prints the parameters that are not the defaults; a notebook shows them all."""
+    key = b"1234" * 8
+    for model in (
+        VerticalClassifier(key=key),
+        clone(VerticalClassifier(key=key)),
+        VerticalClassifier().set_params(key=key),
+    ):
+        assert model.key == key
+        assert "1234" not in repr(model) + str(model) + model._repr_html_() + repr(model.get_params()) + f"{model.key}"

@@ -24,6 +24,7 @@ from cutlayer.channel import Kind, Message, link, rows_digest
 from cutlayer.cli.init import init
 from cutlayer.config import IdConfig, Job, SplitConfig, TrainConfig, validated
 from cutlayer.config.load import load_job
+from cutlayer.data import batches
 from cutlayer.data.align import intersect
 from cutlayer.data.batches import IdSchedule, steps_of_ids
 from cutlayer.data.party_data import PartyTable
@@ -34,7 +35,6 @@ from cutlayer.jobs.execute import execute
 from cutlayer.jobs.options import Options, Progress
 from cutlayer.kernels.optimizers import Adam
 from cutlayer.models import build_top
-from cutlayer.parties import active, passive
 from cutlayer.parties.drive import drive_together
 from cutlayer.parties.held_rows import HeldRows, PartOfBatch
 from cutlayer.parties.outcome import ActiveOutcome
@@ -344,8 +344,7 @@ def test_another_number_of_rows_after_a_resume_is_refused(tmp_path: Path) -> Non
     """It would put rows into other batches, in which they would be released again."""
     crashes_at_rename(60, bind(run, JOB, GIVEN, tmp_path), after=True)
     with pytest.MonkeyPatch.context() as patched:
-        for side in (active, passive):
-            patched.setattr(side, "steps_of_ids", lambda train, stated: steps_of_ids(train, 2 * stated))
+        patched.setattr(batches, "steps_of_ids", lambda train, stated: steps_of_ids(train, 2 * stated))
         with pytest.raises(CheckpointError, match="the rows the run was begun with"):
             run(JOB, GIVEN, tmp_path, resume=True)
 

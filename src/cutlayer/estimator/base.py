@@ -6,7 +6,7 @@ import copy
 from abc import abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -55,6 +55,15 @@ from cutlayer.training.keys import Keys
 from cutlayer.training.model_record import ModelRecord, record_path
 
 
+class HiddenKey(bytes):
+    """A key that no representation shows; scikit-learn prints the parameters of an estimator, and notebooks do."""
+
+    def __repr__(self) -> str:
+        return "<hidden>"
+
+    __str__ = __repr__
+
+
 @refuse_unknown
 @dataclass(eq=False, repr=False)
 class VerticalEstimator(BaseEstimator):  # type: ignore[misc]
@@ -85,8 +94,12 @@ class VerticalEstimator(BaseEstimator):  # type: ignore[misc]
     seed: int = 0
     run_dir: str | Path | None = None
     secrets: str | Path | None = None
-    key: bytes | None = None
+    key: bytes | None = field(default=None, repr=False)
     predictions: int = 0
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set an attribute; a key is hidden from representations."""
+        super().__setattr__(name, HiddenKey(value) if name == "key" and type(value) is bytes else value)
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Train on the parties' tables.

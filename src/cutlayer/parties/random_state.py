@@ -19,7 +19,7 @@ from cutlayer.parties.drive import Event, resumed
 R = TypeVar("R")
 
 _WORDS, _FIRST, _WORD_BYTES = 624, 24, 8
-"""The generator's state has 624 words of 32 bits in 8 bytes each, after a header of 24 bytes that begins with a seed."""
+"""The generator's state has 624 words of 32 bits in 8 bytes each, after a header of 24 bytes: a seed comes first."""
 
 
 def starting_key(noise_key: bytes, party: str, seed: int) -> bytes:
@@ -36,8 +36,9 @@ def starting_key(noise_key: bytes, party: str, seed: int) -> bytes:
 def random_state(key: bytes) -> Tensor:
     """The state of the tensor library's generator (Mersenne Twister) under a key, uint8 as of `torch.get_rng_state`.
 
-    `torch.initial_seed`, by which protections draw apart from the order of other draws, is of the key too. All 19,937 bits of the state come from the key. A seed would not do: `torch.manual_seed` uses 32 bits of it, and
-    a party that sees an embedding could try them all.
+    All 19,937 bits of the state come from the key. A seed would not do: `torch.manual_seed` uses 32 bits of it, and
+    a party that sees an embedding could try them all. `torch.initial_seed`, by which protections draw whatever else
+    was drawn before, comes from the key too.
 
     Args:
         key: 32 bytes of one party and one run.
