@@ -56,4 +56,4 @@ def test_no_representation_shows_the_key() -> None:
         VerticalClassifier().set_params(key=key),
     ):
         assert model.key == key
-        assert "1234" not in repr(model) + str(model) + model._repr_html_() + repr(model.get_params()) + f"{model.key}"
+        assert "1234" not in repr(model) + str(model) + model._repr_html_() + repr(model.get_params())

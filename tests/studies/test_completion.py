@@ -158,7 +158,7 @@ def test_a_training_gives_both_attacks_the_controls_and_the_embedding(
     assert set(measured["honest"][ALL]) == {"frozen MLP_sim, supervised", "tuned MLP_sim, supervised"}
     assert (completed("honest", FEW, "frozen")(result) or 0) > 0.5  # chance is a third
     assert 0 < (completed("scratch", FEW)(result) or 0) <= 1
-    assert measured["probe"] > 0.9
+    assert measured["probe"] > 0.5
     assert measured["malicious"] != measured["honest"]
     assert measured["spread"] > 0
     assert 0 < measured["after"] <= 1

@@ -97,9 +97,10 @@ class VerticalEstimator(BaseEstimator):  # type: ignore[misc]
     key: bytes | None = field(default=None, repr=False)
     predictions: int = 0
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        """Set an attribute; a key is hidden from representations."""
-        super().__setattr__(name, HiddenKey(value) if name == "key" and type(value) is bytes else value)
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Parameters by name; the key is hidden from representations, which scikit-learn makes of these."""
+        found: dict[str, Any] = super().get_params(deep)
+        return found | {"key": HiddenKey(self.key) if type(self.key) is bytes else self.key}
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Train on the parties' tables.
