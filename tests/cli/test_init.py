@@ -106,16 +106,23 @@ def test_the_label_is_guessed_by_its_name_or_named(place, folder):
 
 
 def test_ids_of_different_names_are_matched_by_their_values(place, folder):
-    telco = folder / "telco.csv"
+    bank, telco = folder / "bank.csv", folder / "telco.csv"
     telco.write_text(telco.read_text().replace("id", "customer", 1))
     result = place.call("init", folder, "--yes")
     assert (result.code, "ids: id of bank.csv, customer of telco.csv\n" in result.out) == (0, True)
     parties = load_job(folder / "job.yaml").parties
     assert (parties["bank"].id.column, parties["telco"].id.column) == ("id", "customer")
     (folder / "job.yaml").unlink()
-    head, *rows = telco.read_text().splitlines()
-    others = [f"x{row}" for row in rows]
-    telco.write_text("\n".join([head, *others]) + "\n")
+    for path, number in ((bank, "row"), (telco, "line")):  # rows that are numbered have equal values too
+        head, *rows = path.read_text().splitlines()
+        path.write_text("\n".join([f"{number},{head}", *(f"{at},{row}" for at, row in enumerate(rows))]) + "\n")
+    assert "ids: id of bank.csv, customer of telco.csv\n" in place.call("init", folder, "--yes").out
+
+
+def test_ids_without_a_common_name_or_value_are_refused(place, folder):
+    telco = folder / "telco.csv"
+    head, *rows = telco.read_text().replace("id", "customer", 1).splitlines()
+    telco.write_text("\n".join([head, *(f"x{row}" for row in rows)]) + "\n")
     assert "got no column in common; name it with --id" in place.call("init", folder, "--yes").error
 
 
