@@ -77,4 +77,6 @@ def test_rounding_hides_the_last_bit_and_little_else() -> None:
     made = rounded(x)
     moved = rounded(torch.nextafter(x, torch.full_like(x, torch.inf)))
     assert (made != moved).float().mean() < 0.01
+    border = torch.full((9, 1), 7.0 + 7e-3 / 128).nextafter(torch.where(torch.arange(9) % 2 == 0, 8.0, 6.0)[:, None])
+    assert len(rounded(border).unique()) == 1  # a constant column, whatever lies between two values of the grid
     assert ((made - x).abs() <= 0.012 * x.std(dim=0).clamp_min(1e-2)).all()

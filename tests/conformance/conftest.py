@@ -10,7 +10,6 @@ from cutlayer.attacks.completion.base import HEADS
 from cutlayer.attacks.feature import exact, lira
 from cutlayer.attacks.feature.decoder import DecoderTraining, fit_decoder
 from cutlayer.attacks.label import gradient_match, probe, strong_probe
-from cutlayer.attacks.label.co_training import Trees, boosted
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -18,7 +17,6 @@ def _smaller_models() -> Iterator[None]:
     """The limits of the table are reached with fewer trees, units, folds and steps than an audit takes."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(strong_probe, "TREES", 20)
-        patched.setattr(boosted, "__defaults__", (Trees(trees=20),))
         patched.setattr(probe, "FOLDS", 2)
         patched.setattr(gradient_match, "ROUNDS", 150)
         patched.setattr(exact, "STEPS", 400)

@@ -23,6 +23,8 @@ BATCH, PASSES = 128, 128
 SIMULATORS = 2
 GRID = 64
 """Steps per deviation that embeddings are rounded to: adversaries multiply the error of a last bit."""
+CONSTANT = 1e-6
+"""Deviation over the largest value of a column, up to which it is rounding."""
 HIDDEN = 128
 LR, SIMULATOR_LR, DISCRIMINATOR_LR = 2e-3, 5e-3, 2e-3
 DROPOUT, SLOPE = 0.4, 0.2
@@ -88,11 +90,15 @@ class Sdar(FeatureAttack[Reconstruction]):
 
 
 def rounded(embeddings: Tensor) -> Tensor:
-    """Embeddings (n, width) rounded to a power of two near a 64th of the deviation of each column."""
-    spread = embeddings.std(dim=0, correction=0)
-    unit = torch.maximum(spread, 1e-3 * embeddings.abs().amax(dim=0)).clamp_min(1e-30) / GRID
+    """Embeddings (n, width) rounded to a power of two near a 64th of the deviation of each column.
+
+    A column that varies by rounding alone is constant: its values may lie on either side of a grid's border.
+    """
+    spread, largest = embeddings.std(dim=0, correction=0), embeddings.abs().amax(dim=0)
+    unit = torch.maximum(spread, 1e-3 * largest).clamp_min(1e-30) / GRID
     unit = torch.exp2(unit.log2().round())
-    return (embeddings / unit).round() * unit
+    on_grid = (embeddings / unit).round() * unit
+    return torch.where(spread > CONSTANT * largest, on_grid, on_grid[:1])
 
 
 def agreed(made: Tensor, features: Tensor, slices: dict[str, slice]) -> Tensor:
