@@ -72,12 +72,13 @@ def replicates(task: Task, logits: Tensor, labels: Tensor, seed: int) -> Floats:
     Reference: DeLong, DeLong and Clarke-Pearson 1988 (Biometrics 44), equation 3, for the two shares.
     """
     rows, generator = len(labels), np.random.default_rng(seed)
+    if task.kind == "binary" and rows > row_arrays.CHUNK_ROWS:
+        # More than fit into memory: a sample, whose interval is the wider one, and which may lack a rare class.
+        some = torch.from_numpy(generator.integers(rows, size=row_arrays.CHUNK_ROWS))
+        logits, labels, rows = logits[some], labels[some], len(some)
     if not _are_enough(task, labels):
         return np.full(REPEATS, math.nan)
     if task.kind == "binary":
-        if rows > row_arrays.CHUNK_ROWS:  # more than fit into memory: a sample, whose interval is the wider one
-            some = torch.from_numpy(generator.integers(rows, size=row_arrays.CHUNK_ROWS))
-            logits, labels, rows = logits[some], labels[some], len(some)
         positive, scores = where_equal(labels, 1).numpy(), logits[:, 0].double().numpy()
         placed = np.zeros(rows)
         placed[positive], placed[~positive] = placements(scores[positive], scores[~positive])
@@ -99,8 +100,9 @@ def replicates(task: Task, logits: Tensor, labels: Tensor, seed: int) -> Floats:
 
 
 def _are_enough(task: Task, labels: Tensor) -> bool:
-    ones = int(where_equal(labels, 1).sum()) if task.kind == "binary" else len(labels)
-    return min(ones, len(labels) - ones if task.kind == "binary" else ones) >= LEAST_ROWS
+    if task.kind != "binary":
+        return len(labels) >= LEAST_ROWS
+    return LEAST_ROWS <= int(where_equal(labels, 1).sum()) <= len(labels) - LEAST_ROWS
 
 
 def _resampled(generator: np.random.Generator, *terms: Floats) -> list[Floats]:
