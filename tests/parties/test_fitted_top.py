@@ -12,10 +12,11 @@ from safetensors.torch import load_file
 
 from cutlayer.config import Job, validated
 from cutlayer.errors import ConfigError
+from cutlayer.jobs.audit import audit_again
 from cutlayer.jobs.check import check_job
 from cutlayer.jobs.execute import execute
 from cutlayer.jobs.options import Options, Progress
-from cutlayer.training.comparisons import undefended_job
+from cutlayer.training.comparisons import compared_job, undefended_job
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.together import Keys
 from tests.parties.interruptions import assert_equal, crashes_at_rename
@@ -131,6 +132,33 @@ def test_the_undefended_baseline_is_trained_by_steps() -> None:
     assert (job.fits_top, job.train.max_epochs) == (True, 1)
     assert (other.fits_top, other.train.max_epochs, other.top["kind"]) == (False, 3, "mlp")
     check_job(other)
+
+
+def test_the_undefended_baseline_of_a_release_is_attacked_briefly() -> None:
+    made = raw(epochs=3, audit={"attacks": "auto"})
+    made["parties"][ACTIVE]["privacy"] = {"label_free": None}
+    job = validated(Job, {**made, "compare": ["undefended"]}, "")
+    assert compared_job(job, "this run") is job
+    brief = compared_job(job, "undefended").parties[ACTIVE].audit
+    assert (brief.catalogue, brief.followed) == ("quick", 2048)
+    audit = job.parties[ACTIVE].audit.model_copy(update={"attacks": ("norm",), "followed": 100})
+    named = job.with_parties({ACTIVE: {"audit": audit}})
+    assert compared_job(named, "undefended").parties[ACTIVE].audit == audit, "no more than was asked for is left out"
+
+
+def test_its_longest_attacks_are_left_out_in_the_run_and_in_an_audit_of_it_again(tmp_path: Path) -> None:
+    made = raw(epochs=3, audit={"attacks": "auto"})
+    made["parties"][ACTIVE]["privacy"] = {"label_free": None}
+    job = validated(Job, {**made, "compare": ["undefended"]}, "")
+    folder = execute(job, tmp_path / "run", Options(Keys(tmp_path, KEY), tables=GIVEN), Progress())
+    in_the_run = folder.audit
+    audit_again(folder)
+    for audit in (in_the_run, folder.audit):
+        undefended = audit.runs["undefended"]
+        considered = {result.attack for result in (*undefended.leaks, *undefended.skipped, *undefended.unneeded)}
+        assert {"bilinear", "aligned_match"}.isdisjoint(considered)
+        assert {"spectral", "few_labels"} <= considered
+    assert folder.audit == in_the_run
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from functools import cache, partial
 from typing import TypeVar
 
-from cutlayer.attacks import REGISTRY, left_out, resolve
+from cutlayer.attacks import REGISTRY, Resolved, left_out, resolve
 from cutlayer.attacks.feature.base import FeatureAttack
-from cutlayer.attacks.label.history import HistoryAttack
 from cutlayer.audit.auditor import Auditor
 from cutlayer.audit.checks import FindingContext
 from cutlayer.audit.completion import audit_completions
@@ -30,6 +29,7 @@ from cutlayer.results.run import RunKind
 from cutlayer.results.summary import Summary
 from cutlayer.tasks import Task
 from cutlayer.training.attacked import attacked_labels
+from cutlayer.training.comparisons import compared_job
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.process import run_threads
 from cutlayer.training.recorder import read_truth
@@ -58,12 +58,12 @@ def conclude_audit(
     """
     folders = {label: folder.of_run(label) for label in runs}
     task = Task(job.task, summary.task.classes)
-    attacks = resolve(job.parties[job.active].audit.catalogue, job.task)
+    attacks = _attacks(job)
     rows = _audited_rows(job, folder, summary)
     every, unread, of_features = (attacked_labels(job, *of) for of in ((), UNREAD, ("features",)))
     # No party completes a model that was trained by an attack.
     attacked = {label: run for label, run in runs.items() if label in unread}
-    read = _with_history(job, folder, folders, _without(runs, *unread), task, attacks.histories if rows else ())
+    read = _with_history(job, folder, folders, _without(runs, *unread), task, attacked=rows > 0)
     runs = read | attacked
     unattacked = _without(folders, *every)
     completed = audit_completions(job, unattacked, folder, attacks.completions if rows else (), task)
@@ -116,14 +116,20 @@ def _with_history(
     folders: Mapping[str, RunFolder],
     runs: Mapping[str, RunAudit],
     task: Task,
-    attacks: Sequence[HistoryAttack],
+    attacked: bool,
 ) -> dict[str, RunAudit]:
     """The audits with the attacks on the whole runs."""
     opened = {label: Run(job, folders[label], origin=folder, classes=task.classes) for label in runs}
     recorded = job.parties[job.active].audit.every != "never"
     # Once for all runs, and in this thread: trees of two threads at a time wait for each other busily.
-    columns = cache(partial(own_columns, opened[RunKind.THIS_RUN])) if attacks and recorded else dict[str, OwnColumns]
-    return {label: audit_history(opened[label], label, audit, attacks, columns) for label, audit in runs.items()}
+    own = cache(partial(own_columns, opened[RunKind.THIS_RUN])) if attacked and recorded else dict[str, OwnColumns]
+    attacks = {label: _attacks(compared_job(job, label)).histories if attacked else () for label in runs}
+    return {label: audit_history(opened[label], label, audit, attacks[label], own) for label, audit in runs.items()}
+
+
+def _attacks(job: Job) -> Resolved:
+    """The attacks of the active party's audit."""
+    return resolve(job.parties[job.active].audit.catalogue, job.task)
 
 
 def audit_again(
@@ -155,7 +161,7 @@ def audit_again(
             if label in attacked_labels(job, *UNREAD):
                 runs[label] = audit
                 continue
-            auditor = _replayed(job, folder.of_run(label), summary.task.classes)
+            auditor = _replayed(compared_job(job, label), folder.of_run(label), summary.task.classes)
             runs[label] = auditor.results(label, audit.protections)
         again = conclude_audit(job, folder, summary, runs, before.guarantees if guarantees is None else guarantees)
     again.write(folder.path / "audit.json")
@@ -164,7 +170,7 @@ def audit_again(
 def _replayed(job: Job, folder: RunFolder, classes: tuple[str, ...]) -> Auditor:
     """An auditor that has attacked the transcripts of one run."""
     run = Run(job, folder, classes=classes)
-    attacks = resolve(job.parties[job.active].audit.catalogue, job.task).labels
+    attacks = _attacks(job).labels
     auditor = Auditor(run.task, run.truth, run.training, attacks, job.active, job.train.seed)
     replay(job, folder, auditor, [job.active, *job.passives])
     return auditor

@@ -62,17 +62,20 @@ def _merged(values: npt.NDArray[np.float64], tolerance: npt.NDArray[np.float64])
     """Values (..., n) without ties; the sort is stable, since equal values may have different tolerances."""
     order = np.argsort(values, axis=-1, kind="stable")
     ordered, tolerance = np.take_along_axis(values, order, -1), np.take_along_axis(tolerance, order, -1)
-    apart = np.diff(ordered) > np.maximum(tolerance[..., 1:], tolerance[..., :-1])
-    lowest = _lowest(ordered, apart)
-    width = _MAX_WIDTH * _lowest(tolerance, apart)
-    part = np.floor(np.divide(ordered - lowest, width, out=np.zeros_like(ordered), where=width > 0))
-    merged = np.empty_like(values)
-    np.put_along_axis(merged, order, _lowest(ordered, apart | (np.diff(part) != 0)), -1)
+    first = np.ones((*values.shape[:-1], values.shape[-1] + 1), np.bool_)  # of its group; the last entry ends the last
+    first[..., 1:-1] = np.diff(ordered) > np.maximum(tolerance[..., 1:], tolerance[..., :-1])
+    grouped = ~(first[..., :-1] & first[..., 1:])  # few of many scores have a neighbour as near
+    ordered, tolerance, starts = ordered[grouped], tolerance[grouped], first[..., :-1][grouped]
+    width = _MAX_WIDTH * _lowest(tolerance, starts)
+    apart = ordered - _lowest(ordered, starts)
+    part = np.floor(np.divide(apart, width, out=np.zeros_like(apart), where=width > 0))
+    starts[1:] |= np.diff(part) != 0
+    merged = values.copy()
+    merged[(*np.nonzero(grouped)[:-1], order[grouped])] = _lowest(ordered, starts)
     return merged
 
 
-def _lowest(ordered: npt.NDArray[np.float64], apart: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:
-    """The first entry of each entry's group; `apart` says where a new group starts, bool (..., n - 1)."""
-    starts = np.zeros(ordered.shape, np.int64)
-    starts[..., 1:] = np.where(apart, np.arange(1, ordered.shape[-1]), 0)
-    return np.take_along_axis(ordered, np.maximum.accumulate(starts, axis=-1), -1)
+def _lowest(ordered: npt.NDArray[np.float64], starts: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:
+    """The first entry of each entry's group, (n,); `starts` says where a group starts, bool (n,)."""
+    lowest: npt.NDArray[np.float64] = ordered[np.maximum.accumulate(np.where(starts, np.arange(len(ordered)), 0))]
+    return lowest

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 from cutlayer.attacks import resolve
 from cutlayer.attacks.completion.base import OptimizerHook
 from cutlayer.config import Job, near_miss
 from cutlayer.config.job import TOP, ChannelConfig
-from cutlayer.config.party import LABEL_FREE
+from cutlayer.config.party import LABEL_FREE, AuditConfig
 from cutlayer.errors import ConfigError
 from cutlayer.results.run import RunId, RunKind
 from cutlayer.training.attacked import attacked_jobs
+
+BRIEFLY_FOLLOWED = 2048
+"""Rows that are followed at most in the training by steps that a single release is compared with."""
 
 
 def with_protections(job: Job, names: dict[str, set[str]]) -> Job:
@@ -42,6 +46,11 @@ def compared_jobs(job: Job) -> Iterator[tuple[RunId, Job]]:
     yield from attacked_jobs(job)
 
 
+def compared_job(job: Job, label: str) -> Job:
+    """The job of the run of this label; the job itself for its own."""
+    return next((other for run, other in compared_jobs(job) if run.label == label), job)
+
+
 def alternative_job(job: Job, name: str) -> Job:
     """The job with the protections of one of its alternatives.
 
@@ -59,7 +68,9 @@ def undefended_job(job: Job) -> Job:
     """The job without protections.
 
     Where `label_free` is the condition, releasing once is the defence: the baseline trains the same models end to end,
-    every step with gradients, so that the price of the condition and what it hides can be read off.
+    every step with gradients, so that the price of the condition and what it hides can be read off. Its messages are
+    attacked briefly, by the quick attacks on few followed rows: what it leaks is seen as well, and is no claim of the
+    job.
     """
     plain = with_protections(job, {})
     if not is_label_free(job):
@@ -67,7 +78,15 @@ def undefended_job(job: Job) -> Job:
     train, model = plain.train.model_copy(update={"release": "every_step"}), plain.model
     if job.fits_top:  # no step trains it, so that a network stands in its place
         train, model = train.of_steps(taken=True), model.model_copy(update={"top": TOP})
-    return plain.with_parties({name: {"fit": None} for name in job.parties}, train=train, model=model)
+    changes: dict[str, dict[str, Any]] = {name: {"fit": None} for name in job.parties}
+    changes[job.active]["audit"] = _brief(job.parties[job.active].audit)
+    return plain.with_parties(changes, train=train, model=model)
+
+
+def _brief(audit: AuditConfig) -> AuditConfig:
+    """The same audit without its longest attacks, unless attacks are named, and of few followed rows."""
+    followed = min(audit.followed, BRIEFLY_FOLLOWED)
+    return audit.model_copy(update={"followed": followed} | ({"depth": "quick"} if audit.attacks == "auto" else {}))
 
 
 def is_label_free(job: Job) -> bool:
