@@ -30,7 +30,7 @@ from cutlayer.kernels.spectral import project_on_top
 from cutlayer.training.attacked import auxiliary_indices
 from cutlayer.training.trained import Run
 
-NAMES = ("undefended", "compress int8", "cut_depth 1", "nopeek 1", "dp_bottom, eps 4")
+NAMES = ("undefended", "compress int8", "cut a layer earlier", "nopeek 1", "dp_bottom, eps 4")
 DIRECTIONS = 8
 
 

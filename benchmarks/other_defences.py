@@ -80,7 +80,10 @@ SETTINGS: Mapping[str, Setting] = {
     "income, undefended": _income({}),
     "income, compress bfloat16": _income({}, {"channel": {"compress": "bfloat16"}}),
     "income, compress int8": _income({}, {"channel": {"compress": "int8"}}),
-    "income, cut_depth 1": _income({}, {"model": {"cut_depth": 1}}),
+    "income, cut a layer earlier": _income(
+        {},
+        {"model": {"bottom": {"kind": "mlp", "hidden": [64]}, "top": {"kind": "mlp", "hidden": [32], "towers": [32]}}},
+    ),
     "income, nopeek 1": _income({}, nopeek={"alpha": 1.0}),
     "income, dp_bottom, eps 4": _income({}, dp_bottom={"clip": 1.0, "epsilon": 4.0, "delta": 1e-5}),
     "income, party_dropout 0.5": _income({"party_dropout": {"rate": 0.5}}),

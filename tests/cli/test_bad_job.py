@@ -45,7 +45,7 @@ MISSPELT = [
         {"model.bottom": {"bank": {"kind": "mlp"}, "telco": None}},
         "expected keys and values at model.bottom.telco, got None; write {kind: mlp}",
     ),
-    ({"model": {"cut_depth": 1, "bottom": {"kind": "mlp", "hidden": [[8], [4]]}}}, "cut_depth below the 2 layers"),
+    ({"model.cut_depth": 1}, "model.cut_depth: unknown key"),
     ({"train.epoch": 1}, "train.epoch: unknown key; did you mean 'epochs'?"),
     ({"train.optimizer": {"lrr": 1}}, "train.optimizer.lrr: unknown key; did you mean 'lr'?"),
     ({"train.split": {"tset": 0.1}}, "train.split.tset: unknown key; did you mean 'test'?"),

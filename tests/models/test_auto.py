@@ -77,11 +77,7 @@ def test_a_model_that_gradients_do_not_train_is_an_mlp(party: dict[str, Any], tr
     assert job.bottom_of(ACTIVE) == AUTO
 
 
-def test_it_is_the_default_but_where_the_cut_moves() -> None:
+def test_it_is_the_default() -> None:
     raw = raw_job()
     del raw["model"]["bottom"]
     assert validated(Job, raw, "").bottom_of(PASSIVE) == {"kind": "auto", "hidden": [64, 32]}
-    raw["model"]["cut_depth"] = 1
-    for bottom in ({}, {"bottom": {"kind": "auto"}}):
-        raw["model"] |= bottom
-        assert validated(Job, raw, "").bottom_of(PASSIVE) == {"kind": "mlp", "hidden": [64]}

@@ -11,7 +11,6 @@ from pydantic import Field, model_validator
 
 from cutlayer.certificates.names import identity
 from cutlayer.config.base import FrozenModel
-from cutlayer.config.cut_depth import moved_cut
 from cutlayer.config.names import AlternativeName, FederationName, PartyName
 from cutlayer.config.party import AlternativeConfig, PartyConfig
 from cutlayer.config.train import TrainConfig
@@ -49,26 +48,10 @@ class ModelConfig(FrozenModel):
     Attributes:
         bottom: Section of the bottom models.
         top: Section of the top model.
-        cut_depth: Number of layers that move from the bottom models to the top model; the sections are rewritten, and
-            this is 0 again.
     """
 
     bottom: Mapping[str, Any] = Field(default_factory=lambda: dict(BOTTOM))
     top: Mapping[str, Any] = Field(default_factory=lambda: dict(TOP))
-    cut_depth: int = Field(default=0, ge=0, strict=True)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _cut_is_moved(cls, raw: Any) -> Any:
-        """Rewrite the sections, so that the job is an ordinary one with the cut where it is."""
-        depth = raw.get("cut_depth") if isinstance(raw, Mapping) else None
-        if type(depth) is not int or depth < 1:
-            return raw
-        bottom, top = raw.get("bottom") or BOTTOM, raw.get("top") or TOP
-        if not isinstance(bottom, Mapping) or not isinstance(top, Mapping):
-            return raw
-        bottom, top = moved_cut(bottom, top, depth)
-        return {**raw, "bottom": bottom, "top": top, "cut_depth": 0}
 
     def bottom_of(self, party: str) -> Mapping[str, Any]:
         """The bottom model's section for one party."""
@@ -248,7 +231,6 @@ class Job(FrozenModel):
         if may_leave := {name: party.on_absent for name, party in self.parties.items() if party.on_absent != "stop"}:
             whole["on_absent"] = may_leave
         # Settings that are new here are left out at their default: logs of releases are named by the digest.
-        del whole["model"]["cut_depth"]  # 0 by now: the sections say where the cut is
         for section, stated, newer in (
             (self.train, whole["train"], _NEWER_OF_TRAIN),
             (self.train.split, whole["train"]["split"], _NEWER_OF_SPLIT),
