@@ -17,9 +17,10 @@ MIN_ROWS = 16
 """Rows of a batch below which its variance is a rough one."""
 RECENT = 0.5
 """Weight of a batch's variance after the next one."""
-VARIANCE_FACTOR, PROTECTED_FACTOR, MAX_SHIFT = 5.0, 25.0, 4.0
-"""Change of the variance of a party's embeddings, up or down, that is an alarm, the same where the party protects them,
-since a penalty may leave few rows apart from all others, and change of their mean in variances."""
+VARIANCE_FACTOR, MAX_SHIFT = 5.0, 4.0
+"""Change of the variance of a party's embeddings that is an alarm, and change of their mean in variances. Where the
+party protects them, both are measured by the largest usual variance so far, and a fall is none: a penalty may draw all
+rows together, and let them go again. Honest ones under `nopeek` had up to 2.4 times that variance."""
 MAX_ROW = 40.0
 """Energy of a row's distance from the mean, over the mean of all rows, that is an alarm."""
 COLUMNS = 4
@@ -39,12 +40,14 @@ class Memory:
     Attributes:
         mean: Running mean of its embeddings (width,).
         variance: Their running variance, the sum over the columns.
+        largest: The largest it has been.
         rows: Embedding of each row when it came last, in random directions, float32 (N, COLUMNS); NaN before.
         directions: These directions (width, COLUMNS).
     """
 
     mean: Tensor
     variance: float
+    largest: float
     rows: Tensor
     directions: Tensor
 
@@ -74,14 +77,15 @@ class EmbeddingGuard(Guard):
         tensors, plain = super().snapshot()
         for peer, memory in self._peers.items():
             tensors |= {f"{peer}/mean": memory.mean, f"{peer}/rows": memory.rows}
-        return tensors, plain | {"variances": {peer: memory.variance for peer, memory in self._peers.items()}}
+        variances = {peer: [memory.variance, memory.largest] for peer, memory in self._peers.items()}
+        return tensors, plain | {"variances": variances}
 
     def load(self, tensors: Mapping[str, Tensor], plain: Mapping[str, Any]) -> None:
         """Continue from a snapshot."""
         super().load(tensors, plain)
-        for peer, variance in plain.get("variances", {}).items():
-            mean = tensors[f"{peer}/mean"]
-            self._peers[peer] = Memory(mean, variance, tensors[f"{peer}/rows"], self._directions(len(mean)))
+        for peer, (variance, largest) in plain.get("variances", {}).items():
+            mean, rows = tensors[f"{peer}/mean"], tensors[f"{peer}/rows"]
+            self._peers[peer] = Memory(mean, variance, largest, rows, self._directions(len(mean)))
 
     def add(self, epoch: int, step: int, peer: str, rows: Tensor, embedding: Tensor) -> None:
         """Compare a batch of a peer with those before.
@@ -104,7 +108,7 @@ class EmbeddingGuard(Guard):
             return
         if peer not in self._peers:
             unseen = torch.full((self._rows, COLUMNS), math.nan)
-            self._peers[peer] = Memory(mean, variance, unseen, self._directions(sent.shape[1]))
+            self._peers[peer] = Memory(mean, variance, variance, unseen, self._directions(sent.shape[1]))
         memory = self._peers[peer]
         # Not in the first epoch: the embeddings of honest models that have just begun change by any factor.
         if epoch and (detail := self._departure(memory, epoch, rows, sent, mean, variance)):
@@ -112,17 +116,19 @@ class EmbeddingGuard(Guard):
         memory.rows[rows] = (sent @ memory.directions).float()
         memory.mean = RECENT * memory.mean + (1 - RECENT) * mean
         memory.variance = RECENT * memory.variance + (1 - RECENT) * variance
+        memory.largest = max(memory.largest, memory.variance)
 
     def _departure(self, memory: Memory, epoch: int, rows: Tensor, sent: Tensor, mean: Tensor, variance: float) -> str:
         """What departs from an honest training, in words; empty where nothing does."""
-        usual = memory.variance
+        protected = self.settings.protected
+        usual = memory.largest if protected else memory.variance
+        least = 0.0 if protected else usual / VARIANCE_FACTOR
         shift = float((mean - memory.mean).square().sum())
-        factor = PROTECTED_FACTOR if self.settings.protected else VARIANCE_FACTOR
-        if usual > 0 and not usual / factor <= variance <= usual * factor:
+        if usual > 0 and not least <= variance <= usual * VARIANCE_FACTOR:
             return f"embeddings of {variance / usual:.2g} times their usual variance"
         if usual > 0 and shift > MAX_SHIFT * usual:
             return f"embeddings whose mean moved by {(shift / usual) ** 0.5:.2g} deviations"
-        if self.settings.protected:  # a penalty draws all rows together but rare ones
+        if protected:  # a penalty draws all rows together but rare ones
             return ""
         distances = (sent - mean).square().sum(dim=1)
         if (largest := float(distances.max())) > MAX_ROW * variance:

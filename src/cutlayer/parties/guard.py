@@ -52,13 +52,14 @@ class RowTest:
 
 TWO_CLASSES = (
     RowTest(0.05, 0.65, times=12, usual=2 / 3, most=0),
-    RowTest(0.008, 0.8, times=48, usual=2 / 3, most=0),
+    RowTest(0.014, 0.8, times=48, usual=2 / 3, most=0),
     RowTest(0.065, 0.35, times=12, usual=2 / 3),
 )
 """Off two directions, since units of the top model that switch with the row turn its gradients. Windows of 20 honest
 trainings and of 80 first epochs, on rows of Adult and with seeds that no study has, had up to 0.016, 0.0029 and 0.032
-of such rows. Those of 28 hijacks of a tenth of the rows had 0.079, 0.069 and 0.098 or more."""
-MORE_CLASSES = (RowTest(0.01, 0.2, times=20, most=0.15), RowTest(0.008, 0.5, times=20, most=0.15), RowTest(0.05, 0.5))
+of such rows, and two of 160 with the study's rows 0.009 by the second test. Those of 28 hijacks of a tenth of the rows
+had 0.079, 0.069 and 0.098 or more."""
+MORE_CLASSES = (RowTest(0.014, 0.2, times=20, most=0.15), RowTest(0.014, 0.5, times=20, most=0.15), RowTest(0.05, 0.5))
 """The same of 28 trainings on halves of other images with ten classes: 0.0033, 0.0033 and 0.021. Each of 29 hijacks is
 above one of the limits."""
 PENALISED = 2.0
