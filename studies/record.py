@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -90,7 +91,7 @@ def write_page(study: Study, record: Record, out: Path) -> None:
 def _head(study: Study, record: Record) -> str:
     """Title, source, command and settings."""
     hours = sum(result.seconds for result in record.results) / 3600
-    seeds = ", ".join(str(seed) for seed in sorted({result.seed for result in record.results})) or "none"
+    seeds = _in_words(sorted({result.seed for result in record.results}))
     file = f"{study.name}.json"
     advice = (study.advice,) if study.advice else ()
     return "\n\n".join(
@@ -105,6 +106,22 @@ def _head(study: Study, record: Record) -> str:
             study.full_settings if study.full else study.settings,
         )
     )
+
+
+def _in_words(numbers: Sequence[int]) -> str:
+    """Ascending numbers, of three or more in a row the first and the last.
+
+    >>> _in_words([1, 2, 3, 4, 7, 8])
+    '1 to 4, 7, 8'
+    """
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    words = (f"{run[0]} to {run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs)
+    return ", ".join(words) or "none"
 
 
 def _commits(record: Record) -> str:

@@ -17,6 +17,7 @@ from studies.malicious.settings import (
     COVERED,
     COVERS,
     FEW,
+    FRESH,
     HALVES,
     HIJACKS,
     OF_FEATURES,
@@ -74,7 +75,11 @@ SETTINGS = (
 OF_A_SEED = (
     "All trainings of one seed and data set start from the same weights, so that their alarms are not independent. The "
     "limits were set on other rows of the same data, with seeds 101 to 260: on 14 honest trainings of Adult without a "
-    "protection, 14 under `nopeek`, 26 with protected labels, 140 first epochs, and 56 honest trainings on halves."
+    "protection, 14 under `nopeek`, 26 with protected labels, 140 first epochs, and 56 honest trainings on halves. Of "
+    "313 further honest trainings with seeds 21 to 45 they were wrong in eight. Five were partners whose penalty drew "
+    "all embeddings together; three had a few more rows off the directions, as had one on CIFAR-10 halves before. So "
+    "the limits were widened (commit `38c6f347`). *Fresh* trainings have other seeds, and their alarms are all that is "
+    "read of them. The claim counts these alone."
 )
 TRIED = (
     "What an attacker that knows the code can do, as far as it was thought of:\n\n"
@@ -87,7 +92,7 @@ TRIED = (
     "for 1 % to 2 % of the rows are often not seen (`hijack of 24 rows`), or an attack in one step of many.\n"
     "- *False labels.* Their gradients are honest ones of another task: not seen, `chosen labels` above.\n"
     "- *A pretended protection.* A label owner that says it adds noise has the weaker test of predicted energy alone, "
-    "a partner that says so those of the batch's variance and mean.\n"
+    "a partner that says so those of the batch's mean, and of a variance that rises.\n"
     "- *Smaller changes of embeddings.* Variances within a factor of five, a slope or a correlation of 0.35 or more, a "
     "trigger no farther than 3.7 times the usual distance or, where it was sent in the first epoch too "
     "(`backdoor, early`), 6.3 times, a replay with noise, and anything in the first epoch: not seen.\n"
@@ -175,10 +180,14 @@ def _backdoor_claims(results: Results) -> list[Claim]:
 
 def _false_alarms(results: Results) -> Claim:
     trained = [
-        each for group in GROUPS for name in results.settings(group) for each in _honest_of(results, group, name)
+        each
+        for group in GROUPS
+        for name in results.settings(group)
+        if name.startswith(FRESH)
+        for each in _honest_of(results, group, name)
     ]
     false = sum(bool(each.measured["alarms"]) for each in trained)
-    text = "Honest trainings raise an alarm in at most 1 of 100 (95 % Clopper-Pearson interval)"
+    text = "Fresh honest trainings raise an alarm in at most 1 of 100 (95 % Clopper-Pearson interval)"
     if not trained:
         return Claim(text, BLANK, BLANK, Verdict.NOT_RUN)
     interval = binomtest(false, len(trained)).proportion_ci()
@@ -188,7 +197,7 @@ def _false_alarms(results: Results) -> Claim:
 
 def _honest_of(results: Results, group: str, name: str) -> list[TrialResult]:
     """Honest trainings with guards, each of them once."""
-    counted = name.startswith(HONEST) and name not in REPEATED and name.partition("; ")[2] not in OF_RELEASES
+    counted = name.startswith((HONEST, FRESH)) and name not in REPEATED and name.partition("; ")[2] not in OF_RELEASES
     return _judged(results.all((group, name))) if counted else []
 
 

@@ -78,6 +78,9 @@ DEFENDED_SEEDS = 10
 """Seeds of the settings with protected columns."""
 PROBED_SEEDS: Mapping[str, int] = dict.fromkeys(OF_LABELS, 5) | {"iso_noise 12": 9}
 """Seeds of the probes by the label owner's protection, as many as settle what they gain."""
+FRESH, FIRST_FRESH, TIMES_FRESH = "fresh", 61, 5
+"""Honest trainings with other seeds, of which alarms alone are read: their first one, and their number over that of the
+others. The guards' limits were set after a look at smaller ones."""
 FEW_SEEDS = {FEW: DEFENDED_SEEDS, BLURRED: DEFENDED_SEEDS, "chosen labels": 5}
 
 
@@ -87,7 +90,7 @@ class Setting:
 
     Attributes:
         name: Name of the setting.
-        reads: What is read afterwards: `features`, `labels`, `predictions`.
+        reads: What is read afterwards: `features`, `labels`, `predictions`, or `alarms` alone.
         labels: Protection of the label owner.
         features: Protection of the partners, of `OF_FEATURES` or `OF_RELEASES`; empty for none.
         attack: What the attacker does; empty in an honest training.
@@ -125,6 +128,15 @@ def settings_of(group: str, seed: int) -> list[Setting]:
     return made
 
 
+def fresh_settings(group: str) -> list[Setting]:
+    """Honest trainings of a data set, without a protection and with each that leaves a guard something to judge."""
+    features = {FRESH: "", **{f"{FRESH}; {name}": name for name in OF_FEATURES}}
+    made = [Setting(name, "alarms", features=own) for name, own in features.items()]
+    if group == ADULT:
+        made += [Setting(f"{FRESH}; {name}", "alarms", name) for name in OF_LABELS if OF_LABELS[name]]
+    return made
+
+
 def job_of(group: str, setting: Setting, seed: int) -> Job:
     """The job of a training: guards at all parties that can have one, which go on after an alarm."""
     labels, features = OF_LABELS[setting.labels], {**OF_FEATURES, **OF_RELEASES, "": {}}[setting.features]
@@ -148,7 +160,8 @@ def job_of(group: str, setting: Setting, seed: int) -> Job:
         elif party["role"] == "active" or "dp_embedding" not in features:
             party["guard"] = {"on_alarm": "warn", "classes": classes, "protected": noisy}
     active = _active(group)
-    raw["parties"][active]["audit"]["every"] = "epoch"
+    if setting.reads != "alarms":
+        raw["parties"][active]["audit"]["every"] = "epoch"
     if once:
         raw["train"]["release"] = "once"
         passives = {name: {"kind": "linear", "width": WIDTH} for name in raw["parties"] if name != active}

@@ -8,7 +8,17 @@ from typing import Any
 
 from cutlayer.jobs.options import Progress
 from studies.malicious.page import SETTINGS, malicious_page
-from studies.malicious.settings import ADULT, HALVES, job_of, settings_of, tables_of
+from studies.malicious.settings import (
+    ADULT,
+    FIRST_FRESH,
+    HALVES,
+    TIMES_FRESH,
+    Setting,
+    fresh_settings,
+    job_of,
+    settings_of,
+    tables_of,
+)
 from studies.malicious.training import trained
 from studies.page import Page
 from studies.results import Results
@@ -32,16 +42,18 @@ class MaliciousStudy(Study):
     settings = SETTINGS
 
     def trials(self, data: Path, seeds: int) -> Iterator[Trial]:
-        """All settings of all data sets, seed by seed, so that an interrupted study has whole seeds."""
+        """All settings of all data sets, seed by seed, so that an interrupted study has whole ones; fresh ones last."""
         for seed in range(1, seeds + 1):
             for group in (ADULT, *HALVES):
-                for setting in settings_of(group, seed):
-                    job = job_of(group, setting, seed)
-                    yield Trial(group, setting.name, seed, job, tables_of(group, data))
+                yield from (_trial(group, setting, seed, data) for setting in settings_of(group, seed))
+        for seed in range(FIRST_FRESH, FIRST_FRESH + TIMES_FRESH * seeds):
+            for group in (ADULT, *HALVES):
+                yield from (_trial(group, setting, seed, data) for setting in fresh_settings(group))
 
     def train(self, trial: Trial, work: Path, progress: Progress) -> dict[str, Any]:
         """A training with the setting's attacker, read as that asks."""
-        setting = next(each for each in settings_of(trial.group, trial.seed) if each.name == trial.setting)
+        settings = [*settings_of(trial.group, trial.seed), *fresh_settings(trial.group)]
+        setting = next(each for each in settings if each.name == trial.setting)
         values = trained(trial.job, setting, trial.tables, work)
         key = {"group": trial.group, "setting": trial.setting, "seed": trial.seed}
         return {**key, "leaks": {}, "layers": {}, **values}
@@ -49,3 +61,7 @@ class MaliciousStudy(Study):
     def page(self, results: Results) -> Page:
         """Claims, then the attackers of features, of labels and of predictions, and false alarms."""
         return malicious_page(results)
+
+
+def _trial(group: str, setting: Setting, seed: int, data: Path) -> Trial:
+    return Trial(group, setting.name, seed, job_of(group, setting, seed), tables_of(group, data))

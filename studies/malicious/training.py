@@ -88,7 +88,7 @@ def trained(job: Job, setting: Setting, tables: Any, work: Path) -> dict[str, An
         for link in {each.party for each in leaks}:
             worst = worst_of(each for each in leaks if each.party == link)
             measured["together" if "+" in link else f"leak of {link}"] = worst.leak if worst else None
-    else:
+    elif setting.reads == "predictions":
         run = Run(job, folder, classes=made.active.task.classes)
         for attackers in {job.passives[:1], tuple(job.passives)}:
             reached = success(run, attackers)

@@ -17,13 +17,27 @@ from cutlayer.jobs.check import check_job
 from studies.claims import Kind
 from studies.malicious.adapted import BlurredHijack, EarlyBackdoor
 from studies.malicious.page import malicious_page
-from studies.malicious.settings import ADULT, CIFAR, HALVES, Setting, job_of, settings_of, tables_of
+from studies.malicious.settings import (
+    ADULT,
+    CIFAR,
+    FIRST_FRESH,
+    HALVES,
+    TIMES_FRESH,
+    Setting,
+    fresh_settings,
+    job_of,
+    settings_of,
+    tables_of,
+)
 from studies.malicious.study import MaliciousStudy
 from studies.malicious.training import _first, trained
+from studies.page import Table
 from studies.results import Results, TrialResult
 from tests.studies.written_pages import page_of
 
-SETTINGS = [(group, setting) for group in (ADULT, *HALVES) for setting in settings_of(group, 1)]
+SETTINGS = [
+    (group, setting) for group in (ADULT, *HALVES) for setting in (*settings_of(group, 1), *fresh_settings(group))
+]
 
 
 @pytest.mark.parametrize(("group", "setting"), SETTINGS, ids=lambda each: getattr(each, "name", each))
@@ -39,15 +53,15 @@ def test_jobs_are_valid_and_guarded(group: str, setting: Setting) -> None:
 
 
 def test_names_of_settings_are_unique_and_few_seeds_are_probed() -> None:
-    names = [setting.name for setting in settings_of(ADULT, 1)]
+    names = [setting.name for setting in (*settings_of(ADULT, 1), *fresh_settings(ADULT))]
     assert len(names) == len(set(names))
-    assert len(settings_of(ADULT, 11)) < len(names)
+    assert len(settings_of(ADULT, 11)) < len(settings_of(ADULT, 1))
 
 
-@pytest.mark.parametrize("name", ["hijack", "honest", "honest; once", "probing; none", "backdoor"])
+@pytest.mark.parametrize("name", ["hijack", "honest", "honest; once", "probing; none", "backdoor", "fresh"])
 def test_a_training_is_measured(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sdar, "PASSES", 16)  # it reads less than the other attack in any case
-    setting = next(each for each in settings_of(ADULT, 1) if each.name == name)
+    setting = next(each for each in (*settings_of(ADULT, 1), *fresh_settings(ADULT)) if each.name == name)
     job = job_of(ADULT, setting, 1)
     job = job.model_copy(update={"train": job.train.model_copy(update={"epochs": 2, "batch_size": 96})})
     tables = {party: table.slice(0, 1200) for party, table in tables_of(ADULT, Path()).items()}
@@ -64,6 +78,8 @@ def test_a_training_is_measured(name: str, tmp_path: Path, monkeypatch: pytest.M
         assert measured["r2_sdar"] < measured["r2"]
     elif name == "honest; once":
         assert 0.5 < measured["r2"] <= 1
+    elif name == "fresh":
+        assert (measured["alarms"], set(measured)) == ([], {"steps", "alarms", "active_alarm", "passive_alarm"})
     elif name == "backdoor":
         assert 0 <= measured["success of 1"] <= 1
         assert 0 <= measured["success of 2"] <= 1
@@ -100,7 +116,7 @@ def test_steps_until_an_alarm_count_whole_epochs() -> None:
 
 
 def result(group: str, setting: Setting, seed: int, gain: float, alarms: bool) -> TrialResult:
-    honest = setting.name.startswith("honest")
+    honest = setting.name.startswith(("honest", "fresh"))
     own = 0.0 if honest else gain
     alarm = 15 if alarms and not honest else None
     values: dict[str, Any] = {"steps": 20, "alarms": [], "active_alarm": alarm, "passive_alarm": alarm}
@@ -109,18 +125,25 @@ def result(group: str, setting: Setting, seed: int, gain: float, alarms: bool) -
         values |= {"r2_first": {"3": 0.1, "14": 0.18, "16": 0.2}, "r2_sdar": 0.1} if honest else {}
     elif setting.reads == "labels":
         values |= {"leak of census_office": 0.6, "leak of employer": 0.6 + own, "together": 0.6 + 0.001 * seed}
-    else:
+    elif setting.reads == "predictions":
         values |= {"success of 1": 0.2 + own + 0.001 * seed, "success of 2": 0.3 + own}
     return TrialResult(group, setting.name, seed, 0.9, 1.0, {}, {}, values)
 
 
 def results_of(gain: float, *, seeds: int = 20, alarms: bool = True) -> list[TrialResult]:
-    return [
+    own = [
         result(group, setting, seed, gain, alarms)
         for seed in range(1, seeds + 1)
         for group in (ADULT, *HALVES)
         for setting in settings_of(group, seed)
     ]
+    fresh = [
+        result(group, setting, seed, gain, alarms)
+        for seed in range(FIRST_FRESH, FIRST_FRESH + TIMES_FRESH * seeds)
+        for group in (ADULT, *HALVES)
+        for setting in fresh_settings(group)
+    ]
+    return own + fresh
 
 
 def verdicts(results: list[TrialResult]) -> dict[str, Kind]:
@@ -148,11 +171,14 @@ def test_a_hijack_is_compared_with_the_honest_training_at_the_step_of_its_alarm(
 
 
 def test_each_honest_training_counts_once() -> None:
-    """What is read of a training does not make it another one."""
-    rate = next(claim for claim in malicious_page(Results(results_of(0.1))).claims if claim.text.startswith("Honest"))
+    """What is read of a training does not make it another one, and the rate is that of fresh trainings alone."""
+    page = malicious_page(Results(results_of(0.1)))
+    rate = next(claim for claim in page.claims if claim.text.startswith("Fresh"))
     trainings = {(each.group, each.setting, each.seed) for each in results_of(0.1) if each.setting.startswith("honest")}
     repeated = {key for key in trainings if "backdoor" in key[1] or key[1].endswith("; none") or "once" in key[1]}
-    assert rate.ours == f"0 of {len(trainings - repeated)}"
+    assert (rate.ours, rate.verdict.kind) == ("0 of 1300", Kind.HOLDS)
+    (table,) = (each for each in page.sections[-2].blocks if isinstance(each, Table))
+    assert sum(int(row[1]) for row in table.rows) == len(trainings - repeated) + 1300
 
 
 def test_trainings_whose_alarms_are_not_known_count_for_no_guard() -> None:
@@ -160,7 +186,7 @@ def test_trainings_whose_alarms_are_not_known_count_for_no_guard() -> None:
     unknown = {"alarms", "active_alarm", "passive_alarm", "r2_alarm"}
     few = [
         each
-        if each.seed < 4
+        if each.seed < 4 or each.seed > 156
         else replace(each, measured={key: value for key, value in each.measured.items() if key not in unknown})
         for each in results_of(0.1)
     ]
@@ -169,14 +195,14 @@ def test_trainings_whose_alarms_are_not_known_count_for_no_guard() -> None:
     gains = f"{CIFAR}: a hijack rebuilds more than `inversion` (R²)"
     assert (all_known[seen], known[seen]) == (Kind.HOLDS, Kind.OPEN)
     assert known[gains] is Kind.HOLDS
-    rate = next(claim for claim in malicious_page(Results(few)).claims if claim.text.startswith("Honest"))
-    assert rate.verdict.seeds < 100
+    rate = next(claim for claim in malicious_page(Results(few)).claims if claim.text.startswith("Fresh"))
+    assert (rate.ours, rate.verdict.kind) == ("0 of 52", Kind.OPEN)
 
 
 def test_few_seeds_settle_no_share_of_trainings_and_few_trainings_no_rate() -> None:
     few = verdicts(results_of(0.1, seeds=3))
     assert few[f"{CIFAR}: the partner's guard sees the hijack, in 19 of 20 trainings"] is Kind.OPEN
-    rate = next(text for text in few if text.startswith("Honest trainings"))
+    rate = next(text for text in few if text.startswith("Fresh honest trainings"))
     assert few[rate] is Kind.OPEN
 
 
