@@ -363,6 +363,15 @@ class TestErrors:
             class_distance_correlation_sqr(torch.ones(3, 2), labels, 2)
 
 
+@pytest.mark.parametrize(("n", "classes", "alone"), [(4 * TILE, 2, True), (4 * TILE, 4, True), (TILE, 2, False)])
+def test_no_tile_is_divided_by_a_class_where_each_has_a_tiles_rows(n: int, classes: int, alone: bool) -> None:
+    """Distances of such labels are one number a tile, so that no matrix of them is made."""
+    labels = torch.arange(n).square() % classes if classes == 2 else torch.arange(n) % classes
+    metric = distance_correlation._Classes(labels.sort().values, classes)
+    made = [metric.distances(*tile) for tile in distance_correlation.tiles(n, TILE, metric.edges(TILE))]
+    assert all(isinstance(each, float) for each in made) == alone
+
+
 def _write_values() -> None:
     import dcor
 

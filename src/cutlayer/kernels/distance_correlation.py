@@ -16,10 +16,11 @@ References:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
@@ -97,12 +98,17 @@ class _Classes:
 
     def __init__(self, labels: Tensor, classes: int) -> None:
         self.labels, self.working = labels, torch.float64
-        self._listed: list[int] = labels.tolist()
-        if self._listed and not 0 <= self._listed[0] <= self._listed[-1] < classes:
-            raise DataError.expected(f"labels in [0, {classes})", f"{self._listed[0]} to {self._listed[-1]}")
+        self._read = labels.cpu().numpy()
+        if len(labels) and not 0 <= self._read[0] <= self._read[-1] < classes:
+            raise DataError.expected(f"labels in [0, {classes})", f"{self._read[0]} to {self._read[-1]}")
         counts = torch.searchsorted(labels, labels, right=True) - torch.searchsorted(labels, labels)
         self.row_sums = (labels.numel() - counts).to(torch.float64)
         self.squared_sum = self.row_sums.sum()
+
+    def edges(self, size: int) -> Sequence[int]:
+        """Rows at which classes begin, where these have so many rows on average: no tile is then of two classes."""
+        edges = np.flatnonzero(np.diff(self._read)) + 1
+        return edges.tolist() if (len(edges) + 1) * size <= len(self._read) else ()
 
     def settle(self) -> bool:
         """Nothing here needs another precision."""
@@ -110,9 +116,9 @@ class _Classes:
 
     def distances(self, rows: slice, cols: slice) -> Tensor | float:
         """The tile of distances, or their one value; ``rows`` never come after ``cols``."""
-        if self._listed[rows.stop - 1] < self._listed[cols.start]:
+        if self._read[rows.stop - 1] < self._read[cols.start]:
             return 1.0
-        if self._listed[rows.start] == self._listed[cols.stop - 1]:
+        if self._read[rows.start] == self._read[cols.stop - 1]:
             return 0.0
         return (self.labels[rows, None] != self.labels[cols]).to(torch.float32)
 
@@ -215,7 +221,7 @@ def _pass(x: Points, y: Points | _Classes) -> tuple[Tensor, Tensor, Tensor]:
     rows_x = torch.zeros(n, dtype=torch.float64, device=device)
     rows_y = torch.zeros_like(rows_x) if isinstance(y, Points) else y.row_sums
     products = torch.zeros((), dtype=torch.float64, device=device)
-    for rows, cols in tiles(n, tile_size(device)):
+    for rows, cols in _tiles(x, y):
         a, b = x.distances(rows, cols), y.distances(rows, cols)
         sums = _add_row_sums(rows_x, a, rows, cols)
         if isinstance(y, Points) and isinstance(b, Tensor):
@@ -226,6 +232,11 @@ def _pass(x: Points, y: Points | _Classes) -> tuple[Tensor, Tensor, Tensor]:
             continue
         products += sums.sum() * (1.0 if rows == cols else 2.0)
     return rows_x, rows_y, products
+
+
+def _tiles(x: Points, y: Points | _Classes) -> Iterator[tuple[slice, slice]]:
+    size = tile_size(x.device)
+    return tiles(x.n, size, y.edges(size) if isinstance(y, _Classes) else ())
 
 
 def _add_row_sums(totals: Tensor, tile: Tensor, rows: slice, cols: slice) -> Tensor:
@@ -251,7 +262,7 @@ def _gradient(x: Points, y: Points | _Classes, of: _Derivative) -> Tensor:
     h = of.own_x * of.offsets_x - of.cross * of.offsets_y
     h_working = h.to(x.working)
     weighted = x.zero_sums()
-    for rows, cols in tiles(x.n, tile_size(x.device)):
+    for rows, cols in _tiles(x, y):
         inverse, b = x.inverse_distances(rows, cols), y.distances(rows, cols)
         offsets = h if inverse.dtype == torch.float64 else h_working
         if isinstance(b, Tensor):

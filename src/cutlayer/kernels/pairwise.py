@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 
 from cutlayer.lazy import Tensor, torch
 
@@ -16,8 +16,13 @@ _NEAR_IN_SINGLE = 1e-4
 _NARROW = 4
 
 
-def tiles(n: int, size: int) -> Iterator[tuple[slice, slice]]:
+def tiles(n: int, size: int, edges: Sequence[int] = ()) -> Iterator[tuple[slice, slice]]:
     """Walk the upper triangle of an n x n matrix: every pair of blocks once, the diagonal blocks included.
+
+    Args:
+        n: Number of rows.
+        size: Rows of a block at most.
+        edges: Ascending rows at which a block begins in any case.
 
     >>> for rows, cols in tiles(5, 3):
     ...     print(rows.start, cols.start)
@@ -25,7 +30,12 @@ def tiles(n: int, size: int) -> Iterator[tuple[slice, slice]]:
     0 3
     3 3
     """
-    blocks = [slice(start, min(start + size, n)) for start in range(0, n, size)]
+    ends = [*edges, n]
+    blocks = [
+        slice(start, min(start + size, end))
+        for begin, end in zip([0, *edges], ends, strict=True)
+        for start in range(begin, end, size)
+    ]
     for index, rows in enumerate(blocks):
         for cols in blocks[index:]:
             yield rows, cols
@@ -100,9 +110,9 @@ class Points:
 
     def inverse_distances(self, rows: slice, cols: slice) -> Tensor:
         """The tile of 1 / distance, 0 for rows that coincide, shape and precision as of `distances`."""
-        squared = self._squared(rows, cols)
-        squared.masked_fill_(squared <= 0.0, math.inf)
-        inverse = squared.sqrt_().reciprocal_()
+        # Squares of 0 and below become infinity and NaN here, and then 0: two passes over the tile, where a mask takes
+        # four. A NaN among the rows is in all factors of the tile.
+        inverse = self._squared(rows, cols).rsqrt_().nan_to_num_(nan=0.0, posinf=0.0)
         return inverse.fill_diagonal_(0.0) if rows == cols else inverse
 
     def zero_sums(self) -> Tensor:
