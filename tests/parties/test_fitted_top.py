@@ -10,6 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from cutlayer.audit.sample import sample_of
 from cutlayer.config import Job, validated
 from cutlayer.errors import ConfigError
 from cutlayer.jobs.audit import audit_again
@@ -141,6 +142,9 @@ def test_the_undefended_baseline_of_a_release_is_attacked_briefly() -> None:
     assert compared_job(job, "this run") is job
     brief = compared_job(job, "undefended").parties[ACTIVE].audit
     assert (brief.catalogue, brief.followed) == ("quick", 2048)
+    assert "Of the undefended training these are 300 rows, and its longest" in sample_of(job, 300)
+    assert "these are 2,048 rows" in sample_of(job, 30_000)
+    assert "undefended" not in sample_of(validated(Job, raw(), ""), 300)
     audit = job.parties[ACTIVE].audit.model_copy(update={"attacks": ("norm",), "followed": 100})
     named = job.with_parties({ACTIVE: {"audit": audit}})
     assert compared_job(named, "undefended").parties[ACTIVE].audit == audit, "no more than was asked for is left out"

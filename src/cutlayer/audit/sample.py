@@ -6,6 +6,8 @@ from cutlayer.channel.transcript import Sampling
 from cutlayer.config import Job
 from cutlayer.config.sampled_rows import followed_rows, sampled_rows
 from cutlayer.data.batches import steps_of_ids
+from cutlayer.results.run import RunKind
+from cutlayer.training.comparisons import compared_job
 
 
 def sample_of(job: Job, training: int, stated: int = 0) -> str:
@@ -35,7 +37,18 @@ def sample_of(job: Job, training: int, stated: int = 0) -> str:
         f"and of all epochs the messages of {followed:,} rows, {_share(followed, training, job)}, "
         "which a secret key of the run drew at random before the training. "
         f"Epochs are left out, evenly, if the files would exceed {audit.max_megabytes:,} MB."
+        + _of_baseline(job, followed)
     )
+
+
+def _of_baseline(job: Job, followed: int) -> str:
+    """What differs in the undefended training that this one is compared with."""
+    baseline = compared_job(job, RunKind.UNDEFENDED)
+    audit = baseline.parties[job.active].audit
+    if audit == job.parties[job.active].audit:
+        return ""
+    rows = min(int(audit.followed), followed)
+    return f" Of the undefended training these are {rows:,} rows, and its longest attacks are left out."
 
 
 def _share(rows: int, training: int, job: Job) -> str:

@@ -85,7 +85,7 @@ def undefended_job(job: Job) -> Job:
 
 def _brief(audit: AuditConfig) -> AuditConfig:
     """The same audit without its longest attacks, unless attacks are named, and of few followed rows."""
-    followed = min(audit.followed, BRIEFLY_FOLLOWED)
+    followed = audit.followed if 1 <= audit.followed < BRIEFLY_FOLLOWED else BRIEFLY_FOLLOWED  # a share is of more
     return audit.model_copy(update={"followed": followed} | ({"depth": "quick"} if audit.attacks == "auto" else {}))
 
 
