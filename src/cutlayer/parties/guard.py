@@ -61,8 +61,8 @@ of such rows, and two of 160 with the study's rows 0.009 by the second test. Tho
 had 0.079, 0.069 and 0.098 or more."""
 MORE_CLASSES = (RowTest(0.012, 0.2, times=20, most=0.15), RowTest(0.012, 0.5, times=20, most=0.15), RowTest(0.05, 0.5))
 """The same of 28 trainings on halves of other images with ten classes: 0.0033, 0.0033 and 0.021. Each of 29 hijacks is
-above one of the limits. Of the study's own images one honest training in some 65 had 0.017 and 0.015, another 0.0117 and
-0.0091, and two hijacks of 20 not much more than these: no limit separates them."""
+above one of the limits. Of the study's own images one honest training in some 65 had 0.017 and 0.015, another 0.0117
+and 0.0091, and two hijacks of 20 little more than these: no limit separates them."""
 PENALISED = 2.0
 """By how much the limits are larger at a party whose own penalty narrows its embedding, as `nopeek` does: the top
 model's directions are then ill-determined. Windows of 42 such trainings and of 60 first epochs had up to 0.027, 0.0059
