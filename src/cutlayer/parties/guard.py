@@ -52,7 +52,7 @@ class RowTest:
 
 TWO_CLASSES = (
     RowTest(0.05, 0.65, times=12, usual=2 / 3, most=0),
-    RowTest(0.014, 0.8, times=48, usual=2 / 3, most=0),
+    RowTest(0.011, 0.8, times=48, usual=2 / 3, most=0),
     RowTest(0.065, 0.35, times=12, usual=2 / 3),
 )
 """Off two directions, since units of the top model that switch with the row turn its gradients. Windows of 20 honest
