@@ -57,8 +57,8 @@ TWO_CLASSES = (
 )
 """Off two directions, since units of the top model that switch with the row turn its gradients. Windows of 20 honest
 trainings and of 80 first epochs, on rows of Adult and with seeds that no study has, had up to 0.016, 0.0029 and 0.032
-of such rows, and two of 160 with the study's rows 0.009 by the second test. Those of 28 hijacks of a tenth of the rows
-had 0.079, 0.069 and 0.098 or more."""
+of such rows. Of the study's own rows two of some 180 had 0.0103 and 0.0107 by the second test. Those of 28 hijacks of a
+tenth of the rows had 0.079, 0.069 and 0.098 or more."""
 MORE_CLASSES = (RowTest(0.012, 0.2, times=20, most=0.15), RowTest(0.05, 0.5))
 """The same of 28 trainings on halves of other images with ten classes: 0.0033 and 0.021. Each of 29 hijacks is above
 one of the limits. Of the study's own images one honest training in some 65 had 0.017 by the first, another 0.0117, and
