@@ -78,11 +78,11 @@ OF_A_SEED = (
     "protection, 14 under `nopeek`, 26 with protected labels, 140 first epochs, and 56 honest trainings on halves. Of "
     "313 further honest trainings with seeds 21 to 45 they were wrong in eight. Five were partners whose penalty drew "
     "all embeddings together; three had a few more rows off the directions, as had one on CIFAR-10 halves before. So "
-    "the limits were widened (commits `38c6f347`, `e7b58507` and `f2c0d982`). With two classes the second is 0.011, since "
-    "two of these had 0.0103 and 0.0107. With ten classes the first is 0.012, after a look at the hijacks above: 0.014 "
-    "misses two of 20 on CIFAR-10 halves, and an honest training there has 0.017. *Fresh* trainings have other seeds, and "
-    "their alarms are all that is read of them. The claim counts these alone. They were 100 seeds first, which left it "
-    "open at 6 of 1,300, and then 120."
+    "the limits were widened (commits `38c6f347`, `e7b58507` and `f2c0d982`). With two classes the second is 0.011, "
+    "since two of these had 0.0103 and 0.0107. With ten classes the first is 0.012, after a look at the hijacks above: "
+    "0.014 misses two of 20 on CIFAR-10 halves, and an honest training there has 0.017. *Fresh* trainings have other "
+    "seeds, and their alarms are all that is read of them. The claim counts these alone. They were 100 seeds first, "
+    "which left it open at 6 of 1,300, and then 120."
 )
 TRIED = (
     "What an attacker that knows the code can do, as far as it was thought of:\n\n"
