@@ -28,9 +28,10 @@ MALICIOUS = "also against a malicious partner"
 STEERED = (
     "a malicious partner steers that model by the gradients that it sends, and what the model learns is not covered"
 )
-STOP_BIT = (
-    "the epoch at which early stopping ends the run depends on labels, and is the only message that does; with "
-    "train.epochs stated and no train.early_stop there is none"
+RUN_END = (
+    "no message but the end of the run depends on labels: early stopping ends it by them, and a release with a very "
+    "long row can make it fail for one label of that row and not for another; where all passive parties release once, "
+    "none of them sees the end"
 )
 STRATIFIED = (
     "every part of the split has the same share of each class, by a secret draw: a party that knows these shares, and "

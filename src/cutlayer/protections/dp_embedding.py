@@ -167,13 +167,17 @@ class DPEmbedding(FeatureProtection[DPEmbeddingConfig]):
         """A noisy release of every row as often as planned.
 
         Raises:
-            ConfigError: Rows are released once, so that no gradient comes back to adjust by; or clip or noise is beyond
-                what float32 can hold.
+            ConfigError: Rows are released once, so that no gradient comes back to adjust by; a term over several rows
+                together with `dp_bottom`; or clip or noise is beyond what float32 can hold.
         """
         settings = self.settings
         self._deviation(plan)
         if plan.once and settings.adjust is not None:
             raise ConfigError.expected("a release in every step with adjust", "one release", "leave adjust out")
+        terms = ["rescale: paper"] * (settings.rescale == "paper") + ["adjust"] * (settings.adjust is not None)
+        if plan.bottom == "private" and terms:
+            remedy = "a term over several rows has no row's gradient; leave one out"
+            raise ConfigError.expected(f"{terms[0]} of dp_embedding without dp_bottom", "both", remedy)
         if settings.rescale == "paper":
             claimed = ""
             if settings.epsilon is not None and settings.delta is not None:
