@@ -88,9 +88,9 @@ class DPEmbedding(FeatureProtection[DPEmbeddingConfig]):
 
     Guarantee: (epsilon, delta)-differential privacy of a row's features over all its releases. Neighbours differ in one
     row, replaced. It is conditional on the bottom model and the encoding wherever these were fitted on the rows. It
-    needs a bottom model that embeds every row on its own, which is tested before anything is sent. It holds for the
-    numbers that are sent, not for real numbers alone: they are points of a lattice (`kernels.lattice`). None with
-    `rescale: paper`.
+    needs a bottom model that embeds every row on its own, which is tested before anything about features is sent. It
+    holds for the numbers that are sent, not for real numbers alone: they are points of a lattice (`kernels.lattice`).
+    None with `rescale: paper`.
     """
 
     name = "dp_embedding"
