@@ -16,7 +16,7 @@ from cutlayer.data.columns import category_text, is_text, number_values, without
 from cutlayer.data.faults import fault
 from cutlayer.data.stored import stored
 from cutlayer.lazy import Tensor, torch
-from cutlayer.storage.row_arrays import chosen, chunks_of, computed, gathered
+from cutlayer.storage.row_arrays import chunks_of, computed, gathered
 
 LabelKind = Literal["text", "integer", "number", "boolean"]
 _MEASURED = 100
@@ -69,8 +69,7 @@ def encode_labels(
     pieces = [*chunks_of(len(whole))] or [(0, 0)]
     values = stored(without_nan(pa.chunked_array([whole.slice(start, end - start)])) for start, end in pieces)
     if values.null_count:
-        absent = chosen(len(values), np.int64, lambda part: part.start + np.flatnonzero(_is_null(values, part)))
-        got = f"none in {values.null_count} rows, the first is {_row(absent.min())}"
+        got = f"none in {values.null_count} rows, the first is {_row(pc.index(values.is_null(), True).as_py())}"
         raise fault(where, "a label in every row", got, "drop the rows without one, or set unlabelled: drop")
     if not is_text(values.type) and not any(check(values.type) for check in _KINDS):
         raise fault(where, "numbers, text or booleans", f"{values.type}", "turn the label column into one of these")
@@ -110,21 +109,13 @@ def check_training_labels(labels: Tensor, where: str) -> None:
         raise fault(where, "different labels in the training rows", "the same in all", "provide more rows")
 
 
-def _piece(values: pa.Array, part: slice) -> pa.Array:
-    return values.slice(part.start, part.stop - part.start)
-
-
-def _is_null(values: pa.Array, part: slice) -> npt.NDArray[np.bool_]:
-    return np.asarray(pc.is_null(_piece(values, part)).to_numpy(zero_copy_only=False))
-
-
 def _targets(values: pa.Array, where: str, rows: npt.NDArray[np.int64]) -> Labels:
     if is_text(values.type) or pa.types.is_boolean(values.type):
         got = str(values.type).removeprefix("large_")
         raise fault(where, "numbers for task regression", got, "set task: binary or multiclass")
 
     def finite(part: slice) -> npt.NDArray[np.float32]:
-        piece = pa.chunked_array([_piece(values, part)])
+        piece = pa.chunked_array([values.slice(part.start, part.stop - part.start)])
         numbers = torch.from_numpy(number_values(piece, "label", where)).to(torch.float32).numpy()
         if not np.isfinite(numbers).all():
             row = int(np.flatnonzero(~np.isfinite(numbers))[0])
