@@ -153,8 +153,8 @@ def _against_malicious(event: GaussianRelease) -> str:
 def _training(event: DPSGD) -> str:
     return (
         f"DP-SGD of the bottom model, noise of {event.noise_multiplier:.4g} times the clipping norm over "
-        f"{event.steps} steps (neighbours differ in one replaced row; batches in a fixed order, so no credit for "
-        f"sampling), {MALICIOUS}"
+        f"{event.steps} steps (neighbours differ in one replaced row, given the encoding of the columns; batches in a "
+        f"fixed order, so no credit for sampling), {MALICIOUS}"
     )
 
 
