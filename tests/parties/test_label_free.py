@@ -184,6 +184,22 @@ def test_rows_that_all_have_one_label_fail_for_no_partner(tmp_path: Path, monkey
     assert found[0][-1][0] == Kind.CLOSE
 
 
+def test_rows_that_all_have_weight_0_fail_for_no_partner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Weights often follow the labels."""
+    made = raw()
+    made["parties"][ACTIVE]["weight"] = "weight"
+    found = []
+    for name, weight, failure in (("some", 1.0, nullcontext()), ("none", 0.0, pytest.raises(DataError))):
+        given = of_one_label(permuted(GIVEN, 4))
+        offered = pc.equal(permuted(GIVEN, 4)[ACTIVE]["label"], "yes")
+        given[ACTIVE] = GIVEN[ACTIVE].append_column("weight", pc.if_else(offered, weight, 2.0))
+        with monkeypatch.context() as patched, failure:
+            messages = record(patched)
+            run(validated(Job, made, ""), given, tmp_path / name)
+        found.append(crossed(messages, TELCO))
+    assert found[0] == found[1]
+
+
 def test_drawn_labels_fail_for_no_reason_of_the_true_ones(tmp_path: Path) -> None:
     job = label_free(release="every_step", epochs=1, privacy={"label_dp": {"eps": 1.0}})
     assert run(job, of_one_label(GIVEN), tmp_path).active.epochs == 1

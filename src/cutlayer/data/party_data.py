@@ -220,16 +220,19 @@ class PartyTable:
             return None
         return encode_labels(self._table.column(self.label), self._task, self._label_where, positions)
 
-    def check_training(self, labels: torch.Tensor) -> None:
-        """Refuse labels of the training rows, (t,), that are all equal.
+    def check_training(self, labels: torch.Tensor, weights: torch.Tensor | None) -> None:
+        """Refuse labels of the training rows, (t,), that are all equal, and weights, (t,), that are all 0.
 
         Apart from `prepare`, which runs before the partners' part has ended or labels are drawn: a partner that offers
         few rows would read their labels from the failure.
 
         Raises:
-            DataError: They are all equal.
+            DataError: They are.
         """
         check_training_labels(labels, self._label_where)
+        if weights is not None and not bool(weights.any()):
+            where = f"{self.where}: weight {self.weight!r}"
+            raise fault(where, "a weight above 0 among the training rows", "0 in all", "is it the right column?")
 
     @property
     def _label_where(self) -> str:
