@@ -18,7 +18,7 @@ from cutlayer.accounting import (
     RandomizedResponse,
     ReleasePlan,
 )
-from cutlayer.accounting.wording import MALICIOUS, STEERED
+from cutlayer.accounting.wording import CHOSEN, MALICIOUS, STEERED
 from cutlayer.config import TrainConfig, validated
 from cutlayer.errors import ConfigError
 
@@ -161,7 +161,9 @@ def test_a_total_names_all_that_was_fitted_on_the_rows(bottom, encoding, conditi
     total = only(Ledger.from_json(Ledger([entry]).to_json()))
     assert total.condition == condition
     assert f", {condition}; so two values of one row, all else known, cannot be distinguished" in total.statement
-    malicious = f"; {STEERED}" if "bottom model" in condition else f", {MALICIOUS}"
+    malicious = f", {MALICIOUS}"
+    if condition != "unconditional":
+        malicious = f"; {STEERED if 'bottom model' in condition else CHOSEN}"
     assert entry.statement.endswith(f"{condition}{malicious}")
 
 
@@ -173,7 +175,7 @@ def test_a_statement_says_whether_it_holds_against_malicious_partners() -> None:
     assert MALICIOUS not in Entry("label_free", "bank", "labels", ("telco",), LabelFree("income")).statement
     assert MALICIOUS not in EMPIRICAL.statement
     once = replace(PLAN, once=True)
-    assert replace(NOISE, event=GaussianRelease(2.6843, once, once.condition)).statement.endswith(BOTH)
+    assert replace(NOISE, event=GaussianRelease(2.6843, once, once.condition)).statement.endswith(f"{BOTH}; {CHOSEN}")
 
 
 def test_label_totals_are_about_training_rows():

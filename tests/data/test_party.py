@@ -201,8 +201,9 @@ def test_what_only_shows_when_preparing() -> None:
     with pytest.raises(DataError, match="label 'default': expected a label in every row"):
         table.prepare(np.arange(40), np.arange(30))
     table = PartyTable("bank", frame.assign(default=np.arange(40) // 30), "customer", "default")
-    with pytest.raises(DataError, match="different labels in the training rows"):
-        table.prepare(np.arange(40), np.arange(30))
+    labels = table.prepare(np.arange(40), np.arange(30)).labels.values
+    with pytest.raises(DataError, match="label 'default': expected different labels in the training rows"):
+        table.check_training(labels[:30], None)
     infinite = frame.assign(age=frame["age"].where(frame.index != 7, np.inf))
     table = PartyTable("bank", infinite, "customer", "default")
     with pytest.raises(DataError, match="column 'age', got infinity in row 7"):

@@ -56,6 +56,13 @@ def test_plain_alignment_is_noted():
     assert line.startswith("alignment: plain shows bank a digest of every id")
 
 
+def test_rows_without_a_label_are_noted():
+    raw = raw_job()
+    raw["parties"]["bank"]["unlabelled"] = "drop"
+    (line,) = notes_of(validated(Job, raw, ""))
+    assert line == "bank.unlabelled: drop shows passive parties which of their rows have a label"
+
+
 def test_a_stated_number_of_rows_needs_psi():
     raw = raw_job()
     raw["parties"]["telco"]["id"] = {"column": "id", "pad_to": 1000}

@@ -13,8 +13,10 @@ from torch import Tensor
 
 from cutlayer.config import Job, validated
 from cutlayer.errors import ConfigError, NotApplied
+from cutlayer.jobs.check import check_job
 from cutlayer.parties.passive_step import PassiveStep
 from cutlayer.parties.plan import plan_of
+from cutlayer.protections.dp_embedding import DPEmbedding
 from cutlayer.protections.views import PassiveView
 from cutlayer.training.run_ledger import ledger_of
 from tests.parties.interruptions import Dying, assert_equal, halves, interrupted
@@ -65,6 +67,8 @@ def test_the_total_adds_both_costs_and_lifts_the_condition_on_the_bottom_model()
     assert total.condition == "conditional on the encoding"
     (alone,) = ledger_of(job(dp_embedding=EMBEDDING)).totals
     assert alone.condition == "conditional on the bottom model and the encoding"
+    calibrated = job(dp_bottom={"clip": 1.0, "epsilon": 4.0, "delta": 1e-8}, dp_embedding=EMBEDDING)
+    assert [total.delta for total in ledger_of(calibrated).totals] == [1e-8]
     (without,) = ledger_of(job(dp_bottom=BOTTOM)).totals
     assert (without.epsilon, "without noise" in without.why) == (None, True)
 
@@ -82,7 +86,14 @@ def test_a_step_past_the_chain_is_not_applied(tmp_path: Path, monkeypatch: pytes
         run(JOB, GIVEN, tmp_path)
 
 
-def test_a_term_over_several_rows_is_refused(tmp_path: Path) -> None:
-    mixed = job(dp_bottom=BOTTOM, dp_embedding={**EMBEDDING, "adjust": {"classes": 2, "threshold": 0.0}})
+@pytest.mark.parametrize("term", [{"adjust": {"classes": 2, "threshold": 0.0}}, {"rescale": "paper"}])
+def test_a_term_over_several_rows_is_refused(term: dict[str, Any]) -> None:
+    """Before the run: once it had begun, rows of the first batch were released."""
+    with pytest.raises(ConfigError, match="of dp_embedding without dp_bottom"):
+        check_job(job(dp_bottom=BOTTOM, dp_embedding={**EMBEDDING, **term}))
+
+
+def test_a_term_that_a_protection_has_in_a_step_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(DPEmbedding, "local_loss", lambda self, view: view.embedding.sum())
     with pytest.raises(ConfigError, match="no loss term of telco's own"):
-        run(mixed, GIVEN, tmp_path)
+        run(JOB, GIVEN, tmp_path)

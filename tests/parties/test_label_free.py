@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -161,6 +163,48 @@ def test_the_links_are_closed_before_anything_is_done_with_a_label(
     assert [message.fields["reason"] for message in messages if message.kind == Kind.CLOSE] == ["done"] * 4
 
 
+def of_one_label(given: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
+    """The same tables, but the partners' have the rows of one label alone."""
+    owner = given[ACTIVE]
+    ids = owner.filter(pc.equal(owner["label"], "yes"))["id"]
+    return {name: table.filter(pc.is_in(table["id"], ids)) for name, table in given.items()} | {ACTIVE: owner}
+
+
+def test_rows_that_all_have_one_label_fail_for_no_partner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A partner that offers a row beside others whose label it knows would read that row's label from the failure."""
+    equal = of_one_label(GIVEN)
+    mixed = {**equal, ACTIVE: permuted(GIVEN, 4)[ACTIVE]}
+    found = []
+    for name, given, failure in (("mixed", mixed, nullcontext()), ("equal", equal, pytest.raises(DataError))):
+        with monkeypatch.context() as patched, failure:
+            messages = record(patched)
+            run(label_free(), given, tmp_path / name)
+        found.append(crossed(messages, TELCO))
+    assert found[0] == found[1]
+    assert found[0][-1][0] == Kind.CLOSE
+
+
+def test_rows_that_all_have_weight_0_fail_for_no_partner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Weights often follow the labels."""
+    made = raw()
+    made["parties"][ACTIVE]["weight"] = "weight"
+    found = []
+    for name, weight, failure in (("some", 1.0, nullcontext()), ("none", 0.0, pytest.raises(DataError))):
+        given = of_one_label(permuted(GIVEN, 4))
+        offered = pc.equal(permuted(GIVEN, 4)[ACTIVE]["label"], "yes")
+        given[ACTIVE] = GIVEN[ACTIVE].append_column("weight", pc.if_else(offered, weight, 2.0))
+        with monkeypatch.context() as patched, failure:
+            messages = record(patched)
+            run(validated(Job, made, ""), given, tmp_path / name)
+        found.append(crossed(messages, TELCO))
+    assert found[0] == found[1]
+
+
+def test_drawn_labels_fail_for_no_reason_of_the_true_ones(tmp_path: Path) -> None:
+    job = label_free(release="every_step", epochs=1, privacy={"label_dp": {"eps": 1.0}})
+    assert run(job, of_one_label(GIVEN), tmp_path).active.epochs == 1
+
+
 def test_a_resume_of_the_active_party_needs_no_partner(tmp_path: Path, whole: Any) -> None:
     """All that the partners send is in its folder: it goes on with the same numbers, alone."""
     job = label_free()
@@ -215,9 +259,6 @@ def test_the_ledger_states_it(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (total.epsilon, total.delta) == (0.0, 0.0)
     assert Ledger.from_json(ledger.to_json()) == ledger
     assert ledger_of(label_free(early_stop=EARLY)).entries == ledger.entries
-    (stopped,) = ledger_of(label_free(early_stop=EARLY, release={TELCO: "once"})).entries
-    assert isinstance(stopped.event, NoFormalGuarantee)
-    assert "early stopping" in stopped.statement
     ordered, split = ledger_of(label_free(split={"by": "income", "test": 0.3, "validation": 0})).entries
     assert ordered.event == LabelFree(split_by="income")
     assert "zero" not in ordered.statement
@@ -225,6 +266,8 @@ def test_the_ledger_states_it(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (split.protects, split.towards) == ("features", (TELCO, SHOP))
     (half,) = ledger_of(label_free(release={TELCO: "once"})).entries
     assert half.towards == (TELCO,)
+    assert isinstance(half.event, NoFormalGuarantee)
+    assert "no message but the end of the run depends on labels" in half.statement
     assert not ledger_of(label_free(release="every_step")).entries
 
 

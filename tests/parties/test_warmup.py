@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from tests.parties.interruptions import Crash, Dying, assert_equal, crashed_at_r
 from tests.parties.mutants import tamper, with_tensors
 from tests.parties.noisy import Noisy
 from tests.parties.processes import fork, lay_out
-from tests.parties.runs import ACTIVE, KEY, MLP, PASSIVES, raw_job, record, run, tables
+from tests.parties.runs import ACTIVE, KEY, MLP, PASSIVES, Transmit, raw_job, record, run, tables, wrap_links
 
 TELCO, SHOP = PASSIVES[:2]
 LINEAR = {"kind": "mlp", "hidden": [8, 3], "cut": "linear"}
@@ -173,6 +174,29 @@ def test_processes_equal_one_process_to_the_last_bit(tmp_path: Path) -> None:
     assert json.loads((sites[TELCO].folder / "output.json").read_text())["fit_losses"] == list(
         trained.passives[TELCO].fit_losses
     )
+
+
+def test_a_request_before_the_release_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would be a second release of the held-out rows, by the initial weights."""
+    messages: list[Message] = []
+
+    def asking(transmit: Transmit) -> Transmit:
+        def pass_on(message: Message) -> None:
+            messages.append(message)
+            if (message.kind, message.receiver) == (Kind.EPOCH_END, TELCO):
+                asked = next(m for m in messages if (m.kind, m.receiver) == (Kind.REQUEST, SHOP))
+                transmit(replace(asked, receiver=TELCO, run=message.run, sequence=message.sequence))
+                message = replace(message, sequence=message.sequence + 1)
+            transmit(message)
+
+        return pass_on
+
+    wrap_links(monkeypatch, asking)
+    made = raw()
+    made["parties"][TELCO]["privacy"] = {}
+    with pytest.raises(ProtocolError, match="no request before the single release"):
+        run(validated(Job, made, ""), GIVEN, tmp_path)
+    assert not of([message for message in messages if message.sender == TELCO], Kind.EVALUATION, Kind.RELEASE)
 
 
 def test_a_gradient_of_another_shape_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -65,8 +65,7 @@ class GaussianRelease:
         _check_multiplier(self.noise_multiplier)
         if not 1 <= self.releases.max_releases <= MAX_COUNT:
             raise ConfigError.expected("1 release or more of every row", self.releases.max_releases)
-        if self.delta is not None and not 0 < self.delta < 1:
-            raise ConfigError.expected("delta between 0 and 1", self.delta)
+        _check_delta(self.delta)
 
 
 @dataclass(frozen=True)
@@ -78,15 +77,18 @@ class DPSGD:
             Replacing a row moves the sum by up to 2C; the account knows.
         steps: Number of batches that hold a row: one in each epoch. Batches come in a fixed order, so that there is no
             credit for sampling.
+        delta: delta that the noise was calibrated to, if it was; the ledger then states epsilon at it.
     """
 
     noise_multiplier: float
     steps: int
+    delta: float | None = None
 
     def __post_init__(self) -> None:
         _check_multiplier(self.noise_multiplier)
         if not 1 <= self.steps <= MAX_COUNT:
             raise ConfigError.expected("1 step or more", self.steps)
+        _check_delta(self.delta)
 
 
 @dataclass(frozen=True)
@@ -133,6 +135,11 @@ def known_events(events: Iterable[Event]) -> list[Event]:
             wanted = f"an event that the ledger knows ({known})"
             raise ConfigError.expected(wanted, type(event).__name__, "add its cost to accounting")
     return checked
+
+
+def _check_delta(delta: float | None) -> None:
+    if delta is not None and not 0 < delta < 1:
+        raise ConfigError.expected("delta between 0 and 1", delta)
 
 
 def _check_multiplier(multiplier: float) -> None:

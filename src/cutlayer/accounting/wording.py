@@ -28,9 +28,11 @@ MALICIOUS = "also against a malicious partner"
 STEERED = (
     "a malicious partner steers that model by the gradients that it sends, and what the model learns is not covered"
 )
-STOP_BIT = (
-    "the epoch at which early stopping ends the run depends on labels, and is the only message that does; with "
-    "train.epochs stated and no train.early_stop there is none"
+CHOSEN = "a malicious partner has a part in which rows that was fitted on, and what it reveals of a row is not covered"
+RUN_END = (
+    "no message but the end of the run depends on labels: early stopping ends it by them, and a release with a very "
+    "long row can make it fail for one label of that row and not for another; where all passive parties release once, "
+    "none of them sees the end"
 )
 STRATIFIED = (
     "every part of the split has the same share of each class, by a secret draw: a party that knows these shares, and "
@@ -141,17 +143,18 @@ def _release(event: GaussianRelease) -> str:
 
 
 def _against_malicious(event: GaussianRelease) -> str:
-    """Whether a partner's false gradients weaken a release: they do through a bottom model that they train."""
-    if "bottom model" not in event.condition:
+    """What a partner can do about the condition: train the bottom model, or offer few rows to what is fitted."""
+    if event.condition == "unconditional":
         return f", {MALICIOUS}"
-    return "" if event.releases.once else f"; {STEERED}"
+    steered = "bottom model" in event.condition and not event.releases.once
+    return f"; {STEERED if steered else CHOSEN}"
 
 
 def _training(event: DPSGD) -> str:
     return (
         f"DP-SGD of the bottom model, noise of {event.noise_multiplier:.4g} times the clipping norm over "
-        f"{event.steps} steps (neighbours differ in one replaced row; batches in a fixed order, so no credit for "
-        f"sampling), {MALICIOUS}"
+        f"{event.steps} steps (neighbours differ in one replaced row, given the encoding of the columns; batches in a "
+        f"fixed order, so no credit for sampling), {MALICIOUS}"
     )
 
 

@@ -190,7 +190,7 @@ class TrainConfig(FrozenModel):
         return release == "once"
 
     def is_label_free(self, party: str) -> bool:
-        """Whether a passive party is sent nothing that depends on a label but the end of an early-stopped run.
+        """Whether a passive party is sent nothing that depends on a label but the end of the run.
 
         Where all passive parties release once, they are sent no end either; see `Job.trains_alone`.
         """

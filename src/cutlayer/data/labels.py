@@ -14,9 +14,9 @@ from cutlayer.config.job import TaskKind
 from cutlayer.data.classes import folded, spelt_differently
 from cutlayer.data.columns import category_text, is_text, number_values, without_nan
 from cutlayer.data.faults import fault
-from cutlayer.data.stored import stored, taken
+from cutlayer.data.stored import stored
 from cutlayer.lazy import Tensor, torch
-from cutlayer.storage.row_arrays import chosen, chunks_of, computed
+from cutlayer.storage.row_arrays import chunks_of, computed, gathered
 
 LabelKind = Literal["text", "integer", "number", "boolean"]
 _MEASURED = 100
@@ -51,10 +51,11 @@ def encode_labels(
     or <=50K and >50K, the second one is the positive class.
 
     Args:
-        column: Labels as numbers, text or booleans.
+        column: Labels of the whole table as numbers, text or booleans.
         task: `binary`, `multiclass` or `regression`.
         where: Name of the data, for error messages.
-        rows: int64 (n,), which rows of the column, in this order; all if None.
+        rows: int64 (n,), the rows of the column to return, in this order; all if None. Classes and errors are those of
+            the whole column: a partner has a part in which rows are common, and sees whether a run fails.
 
     Raises:
         DataError: Labels are missing, all equal, or of another kind than the task's.
@@ -65,10 +66,10 @@ def encode_labels(
     """
     whole = stored([column]) if isinstance(column, pa.ChunkedArray) else column
     rows = np.arange(len(whole)) if rows is None else rows
-    values = stored(without_nan(piece) for piece in taken(whole, rows))
+    pieces = [*chunks_of(len(whole))] or [(0, 0)]
+    values = stored(without_nan(pa.chunked_array([whole.slice(start, end - start)])) for start, end in pieces)
     if values.null_count:
-        absent = chosen(len(values), np.int64, lambda part: rows[part][_is_null(values, part)])
-        got = f"none in {values.null_count} rows, the first is {_row(absent.min())}"
+        got = f"none in {values.null_count} rows, the first is {_row(pc.index(values.is_null(), True).as_py())}"
         raise fault(where, "a label in every row", got, "drop the rows without one, or set unlabelled: drop")
     if not is_text(values.type) and not any(check(values.type) for check in _KINDS):
         raise fault(where, "numbers, text or booleans", f"{values.type}", "turn the label column into one of these")
@@ -88,34 +89,24 @@ def encode_labels(
     if task == "multiclass" and _is_measured(distinct):
         raise fault(where, "classes", f"{len(classes)} different numbers ({_some(classes)})", "set task: regression")
     codes = computed(
-        len(values), np.int64, lambda part: pc.index_in(_piece(values, part), value_set=distinct).to_numpy()
+        len(rows), np.int64, lambda part: pc.index_in(values.take(pa.array(rows[part])), value_set=distinct).to_numpy()
     )
     return Labels(torch.from_numpy(codes), classes, _kind_of(values.type))
 
 
-def check_training_labels(labels: Labels, training: Tensor, where: str) -> None:
+def check_training_labels(labels: Tensor, where: str) -> None:
     """Refuse training rows that all have the same label.
 
     Args:
-        labels: Labels of all common rows.
-        training: int64 (n,), which of them are training rows.
+        labels: Labels of the training rows as they are trained on: drawn ones where labels are protected.
         where: Name of the data, for error messages.
 
     Raises:
         DataError: They are all equal.
     """
-    values, rows = labels.values.numpy(), training.numpy()
-    first = values[rows[:1]]
-    if len(rows) and all(bool((values[rows[start:end]] == first).all()) for start, end in chunks_of(len(rows))):
+    values = labels.numpy()
+    if len(values) and values.min() == values.max():
         raise fault(where, "different labels in the training rows", "the same in all", "provide more rows")
-
-
-def _piece(values: pa.Array, part: slice) -> pa.Array:
-    return values.slice(part.start, part.stop - part.start)
-
-
-def _is_null(values: pa.Array, part: slice) -> npt.NDArray[np.bool_]:
-    return np.asarray(pc.is_null(_piece(values, part)).to_numpy(zero_copy_only=False))
 
 
 def _targets(values: pa.Array, where: str, rows: npt.NDArray[np.int64]) -> Labels:
@@ -124,11 +115,11 @@ def _targets(values: pa.Array, where: str, rows: npt.NDArray[np.int64]) -> Label
         raise fault(where, "numbers for task regression", got, "set task: binary or multiclass")
 
     def finite(part: slice) -> npt.NDArray[np.float32]:
-        piece = pa.chunked_array([_piece(values, part)])
+        piece = pa.chunked_array([values.slice(part.start, part.stop - part.start)])
         numbers = torch.from_numpy(number_values(piece, "label", where)).to(torch.float32).numpy()
         if not np.isfinite(numbers).all():
             row = int(np.flatnonzero(~np.isfinite(numbers))[0])
-            got = f"{piece[row].as_py()} in {_row(rows[part.start + row])}"
+            got = f"{piece[row].as_py()} in {_row(part.start + row)}"
             raise fault(where, "finite labels", got, "fix or drop the row")
         return numbers
 
@@ -136,7 +127,7 @@ def _targets(values: pa.Array, where: str, rows: npt.NDArray[np.int64]) -> Label
     if not len(targets) or targets.min() == targets.max():
         first = f"{targets[0]:g}" if len(targets) else "none"
         raise fault(where, "different labels", f"{first} in all rows", "is it the right column?")
-    return Labels(torch.from_numpy(targets), (), _kind_of(values.type))
+    return Labels(torch.from_numpy(gathered(targets, rows)), (), _kind_of(values.type))
 
 
 def _kind_of(kind: pa.DataType) -> LabelKind:

@@ -207,6 +207,37 @@ class PartyTable:
             if name not in self._source.names:
                 raise missing_column(self.where, name, tuple(self._source.names))
 
+    def labels(self, positions: Positions) -> Labels | None:
+        """Labels of some rows, with the classes of the whole table; `None` without a label column.
+
+        Args:
+            positions: Row numbers in this table, int64 (m,).
+
+        Raises:
+            DataError: The labels of the table do not fit the task.
+        """
+        if self.label is None:
+            return None
+        return encode_labels(self._table.column(self.label), self._task, self._label_where, positions)
+
+    def check_training(self, labels: torch.Tensor, weights: torch.Tensor | None) -> None:
+        """Refuse labels of the training rows, (t,), that are all equal, and weights, (t,), that are all 0.
+
+        Apart from `prepare`, which runs before the partners' part has ended or labels are drawn: a partner that offers
+        few rows would read their labels from the failure.
+
+        Raises:
+            DataError: They are.
+        """
+        check_training_labels(labels, self._label_where)
+        if weights is not None and not bool(weights.any()):
+            where = f"{self.where}: weight {self.weight!r}"
+            raise fault(where, "a weight above 0 among the training rows", "0 in all", "is it the right column?")
+
+    @property
+    def _label_where(self) -> str:
+        return f"{self.where}: label {self.label!r}"
+
     def prepare(self, positions: Positions, training: npt.NDArray[np.int64], folder: Path | None = None) -> Prepared:
         """Encode the common rows, with encoders that have seen the training rows only.
 
@@ -222,7 +253,7 @@ class PartyTable:
         """
         positions = checked_positions(positions, self.rows, self.where)
         digests = gathered(self.digests, positions)
-        labels, weights = self._labels(positions, training), self._weights(positions, training)
+        labels, weights = self.labels(positions), self._weights(positions, training)
         store, encoder = None, None
         if self._features.include != "none":
             fingerprint = self._fingerprint(digests, training)
@@ -248,14 +279,6 @@ class PartyTable:
                 first += batch.num_rows
 
         return Store(collected(chunks(), encoder.columns, self.rows), encoder.columns)
-
-    def _labels(self, positions: Positions, training: npt.NDArray[np.int64]) -> Labels | None:
-        if self.label is None:
-            return None
-        where = f"{self.where}: label {self.label!r}"
-        labels = encode_labels(self._table.column(self.label), self._task, where, positions)
-        check_training_labels(labels, torch.from_numpy(training), where)
-        return labels
 
     def _weights(self, positions: Positions, training: npt.NDArray[np.int64]) -> torch.Tensor | None:
         if self.weight is None:

@@ -476,6 +476,8 @@ def notes_of(job: Job) -> tuple[str, ...]:
             "can be guessed; write alignment: psi for parties in processes of their own"
         )
     owner = job.parties[job.active]
+    if owner.unlabelled == "drop":
+        notes.append(f"{job.active}.unlabelled: drop shows passive parties which of their rows have a label")
     if owner.weight is not None and _sends_gradients(job) and not HIDING_LENGTHS & {*owner.protections}:
         hiding = ", ".join(sorted(HIDING_LENGTHS))
         notes.append(

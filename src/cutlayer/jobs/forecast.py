@@ -218,6 +218,9 @@ def _forecast(job: Job, tables: Mapping[str, PartyTable], threads: int, secrets:
             name: table.prepare(positions[name], held.split(name, split).train, Path(scratch) / name)
             for name, table in tables.items()
         }
+        if (known := prepared[job.active]).labels is not None:
+            train = split.part("train")
+            owner.check_training(known.labels.values[train], None if known.weights is None else known.weights[train])
         _check_fits(job, prepared, held, split)
         model, seconds = _timed(job, prepared, schedule, held)
         columns = dict.fromkeys(job.parties, 0) if job.fits_top else _layer_columns(job, model)

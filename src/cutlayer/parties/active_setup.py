@@ -149,6 +149,7 @@ class ActiveSetup:
         chain.setup(context)
         ids = torch.from_numpy(gathered(local.draw_ids(prepared.digests), self._split.train))
         drawn = chain.labels(training, ids)
+        local.table.check_training(drawn, None if self.weights is None else rows_of(self.weights, train))
         self.labels = scattered(drawn.to(self.truth.dtype), train, len(self.truth), -1)
         chain.setup(replace(context, labels=self.labels), log)
         # Apart from `task`, which evaluates on the true labels of held-out rows.

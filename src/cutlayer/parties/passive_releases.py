@@ -77,6 +77,8 @@ class Releases:
         if self.released is not None:
             self._answer_again(request, self.released)
             return
+        if self.job.train.releases_once(self.local.name):  # else warm-up epochs would have releases of their own
+            raise ProtocolError.expected(f"no request before the single release from {self.port.peer}", "one")
         part, number = str(request.fields["part"]), int(request.fields["batch"])
         if part not in HELD_OUT:
             raise ProtocolError.expected(f"a request for {' or '.join(HELD_OUT)} rows", repr(part)[:80])

@@ -106,7 +106,7 @@ class DPBottom(FeatureProtection[DPBottomConfig]):
         self._scale(plan, rows=1)
         if plan.once:
             raise ConfigError.expected("a release in every step with dp_bottom", "one release", "leave dp_bottom out")
-        return DPSGD(self.settings.multiplier(plan), plan.training)
+        return DPSGD(self.settings.multiplier(plan), plan.training, self.settings.delta)
 
     def metrics(self) -> Mapping[str, float]:
         """Steps and noise, without the number of clipped rows, which would be a further release."""

@@ -88,9 +88,9 @@ class DPEmbedding(FeatureProtection[DPEmbeddingConfig]):
 
     Guarantee: (epsilon, delta)-differential privacy of a row's features over all its releases. Neighbours differ in one
     row, replaced. It is conditional on the bottom model and the encoding wherever these were fitted on the rows. It
-    needs a bottom model that embeds every row on its own, which is tested before anything is sent. It holds for the
-    numbers that are sent, not for real numbers alone: they are points of a lattice (`kernels.lattice`). None with
-    `rescale: paper`.
+    needs a bottom model that embeds every row on its own, which is tested before anything about features is sent. It
+    holds for the numbers that are sent, not for real numbers alone: they are points of a lattice (`kernels.lattice`).
+    None with `rescale: paper`.
     """
 
     name = "dp_embedding"
@@ -167,13 +167,17 @@ class DPEmbedding(FeatureProtection[DPEmbeddingConfig]):
         """A noisy release of every row as often as planned.
 
         Raises:
-            ConfigError: Rows are released once, so that no gradient comes back to adjust by; or clip or noise is beyond
-                what float32 can hold.
+            ConfigError: Rows are released once, so that no gradient comes back to adjust by; a term over several rows
+                together with `dp_bottom`; or clip or noise is beyond what float32 can hold.
         """
         settings = self.settings
         self._deviation(plan)
         if plan.once and settings.adjust is not None:
             raise ConfigError.expected("a release in every step with adjust", "one release", "leave adjust out")
+        terms = ["rescale: paper"] * (settings.rescale == "paper") + ["adjust"] * (settings.adjust is not None)
+        if plan.bottom == "private" and terms:
+            remedy = "a term over several rows has no row's gradient; leave one out"
+            raise ConfigError.expected(f"{terms[0]} of dp_embedding without dp_bottom", "both", remedy)
         if settings.rescale == "paper":
             claimed = ""
             if settings.epsilon is not None and settings.delta is not None:

@@ -36,7 +36,7 @@ class LabelDPConfig(FrozenModel):
     Attributes:
         eps: Privacy of a label, 0 or more. 0 is a coin flip, 1 flips 27 % of binary labels, 5 flips 0.7 %.
         changed_labels: Action if a row's label differs from the label that an earlier training drew for.
-            `refuse`: stop before anything is sent. `keep`: the row keeps its old draw. `redraw`: each new training
+            `refuse`: stop before any gradient is sent. `keep`: the row keeps its old draw. `redraw`: each new training
             draws every row anew, and the eps of all of them add up.
         correction: Loss of the training on drawn labels. `forward` states their likelihood, so that predictions are
             calibrated for the true label. `none` takes drawn labels for true ones; predictions then tend to the

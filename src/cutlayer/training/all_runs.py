@@ -24,7 +24,7 @@ from cutlayer.config import BudgetConfig, Job
 from cutlayer.config.party import ALL_RUNS
 from cutlayer.data.align import Positions, order_digest
 from cutlayer.data.ids import Digests
-from cutlayer.data.labels import Labels, encode_labels
+from cutlayer.data.labels import Labels
 from cutlayer.data.party_data import PartyTable
 from cutlayer.errors import BudgetExceeded
 from cutlayer.kernels.noise import derive
@@ -274,8 +274,8 @@ def forecast_all_runs(job: Job, name: str, folder: Path, table: PartyTable, posi
         return
     secret = path.read_bytes() if path.exists() else b""
     entries = planned_entries(job, name, chain)
-    if any(isinstance(entry.event, RandomizedResponse) for entry in entries):
-        labels = encode_labels(table.column(job.parties[name].label or "", positions), job.task)
+    drawing = any(isinstance(entry.event, RandomizedResponse) for entry in entries)
+    if drawing and (labels := table.labels(positions)) is not None:
         settings = next(
             (protection.settings for protection in chain.protections if isinstance(protection, LabelDP)), None
         )

@@ -20,7 +20,7 @@ from cutlayer.accounting import (
     ReleasePlan,
 )
 from cutlayer.accounting.total import Asset
-from cutlayer.accounting.wording import ORDERED, STOP_BIT, STRATIFIED
+from cutlayer.accounting.wording import ORDERED, RUN_END, STRATIFIED
 from cutlayer.config import Job
 from cutlayer.config.party import LABEL_FREE
 from cutlayer.parties.plan import plan_of
@@ -80,9 +80,8 @@ def planned_entries(job: Job, name: str, chain: Chain) -> tuple[Entry, ...]:
 def _label_free(job: Job) -> Iterator[Entry]:
     """The entry for the passive parties that are sent no message which depends on a label, if there are any."""
     if towards := tuple(name for name in job.passives if job.train.is_label_free(name)):
-        # Where all parties release before the first step, none of them learns when the training ends.
-        stop_shows = job.train.stops_early is not None and not job.trains_alone
-        event = NoFormalGuarantee(STOP_BIT) if stop_shows else LabelFree(job.train.split.by)
+        # Where all parties release before the first step, none of them learns when the training ends, or how.
+        event = LabelFree(job.train.split.by) if job.trains_alone else NoFormalGuarantee(RUN_END)
         yield Entry(LABEL_FREE, job.active, "labels", towards, event)
 
 
@@ -115,7 +114,7 @@ def passive_ledger(job: Job, name: str, evidence: Iterable[Evidence]) -> Ledger:
 
 def _entry(protection: Protection[Any], chain: Chain, towards: tuple[str, ...], plan: ReleasePlan) -> Entry:
     event = protection.event(plan)
-    stated = event.delta if isinstance(event, GaussianRelease) and event.delta is not None else DELTA
+    stated = (event.delta if isinstance(event, GaussianRelease | DPSGD) else None) or DELTA
     return Entry(
         protection=protection.name,
         party=chain.party,
