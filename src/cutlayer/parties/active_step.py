@@ -15,6 +15,7 @@ from cutlayer.channel.followed import Follower
 from cutlayer.channel.transcript import LAYER_ROWS, Sampling, Step, Transcript
 from cutlayer.config import Job
 from cutlayer.kernels.noise import derive
+from cutlayer.kernels.received_gradient import backward_from
 from cutlayer.models import tapped
 from cutlayer.parties.active_model import ActiveModel, TrainingLabels
 from cutlayer.parties.active_setup import ActiveSetup
@@ -228,7 +229,7 @@ class ActiveStep:
             learned = threads.learn_from(partial(self._loss, batch), share, leaves)
             return lambda: learned.result().loss
         loss = self._loss(batch)
-        (loss if share == 1 else loss * share).backward()  # type: ignore[no-untyped-call]
+        backward_from([loss if share == 1 else loss * share], [None])
         return lambda: loss
 
     def _groups(self, rows: Tensor) -> Iterator[tuple[Sequence[Tensor], float]]:

@@ -37,9 +37,9 @@ def check_received(message: Message, limit: float, key: str, readings: Readings 
         ProtocolError: Names the sender, the epoch and the step.
     """
     for name, rows in message.tensors.items():
-        which = f"{name} of {message.sender} for epoch {message.epoch}, step {message.step}"
 
-        def refusal(norm: float, which: str = which) -> ProtocolError:
+        def refusal(norm: float, name: str = name) -> ProtocolError:
+            which = f"{name} of {message.sender} for epoch {message.epoch}, step {message.step}"
             if not math.isfinite(norm):
                 return ProtocolError.expected(f"finite numbers in the {which}", _BROKEN, "its training diverged")
             remedy = f"its training diverged, or it is not honest; {key} is this party's own limit"

@@ -15,7 +15,7 @@ from cutlayer.channel.transcript import LAYER_ROWS, Sampling, Step, Transcript
 from cutlayer.config import Job
 from cutlayer.data.batches import micro_batches
 from cutlayer.errors import ConfigError
-from cutlayer.kernels.received_gradient import with_gradient
+from cutlayer.kernels.received_gradient import backward_from
 from cutlayer.models import tapped
 from cutlayer.models.fitting.gradients import no_gradients
 from cutlayer.parties.graphs import Replayed
@@ -234,9 +234,9 @@ class PassiveStep:
         if self.state.chain.updates:
             self._update(embedding, view.embedding, extra, view)
         elif extra is None:
-            torch.autograd.backward([with_gradient(view.embedding, view.gradient)])
+            backward_from([view.embedding], [view.gradient])
         else:
-            torch.autograd.backward([with_gradient(view.embedding, view.gradient), extra])
+            backward_from([view.embedding, extra], [view.gradient, None])
 
     def _update(self, embedding: Tensor, released: Tensor, extra: Tensor | None, view: PassiveView) -> None:
         """Let a protection set the gradients, from the gradient of the unprotected embedding."""
