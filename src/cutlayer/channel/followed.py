@@ -114,7 +114,7 @@ class Follower(EpochFiles):
                 own = matrix.detach().index_select(0, followed.to(matrix.device))
                 stored[name].index_copy_(0, slots, own.flatten(1).cpu())
         for name, matrix in (sent or gradients).items():
-            self.current.sizes[name][step] = message_sizes(matrix.flatten(1))
+            self.current.sizes[name].numpy()[step] = message_sizes(matrix.flatten(1))
         self._added(epoch, last=step + 1 == self.sampling.steps_per_epoch)
 
     def _followed(self, rows: Tensor) -> tuple[Tensor, Tensor]:

@@ -218,8 +218,12 @@ class FusedEmbedding(nn.Module):
 
     def forward(self, codes: Tensor) -> Tensor:
         """Codes int32 (n, c) to float32 (n, c * dim)."""
+        return self.by_column(codes).flatten(1)
+
+    def by_column(self, codes: Tensor) -> Tensor:
+        """Codes int32 (n, c) to float32 (n, c, dim)."""
         rows: Tensor = self.table(codes + self.offsets)
-        return rows.flatten(1)
+        return rows
 
 
 def layers_of(model: nn.Module, prefix: str = "") -> Iterator[tuple[str, nn.Module]]:

@@ -148,18 +148,17 @@ class PassiveStep:
         self._ahead.read(next_rows)  # while the active party computes
         self._begin_update()
         gradients = []
-        for parts, embedding, view, *_ in sent:
+        for parts, embedding, released, view, *_ in sent:
             gradients.append((yield from self._gradient(order, parts, embedding.shape[1])))
-            if self.guard is not None and view.embedding is not None:
-                self.guard.add(
-                    order.epoch, order.step, gradients[-1], view.embedding, partial(self.setup.columns, view.rows)
-                )
-            self._learn(embedding, replace(view, gradient=gradients[-1]))
+            if self.guard is not None:
+                columns_of_rows = partial(self.setup.columns, view.rows)
+                self.guard.add(order.epoch, order.step, gradients[-1], released, columns_of_rows)
+            self._learn(embedding, replace(view, embedding=released, gradient=gradients[-1]))
         self._finish_update()
         if order.record:
-            released = joined([embeddings for *_, embeddings, _ in sent])
+            crossed = joined([embeddings for *_, embeddings, _ in sent])
             layers = joined_by_name([outputs for *_, outputs in sent])
-            self._record(order, released, joined(gradients), layers)
+            self._record(order, crossed, joined(gradients), layers)
 
     def _record(self, order: StepOrder, sent: Tensor, gradient: Tensor, layers: Mapping[str, Tensor]) -> None:
         first = {name: output[:LAYER_ROWS] for name, output in layers.items()}
@@ -168,7 +167,7 @@ class PassiveStep:
 
     def _send_group(
         self, order: StepOrder, parts: Parts, columns: BatchColumns, computed: Future[Tensor] | None
-    ) -> tuple[Tensor, PassiveView, Tensor, Mapping[str, Tensor]]:
+    ) -> tuple[Tensor, Tensor, PassiveView, Tensor, Mapping[str, Tensor]]:
         """Embed some rows of a step, and send them in a message for each part.
 
         Args:
@@ -178,7 +177,7 @@ class PassiveStep:
             computed: Their embedding, where a thread computes it.
 
         Returns:
-            Their embedding, the view with what was released of it, what crossed of that, and the outputs of the layers.
+            Their embedding, what was released of it, the view, what crossed, and the outputs of the layers.
         """
         taps = self.setup.bottom if self.local.records_layers(self.sampling, order.epoch, order.step) else None
         with tapped(taps, LAYER_ROWS) as layers:
@@ -189,7 +188,7 @@ class PassiveStep:
         if self.local.tampering is not None:
             embedding = self.local.tampering.embedding(order.epoch, rows, embedding)
         released = self.state.chain.embedding_out(embedding, view)
-        return embedding, replace(view, embedding=released), self._send(order, parts, released), layers
+        return embedding, released, view, self._send(order, parts, released), layers
 
     def _send(self, order: StepOrder, parts: Parts, released: Tensor) -> Tensor:
         """Send what the protections released of some rows, in a message for each part; returns what crossed."""
