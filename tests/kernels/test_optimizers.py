@@ -69,7 +69,7 @@ def test_later_steps_are_a_call_each(name: str, monkeypatch: pytest.MonkeyPatch)
     for _ in range(3):
         weight.grad = torch.ones(3)
         taken.step()
-    assert len(plain) == 1
+    assert len(plain) == 1  # the first: only then is there a state
     handle = register_optimizer_step_post_hook(lambda *_: plain.append(1))
     taken.step()
     handle.remove()

@@ -6,7 +6,6 @@ import math
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from cutlayer.lazy import Tensor
 
@@ -35,7 +34,10 @@ def message_sizes(message: Tensor) -> tuple[float, float]:
     count, width = numbers.shape[0] * numbers.shape[1], numbers.shape[1]
     if count * width <= _SMALL:
         products = numbers.T @ numbers
-        return _of_products(products if isinstance(products, np.ndarray) else products.cpu().numpy(), count)
+        products = products if isinstance(products, np.ndarray) else products.cpu().numpy()
+        values = np.linalg.eigvalsh(products).tolist()
+        left = max(sum(values[:-1]), 0.0)
+        return _sizes(left + max(values[-1], 0.0) if values else 0.0, left, count)
     lengths = (numbers * numbers).sum(1)
     whole = float(lengths.sum())
     if not whole:
@@ -47,13 +49,6 @@ def message_sizes(message: Tensor) -> tuple[float, float]:
         if number < ROUNDS:
             along = projections @ numbers
     return _sizes(whole, whole - float(projections @ projections), count)
-
-
-def _of_products(products: npt.NDArray[np.float64], count: int) -> tuple[float, float]:
-    """`message_sizes` from the products of the columns (d, d), by the eigenvalues of that."""
-    values = np.linalg.eigvalsh(products).tolist()
-    left = max(sum(values[:-1]), 0.0)
-    return _sizes(left + max(values[-1], 0.0) if values else 0.0, left, count)
 
 
 def _sizes(whole: float, left: float, count: int) -> tuple[float, float]:

@@ -194,8 +194,7 @@ class EmbeddingTable(nn.Embedding):
         """Codes, an integer tensor of any shape (...), to float32 (..., dim)."""
         if self.weight.device.type != "cpu":  # there `index_add_` adds in no fixed order
             return super().forward(codes)
-        rows = self.weight.index_select(0, codes.flatten().long())
-        return rows.view(*codes.shape, self.embedding_dim)
+        return self.weight.index_select(0, codes.flatten().long()).view(*codes.shape, self.embedding_dim)
 
 
 class FusedEmbedding(nn.Module):

@@ -133,13 +133,13 @@ class PassiveStep:
             self.transcript.add(Step(order.epoch, order.step, order.rows, crossed.embeddings, crossed.gradients, {}))
 
     def _train_step(self, order: StepOrder, next_rows: Tensor | None) -> Generator[Port, Message, None]:
-        rows = order.rows
+        epoch, step, rows = order.epoch, order.step, order.rows
         number, whole = self.job.train.micro_batches, self.setup.whole
         groups, codes, numbers = (groups_of(part, number, whole=whole) for part in (rows, *self._ahead.take(rows)))
         columns = list(zip(codes, numbers, strict=True))
         computed: Sequence[Future[Tensor] | None] = [None] * len(groups)
         # Taps on the layers collect what any thread computes, so that a step with taps is computed in one.
-        if self._threads is not None and not self.local.records_layers(self.sampling, order.epoch, order.step):
+        if self._threads is not None and not self.local.records_layers(self.sampling, epoch, step):
             computed = self._threads.embed(self.setup.bottom, columns)
         sent = []
         for group, group_columns, embedded in zip(groups, columns, computed, strict=True):
@@ -151,8 +151,7 @@ class PassiveStep:
         for parts, embedding, released, view, *_ in sent:
             gradients.append((yield from self._gradient(order, parts, embedding.shape[1])))
             if self.guard is not None:
-                columns_of_rows = partial(self.setup.columns, view.rows)
-                self.guard.add(order.epoch, order.step, gradients[-1], released, columns_of_rows)
+                self.guard.add(epoch, step, gradients[-1], released, partial(self.setup.columns, view.rows))
             self._learn(embedding, replace(view, embedding=released, gradient=gradients[-1]))
         self._finish_update()
         if order.record:
@@ -232,10 +231,8 @@ class PassiveStep:
         extra = self.state.chain.local_loss(view)
         if self.state.chain.updates:
             self._update(embedding, view.embedding, extra, view)
-        elif extra is None:
-            backward_from([view.embedding], [view.gradient])
         else:
-            backward_from([view.embedding, extra], [view.gradient, None])
+            backward_from((view.embedding, view.gradient), (extra, None))
 
     def _update(self, embedding: Tensor, released: Tensor, extra: Tensor | None, view: PassiveView) -> None:
         """Let a protection set the gradients, from the gradient of the unprotected embedding."""

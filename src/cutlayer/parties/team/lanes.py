@@ -163,7 +163,7 @@ class PassiveLanes(Lanes):
         upstream = torch.zeros_like(output)
         upstream[: len(gradient)] = gradient
         with together():  # the backward pass sums the weights' gradients over all workers
-            backward_from([output], [upstream])
+            backward_from((output, upstream))
         self.optimizer.step()
 
 

@@ -80,9 +80,8 @@ class PassiveLead:
     def learn(self, order: StepOrder, gradient: Tensor) -> Tensor:
         """The gradient at the embedding, from the one (n, width) that came back and the protections' own terms."""
         extra = self.state.chain.local_loss(replace(self._view, gradient=gradient))
-        terms = [(self._view.embedding, gradient), (extra, None)]
         self.state.sent["local_loss"] += 1
-        backward_from(*zip(*((output, g) for output, g in terms if output is not None), strict=True))
+        backward_from((self._view.embedding, gradient), (extra, None))
         upstream = self._leaf.grad
         return torch.zeros_like(gradient) if upstream is None else upstream
 
@@ -126,7 +125,7 @@ class ActiveLead:
             leaves, shown = self._shown
             for name, e in shown.items():
                 if e.requires_grad:
-                    backward_from([e], [gradients[name]])
+                    backward_from((e, gradients[name]))
         return self._protected(self._view(order, leaves))
 
     def _view(self, order: StepOrder, embeddings: BatchTensors) -> ActiveView:
