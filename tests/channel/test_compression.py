@@ -41,7 +41,7 @@ def test_sender_receiver_and_wire_agree_on_every_bit(form: Form) -> None:
     assert read.tensors["embedding"].dtype == torch.float32
     (packed,) = crossed
     assert packed.tensors["embedding"].dtype == torch.uint8
-    assert here.bytes_sent == there.bytes_received == packed.nbytes < X.nbytes
+    assert here.traffic[0].total() == there.traffic[1].total() == packed.nbytes < X.nbytes
     again = pair(form)[1]
     again.deliver(over_the_wire(packed))
     assert torch.equal(again.arrived.popleft().tensors["embedding"], read.tensors["embedding"])

@@ -63,6 +63,16 @@ def test_sizes_are_those_of_all_rows_of_a_message(tmp_path: Path) -> None:
     assert epoch.sizes["telco"][:, 0].tolist() == pytest.approx([*expected, 0.0])  # nothing was sent in the third step
 
 
+def test_sizes_are_those_of_the_message_where_the_record_has_a_part_of_it(tmp_path: Path) -> None:
+    """Of rows that one party lacks nothing is recorded, but the others were sent a gradient of these too."""
+    follower = Follower(tmp_path, torch.tensor([0, 1]), Sampling(1, 2, 1, 1, limit=10**6))
+    rows, whole = torch.tensor([0, 1]), torch.tensor([[1.0, 2.0], [3.0, 4.0], [50.0, 60.0]])
+    follower.add(0, 0, rows, {"telco": whole[:2] + 1}, {"telco": whole[:2]}, {"telco": whole})
+    assert follower.close(0)
+    (epoch,) = read_followed(tmp_path)
+    assert epoch.sizes["telco"][0, 0].item() == pytest.approx(float(whole.square().mean().sqrt()))
+
+
 def test_epochs_are_thinned_to_the_limit(tmp_path: Path) -> None:
     follower = Follower(tmp_path, torch.arange(12), Sampling(1, 12, 1, 40, limit=8000))
     written = []

@@ -70,7 +70,7 @@ def test_messages_cross_both_ways_to_the_bit():
             back = passive.receive(passive.port)
             assert (arrived.sender, arrived.epoch, arrived.step, arrived.rows) == (name, 1, 2, bytes(16))
             assert back.tensors["gradient"].numpy().tobytes() == numbers.numpy().tobytes()
-        assert bank.ports["telco"].bytes_received == telco.port.bytes_sent == numbers.nbytes
+        assert bank.ports["telco"].traffic[1].total() == telco.port.traffic[0].total() == numbers.nbytes
 
 
 def test_names_and_runs_may_hold_any_character():
@@ -180,7 +180,7 @@ def test_a_peer_that_takes_nothing_is_lost_and_memory_stays_bounded():
     little = FrameLimits(queued_bytes=2**20)
 
     def flood(port):
-        while port.bytes_sent < 2**30:
+        while port.traffic[0].total() < 2**30:
             port.send(Kind.GRADIENT, tensors={"gradient": torch.zeros(2**17, 1)})
             yield port
 
@@ -191,7 +191,7 @@ def test_a_peer_that_takes_nothing_is_lost_and_memory_stays_bounded():
         bank.wait_for_peers()
         with pytest.raises(PeerLost, match="lost telco: it accepted no message"):
             drive(flood(bank.ports["telco"]), lambda port: None)
-        assert bank.ports["telco"].bytes_sent < 64 * 2**20
+        assert bank.ports["telco"].traffic[0].total() < 64 * 2**20
         assert telco.receive(telco.port).kind == Kind.GRADIENT
 
 

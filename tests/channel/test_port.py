@@ -66,4 +66,4 @@ def test_a_sent_tensor_is_detached_contiguous_and_counted(ends):
     arrived = telco.arrived[0].tensors["gradient"]
     assert arrived.is_contiguous()
     assert not arrived.requires_grad
-    assert bank.bytes_sent == telco.bytes_received == 48
+    assert bank.traffic[0].total() == telco.traffic[1].total() == 48

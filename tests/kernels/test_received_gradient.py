@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from torch import nn
 
-from cutlayer.kernels.received_gradient import with_gradient
+from cutlayer.kernels.received_gradient import backward_from
 
 
 def test_weights_get_the_gradient_that_was_received() -> None:
@@ -14,11 +15,17 @@ def test_weights_get_the_gradient_that_was_received() -> None:
     expected = [weight.grad for weight in model.parameters()]
     model.zero_grad()
     output = model(rows)
-    torch.autograd.backward([with_gradient(output, gradient)])
+    backward_from((output, gradient))
     assert all(torch.equal(weight.grad, known) for weight, known in zip(model.parameters(), expected, strict=True))
 
 
 def test_a_term_of_its_own_is_added() -> None:
     output, gradient = torch.ones(4, 2, requires_grad=True), torch.randn(4, 2)
-    torch.autograd.backward([with_gradient(output, gradient), 3.0 * output.sum()])
+    backward_from((output, gradient), (3.0 * output.sum(), None), (None, None))
     assert torch.equal(output.grad, gradient + 3.0)
+
+
+def test_a_gradient_of_another_shape_is_refused() -> None:
+    output = nn.Linear(3, 2)(torch.randn(5, 3))
+    with pytest.raises(RuntimeError, match="shape"):
+        backward_from((output, torch.randn(4, 2)))

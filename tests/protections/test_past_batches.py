@@ -80,7 +80,8 @@ def sent_over_epochs(name, options):
             sent[rows] = built.gradient_out(g[rows], "telco", step)
             steps[rows] = number
             sizes.append(message_sizes(sent[rows]))
-        made.append(FollowedEpoch(epoch, torch.arange(ROWS), steps, {}, {"telco": sent}, {"telco": torch.stack(sizes)}))
+        sizes_of_all = {"telco": torch.tensor(sizes, dtype=torch.float64)}
+        made.append(FollowedEpoch(epoch, torch.arange(ROWS), steps, {}, {"telco": sent}, sizes_of_all))
     return HistoryView("telco", Task("binary", ("no", "yes")), made), labels.bool()
 
 

@@ -109,12 +109,12 @@ class Follower(EpochFiles):
             )
         followed, slots = self._followed(rows)
         self.current.steps.index_fill_(0, slots, step)
-        for stored, sent in ((self.current.embeddings, embeddings), (self.current.gradients, gradients)):
-            for name, matrix in sent.items():
+        for stored, crossed in ((self.current.embeddings, embeddings), (self.current.gradients, gradients)):
+            for name, matrix in crossed.items():
                 own = matrix.detach().index_select(0, followed.to(matrix.device))
                 stored[name].index_copy_(0, slots, own.flatten(1).cpu())
         for name, matrix in (sent or gradients).items():
-            self.current.sizes[name][step] = message_sizes(matrix.flatten(1))
+            self.current.sizes[name].numpy()[step] = message_sizes(matrix.flatten(1))
         self._added(epoch, last=step + 1 == self.sampling.steps_per_epoch)
 
     def _followed(self, rows: Tensor) -> tuple[Tensor, Tensor]:

@@ -81,16 +81,6 @@ class Port:
         """Kind, epoch and step of the last message that arrived; empty if none has."""
         return described(*self._heard) if self._heard else ""
 
-    @property
-    def bytes_sent(self) -> int:
-        """Bytes of all tensors that were sent, as they crossed."""
-        return self.traffic[0].total()
-
-    @property
-    def bytes_received(self) -> int:
-        """Bytes of all tensors that arrived, as they crossed."""
-        return self.traffic[1].total()
-
     def take(self, message: Message) -> Message:
         """The message as it is read, where it must be the next one: in a file no message is there twice.
 

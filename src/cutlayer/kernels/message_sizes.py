@@ -6,9 +6,8 @@ import math
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from cutlayer.lazy import Tensor, torch
+from cutlayer.lazy import Tensor
 
 ROUNDS = 3
 """Rounds of the power iteration; a gradient lies almost in one direction, and noise of its shape in few."""
@@ -18,7 +17,7 @@ _SMALL = 1 << 17
 """Multiplications of a message's columns with each other up to which calls cost more than what they compute."""
 
 
-def message_sizes(message: Tensor) -> Tensor:
+def message_sizes(message: Tensor) -> tuple[float, float]:
     """Root mean square of the numbers of a message, and of what is left off its main direction.
 
     The main direction comes from a power iteration that starts at the longest row, so it depends on no state.
@@ -27,7 +26,7 @@ def message_sizes(message: Tensor) -> Tensor:
         message: float (n, d), finite, of any scale.
 
     Returns:
-        float64 (2,) on the CPU; 0 for a message of zeros, and second where all is along the main direction.
+        Both; 0 for a message of zeros, and second where all is along the main direction.
     """
     # In float64, so that squares of 1e-30 do not vanish; by NumPy where it can be, whose calls cost a quarter.
     numbers: Any = message.detach().double()
@@ -35,11 +34,14 @@ def message_sizes(message: Tensor) -> Tensor:
     count, width = numbers.shape[0] * numbers.shape[1], numbers.shape[1]
     if count * width <= _SMALL:
         products = numbers.T @ numbers
-        return _of_products(products if isinstance(products, np.ndarray) else products.cpu().numpy(), count)
+        products = products if isinstance(products, np.ndarray) else products.cpu().numpy()
+        values = np.linalg.eigvalsh(products).tolist()
+        left = max(sum(values[:-1]), 0.0)
+        return _sizes(left + max(values[-1], 0.0) if values else 0.0, left, count)
     lengths = (numbers * numbers).sum(1)
     whole = float(lengths.sum())
     if not whole:
-        return torch.zeros(2, dtype=torch.float64)
+        return 0.0, 0.0
     along = numbers[int(lengths.argmax())]
     for number in range(ROUNDS + 1):
         along = along / math.sqrt(float(along @ along))
@@ -49,14 +51,7 @@ def message_sizes(message: Tensor) -> Tensor:
     return _sizes(whole, whole - float(projections @ projections), count)
 
 
-def _of_products(products: npt.NDArray[np.float64], count: int) -> Tensor:
-    """`message_sizes` from the products of the columns (d, d), by the eigenvalues of that."""
-    values = np.linalg.eigvalsh(products).tolist()
-    left = max(sum(values[:-1]), 0.0)
-    return _sizes(left + max(values[-1], 0.0) if values else 0.0, left, count)
-
-
-def _sizes(whole: float, left: float, count: int) -> Tensor:
+def _sizes(whole: float, left: float, count: int) -> tuple[float, float]:
     """Root mean squares from the sum of squares of `count` numbers, and what of it is off the main direction."""
-    squares = whole, left if left > _ROUNDING * whole else 0.0
-    return torch.tensor([math.sqrt(square / max(count, 1)) for square in squares], dtype=torch.float64)
+    count = max(count, 1)
+    return math.sqrt(whole / count), math.sqrt(left / count) if left > _ROUNDING * whole else 0.0

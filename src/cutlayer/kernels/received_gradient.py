@@ -1,33 +1,22 @@
-"""The backward pass from a gradient that was received, in place of one of a loss."""
+"""The backward pass from gradients that were received, in place of one of a loss."""
 
 from __future__ import annotations
-
-from typing import Any, cast
 
 import torch
 from torch import Tensor
 
 
-def with_gradient(output: Tensor, gradient: Tensor) -> Tensor:
-    """A zero whose gradient with respect to `output` is `gradient`.
+def backward_from(*terms: tuple[Tensor | None, Tensor | None]) -> None:
+    """Add to the gradients of all that some tensors were computed from.
 
-    `output.backward(gradient)` does the same, but PyTorch compares the shapes with the symbols of its compiler, whose
-    import takes a third of the time of its own.
+    `torch.autograd.backward` does the same, but compares the shapes with symbols of PyTorch's compiler, whose import
+    takes a third of the time of its own. The engine, which is called here, compares them too.
 
     Args:
-        output: Floating, any shape.
-        gradient: Of the same shape.
+        terms: Each tensor, floating, with the gradient at it, of its shape; `None` for 1 at a tensor of no axis. `None`
+            in place of a tensor adds nothing.
     """
-    return cast("Tensor", _Received.apply(output, gradient))  # type: ignore[no-untyped-call]
-
-
-class _Received(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, output: Tensor, gradient: Tensor) -> Tensor:
-        ctx.save_for_backward(gradient)
-        return output.new_zeros(())
-
-    @staticmethod
-    def backward(ctx: Any, _upstream: Tensor) -> tuple[Tensor, None]:
-        (gradient,) = ctx.saved_tensors
-        return gradient, None
+    outputs = tuple(output for output, _ in terms if output is not None)
+    upstream = tuple(torch.ones_like(o) if g is None else g for o, g in terms if o is not None)
+    engine = torch.autograd.Variable._execution_engine
+    engine.run_backward(outputs, upstream, False, False, (), allow_unreachable=True, accumulate_grad=True)

@@ -194,8 +194,7 @@ class EmbeddingTable(nn.Embedding):
         """Codes, an integer tensor of any shape (...), to float32 (..., dim)."""
         if self.weight.device.type != "cpu":  # there `index_add_` adds in no fixed order
             return super().forward(codes)
-        rows = self.weight.index_select(0, codes.flatten().long())
-        return rows.view(*codes.shape, self.embedding_dim)
+        return self.weight.index_select(0, codes.flatten().long()).view(*codes.shape, self.embedding_dim)
 
 
 class FusedEmbedding(nn.Module):
@@ -218,8 +217,12 @@ class FusedEmbedding(nn.Module):
 
     def forward(self, codes: Tensor) -> Tensor:
         """Codes int32 (n, c) to float32 (n, c * dim)."""
+        return self.by_column(codes).flatten(1)
+
+    def by_column(self, codes: Tensor) -> Tensor:
+        """Codes int32 (n, c) to float32 (n, c, dim)."""
         rows: Tensor = self.table(codes + self.offsets)
-        return rows.flatten(1)
+        return rows
 
 
 def layers_of(model: nn.Module, prefix: str = "") -> Iterator[tuple[str, nn.Module]]:

@@ -27,10 +27,9 @@ class LinearBottom(BottomModel):
 
     def forward(self, codes: Tensor, numbers: Tensor) -> Tensor:
         """Embed a batch; see `BottomModel.forward`."""
-        # Not `len`, which torch.export takes for a constant.
-        result = self.bias.expand(numbers.shape[0], -1)
+        result: Tensor = self.bias
         if self.categories is not None:
-            result = result + self.categories(codes).unflatten(1, (-1, self.width)).sum(1)
+            result = result + self.categories.by_column(codes).sum(1)
         return result if self.numbers is None else result + self.numbers(numbers)
 
     def assign(self, weights: Tensor, bias: Tensor) -> None:

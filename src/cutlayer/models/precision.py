@@ -48,8 +48,7 @@ def at_precision(model: M, precision: Precision) -> M:
 def _device_type(*args: Any) -> str:
     """Type of the device that the first tensor among the arguments, or in a mapping among them, is on."""
     for value in args:
-        tensors = value.values() if isinstance(value, dict) else (value,)
-        for tensor in tensors:
+        for tensor in value.values() if isinstance(value, dict) else (value,):
             if isinstance(tensor, Tensor):
                 return tensor.device.type
     return "cpu"

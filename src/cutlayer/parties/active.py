@@ -125,7 +125,9 @@ class ActiveParty:
             if self.follower is not None:
                 self.follower.close(epoch)
                 if self.stopping.stop:
-                    self.observer.followed(epoch, self._own_numbers(self.follower.rows))
+                    rows = self.follower.rows
+                    numbers = {name: self.held.own_numbers(name, rows) for name in self.job.passives}
+                    self.observer.followed(epoch, numbers)
             rate = len(self.split.train) / seconds
             part = "cross-validation" if self.job.fits_top else self.part
             record = EpochRecord(epoch, loss, part, metrics, seconds, rate, best, leak, estimates)
@@ -214,10 +216,6 @@ class ActiveParty:
             self.usage.add_earlier(commits[start]["usage"])
         self.observer.started(self.task, self.setup.truth, torch.from_numpy(training), job.train.max_epochs, epoch)
         return start
-
-    def _own_numbers(self, rows: Tensor) -> dict[str, Tensor]:
-        """The number that each passive party has for each of some rows, by name."""
-        return {name: self.held.own_numbers(name, rows) for name in self.job.passives}
 
     def _scheduled(self, audited: npt.NDArray[np.int64], ids: Digests, stated: int) -> Schedule:
         """The batches that are trained on; where no step is taken, those in which the audited rows are recorded.

@@ -15,6 +15,7 @@ from cutlayer.channel.followed import Follower
 from cutlayer.channel.transcript import LAYER_ROWS, Sampling, Step, Transcript
 from cutlayer.config import Job
 from cutlayer.kernels.noise import derive
+from cutlayer.kernels.received_gradient import backward_from
 from cutlayer.models import tapped
 from cutlayer.parties.active_model import ActiveModel, TrainingLabels
 from cutlayer.parties.active_setup import ActiveSetup
@@ -85,6 +86,8 @@ class ActiveStep:
         self.state = setup.state
         self.transcript, self.sampling, self.follower = transcript, sampling, follower
         self.has_gradient, self._step = False, 0
+        limit = local.config.limits.gradient_norm
+        self._check = partial(check_gradients, limit=limit, party=local.name, readings=local.readings)
         self.lanes: ActiveLanes | None = None
         self.guard: EmbeddingGuard | None = None
         if local.config.guard is not None:
@@ -228,7 +231,7 @@ class ActiveStep:
             learned = threads.learn_from(partial(self._loss, batch), share, leaves)
             return lambda: learned.result().loss
         loss = self._loss(batch)
-        (loss if share == 1 else loss * share).backward()  # type: ignore[no-untyped-call]
+        backward_from((loss if share == 1 else loss * share, None))
         return lambda: loss
 
     def _groups(self, rows: Tensor) -> Iterator[tuple[Sequence[Tensor], float]]:
@@ -301,7 +304,7 @@ class ActiveStep:
         view, step = batch.view, batch.step
         gradients = self._protected_parts(view, batch.parts) if batch.parts else self.protected_gradients(view)
         # All are checked before the first is sent: no peer trains on a step that another peer would refuse.
-        self._check(gradients, view.epoch, step)
+        self._check(gradients, epoch=view.epoch, step=step)
         rows, digests = len(view.rows), batch.digests
         return view.embeddings, self.passives.send_gradients(view.epoch, step, rows, gradients, digests, batch.parts)
 
@@ -331,16 +334,12 @@ class ActiveStep:
         task: Mapping[str, Tensor]
         task = {name: e.grad if e.grad is not None else torch.zeros_like(e) for name, e in embeddings.items()}
         if self.state.chain.protections:  # which may hide a bad number: a clipped one, or one under noise
-            self._check(task, view.epoch, self._step)
+            self._check(task, epoch=view.epoch, step=self._step)
         # In warm-up epochs embeddings may be zeros, so that no weight of the top model has a gradient, but they have.
         self.has_gradient = self.has_gradient or any(bool(gradient.any()) for gradient in task.values())
         if self.local.tampering is not None:
             task = self.local.tampering.gradients(view.rows, embeddings, task)
         return replace(view, embeddings=embeddings, task_gradients=task)
-
-    def _check(self, gradients: Mapping[str, Tensor], epoch: int, step: int) -> None:
-        limit, readings = self.local.config.limits.gradient_norm, self.local.readings
-        check_gradients(gradients, limit, self.local.name, epoch, step, readings)
 
     def _is_recorded(self, step: int) -> bool:
         """Whether anything of a step is recorded."""
@@ -358,7 +357,8 @@ class ActiveStep:
         if parts := self.passives.held.parts(rows):
             common = torch.stack([part.mask for part in parts.values()]).all(dim=0).nonzero().flatten()
             # A model that reads who is present computes several groups of rows; the outputs of the last one are left.
-            whole = {name: output for name, output in layers.items() if not self._is_of_groups(name)}
+            of_groups = ("top.",) if self.setup.top.reads_presence else ()
+            whole = {name: output for name, output in layers.items() if not name.startswith(of_groups)}
             rows, layers = rows[common], {name: output[common] for name, output in whole.items()}
             seen = {name: rows_of_all[common] for name, rows_of_all in seen.items()}
             gradients = {name: rows_of_all[common] for name, rows_of_all in gradients.items()}
@@ -367,10 +367,6 @@ class ActiveStep:
         if self.local.records(self.sampling, step):
             first = {name: output[:LAYER_ROWS] for name, output in layers.items()}
             self.transcript.add(Step(epoch, step, rows, seen, gradients, first))
-
-    def _is_of_groups(self, layer: str) -> bool:
-        """Whether a layer's recorded output is of some of a batch's rows alone."""
-        return self.setup.top.reads_presence and layer.startswith("top.")
 
 
 def view_of_party(view: ActiveView, name: str, part: PartOfBatch) -> ActiveView:

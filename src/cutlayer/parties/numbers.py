@@ -36,16 +36,16 @@ def check_received(message: Message, limit: float, key: str, readings: Readings 
     Raises:
         ProtocolError: Names the sender, the epoch and the step.
     """
-    for name, rows in message.tensors.items():
+    ((name, rows),) = message.tensors.items()
+
+    def refusal(norm: float) -> ProtocolError:
         which = f"{name} of {message.sender} for epoch {message.epoch}, step {message.step}"
+        if not math.isfinite(norm):
+            return ProtocolError.expected(f"finite numbers in the {which}", _BROKEN, "its training diverged")
+        remedy = f"its training diverged, or it is not honest; {key} is this party's own limit"
+        return ProtocolError.expected(f"rows of norm up to {limit:g} in the {which}", f"{norm:.3g}", remedy)
 
-        def refusal(norm: float, which: str = which) -> ProtocolError:
-            if not math.isfinite(norm):
-                return ProtocolError.expected(f"finite numbers in the {which}", _BROKEN, "its training diverged")
-            remedy = f"its training diverged, or it is not honest; {key} is this party's own limit"
-            return ProtocolError.expected(f"rows of norm up to {limit:g} in the {which}", f"{norm:.3g}", remedy)
-
-        (readings or Readings()).check_rows(rows, limit, refusal)
+    (readings or Readings()).check_rows(rows, limit, refusal)
 
 
 def check_own(rows: Tensor, limit: float, party: str, what: str, readings: Readings | None = None) -> None:

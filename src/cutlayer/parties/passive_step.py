@@ -15,7 +15,7 @@ from cutlayer.channel.transcript import LAYER_ROWS, Sampling, Step, Transcript
 from cutlayer.config import Job
 from cutlayer.data.batches import micro_batches
 from cutlayer.errors import ConfigError
-from cutlayer.kernels.received_gradient import with_gradient
+from cutlayer.kernels.received_gradient import backward_from
 from cutlayer.models import tapped
 from cutlayer.models.fitting.gradients import no_gradients
 from cutlayer.parties.graphs import Replayed
@@ -133,13 +133,13 @@ class PassiveStep:
             self.transcript.add(Step(order.epoch, order.step, order.rows, crossed.embeddings, crossed.gradients, {}))
 
     def _train_step(self, order: StepOrder, next_rows: Tensor | None) -> Generator[Port, Message, None]:
-        rows = order.rows
+        epoch, step, rows = order.epoch, order.step, order.rows
         number, whole = self.job.train.micro_batches, self.setup.whole
         groups, codes, numbers = (groups_of(part, number, whole=whole) for part in (rows, *self._ahead.take(rows)))
         columns = list(zip(codes, numbers, strict=True))
         computed: Sequence[Future[Tensor] | None] = [None] * len(groups)
         # Taps on the layers collect what any thread computes, so that a step with taps is computed in one.
-        if self._threads is not None and not self.local.records_layers(self.sampling, order.epoch, order.step):
+        if self._threads is not None and not self.local.records_layers(self.sampling, epoch, step):
             computed = self._threads.embed(self.setup.bottom, columns)
         sent = []
         for group, group_columns, embedded in zip(groups, columns, computed, strict=True):
@@ -148,18 +148,16 @@ class PassiveStep:
         self._ahead.read(next_rows)  # while the active party computes
         self._begin_update()
         gradients = []
-        for parts, embedding, view, *_ in sent:
+        for parts, embedding, released, view, *_ in sent:
             gradients.append((yield from self._gradient(order, parts, embedding.shape[1])))
-            if self.guard is not None and view.embedding is not None:
-                self.guard.add(
-                    order.epoch, order.step, gradients[-1], view.embedding, partial(self.setup.columns, view.rows)
-                )
-            self._learn(embedding, replace(view, gradient=gradients[-1]))
+            if self.guard is not None:
+                self.guard.add(epoch, step, gradients[-1], released, partial(self.setup.columns, view.rows))
+            self._learn(embedding, replace(view, embedding=released, gradient=gradients[-1]))
         self._finish_update()
         if order.record:
-            released = joined([embeddings for *_, embeddings, _ in sent])
+            crossed = joined([embeddings for *_, embeddings, _ in sent])
             layers = joined_by_name([outputs for *_, outputs in sent])
-            self._record(order, released, joined(gradients), layers)
+            self._record(order, crossed, joined(gradients), layers)
 
     def _record(self, order: StepOrder, sent: Tensor, gradient: Tensor, layers: Mapping[str, Tensor]) -> None:
         first = {name: output[:LAYER_ROWS] for name, output in layers.items()}
@@ -168,7 +166,7 @@ class PassiveStep:
 
     def _send_group(
         self, order: StepOrder, parts: Parts, columns: BatchColumns, computed: Future[Tensor] | None
-    ) -> tuple[Tensor, PassiveView, Tensor, Mapping[str, Tensor]]:
+    ) -> tuple[Tensor, Tensor, PassiveView, Tensor, Mapping[str, Tensor]]:
         """Embed some rows of a step, and send them in a message for each part.
 
         Args:
@@ -178,7 +176,7 @@ class PassiveStep:
             computed: Their embedding, where a thread computes it.
 
         Returns:
-            Their embedding, the view with what was released of it, what crossed of that, and the outputs of the layers.
+            Their embedding, what was released of it, the view, what crossed, and the outputs of the layers.
         """
         taps = self.setup.bottom if self.local.records_layers(self.sampling, order.epoch, order.step) else None
         with tapped(taps, LAYER_ROWS) as layers:
@@ -189,7 +187,7 @@ class PassiveStep:
         if self.local.tampering is not None:
             embedding = self.local.tampering.embedding(order.epoch, rows, embedding)
         released = self.state.chain.embedding_out(embedding, view)
-        return embedding, replace(view, embedding=released), self._send(order, parts, released), layers
+        return embedding, released, view, self._send(order, parts, released), layers
 
     def _send(self, order: StepOrder, parts: Parts, released: Tensor) -> Tensor:
         """Send what the protections released of some rows, in a message for each part; returns what crossed."""
@@ -233,10 +231,8 @@ class PassiveStep:
         extra = self.state.chain.local_loss(view)
         if self.state.chain.updates:
             self._update(embedding, view.embedding, extra, view)
-        elif extra is None:
-            torch.autograd.backward([with_gradient(view.embedding, view.gradient)])
         else:
-            torch.autograd.backward([with_gradient(view.embedding, view.gradient), extra])
+            backward_from((view.embedding, view.gradient), (extra, None))
 
     def _update(self, embedding: Tensor, released: Tensor, extra: Tensor | None, view: PassiveView) -> None:
         """Let a protection set the gradients, from the gradient of the unprotected embedding."""

@@ -1,12 +1,12 @@
-"""Numbers on a device that are read later, those of many steps at once.
+"""Numbers on a GPU that are read later, those of many steps at once.
 
 To read a number from a GPU is to wait until the GPU has done all that it was given; a step that reads none never waits.
+A number on the CPU is there: it is read at once, unless others wait that were handed over before.
 """
 
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 
 import torch
@@ -36,8 +36,10 @@ class Readings:
     def __init__(self, steps: int = 0) -> None:
         self._steps, self._done, self._last = steps, 0, time.monotonic()
         self._waiting: list[tuple[Tensor | None, Callable[[float], None]]] = []
-        # Norms of what was sent within this process: its receiver checks the same numbers. Few, since they are held.
-        self._sent: deque[tuple[Tensor, int, Tensor]] = deque(maxlen=4)
+
+    def _waits(self, number: Tensor | None) -> bool:
+        """Whether a number is read later."""
+        return bool(self._steps and (self._waiting or (number is not None and number.device.type != "cpu")))
 
     def later(self, number: Tensor | None, then: Callable[[float], None]) -> None:
         """Call `then` once a number is read, and all before it.
@@ -47,10 +49,10 @@ class Readings:
                 which `then` is called with 0.
             then: Called with the number; what it raises ends the run.
         """
-        if self._steps:
+        if self._waits(number):
             self._waiting.append((number if number is None else number.detach(), then))
         else:
-            then(0.0 if number is None else float(number.detach().amax()))
+            then(0.0 if number is None else (number.amax() if number.dim() else number).item())
 
     def check_rows(self, rows: Tensor, limit: float, refusal: Callable[[float], CutlayerError]) -> None:
         """Refuse rows that are not finite, or longer than a limit.
@@ -65,7 +67,7 @@ class Readings:
         """
         if not len(rows):  # a message of no rows
             return
-        if not self._steps:
+        if not self._waits(rows):
             if not rows_within(rows, limit):
                 raise refusal(largest_norm(rows))
             return
@@ -74,18 +76,7 @@ class Readings:
             if not norm <= limit:
                 raise refusal(norm)
 
-        self._waiting.append((self._norms(rows), check))
-
-    def _norms(self, rows: Tensor) -> Tensor:
-        """Norm of each row, (n,)."""
-        for index, (known, version, measured) in enumerate(self._sent):
-            if rows._version == version and _same_memory(known, rows):
-                del self._sent[index]
-                return measured
-        plain = rows.detach() if rows.requires_grad else rows
-        norms: Tensor = torch.linalg.vector_norm(plain, dim=1)
-        self._sent.append((plain, plain._version, norms))
-        return norms
+        self._waiting.append((torch.linalg.vector_norm(rows.detach(), dim=1), check))
 
     def end_step(self) -> None:
         """Count a step; read what waits if enough steps were taken, or enough time has passed."""
@@ -118,13 +109,3 @@ def _values(numbers: Sequence[Tensor]) -> Iterator[float]:
         values = (stacked.amax(1) if stacked.dim() > 1 else stacked).tolist()
         read |= zip(map(id, group), values, strict=True)
     return iter([read[id(number)] for number in numbers])
-
-
-def _same_memory(first: Tensor, second: Tensor) -> bool:
-    """Whether two tensors are the same numbers at the same address; subclasses may have none."""
-    return (
-        type(first) is type(second) is Tensor
-        and first.shape == second.shape
-        and first.stride() == second.stride()
-        and first.data_ptr() == second.data_ptr()
-    )

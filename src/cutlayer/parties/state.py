@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -63,21 +63,17 @@ class PartyState:
         self.sent: Counter[str] = Counter()
         self.before_release = before_release
         for port in ports:
-            port.inspect = self._leaving(chain, before_release)
+            port.inspect = self._inspect
 
-    def _leaving(self, chain: Chain, before_release: Callable[[], None] | None) -> Callable[[Message], None]:
+    def _inspect(self, message: Message) -> None:
         """Let the chain compare a message with the values that it returned; then count the message."""
-
-        def inspect(message: Message) -> None:
-            kind = message.kind
-            if before_release is not None and kind in _RELEASES:
-                before_release()
-            if kind in HOOK_OF:
-                chain.sending(kind, message.receiver, next(iter(message.tensors.values())))
-                if kind is not Kind.RELEASE:  # counted when it is drawn: it may be sent again, or by a resumed run
-                    self.sent[kind.value] += 1
-
-        return inspect
+        kind = message.kind
+        if kind in _RELEASES:
+            self.charge()
+        if kind in HOOK_OF:
+            self.chain.sending(kind, message.receiver, next(iter(message.tensors.values())))
+            if kind is not Kind.RELEASE:  # counted when it is drawn: it may be sent again, or by a resumed run
+                self.sent[kind.value] += 1
 
     def charge(self) -> None:
         """Count the run, if that is not done yet, before something is released."""
@@ -139,9 +135,8 @@ class PartyState:
 
     def load_weights(self, state: State) -> None:
         """Load the weights alone, for evaluation."""
-        weights = {name.removeprefix("module/"): t for name, t in state[0].items() if name.startswith("module/")}
         try:
-            self.modules.load_state_dict(weights)
+            self.modules.load_state_dict(part_of(state, "module")[0])
         except RuntimeError as mismatch:
             raise CheckpointError(f"the checkpoint does not fit the model of the job: {mismatch}") from None
 
@@ -172,7 +167,8 @@ def load_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tenso
     """Load the state of an optimiser from a checkpoint's tensors."""
     whole = optimizer.state_dict()
     whole["state"] = {}
-    for index, name, tensor in _split_keys(tensors, "optimizer/"):
+    for key, tensor in part_of((dict(tensors), {}), "optimizer")[0].items():
+        index, name = key.split("/", 1)
         whole["state"].setdefault(int(index), {})[name] = tensor
     optimizer.load_state_dict(whole)
 
@@ -207,13 +203,6 @@ def part_of(state: State, name: str) -> tuple[dict[str, Tensor], dict[str, Any]]
     prefix = f"{name}/"
     tensors = {key.removeprefix(prefix): tensor for key, tensor in state[0].items() if key.startswith(prefix)}
     return tensors, state[1].get(name, {})
-
-
-def _split_keys(tensors: Mapping[str, Tensor], prefix: str) -> Iterator[tuple[str, str, Tensor]]:
-    for key, tensor in tensors.items():
-        if key.startswith(prefix):
-            index, name = key.removeprefix(prefix).split("/", 1)
-            yield index, name, tensor
 
 
 def order_with_batches(job: Job, order: bytes, schedule: Schedule) -> bytes:

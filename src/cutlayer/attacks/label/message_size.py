@@ -82,7 +82,8 @@ def _sizes(epoch: FollowedEpoch, party: str, matrix: Tensor) -> Tensor:
         return epoch.sizes[party]
     present = epoch.steps != NO_STEP
     rows, steps = matrix[present], epoch.steps[present]
-    return torch.stack([message_sizes(rows[steps == step]) for step in range(int(steps.max()) + 1)])
+    sizes = [message_sizes(rows[steps == step]) for step in range(int(steps.max()) + 1)]
+    return torch.tensor(sizes, dtype=torch.float64)
 
 
 def _changes(sizes: Tensor) -> Tensor:

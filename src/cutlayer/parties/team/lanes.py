@@ -15,7 +15,7 @@ from torch import Tensor
 from cutlayer.channel import Kind, Message, Port, rows_digest
 from cutlayer.config import LimitsConfig
 from cutlayer.data.store import Store
-from cutlayer.kernels.received_gradient import with_gradient
+from cutlayer.kernels.received_gradient import backward_from
 from cutlayer.models import BottomModel
 from cutlayer.parties.active_model import ActiveModel, TrainingLabels
 from cutlayer.parties.messages import checked_embedding, receive, receive_gradient
@@ -163,7 +163,7 @@ class PassiveLanes(Lanes):
         upstream = torch.zeros_like(output)
         upstream[: len(gradient)] = gradient
         with together():  # the backward pass sums the weights' gradients over all workers
-            torch.autograd.backward([with_gradient(output, upstream)])
+            backward_from((output, upstream))
         self.optimizer.step()
 
 

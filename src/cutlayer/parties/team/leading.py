@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from cutlayer.kernels.noise import derive
-from cutlayer.kernels.received_gradient import with_gradient
+from cutlayer.kernels.received_gradient import backward_from
 from cutlayer.parties.active_model import TrainingLabels
 from cutlayer.parties.local import Local
 from cutlayer.parties.state import PartyState
@@ -80,9 +80,8 @@ class PassiveLead:
     def learn(self, order: StepOrder, gradient: Tensor) -> Tensor:
         """The gradient at the embedding, from the one (n, width) that came back and the protections' own terms."""
         extra = self.state.chain.local_loss(replace(self._view, gradient=gradient))
-        embedding = None if self._view.embedding is None else with_gradient(self._view.embedding, gradient)
         self.state.sent["local_loss"] += 1
-        torch.autograd.backward([term for term in (embedding, extra) if term is not None])
+        backward_from((self._view.embedding, gradient), (extra, None))
         upstream = self._leaf.grad
         return torch.zeros_like(gradient) if upstream is None else upstream
 
@@ -126,7 +125,7 @@ class ActiveLead:
             leaves, shown = self._shown
             for name, e in shown.items():
                 if e.requires_grad:
-                    torch.autograd.backward([with_gradient(e, gradients[name])])
+                    backward_from((e, gradients[name]))
         return self._protected(self._view(order, leaves))
 
     def _view(self, order: StepOrder, embeddings: BatchTensors) -> ActiveView:
