@@ -9,6 +9,7 @@ import signal
 from collections.abc import Generator
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 # Before the tensor library is loaded, as in the Makefile: tests that compare bits train with one thread.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -68,6 +69,43 @@ SLOW = (
     "training",
 )
 """Folders and files that train whole jobs, start processes or repeat a test many times: `make quick` skips them."""
+
+FORKING = (
+    "benchmarks/test_audit_price.py",
+    "benchmarks/test_predict.py",
+    "benchmarks/test_scale.py",
+    "benchmarks/test_serving.py",
+    "benchmarks/test_training.py",
+    "channel/test_grpc.py",
+    "channel/test_kills.py",
+    "cli/test_interrupt.py",
+    "cli/test_party.py",
+    "cli/test_serve.py",
+    "cli/test_sweep.py",
+    "docs/test_two_machines.py",
+    "jobs/test_align.py",
+    "jobs/test_keys.py",
+    "jobs/test_processes.py",
+    "jobs/test_team.py",
+    "jobs/test_tls_processes.py",
+    "loggers/test_logged.py",
+    "parties/test_all_rows.py",
+    "parties/test_all_rows_by_steps.py",
+    "parties/test_fitted_top.py",
+    "parties/test_kill.py",
+    "parties/test_label_free.py",
+    "parties/test_on_absent.py",
+    "parties/test_once.py",
+    "parties/test_release_log.py",
+    "parties/test_warmup.py",
+    "serving/test_page.py",
+    "studies/test_smoke.py",
+    "training/test_device.py",
+)
+"""Files that fork processes from one that has imported everything, which takes five seconds: one worker runs them all.
+
+They wait much of the time, while the other workers compute.
+"""
 
 LONGEST = (
     "conformance/test_conformance.py",
@@ -155,8 +193,8 @@ def pytest_configure() -> None:
     """Choose the root of all temporary folders, unless the caller has, and let SIGHUP arrive, which `nohup` ignores."""
     gc.disable()  # until all is imported, of which nothing is garbage
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
-    # No test may depend on the time of an example. Every run draws others, so that each needs half of the default.
-    settings.register_profile("busy machine", settings(), deadline=None, max_examples=50)
+    # No test may depend on the time of an example. Every run draws others, so that each needs few of the default 100.
+    settings.register_profile("busy machine", settings(), deadline=None, max_examples=30)
     settings.load_profile("busy machine")
     if os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > ROOM:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
@@ -173,12 +211,25 @@ def pytest_collect_file() -> Generator[None, list[pytest.Collector], list[pytest
     return [node for node in (yield) if type(node) is pytest.Module]
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Whole files to a worker, as by `--dist loadfile`, and those of `FORKING` all to one."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class ByFile(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file: str = super()._split_scope(nodeid)
+            return "forking" if file.removeprefix("tests/") in FORKING else file
+
+    return ByFile(config, log)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the slow tests, and put the longest files first."""
+    """Mark the slow tests, and put the files of the worker that forks first, then the longest."""
     for item in items:
         if is_slow(item.path):
             item.add_marker(pytest.mark.slow)
-    places = {Path(__file__).parent / name: index for index, name in enumerate(LONGEST)}
+    places = {Path(__file__).parent / name: index for index, name in enumerate((*FORKING, *LONGEST))}
     items.sort(key=lambda item: places.get(item.path, len(places)))
 
 
