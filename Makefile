@@ -33,7 +33,7 @@ layers: $(VENV)/installed-dev
 # The longest files first, in the order of tests/conftest.py: not those with the most tests. A worker that crashes ends
 # the run, which fails and names the test: by default pytest-xdist replaces the worker, and then waits without end.
 unit: $(VENV)/installed-dev
-	$(PYTEST) -n 2 --dist loadfile --no-loadscope-reorder --max-worker-restart 0
+	$(PYTEST) -n 3 --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 
 # The tests that failed last time, one at a time.
 failed: $(VENV)/installed-dev

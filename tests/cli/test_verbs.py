@@ -243,7 +243,7 @@ def test_demo_makes_a_new_run_each_time(place, monkeypatch):
         audit = party.audit.model_copy(update={"attacks": ("spectral",) if name == "bank" else ()})
         parties[name] = party.model_copy(update={"audit": audit})
     changes = {"train": train, "compare": ("alone",), "parties": parties}
-    changes["model"] = short.model.model_copy(update={"top": {"kind": "linear"}})
+    changes["model"] = short.model.model_copy(update={"top": {"kind": "boosting", "max_iter": 5}})
     monkeypatch.setattr(demo, "demo_job", lambda: short.model_copy(update=changes))
     (place.folder / "runs" / "demo-1").mkdir(parents=True)
     (place.folder / "runs" / "demo-1" / "job.yaml").write_text("")
