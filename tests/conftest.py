@@ -71,7 +71,6 @@ SLOW = (
 """Folders and files that train whole jobs, start processes or repeat a test many times: `make quick` skips them."""
 
 FORKING = (
-    "benchmarks/test_audit_price.py",
     "benchmarks/test_predict.py",
     "benchmarks/test_scale.py",
     "benchmarks/test_serving.py",
