@@ -30,10 +30,11 @@ types: $(VENV)/installed-dev
 layers: $(VENV)/installed-dev
 	$(BIN)/lint-imports
 
-# The longest files first, in the order of tests/conftest.py: not those with the most tests. A worker that crashes ends
-# the run, which fails and names the test: by default pytest-xdist replaces the worker, and then waits without end.
+# The longest files first, in the order of tests/conftest.py: not those with the most tests. Three workers for two cores:
+# one of them runs the files that fork (FORKING), and waits much of the time. A worker that crashes ends the run, which
+# fails and names the test: by default pytest-xdist replaces the worker, and then waits without end.
 unit: $(VENV)/installed-dev
-	$(PYTEST) -n 2 --dist loadfile --no-loadscope-reorder --max-worker-restart 0
+	$(PYTEST) -n 3 --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 
 # The tests that failed last time, one at a time.
 failed: $(VENV)/installed-dev

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
+from typing import Any, Literal
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, ViewportSize, sync_playwright
 
 CHROMIUM = shutil.which("chromium")
 FLAGS = [
@@ -23,6 +24,12 @@ FLAGS = [
     "--disable-dev-shm-usage",
     "--enable-logging=stderr",
 ]
+HEIGHT = 844
+SCHEMES: dict[Literal["light", "dark"], dict[str, Any]] = {
+    "light": {},
+    "dark": {"runOnly": ["color-contrast", "link-in-text-block"]},
+}
+"""Rules of axe-core: all on a light screen, and on a dark one those of colours, which are all that it changes."""
 IN_A_BROWSER = [
     pytest.mark.browser,
     pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine: apt-get install chromium"),
@@ -39,14 +46,10 @@ def browser() -> Iterator[Browser]:
 
 
 @contextmanager
-def page_of(opened: Browser, path: Path, width: int, *, dark: bool = False) -> Iterator[Page]:
-    """A file on a screen of some pixels, without a network."""
-    context = opened.new_context(
-        viewport={"width": width, "height": 844},
-        color_scheme="dark" if dark else "light",
-        bypass_csp=True,
-        offline=True,
-    )
+def page_of(opened: Browser, path: Path, width: int) -> Iterator[Page]:
+    """A file on a screen of some pixels, without a network; to open it takes longer than to change its screen."""
+    screen: ViewportSize = {"width": width, "height": HEIGHT}
+    context = opened.new_context(viewport=screen, color_scheme="light", bypass_csp=True, offline=True)
     page = context.new_page()
     page.goto(path.as_uri())
     yield page
@@ -63,24 +66,26 @@ def chromium() -> Iterator[Browser]:
 def too_wide(opened: Browser, path: Path, *widths: int) -> dict[int, int]:
     """Width of a page by that of the screen, where it is the larger one."""
     found = {}
-    for width in widths:
-        with page_of(opened, path, width) as page:
+    with page_of(opened, path, widths[0]) as page:
+        for width in widths:
+            page.set_viewport_size({"width": width, "height": HEIGHT})
             found[width] = int(page.evaluate("document.documentElement.scrollWidth"))
     return {screen: width for screen, width in found.items() if width > screen}
 
 
 def violations(opened: Browser, *paths: Path, width: int = 390) -> list[str]:
-    """What axe-core finds on pages, light and dark: contrast, headings, text alternatives, names and landmarks."""
+    """What axe-core finds on pages: contrast, headings, text alternatives, names and landmarks; if dark, of colours."""
     axe = (files("axe_playwright_python") / "axe.min.js").read_text(encoding="utf-8")
     found = []
-    for path, dark in ((path, dark) for path in paths for dark in (False, True)):
-        with page_of(opened, path, width, dark=dark) as page:
+    for path in paths:
+        with page_of(opened, path, width) as page:
             page.evaluate(axe)
-            result = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
-            scheme = "dark" if dark else "light"
-            found += [
-                f"{path.name} ({scheme}): {rule['id']}: {node['html'][:120]}"
-                for rule in result["violations"]
-                for node in rule["nodes"]
-            ]
+            for scheme, rules in SCHEMES.items():
+                page.emulate_media(color_scheme=scheme)
+                result = page.evaluate("rules => axe.run(document, {resultTypes: ['violations'], ...rules})", rules)
+                found += [
+                    f"{path.name} ({scheme}): {rule['id']}: {node['html'][:120]}"
+                    for rule in result["violations"]
+                    for node in rule["nodes"]
+                ]
     return found

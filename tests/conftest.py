@@ -9,6 +9,7 @@ import signal
 from collections.abc import Generator
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 # Before the tensor library is loaded, as in the Makefile: tests that compare bits train with one thread.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -69,84 +70,129 @@ SLOW = (
 )
 """Folders and files that train whole jobs, start processes or repeat a test many times: `make quick` skips them."""
 
+FORKING = (
+    "benchmarks/test_predict.py",
+    "benchmarks/test_scale.py",
+    "benchmarks/test_serving.py",
+    "benchmarks/test_training.py",
+    "channel/test_grpc.py",
+    "channel/test_kills.py",
+    "cli/test_interrupt.py",
+    "cli/test_party.py",
+    "cli/test_serve.py",
+    "cli/test_sweep.py",
+    "docs/test_two_machines.py",
+    "jobs/test_align.py",
+    "jobs/test_keys.py",
+    "jobs/test_processes.py",
+    "jobs/test_team.py",
+    "jobs/test_tls_processes.py",
+    "loggers/test_logged.py",
+    "parties/test_all_rows.py",
+    "parties/test_all_rows_by_steps.py",
+    "parties/test_fitted_top.py",
+    "parties/test_kill.py",
+    "parties/test_label_free.py",
+    "parties/test_on_absent.py",
+    "parties/test_once.py",
+    "parties/test_release_log.py",
+    "parties/test_warmup.py",
+    "serving/test_page.py",
+    "studies/test_smoke.py",
+    "training/test_device.py",
+)
+"""Files that fork processes from one that has imported everything, which takes five seconds: one worker runs them all.
+
+They wait much of the time, while the other workers compute.
+"""
+
 LONGEST = (
     "conformance/test_conformance.py",
     "serving/test_onnx.py",
-    "estimator/test_sklearn.py",
-    "models/test_fitted_top.py",
-    "benchmarks/test_training.py",
-    "cli/test_verbs.py",
-    "benchmarks/test_label_defences.py",
-    "studies/test_completion.py",
-    "cli/test_recommend.py",
-    "estimator/test_classifier.py",
-    "parties/test_resume.py",
-    "cli/test_start.py",
-    "cli/test_memory.py",
-    "audit/test_peers.py",
-    "parties/test_fitted_top.py",
-    "parties/test_label_free.py",
-    "parties/test_pretended_device.py",
-    "parties/test_release_log.py",
-    "sweeps/test_shared.py",
-    "docs/test_examples.py",
-    "jobs/test_team.py",
-    "jobs/test_processes.py",
-    "training/test_process.py",
-    "report/test_html.py",
-    "parties/test_all_rows.py",
-    "nvflare/test_engine.py",
     "audit/test_features.py",
-    "report/test_browser.py",
-    "docs/test_tutorial.py",
-    "cli/test_damage.py",
-    "training/test_references.py",
-    "training/test_images.py",
-    "conformance/test_feature_defences.py",
-    "studies/test_malicious.py",
-    "parties/test_checkpoints_within.py",
-    "estimator/test_protected.py",
-    "cli/test_sweep.py",
-    "benchmarks/test_start.py",
-    "models/test_fitted_choice.py",
-    "serving/test_requests.py",
-    "parties/test_power.py",
-    "report/test_card.py",
-    "cli/test_bad_runs.py",
-    "audit/test_run_audits.py",
-    "audit/test_embedding_canaries.py",
-    "protections/test_past_batches.py",
+    "parties/test_guard.py",
+    "estimator/test_classifier.py",
     "channel/test_faults.py",
-    "training/test_large_tables.py",
-    "studies/test_smoke.py",
+    "models/test_fitted_top.py",
+    "cli/test_verbs.py",
+    "estimator/test_sklearn.py",
+    "report/test_browser.py",
+    "cli/test_damage.py",
+    "benchmarks/test_label_defences.py",
+    "cli/test_memory.py",
+    "cli/test_recommend.py",
+    "cli/test_start.py",
+    "parties/test_pretended_device.py",
+    "nvflare/test_engine.py",
+    "training/test_process.py",
+    "parties/test_resume.py",
+    "conformance/test_feature_defences.py",
+    "parties/test_step_reads.py",
+    "docs/test_examples.py",
+    "training/test_references.py",
+    "parties/test_power.py",
+    "studies/test_completion.py",
+    "sweeps/test_shared.py",
+    "models/test_fitted_choice.py",
+    "channel/test_tls.py",
+    "parties/test_checkpoints_within.py",
+    "training/test_images.py",
+    "report/test_html.py",
+    "audit/test_embedding_canaries.py",
+    "cli/test_bad_runs.py",
+    "estimator/test_protected.py",
+    "audit/test_run_audits.py",
+    "audit/test_peers.py",
+    "studies/test_malicious.py",
+    "parties/test_mutants.py",
+    "benchmarks/test_start.py",
+    "report/test_card.py",
+    "parties/test_psi_resume.py",
+    "serving/test_requests.py",
+    "docs/test_tutorial.py",
+    "nvflare/test_tunnel.py",
+    "jobs/test_attacked.py",
+    "jobs/test_courier.py",
     "audit/test_history.py",
-    "parties/test_kill.py",
-    "parties/test_group_threads.py",
-    "docs/test_readme.py",
-    "jobs/test_keys.py",
-    "parties/test_warmup.py",
-    "studies/test_record.py",
-    "parties/test_once.py",
-    "attacks/test_exact.py",
-    "audit/test_completion.py",
-    "jobs/test_tls_processes.py",
-    "audit/test_malicious_bounds.py",
-    "studies/test_embedding_budget.py",
-    "parties/test_repeated_ids.py",
-    "benchmarks/test_feature_attacks.py",
-    "cli/test_serve.py",
-    "protections/test_repeated_releases.py",
-    "benchmarks/test_single_methods.py",
-    "benchmarks/test_embedding_history.py",
-    "cli/test_interrupt.py",
-    "kernels/test_rounded_normal.py",
-    "parties/test_on_absent.py",
-    "attacks/test_audit.py",
+    "data/test_block_shuffle.py",
+    "data/test_any_size.py",
+    "docs/test_extending.py",
+    "parties/test_checkpoints.py",
+    "training/test_large_tables.py",
+    "parties/test_secrets.py",
+    "training/test_determinism.py",
+    "parties/test_embedding_noise.py",
+    "training/test_departures.py",
+    "models/test_row_independence.py",
+    "protections/test_past_batches.py",
+    "parties/test_changed_labels.py",
+    "parties/test_label_stages.py",
+    "protections/test_marvell.py",
+    "test_workers.py",
     "docs/test_links.py",
-    "package/test_package.py",
-    "benchmarks/test_serving.py",
-    "attacks/test_co_training.py",
-    "channel/test_grpc.py",
+    "protections/test_dimip.py",
+    "parties/test_psi.py",
+    "estimator/test_absent.py",
+    "parties/test_group_threads.py",
+    "benchmarks/test_single_methods.py",
+    "serving/test_releases.py",
+    "parties/test_keys.py",
+    "parties/test_psi_hostile.py",
+    "benchmarks/test_embedding_history.py",
+    "cli/test_bad_job.py",
+    "kernels/test_rounded_normal.py",
+    "cli/test_bad_tables.py",
+    "parties/test_bits.py",
+    "data/test_real.py",
+    "parties/test_readings.py",
+    "parties/test_numbers.py",
+    "serving/test_peer.py",
+    "models/test_fitted_estimator.py",
+    "studies/test_record.py",
+    "benchmarks/test_feature_attacks.py",
+    "channel/test_hostile.py",
+    "attacks/test_audit.py",
+    "studies/test_feature_privacy.py",
 )
 """The files whose tests take longest, the longest first: workers begin with them, so that none ends alone with one."""
 
@@ -155,8 +201,8 @@ def pytest_configure() -> None:
     """Choose the root of all temporary folders, unless the caller has, and let SIGHUP arrive, which `nohup` ignores."""
     gc.disable()  # until all is imported, of which nothing is garbage
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
-    # No test may depend on the time of an example. Every run draws others, so that each needs half of the default.
-    settings.register_profile("busy machine", settings(), deadline=None, max_examples=50)
+    # No test may depend on the time of an example. Every run draws others, so that each needs few of the default 100.
+    settings.register_profile("busy machine", settings(), deadline=None, max_examples=30)
     settings.load_profile("busy machine")
     if os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > ROOM:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
@@ -173,12 +219,25 @@ def pytest_collect_file() -> Generator[None, list[pytest.Collector], list[pytest
     return [node for node in (yield) if type(node) is pytest.Module]
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Whole files to a worker, as by `--dist loadfile`, and those of `FORKING` all to one."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class ByFile(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file: str = super()._split_scope(nodeid)
+            return "forking" if file.removeprefix("tests/") in FORKING else file
+
+    return ByFile(config, log)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the slow tests, and put the longest files first."""
+    """Mark the slow tests, and put the files of the worker that forks first, then the longest."""
     for item in items:
         if is_slow(item.path):
             item.add_marker(pytest.mark.slow)
-    places = {Path(__file__).parent / name: index for index, name in enumerate(LONGEST)}
+    places = {Path(__file__).parent / name: index for index, name in enumerate((*FORKING, *LONGEST))}
     items.sort(key=lambda item: places.get(item.path, len(places)))
 
 

@@ -12,10 +12,10 @@ from benchmarks import embedding_history, other_defences
 def test_the_first_epoch_reveals_more_than_the_last(
     monkeypatch: pytest.MonkeyPatch, few_rows: Callable[[ModuleType, int], None]
 ) -> None:
-    few_rows(embedding_history, 3000)
+    few_rows(embedding_history, 2000)
     monkeypatch.setattr(other_defences, "EPOCHS", 5)
     monkeypatch.setattr(embedding_history, "NAMES", ("nopeek 1",))
-    monkeypatch.setattr("cutlayer.training.attacked.AUXILIARY_ROWS", 300)
+    monkeypatch.setattr("cutlayer.training.attacked.AUXILIARY_ROWS", 150)
     parties = {part.party: part for part in embedding_history.embedding_history(1).parties}
     assert set(parties) == {"census_office", "employer"}
     employer = parties["employer"]

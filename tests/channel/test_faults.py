@@ -52,8 +52,10 @@ def greeting(reason="hello"):
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_random_faults_end_in_the_right_numbers_or_a_named_error(security, seed):
-    """1,000 of these: `python -m tools.faults`."""
+def test_random_faults_end_in_the_right_numbers_or_a_named_error(security, seed, monkeypatch):
+    """1,000 of these, whose parties are more patient: `python -m tools.faults`."""
+    monkeypatch.setattr("tools.faults.trial.PATIENCE", 1.5)
+    monkeypatch.setattr("tools.faults.trial.RECONNECT", 1.0)
     outcome = run_trial(seed, security)
     assert not outcome.wrong, outcome
     for error in outcome.errors.values():

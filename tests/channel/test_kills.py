@@ -42,7 +42,7 @@ def test_runs_on_all_rows_through_a_harmed_link_end_in_the_same_numbers(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(kills, "EPOCHS", 3)
-    monkeypatch.setattr(sys, "argv", ["tools.faults", "--runs", "2", "--seed", "1", "--rows", "all"])
+    monkeypatch.setattr(sys, "argv", ["tools.faults", "--runs", "1", "--seed", "1", "--rows", "all"])
     assert main() == 0
     ended = json.loads(capsys.readouterr().out)
     assert ended["wrong"] == []

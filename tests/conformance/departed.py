@@ -15,7 +15,7 @@ from cutlayer.models import BottomModel, Inputs, build_bottom
 from cutlayer.tasks import Task
 
 ROWS, TRAINING, FEATURES, EACH = 1600, 1000, 16, 12
-EPOCHS, BATCH = 60, 100
+EPOCHS, BATCH = 15, 100
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,8 +82,8 @@ def _train(view: DepartedView, truth: Tensor, hook: OptimizerHook | None) -> Non
     top = nn.Linear(view.bottom.width, view.task.outputs)
     wrap: Callable[[torch.optim.Optimizer], torch.optim.Optimizer] = hook or (lambda optimizer: optimizer)
     optimizers = [
-        wrap(Adam(view.bottom.parameters(), lr=3e-3, fused=True)),
-        Adam(top.parameters(), lr=3e-3, fused=True),
+        wrap(Adam(view.bottom.parameters(), lr=1e-2, fused=True)),
+        Adam(top.parameters(), lr=1e-2, fused=True),
     ]
     for _ in range(EPOCHS):
         for rows in torch.split(torch.randperm(TRAINING), BATCH):

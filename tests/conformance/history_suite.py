@@ -6,7 +6,6 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache, partial
-from itertools import product
 
 import pytest
 import torch
@@ -44,7 +43,7 @@ def succeeds_undefended(attack: AttackClass, case: HistoryCase) -> None:
 
 def survives_an_invertible_map(attack: AttackClass, case: HistoryCase) -> None:
     """A defence that only rotates and rescales the messages, anew in every epoch, hides nothing from it."""
-    for world in _worlds(attack, case):
+    for world in _world_of_each_task(attack, case):
         turned = world.changed(_turned)
         for target in attack.reads:
             limit = case.limit(world.view.task.kind, target, mapped=True)
@@ -118,17 +117,21 @@ def refuses_what_it_lacks(attack: AttackClass, case: HistoryCase) -> None:
 
 
 def bears_dead_messages(attack: AttackClass, case: HistoryCase) -> None:
-    """Zeros and NaN in the messages of an epoch, and zero rows in the others, give neither a crash nor a NaN."""
+    """An epoch of zeros, one of NaN, and zero rows in the others, give neither a crash nor a NaN."""
 
-    def zeros(matrix: Tensor, epoch: int, message: str) -> Tensor:
-        return matrix * (epoch > 0) * (torch.arange(ROWS) % 3 != epoch % 3)[:, None]
+    def dying(zeros: int, nan: int) -> Callable[[Tensor, int, str], Tensor]:
+        def change(matrix: Tensor, epoch: int, message: str) -> Tensor:
+            if epoch == nan:
+                return torch.full_like(matrix, float("nan"))
+            return matrix * (epoch != zeros) * (torch.arange(ROWS) % 3 != epoch % 3)[:, None]
 
-    def nan(matrix: Tensor, epoch: int, message: str) -> Tensor:
-        return matrix if epoch else torch.full_like(matrix, float("nan"))
+        return change
 
-    for world, change in product(_world_of_each_task(attack, case), (zeros, nan)):
+    worlds = _world_of_each_task(attack, case)
+    for number in range(max(len(worlds), 2)):
+        world, zeros, nan = worlds[number % len(worlds)], number % 2, 1 - number % 2
         for target in attack.reads:
-            scores = _scores(attack, world.changed(change), target)
+            scores = _scores(attack, world.changed(dying(zeros, nan)), target)
             assert bool(scores.values.isfinite().all())
 
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from cutlayer.models import Inputs, build_top
-from cutlayer.models.fitted import kinds
+from cutlayer.models.fitted import kinds, linear
 from cutlayer.models.fitted.boosting import fit_boosting
 from cutlayer.models.fitted.network import _Budget
 from cutlayer.models.fitted.rows import Rows
@@ -32,9 +32,15 @@ def few_trees(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(kinds._CANDIDATES, "boosting", partial(fit_boosting, settings={"max_iter": 20}))
 
 
+def few_strengths(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A linear candidate tries two strengths in place of five: 11 fits of each model in place of 26."""
+    monkeypatch.setattr(linear, "STRENGTHS", (0.1, 1.0))
+
+
 def fit_briefly(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All candidates of `auto`, sooner: `few_trees`, and one network of 60 steps in place of three of 200 or more."""
+    """All candidates of `auto`, sooner: as above, and one network of 60 steps in place of three of 200 or more."""
     few_trees(monkeypatch)
+    few_strengths(monkeypatch)
     monkeypatch.setattr(_Budget, "of", lambda _rows: _Budget(1, 32, 60))
 
 

@@ -42,7 +42,7 @@ def fitted(rows: int = 600, width: int = 3) -> tuple[FittedTop, dict[str, torch.
     labels = (own[:, 1] + 2 * other[:, 2] > 0).long()
     other[::2] = torch.nan
     columns = {"bank": own, "telco": other}
-    top = build_top({"kind": "boosting"}, {"bank": 3, "telco": width}, 1)
+    top = build_top({"kind": "boosting", "max_iter": 20}, {"bank": 3, "telco": width}, 1)
     assert isinstance(top, FittedTop)
     top.fit(columns, labels, TASK, own="bank", inputs=Inputs((4,), 2), seed=0)
     return top, columns, labels

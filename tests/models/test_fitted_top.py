@@ -26,7 +26,6 @@ from tests.models.fitted_rows import (
     OWN,
     WIDTHS,
     columns,
-    few_trees,
     fit,
     fit_briefly,
     labels_of,
@@ -41,9 +40,9 @@ FAST = {"candidates": ["linear", "boosting"]}
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _few_trees() -> Iterator[None]:
+def _briefly() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patched:
-        few_trees(patched)
+        fit_briefly(patched)
         yield
 
 
@@ -182,7 +181,6 @@ def test_rows_without_a_release_are_fitted_and_predicted(kind: str) -> None:
 def test_a_fit_depends_on_its_seed_alone_and_leaves_the_random_state(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fit_briefly(monkeypatch)
     task, states = TASKS[kind], []
     given = {name: part[:250] for name, part in TRAINING.items()}
     for seed, disturbance in ((5, 0), (5, 1), (6, 0)):
@@ -203,7 +201,6 @@ def test_a_fit_depends_on_its_seed_alone_and_leaves_the_random_state(
 
 
 def test_no_warning_of_a_library_reaches_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
-    fit_briefly(monkeypatch)
     labels = torch.zeros(60, dtype=torch.int64)
     labels[0] = 1
     labels[1:3] = 2
@@ -217,7 +214,6 @@ def test_no_warning_of_a_library_reaches_the_user(monkeypatch: pytest.MonkeyPatc
 def test_a_class_of_one_row_and_one_of_none_do_not_fail(
     section: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fit_briefly(monkeypatch)
     task = Task("multiclass", ("a", "b", "c", "d"))
     given = {name: part[:80] for name, part in TRAINING.items()}
     labels = torch.cat([torch.zeros(40), torch.ones(39), torch.full((1,), 3.0)]).long()
@@ -264,7 +260,6 @@ def test_labels_of_eps_0_say_nothing() -> None:
 
 
 def test_class_weights_and_row_weights_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    fit_briefly(monkeypatch)
     given = {name: part[:400] for name, part in TRAINING.items()}
     labels = ((scores(given) > 2).long() + (torch.arange(400) % 7 == 0).long()).clamp_max(1)
     given = {name: given[name] for name in (OWN, "shop")}  # two sets of partners in place of four

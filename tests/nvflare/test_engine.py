@@ -2,114 +2,44 @@
 
 from __future__ import annotations
 
-import json
 import threading
-from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from cutlayer.config import Job, validated
 from cutlayer.config.load import dump_job, load_job
-from cutlayer.nvflare.export import export_job
+from cutlayer.nvflare.export import CHECK, START, TRAIN, export_job
 from cutlayer.nvflare.route import Route
 from cutlayer.training.folder import RunFolder
 from tests.cli.jobs import JOB, changed, write_tables
 
-pytest.importorskip("nvflare", reason="needs the extra nvflare")
+if TYPE_CHECKING:
+    from tests.nvflare.workspaces import Engine, Site
 
-from nvflare.apis.event_type import EventType
-from nvflare.apis.fl_constant import ReservedKey, ReturnCode
-from nvflare.apis.fl_context import FLContext
-from nvflare.apis.shareable import Shareable
-from nvflare.apis.signal import Signal
-from nvflare.apis.workspace import Workspace
-from nvflare.fuel.utils.zip_utils import zip_directory_to_bytes
-from nvflare.private.fed.server.job_meta_validator import JobMetaValidator
-
-from cutlayer.nvflare.controller import CutlayerController, failure
-from cutlayer.nvflare.executor import PAYLOAD, CutlayerExecutor
-from cutlayer.nvflare.export import CHECK, START, TRAIN
-
+pytestmark = pytest.mark.skipif(find_spec("nvflare") is None, reason="needs the extra nvflare")
 SITES = {"bank": "site-1", "telco": "site-2"}
-RUN = "01234567-89ab-cdef-0123-456789abcdef"
 
 
-class Engine:
-    """Carries messages between the executors of this process."""
+@pytest.fixture(scope="module")
+def nv() -> Any:
+    """The module that imports NVFlare."""
+    from tests.nvflare import workspaces
 
-    def __init__(self) -> None:
-        self.handlers: dict[str, Any] = {}
-        self.crossed: list[bytes] = []
-
-    def of(self, site: str, workspace: Workspace) -> SimpleNamespace:
-        @contextmanager
-        def new_context():
-            yield None
-
-        return SimpleNamespace(
-            new_context=new_context,
-            get_workspace=lambda: workspace,
-            register_aux_message_handler=lambda topic, handler: self.handlers.update({site: handler}),
-            send_aux_request=lambda targets, topic, request, timeout, context, optional: {
-                target: self.carry(site, target, topic, request) for target in targets
-            },
-        )
-
-    def carry(self, sender: str, target: str, topic: str, request: Shareable) -> Shareable:
-        self.crossed.append(request["content"])
-        peer = SimpleNamespace(get_identity_name=lambda: sender)
-        reply: Shareable = self.handlers[target](topic, request, SimpleNamespace(get_peer_context=lambda: peer))
-        return reply
-
-
-class Site:
-    """An executor in a workspace as NVFlare lays it out."""
-
-    def __init__(self, kits: Path, name: str, base: Path, job: Path, engine: Engine) -> None:
-        root = base / name
-        (root / "local").mkdir(parents=True)
-        (root / "startup").symlink_to(kits / name / "startup")
-        workspace = Workspace(str(root), name)
-        config = Path(workspace.get_app_config_dir(RUN))
-        config.mkdir(parents=True)
-        (config / "job.yaml").write_bytes((job / "app" / "config" / "job.yaml").read_bytes())
-        self.own = root / "local" / "cutlayer" / "job"
-        self.own.mkdir(parents=True)
-        (self.own / "job.yaml").write_bytes((job / "app" / "config" / "job.yaml").read_bytes())
-        (self.own / "noise.key").write_bytes(bytes(range(32)))
-        (self.own / "noise.key").chmod(0o600)
-        (client,) = json.loads((job / "app" / "config" / "config_fed_client.json").read_text())["executors"]
-        self.executor = CutlayerExecutor(**client["executor"]["args"])
-        self.abort = Signal()
-        self.context = FLContext()
-        for key, value in (
-            (ReservedKey.RUN_NUM, RUN),
-            (ReservedKey.IDENTITY_NAME, name),
-            (ReservedKey.ENGINE, engine.of(name, workspace)),
-        ):
-            self.context.put(key, value, private=True, sticky=False)
-        self.executor._begin(EventType.START_RUN, self.context)
-
-    def task(self, name: str, **request: Any) -> Any:
-        data = Shareable()
-        data[PAYLOAD] = json.dumps(request)
-        reply = self.executor.execute(name, data, self.context, self.abort)
-        if reply.get_return_code() != ReturnCode.OK:
-            return reply.get_return_code()
-        return json.loads(reply[PAYLOAD])
+    return workspaces
 
 
 @pytest.fixture
-def sites(kits: Path, tmp_path: Path) -> tuple[Site, Site, Engine]:
+def sites(nv: Any, kits: Path, tmp_path: Path) -> tuple[Site, Site, Engine]:
     write_tables(tmp_path)
     changes = {"parties.bank.audit": {"every": "never"}, "parties.telco.audit": {"every": "never"}}
     job = validated(Job, changed(JOB, changes), "")
     export_job(job, tmp_path / "job", SITES, route=Route.HUB)
-    engine = Engine()
-    bank, telco = (Site(kits, site, tmp_path, tmp_path / "job", engine) for site in SITES.values())
+    engine = nv.Engine()
+    bank, telco = (nv.Site(kits, site, tmp_path, tmp_path / "job", engine) for site in SITES.values())
     bank.own.joinpath("party.yaml").write_text(
         f"table: {tmp_path}/bank.csv\nid: id\nlabel: default\naudit: {{every: never}}\n"
     )
@@ -119,7 +49,7 @@ def sites(kits: Path, tmp_path: Path) -> tuple[Site, Site, Engine]:
 
 @pytest.mark.slow
 def test_a_job_over_the_hub_equals_one_process_to_the_last_bit(
-    sites: tuple[Site, Site, Engine], tmp_path: Path
+    nv: Any, sites: tuple[Site, Site, Engine], tmp_path: Path
 ) -> None:
     from cutlayer.cli.app import _run
 
@@ -141,13 +71,13 @@ def test_a_job_over_the_hub_equals_one_process_to_the_last_bit(
     key = ["--key", str(bank.own / "noise.key")]
     (tmp_path / "whole.yaml").write_text(dump_job(validated(Job, whole, "")))
     assert _run(["run", str(tmp_path / "whole.yaml"), "--out", str(tmp_path / "whole"), "--json", *key]) == 0
-    ended = bank.own / "runs" / RUN
+    ended = bank.own / "runs" / nv.RUN
     losses = [[line["loss"] for line in RunFolder(folder).history()] for folder in (ended, tmp_path / "whole")]
     assert losses[0] == losses[1]
     assert len(losses[0]) == 2
 
 
-def test_a_site_that_did_not_agree_says_so_and_starts_nothing(sites: tuple[Site, Site, Engine]) -> None:
+def test_a_site_that_did_not_agree_says_so_and_starts_nothing(nv: Any, sites: tuple[Site, Site, Engine]) -> None:
     bank, telco, _ = sites
     changed_job = load_job(telco.own / "job.yaml")
     longer = changed_job.model_copy(update={"train": changed_job.train.model_copy(update={"epochs": 1})})
@@ -158,7 +88,7 @@ def test_a_site_that_did_not_agree_says_so_and_starts_nothing(sites: tuple[Site,
     assert error == "other job than the one site-2 agreed to, which differs in train.epochs; see the site's log"
     assert noted == ["compared with the submitted job: train.epochs: 1 here, 2 there"]
     assert telco.task(TRAIN) == {"error": "the job was not checked"}
-    assert bank.task("another") == ReturnCode.TASK_UNKNOWN
+    assert bank.task("another") == nv.ReturnCode.TASK_UNKNOWN
     (bank.own / "party.yaml").unlink()
     assert "party.yaml in the site's folder local, got none" in bank.task(CHECK)["error"]
 
@@ -180,38 +110,41 @@ def test_a_site_is_started_once_and_opens_one_way(sites: tuple[Site, Site, Engin
 
 
 @pytest.mark.parametrize("sent", ["[]", "{", "5", None, 7])
-def test_a_task_in_another_form_is_an_answer(sites: tuple[Site, Site, Engine], sent: Any) -> None:
+def test_a_task_in_another_form_is_an_answer(nv: Any, sites: tuple[Site, Site, Engine], sent: Any) -> None:
     _, telco, _ = sites
-    task = Shareable()
-    task[PAYLOAD] = sent
+    task = nv.Shareable()
+    task[nv.PAYLOAD] = sent
     answer = telco.executor.execute(CHECK, task, telco.context, telco.abort)
-    assert "a task as this version's controller sends it" in answer[PAYLOAD]
+    assert "a task as this version's controller sends it" in answer[nv.PAYLOAD]
 
 
-def test_messages_of_strangers_are_refused(sites: tuple[Site, Site, Engine]) -> None:
+def test_messages_of_strangers_are_refused(nv: Any, sites: tuple[Site, Site, Engine]) -> None:
     bank, _, engine = sites
-    request = Shareable()
+    request = nv.Shareable()
     request["connection"], request["number"], request["content"] = "0" * 16, 0, b"x"
     assert engine.carry("site-2", "site-1", "t", request)["taken"] is False  # nothing was checked yet
     bank.task(CHECK)
     bank.executor._opened_tunnel().lead_to("127.0.0.1", 1)
     assert engine.carry("server", "site-1", "t", request)["taken"] is False
-    bank.executor._end(EventType.END_RUN, bank.context)
+    bank.executor._end(nv.EventType.END_RUN, bank.context)
 
 
 def test_nvflare_accepts_the_job_folder(tmp_path: Path) -> None:
+    from nvflare.fuel.utils.zip_utils import zip_directory_to_bytes
+    from nvflare.private.fed.server.job_meta_validator import JobMetaValidator
+
     export_job(validated(Job, JOB, ""), tmp_path / "job", SITES)
     packed = zip_directory_to_bytes(str(tmp_path), "job")
     valid, error, _ = JobMetaValidator().validate("job", packed)
     assert (valid, error) == (True, "")
 
 
-def test_the_reason_of_a_failure_names_its_cause_first() -> None:
+def test_the_reason_of_a_failure_names_its_cause_first(nv: Any) -> None:
     lost = {"site-1": {"error": "lost telco: no answer"}, "site-2": {"error": "it ended with exit code 2"}}
     result = "site-2: it ended with exit code 2; site-1: lost telco: no answer"
-    assert failure(lost, ["site-1", "site-2"]) == result
-    assert failure({"site-1": {"error": ""}}, ["site-1", "site-2"]) == "site-2 did not answer"
-    assert failure({"site-1": {"error": ""}}, ["site-1"]) == ""
+    assert nv.failure(lost, ["site-1", "site-2"]) == result
+    assert nv.failure({"site-1": {"error": ""}}, ["site-1", "site-2"]) == "site-2 did not answer"
+    assert nv.failure({"site-1": {"error": ""}}, ["site-1"]) == ""
 
 
 @pytest.mark.parametrize(
@@ -224,7 +157,7 @@ def test_the_reason_of_a_failure_names_its_cause_first() -> None:
     ],
 )
 def test_a_party_that_may_leave_does_not_end_the_job(
-    monkeypatch: pytest.MonkeyPatch, may_leave: tuple[str, ...], telco: Any, reason: str
+    nv: Any, monkeypatch: pytest.MonkeyPatch, may_leave: tuple[str, ...], telco: Any, reason: str
 ) -> None:
     def ask(self: Any, name: str, sites: list[str], *_: Any) -> dict[str, Any]:
         good = {site: {"error": "", "fingerprint": "f"} for site in sites}
@@ -233,29 +166,31 @@ def test_a_party_that_may_leave_does_not_end_the_job(
             good |= {"site-2": telco} if telco else {}
         return good
 
-    monkeypatch.setattr(CutlayerController, "_ask", ask)
-    controller = CutlayerController("site-1", ["site-2"], may_leave)
-    assert controller._flow(Signal(), FLContext()) == reason
+    monkeypatch.setattr(nv.CutlayerController, "_ask", ask)
+    controller = nv.CutlayerController("site-1", ["site-2"], may_leave)
+    assert controller._flow(nv.Signal(), nv.FLContext()) == reason
 
 
 @pytest.mark.parametrize("sent", ["[" * 100_000, "[]", "5", None])
-def test_a_site_that_answers_anything_fails_the_task_alone(sent: Any) -> None:
-    controller = CutlayerController("site-1", ["site-2"])
-    result = Shareable()
-    result[PAYLOAD] = sent
+def test_a_site_that_answers_anything_fails_the_task_alone(nv: Any, sent: Any) -> None:
+    controller = nv.CutlayerController("site-1", ["site-2"])
+    result = nv.Shareable()
+    result[nv.PAYLOAD] = sent
     answers: dict[str, Any] = {}
     task = SimpleNamespace(client=SimpleNamespace(name="site-2"), result=result)
-    controller._answered(answers, task, FLContext())
+    controller._answered(answers, task, nv.FLContext())
     assert answers == {"site-2": {"error": "it answered something else"}}
 
 
-def test_an_active_site_without_a_fingerprint_does_not_end_the_controller(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_active_site_without_a_fingerprint_does_not_end_the_controller(
+    nv: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked: list[Any] = []
 
     def ask(self: Any, name: str, sites: list[str], request: Any, *_: Any) -> dict[str, Any]:
         asked.append(request)
         return {site: {"error": "", "fingerprint": 5} if site == "site-2" else {"error": ""} for site in sites}
 
-    monkeypatch.setattr(CutlayerController, "_ask", ask)
-    assert CutlayerController("site-1", ["site-2"])._flow(Signal(), FLContext()) == ""
+    monkeypatch.setattr(nv.CutlayerController, "_ask", ask)
+    assert nv.CutlayerController("site-1", ["site-2"])._flow(nv.Signal(), nv.FLContext()) == ""
     assert asked[-1] == {"fingerprint": ""}

@@ -20,6 +20,7 @@ from cutlayer.jobs.options import Options, Progress
 from cutlayer.training.comparisons import compared_job, undefended_job
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.together import Keys
+from tests.models.fitted_rows import few_strengths
 from tests.parties.interruptions import assert_equal, crashes_at_rename
 from tests.parties.processes import fork, lay_out
 from tests.parties.runs import ACTIVE, KEY, PASSIVES, raw_job, run, tables
@@ -83,8 +84,9 @@ def test_permuted_labels_change_no_bit_of_any_message(tmp_path: Path, monkeypatc
     assert true == other
 
 
-def test_a_kill_at_any_time_resumes_to_the_same_model(tmp_path: Path) -> None:
+def test_a_kill_at_any_time_resumes_to_the_same_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a linear model, whose fit takes the least time: each kill is another two runs."""
+    few_strengths(monkeypatch)
     job, died = fitted(top={"kind": "linear", "folds": 1}), 0
     whole = tmp_path / "whole", run(job, GIVEN, tmp_path / "whole")
     for nth in range(0, 100, 5):

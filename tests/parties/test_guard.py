@@ -38,7 +38,7 @@ ROWS = torch.arange(64)
 
 
 def job_of(guard: Mapping[str, Any] | None, privacy: Mapping[str, Any] | None = None, **changes: Any) -> Job:
-    raw = raw_job(bottom={"kind": "mlp", "hidden": [16, 8]}, epochs=4, privacy=privacy, **changes)
+    raw = raw_job(bottom={"kind": "mlp", "hidden": [16, 8]}, privacy=privacy, **{"epochs": 4, **changes})
     for party in raw["parties"].values():
         party |= {"guard": guard, "audit": {"rows": 600, "layers": False, "attacks": []}}
     return validated(Job, raw, "")
@@ -213,7 +213,7 @@ def test_noise_on_gradients_is_no_alarm(tmp_path: Path) -> None:
 
 def test_a_resumed_guard_has_seen_what_came_before(tmp_path: Path) -> None:
     """Killed within an epoch and after one, it ends with the same state as a guard that was never interrupted."""
-    job = job_of(WARN, checkpoint_every=4)
+    job = job_of(WARN, checkpoint_every=4, epochs=2)
     train(job, tmp_path / "whole")
     for steps, resume in ((9, False), (10, True)):
         with pytest.raises(Crash):

@@ -125,7 +125,7 @@ def same(first: Watched, second: Watched) -> bool:
 
 @pytest.mark.parametrize("name", JOBS)
 def test_a_run_on_a_device_equals_that_on_the_cpu(name: str, tmp_path: Path) -> None:
-    job, given = JOBS[name], tables(JOBS[name].task, 2)
+    job, given = JOBS[name], tables(JOBS[name].task, 2, rows=160)
     moved = there(job, given, tmp_path / "there")
     assert same(run(job, given, tmp_path / "here"), moved)
     assert set(moved.devices.values()) == {"meta"}
@@ -133,14 +133,14 @@ def test_a_run_on_a_device_equals_that_on_the_cpu(name: str, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("party", [ACTIVE, "telco"])
 def test_parties_of_one_process_may_be_on_several_devices(party: str, tmp_path: Path) -> None:
-    job, given = PLAIN, tables(passives=2)
+    job, given = PLAIN, tables(passives=2, rows=160)
     mixed = there(job, given, tmp_path / "mixed", party)
     assert same(run(job, given, tmp_path / "here"), mixed)
     assert sorted(mixed.devices.values()) == ["cpu", "cpu", "meta"]
 
 
 def test_a_checkpoint_has_no_device(tmp_path: Path) -> None:
-    job, given = PLAIN, tables(passives=2)
+    job, given = PLAIN, tables(passives=2, rows=160)
     whole = run(job, given, tmp_path / "whole")
     for number, (begun, resumed) in enumerate(((there, run), (run, there))):
         with pytest.raises(Crash):
@@ -158,7 +158,7 @@ def test_the_models_were_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         return forward(self, x)
 
     monkeypatch.setattr(torch.nn.Linear, "forward", watched)
-    there(JOBS["iso"], tables(passives=2), tmp_path)
+    there(JOBS["iso"], tables(passives=2, rows=160), tmp_path)
     assert seen
     assert all(seen)
 

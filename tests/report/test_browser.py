@@ -64,9 +64,12 @@ def test_axe_finds_nothing(report: Report, chromium: Browser, tmp_path: Path) ->
 def test_axe_and_the_width_would_find_something(chromium: Browser, tmp_path: Path) -> None:
     path = tmp_path / "bad.html"
     path.write_text(
-        '<!DOCTYPE html><html lang="en"><title>x</title><main><h1>x</h1><h3>y</h3><img src="data:,">'
+        "<!DOCTYPE html><style>@media (prefers-color-scheme: dark) {h1 {color: #333; background: #222}}</style>"
+        '<html lang="en"><title>x</title><main><h1>head</h1><h3>y</h3><img src="data:,">'
         '<p style="color: #aaa; width: 500px">pale</p></main></html>'
     )
     found = " ".join(browser.violations(chromium, path))
+    assert "(dark): color-contrast: <h1>head" in found
+    assert "(light): color-contrast: <h1>head" not in found
     assert all(rule in found for rule in ("color-contrast", "image-alt", "heading-order"))
     assert browser.too_wide(chromium, path, 390, 1200).keys() == {390}

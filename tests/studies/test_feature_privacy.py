@@ -12,7 +12,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
-from dp_accounting.pld import privacy_loss_distribution as pld
 
 from cutlayer.accounting import ReleasePlan
 from cutlayer.channel.transcript import Step
@@ -259,6 +258,8 @@ def test_data_that_are_not_there_are_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("data_set", DATA_SETS, ids=GROUPS)
 def test_our_settings_have_the_total_that_the_papers_noise_adds_up_to(data_set: Any) -> None:
+    from dp_accounting.pld import privacy_loss_distribution as pld  # here: it takes half a second
+
     plan = ReleasePlan.of(data_set.job(PER_RUN, 1).train)
     noise = {setting: DPEmbeddingConfig(**data_set.protection(setting)).multiplier(plan) for setting in SETTINGS[1:6]}
     assert noise[PER_RUN] == pytest.approx(noise[VANILLA], rel=1e-9)
