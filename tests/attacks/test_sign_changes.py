@@ -43,7 +43,7 @@ def sent(length_of, options=None):
             matrix[rows] = built.gradient_out(g, "telco", replace(step, step=epoch * (ROWS // BATCH) + number))
             steps[rows] = number
             sizes.append(message_sizes(matrix[rows]))
-        sized = {"telco": torch.stack(sizes)}
+        sized = {"telco": torch.tensor(sizes, dtype=torch.float64)}
         made.append(FollowedEpoch(epoch, torch.arange(ROWS), steps, {}, {"telco": matrix}, sized))
     return HistoryView("telco", TASK, made), truth
 

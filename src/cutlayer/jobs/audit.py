@@ -121,9 +121,10 @@ def _with_history(
     """The audits with the attacks on the whole runs."""
     opened = {label: Run(job, folders[label], origin=folder, classes=task.classes) for label in runs}
     recorded = job.parties[job.active].audit.every != "never"
-    # Once for all runs, and in this thread: trees of two threads at a time wait for each other busily.
-    own = cache(partial(own_columns, opened[RunKind.THIS_RUN])) if attacked and recorded else dict[str, OwnColumns]
     attacks = {label: _attacks(compared_job(job, label)).histories if attacked else () for label in runs}
+    measured = recorded and attacks[RunKind.THIS_RUN]
+    # Once for all runs, and in this thread: trees of two threads at a time wait for each other busily.
+    own = cache(partial(own_columns, opened[RunKind.THIS_RUN])) if measured else dict[str, OwnColumns]
     return {label: audit_history(opened[label], label, audit, attacks[label], own) for label, audit in runs.items()}
 
 

@@ -128,7 +128,7 @@ def part_aucs(scores: Tensor, truth: Tensor, sizes: Sequence[int]) -> npt.NDArra
     >>> part_aucs(torch.tensor([0.1, 0.2, 0.2, 0.1]), torch.tensor([0, 1, 0, 1]), [2, 2]).tolist()
     [1.0, 0.0]
     """
-    columns = scores.numpy().reshape(len(scores), -1)
+    columns = scores.numpy()[:, None] if scores.dim() == 1 else scores.numpy()
     codes = truth.numpy()
     positive = codes[:, None] == np.arange(columns.shape[1]) if scores.dim() == 2 else codes[:, None] == 1
     if np.isnan(columns).any():

@@ -50,7 +50,7 @@ class RowTest:
         return float(((parts > self.off) & outlying).double().mean())
 
 
-TWO_CLASSES = (
+TWO_CLASSES: tuple[RowTest, ...] = (
     RowTest(0.05, 0.65, times=12, usual=2 / 3, most=0),
     RowTest(0.011, 0.8, times=48, usual=2 / 3, most=0),
     RowTest(0.065, 0.35, times=12, usual=2 / 3),
@@ -59,7 +59,7 @@ TWO_CLASSES = (
 trainings and of 80 first epochs, on rows of Adult and with seeds that no study has, had up to 0.016, 0.0029 and 0.032
 of such rows. Of the study's own rows two of some 180 had 0.0103 and 0.0107 by the second test. Those of 28 hijacks of a
 tenth of the rows had 0.079, 0.069 and 0.098 or more."""
-MORE_CLASSES = (RowTest(0.012, 0.2, times=20, most=0.15), RowTest(0.05, 0.5))
+MORE_CLASSES: tuple[RowTest, ...] = (RowTest(0.012, 0.2, times=20, most=0.15), RowTest(0.05, 0.5))
 """The same of 28 trainings on halves of other images with ten classes: 0.0033 and 0.021. Each of 29 hijacks is above
 one of the limits. Of the study's own images one honest training in some 65 had 0.017 by the first, another 0.0117, and
 two hijacks of 20 had 0.0117 and 0.0125: no limit separates them."""

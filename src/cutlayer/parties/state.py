@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -63,15 +64,18 @@ class PartyState:
         self.sent: Counter[str] = Counter()
         self.before_release = before_release
         for port in ports:
-            port.inspect = self._inspect
+            port.inspect = partial(self._inspect, chain)
 
-    def _inspect(self, message: Message) -> None:
-        """Let the chain compare a message with the values that it returned; then count the message."""
+    def _inspect(self, chain: Chain, message: Message) -> None:
+        """Let the chain compare a message with the values that it returned; then count the message.
+
+        It is the chain that the party was built with, whatever makes the values by now.
+        """
         kind = message.kind
         if kind in _RELEASES:
             self.charge()
         if kind in HOOK_OF:
-            self.chain.sending(kind, message.receiver, next(iter(message.tensors.values())))
+            chain.sending(kind, message.receiver, next(iter(message.tensors.values())))
             if kind is not Kind.RELEASE:  # counted when it is drawn: it may be sent again, or by a resumed run
                 self.sent[kind.value] += 1
 
