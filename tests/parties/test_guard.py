@@ -230,6 +230,27 @@ def test_a_resumed_guard_has_seen_what_came_before(tmp_path: Path) -> None:
             torch.testing.assert_close(cut[name][key], whole[name][key], rtol=0, atol=0, equal_nan=True)
 
 
+def test_a_row_that_moved_is_compared_with_the_farthest_rows_of_former_batches() -> None:
+    """Up to a limit, beyond which a partner cannot raise it by far rows of its own."""
+    draw = torch.Generator().manual_seed(0)
+    for energy, far, seen in ((16.0, 1.0, True), (16.0, 8.0, False), (19.0, 8.0, False), (22.0, 30.0, True)):
+        guard = EmbeddingGuard(ACTIVE, GuardConfig(on_alarm="warn"), 64, 0)
+        honest = torch.randn(64, 8, generator=draw)
+        guard.add(0, 0, TELCO, ROWS, honest)
+        guard._peers[TELCO].farthest = far
+        moved = honest.clone()
+        direction = -honest[0] / honest[0].norm()
+        for length in torch.linspace(1, 60, 2000).tolist():
+            moved[0] = length * direction
+            if measured_outlier(moved) >= energy:
+                break
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            guard._peers[TELCO].variance = float(moved.double().var(dim=0, correction=0).sum())
+            guard.add(1, 0, TELCO, ROWS, moved + 1e-3 * torch.randn(64, 8, generator=draw))
+        assert ["elsewhere" in alarm.detail for alarm in guard.alarms] == [True] * seen
+
+
 def measured_outlier(rows: torch.Tensor) -> float:
     energies = (rows.double() - rows.double().mean(dim=0)).square().sum(dim=1)
     return float(energies[0] / energies.mean())
