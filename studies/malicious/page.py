@@ -80,9 +80,10 @@ OF_A_SEED = (
     "all embeddings together; three had a few more rows off the directions, as had one on CIFAR-10 halves before. So "
     "the limits were widened (commits `38c6f347`, `e7b58507` and `f2c0d982`). With two classes the second is 0.011, "
     "since two of these had 0.0103 and 0.0107. With ten classes the first is 0.012, after a look at the hijacks above: "
-    "0.014 misses two of 20 on CIFAR-10 halves, and an honest training there has 0.017. *Fresh* trainings have other "
-    "seeds, and their alarms are all that is read of them. The claim counts these alone. They were 100 seeds first, "
-    "which left it open at 6 of 1,300, and then 120."
+    "0.014 misses two of 20 on CIFAR-10 halves, and an honest training there has 0.017. Then eleven of 1,560 trainings "
+    "with seeds 61 to 180 had an alarm, nine by a row that moved far, all on Adult. Such a row is compared with the "
+    "farthest rows of former batches now (commit `eaf3f308`). *Fresh* trainings have other seeds, and their alarms are "
+    "all that is read of them. The claim counts these alone."
 )
 TRIED = (
     "What an attacker that knows the code can do, as far as it was thought of:\n\n"
@@ -97,7 +98,7 @@ TRIED = (
     "- *A pretended protection.* A label owner that says it adds noise has the weaker test of predicted energy alone, "
     "a partner that says so those of the batch's mean, and of a variance that rises.\n"
     "- *Smaller changes of embeddings.* Variances within a factor of five, a slope or a correlation of 0.35 or more, a "
-    "trigger no farther than 3.7 times the usual distance or, where it was sent in the first epoch too "
+    "trigger no farther than 3.7 to 4.5 times the usual distance or, where it was sent in the first epoch too "
     "(`backdoor, early`), 6.3 times, a replay with noise, and anything in the first epoch: not seen.\n"
     "- *The guard's directions.* The four in which the label owner remembers rows are drawn by its own key.\n"
     "- *Killing the victim.* What a guard has seen is in its checkpoint; steps after that are judged again.\n\n"

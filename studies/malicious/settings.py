@@ -78,7 +78,7 @@ DEFENDED_SEEDS = 10
 """Seeds of the settings with protected columns."""
 PROBED_SEEDS: Mapping[str, int] = dict.fromkeys(OF_LABELS, 5) | {"iso_noise 12": 9}
 """Seeds of the probes by the label owner's protection, as many as settle what they gain."""
-FRESH, FIRST_FRESH, TIMES_FRESH = "fresh", 61, 6
+FRESH, FIRST_FRESH, TIMES_FRESH = "fresh", 181, 5
 """Honest trainings with other seeds, of which alarms alone are read: their first one, and their number over that of the
 others. The guards' limits were set after a look at smaller ones."""
 FEW_SEEDS = {FEW: DEFENDED_SEEDS, BLURRED: DEFENDED_SEEDS, "chosen labels": 5}

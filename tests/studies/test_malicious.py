@@ -176,9 +176,9 @@ def test_each_honest_training_counts_once() -> None:
     rate = next(claim for claim in page.claims if claim.text.startswith("Fresh"))
     trainings = {(each.group, each.setting, each.seed) for each in results_of(0.1) if each.setting.startswith("honest")}
     repeated = {key for key in trainings if "backdoor" in key[1] or key[1].endswith("; none") or "once" in key[1]}
-    assert (rate.ours, rate.verdict.kind) == ("0 of 1560", Kind.HOLDS)
+    assert (rate.ours, rate.verdict.kind) == ("0 of 1300", Kind.HOLDS)
     (table,) = (each for each in page.sections[-2].blocks if isinstance(each, Table))
-    assert sum(int(row[1]) for row in table.rows) == len(trainings - repeated) + 1560
+    assert sum(int(row[1]) for row in table.rows) == len(trainings - repeated) + 1300
 
 
 def test_trainings_whose_alarms_are_not_known_count_for_no_guard() -> None:
@@ -186,7 +186,7 @@ def test_trainings_whose_alarms_are_not_known_count_for_no_guard() -> None:
     unknown = {"alarms", "active_alarm", "passive_alarm", "r2_alarm"}
     few = [
         each
-        if each.seed < 4 or each.seed > 176
+        if each.seed < 4 or each.seed > 276
         else replace(each, measured={key: value for key, value in each.measured.items() if key not in unknown})
         for each in results_of(0.1)
     ]
