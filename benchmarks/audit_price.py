@@ -1,8 +1,9 @@
 """What the audit adds to a job, by rows, task and parties: the job that `init` writes, with its audit and without.
 
-Both are runs of the command line in new processes, in turn, with the default audit and with none. The job releases
-once, fits its top model, and compares with an undefended training by steps and with training alone; the audit attacks
-the messages of both trainings. The tables are synthetic: 16 numbers and 4 categories, shared among the parties.
+Both are runs of the command line in new processes, in turn and with one key, so that they train alike, with the default
+audit and with none. The job releases once, fits its top model, and compares with an undefended training by steps and
+with training alone; the audit attacks the messages of both trainings. The tables are synthetic: 16 numbers and 4
+categories, shared among the parties.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ PARTIES = (2, 4)
 LARGE, MAX_RATIO, MAX_SECONDS = 20_000, 1.10, 2.0
 """The goal: from so many rows on this ratio at most, and below so many seconds more."""
 NUMBERS, CATEGORIES = 16, 4
+KEY = "key"
+RUN = ("-m", "cutlayer", "run", "--json", "--key", KEY)
 NO_AUDIT = {"attacks": [], "every": "never"}
 
 
@@ -90,7 +93,7 @@ def price(task: str, parties: int, rows: int, repeats: int) -> Price:
         write_jobs(folder, task, parties, rows)
         rounds = [
             [
-                timed(folder, ("-m", "cutlayer", "run", f"{name}.yaml", "--out", f"{name}-{index}", "--json"), 0)
+                timed(folder, (*RUN, f"{name}.yaml", "--out", f"{name}-{index}"), 0)
                 for name in ("job", "bare")
             ]
             for index in range(repeats)
@@ -115,6 +118,8 @@ def price(task: str, parties: int, rows: int, repeats: int) -> Price:
 def write_jobs(folder: Path, task: str, parties: int, rows: int) -> None:
     """Write a table for each party, the job that `init` makes of them, and `bare.yaml`, the same without an audit."""
     draw, classes = np.random.default_rng(0), CLASSES[task]
+    (folder / KEY).write_bytes(bytes(range(32)))
+    (folder / KEY).chmod(0o600)
     columns: dict[str, Any] = {f"x{i}": draw.standard_normal(rows) for i in range(NUMBERS)}
     columns |= {f"c{i}": np.char.add("v", draw.integers(0, 8, rows).astype(str)) for i in range(CATEGORIES)}
     signal = sum(columns[f"x{i}"] for i in range(0, NUMBERS, 2)) + 2 * draw.standard_normal(rows)
