@@ -92,10 +92,7 @@ def price(task: str, parties: int, rows: int, repeats: int) -> Price:
         folder = Path(scratch)
         write_jobs(folder, task, parties, rows)
         rounds = [
-            [
-                timed(folder, (*RUN, f"{name}.yaml", "--out", f"{name}-{index}"), 0)
-                for name in ("job", "bare")
-            ]
+            [timed(folder, (*RUN, f"{name}.yaml", "--out", f"{name}-{index}"), 0) for name in ("job", "bare")]
             for index in range(repeats)
         ]
     ratios = [audited.cpu / bare.cpu for audited, bare in rounds]
