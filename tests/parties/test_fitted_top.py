@@ -150,6 +150,8 @@ def test_the_undefended_baseline_of_a_release_is_attacked_briefly() -> None:
     audit = job.parties[ACTIVE].audit.model_copy(update={"attacks": ("norm",), "followed": 100})
     named = job.with_parties({ACTIVE: {"audit": audit}})
     assert compared_job(named, "undefended").parties[ACTIVE].audit == audit, "no more than was asked for is left out"
+    many = job.with_parties({ACTIVE: {"audit": audit.model_copy(update={"followed": 8192})}})
+    assert sample_of(many, 30_000).endswith(" Of the undefended training these are 2,048 rows.")
 
 
 def test_its_longest_attacks_are_left_out_in_the_run_and_in_an_audit_of_it_again(tmp_path: Path) -> None:

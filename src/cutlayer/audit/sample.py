@@ -43,12 +43,11 @@ def sample_of(job: Job, training: int, stated: int = 0) -> str:
 
 def _of_baseline(job: Job, followed: int) -> str:
     """What differs in the undefended training that this one is compared with."""
-    baseline = compared_job(job, RunKind.UNDEFENDED)
-    audit = baseline.parties[job.active].audit
-    if audit == job.parties[job.active].audit:
+    own, audit = (each.parties[job.active].audit for each in (job, compared_job(job, RunKind.UNDEFENDED)))
+    if audit == own:
         return ""
-    rows = min(int(audit.followed), followed)
-    return f" Of the undefended training these are {rows:,} rows, and its longest attacks are left out."
+    left_out = ", and its longest attacks are left out" if audit.catalogue != own.catalogue else ""
+    return f" Of the undefended training these are {min(int(audit.followed), followed):,} rows{left_out}."
 
 
 def _share(rows: int, training: int, job: Job) -> str:

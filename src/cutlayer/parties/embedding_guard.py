@@ -27,9 +27,10 @@ COLUMNS = 4
 """Random directions in which each row's embedding is remembered for an epoch."""
 MAX_MOVED, SAME = (14.0, 20.0), 0.5
 """As `MAX_ROW`, of a row whose distance has another direction than an epoch ago: a cosine below the second number. The
-limit is the first of these, or where batches have far rows as a rule, as those of tables with rare values,"""
+limit is the first of the two; where batches have far rows as a rule, as those of tables with rare values, up to the
+second."""
 FARTHER, SLOWLY = 2.5, 0.95
-"""so many times the energy of the farthest row of former batches, up to the second one; and their weight after a batch.
+"""Times the usual energy of a batch's farthest row that this limit is then, and the weight of former batches in that.
 Nine of 1,560 honest trainings, all of Adult, had 14.0 to 17.8, which was 1.7 to 2.4 times that of such rows."""
 SETTLED, MIN_LIKENESS, MIN_CHANGE = 2, 0.35, 1e-6
 """Epoch from which on embeddings must follow those of the same rows an epoch ago so much, by their slope over these or
@@ -114,8 +115,9 @@ class EmbeddingGuard(Guard):
             return
         distances = (sent - mean).square().sum(dim=1)
         distances = distances / variance if variance else distances
+        far = float(distances.max())
         if peer not in self._peers:
-            unseen, far = torch.full((self._rows, COLUMNS), math.nan), float(distances.max())
+            unseen = torch.full((self._rows, COLUMNS), math.nan)
             self._peers[peer] = Memory(mean, variance, variance, far, unseen, self._directions(sent.shape[1]))
         memory = self._peers[peer]
         # Not in the first epoch: the embeddings of honest models that have just begun change by any factor.
@@ -125,7 +127,7 @@ class EmbeddingGuard(Guard):
         memory.mean = RECENT * memory.mean + (1 - RECENT) * mean
         memory.variance = RECENT * memory.variance + (1 - RECENT) * variance
         memory.largest = max(memory.largest, memory.variance)
-        memory.farthest = SLOWLY * memory.farthest + (1 - SLOWLY) * float(distances.max())
+        memory.farthest = SLOWLY * memory.farthest + (1 - SLOWLY) * far
 
     def _departure(
         self, memory: Memory, epoch: int, rows: Tensor, sent: Tensor, mean: Tensor, variance: float, distances: Tensor
