@@ -53,7 +53,8 @@ class ForwardLeakageStudy(Study):
     source = "Sun et al. 2022 (arXiv 2203.01451)"
     advice = (
         "Do not rely on `dcor` alone. On Criteo a weight of 0.03 with a floor hides the labels from the paper's own "
-        "attack, and costs 0.005 of test AUC at most; on Avazu, with few steps, it costs 0.055 and does not hide them. "
+        "attack below three top layers, but not below one, and costs 0.005 of test AUC at most, on average; on Avazu, "
+        "with few steps, it costs 0.055 and does not hide them. "
         "With a floor the weights of the paper's headline hide nothing. The paper's form needs many optimiser steps: "
         "at 0.005 it hides the labels as well with 1,650 of them, and with 168 the model learns nothing. Beside "
         "Marvell's noise 0.03 costs a further 0.05 to 0.06 of test AUC. [Adaptive attacks](adaptive-audit.md) read "
