@@ -15,6 +15,7 @@ from cutlayer.attacks.label.base import Target
 from cutlayer.audit.auditor import Auditor
 from cutlayer.audit.watch import replay
 from cutlayer.channel import Kind
+from cutlayer.channel.followed import read_followed
 from cutlayer.channel.transcript import read_epochs
 from cutlayer.jobs.audit import audit_again
 from cutlayer.jobs.execute import execute
@@ -30,7 +31,7 @@ from tests.parties.runs import ACTIVE, KEY, PASSIVES, make_job, record, run, tab
 GIVEN = tables(passives=2)
 
 
-def job_with(every: str = "epoch", **audit: Any) -> Any:
+def job_with(every: str | int = "epoch", **audit: Any) -> Any:
     return make_job(passives=2, audit={"rows": 64, "every": every, "attacks": ["spectral"], **audit}, epochs=3)
 
 
@@ -61,6 +62,22 @@ def test_the_history_keeps_the_leak_of_every_epoch(tmp_path: Path) -> None:
     for cell, series in trained.auditor.series.items():
         if not cell.layer:
             assert [line["leak"][cell.label] for line in lines] == [leak.value for leak in series.leaks.values()]
+
+
+def test_every_second_epoch_is_recorded_and_attacked_as_when_all_are(tmp_path: Path) -> None:
+    whole, half = (run(job_with(every), GIVEN, tmp_path / str(every)) for every in ("epoch", 2))
+    for name in (ACTIVE, *PASSIVES[:2]):
+        files = {path.name for path in (tmp_path / "2" / "transcript" / name).glob("*-0*")}
+        assert {f"epoch-000{epoch}.safetensors" for epoch in (0, 2)} <= files
+        assert not [name for name in files if "0001" in name]
+    assert [bool(line["leak"]) for line in RunFolder(tmp_path / "2").history()] == [True, False, True]
+    assert whole.auditor is not None
+    assert half.auditor is not None
+    for cell, series in half.auditor.series.items():
+        assert set(series.leaks) == {0, 2}
+        assert all(leak == whole.auditor.series[cell].leaks[epoch] for epoch, leak in series.leaks.items())
+    assert [epoch.epoch for epoch in read_followed(tmp_path / "2" / "transcript" / ACTIVE)] == [0, 2]
+    assert half.active.logits.equal(whole.active.logits), "what is recorded changes no message"
 
 
 def test_without_an_audit_nothing_is_recorded(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -44,6 +45,14 @@ def test_layers_are_kept_for_the_first_rows_of_the_sample_only(per_epoch: int, b
 def test_layers_are_recorded_in_ever_fewer_epochs_and_in_the_last() -> None:
     sampling = Sampling.of(10, 64, 640, epochs=70, limit=2**30)
     assert [epoch + 1 for epoch in range(70) if sampling.takes_layers(epoch, 0)] == [1, 4, 16, 64, 70]
+
+
+def test_every_few_epochs_are_recorded_and_those_that_may_be_the_only_ones_of_a_kind() -> None:
+    """A party may release once in the first epoch after the warm-up; the last epoch has the final models."""
+    sampling = Sampling.of(10, 64, 640, 14, 2**30, 5, 3)
+    assert [epoch for epoch in range(14) if sampling.takes_epoch(epoch)] == [0, 3, 5, 10, 13]
+    assert [epoch for epoch in range(14) if sampling.writes(epoch, 1)] == [0, 3, 5, 10, 13]
+    assert [epoch for epoch in range(14) if replace(sampling, limit=3).writes(epoch, 1)] == [0, 3, 10]
 
 
 @settings(deadline=None)

@@ -143,8 +143,8 @@ def test_the_undefended_baseline_of_a_release_is_attacked_briefly() -> None:
     job = validated(Job, {**made, "compare": ["undefended"]}, "")
     assert compared_job(job, "this run") is job
     brief = compared_job(job, "undefended").parties[ACTIVE].audit
-    assert (brief.catalogue, brief.followed) == ("quick", 2048)
-    assert "Of the undefended training these are 300 rows, and its longest" in sample_of(job, 300)
+    assert (brief.catalogue, brief.followed, brief.every) == ("quick", 2048, 5)
+    assert "Of the undefended training these are 300 rows of one epoch in 5, and its longest" in sample_of(job, 300)
     assert "these are 2,048 rows" in sample_of(job, 30_000)
     assert "undefended" not in sample_of(validated(Job, raw(), ""), 300)
     audit = job.parties[ACTIVE].audit.model_copy(update={"attacks": ("norm",), "followed": 100})

@@ -67,6 +67,7 @@ def audit_history(
         before = _joined([audit, *audits])["leaks"]
         together.attack(pooled(all_of_them.party, [_view(run, party, epochs) for party in all_of_them.parties]), before)
         audits.append(together)
+    _draw_curves(audits)
     seed, truth = run.job.train.seed, run.actual
     chances = [permuted_leak(part.scored, truth, seed) for part in audits]
     columns = own()
@@ -88,9 +89,20 @@ def audit_messages(
     """
     made = _PartyAudit(run, label, Attacker(party=view.party), protections, attacks)
     made.attack(view)
+    _draw_curves([made])
     chance = permuted_leak(made.scored, run.actual, run.job.train.seed)
     baseline = Baseline(party=view.party, chance=None if math.isnan(chance) else chance)
     return RunAudit(protections=tuple(protections), **_joined([made]), baselines=(baseline,))
+
+
+def _draw_curves(audits: Sequence[_PartyAudit]) -> None:
+    """Add the leak by the number of known labels, of each attack and message at the attacker who reads most."""
+    for message, attack in dict.fromkeys(cell for part in audits for cell in part.readable):
+        read = [part for part in audits if (message, attack) in part.readable]
+        most = max(read, key=lambda part: part.readable[message, attack][0])
+        view, asked_attack = most.readable[message, attack][1:]
+        curve = label_curve(most.run, most.run.actual, view, asked_attack)
+        most.curves.append(curve.model_copy(update={"together": most.attacker.together}))
 
 
 def _joined(parts: Sequence[RunAudit | _PartyAudit]) -> dict[str, tuple[Any, ...]]:
@@ -111,6 +123,7 @@ class _PartyAudit:
         leaks: Leaks.
         undefined: Attacks whose leak is undefined, since the rows are of one class.
         curves: Leaks by the number of known labels.
+        readable: Leak, view and attack of which such a curve may be drawn, by message and name of the attack.
         skipped: Attacks that could not be run.
         unneeded: Attacks that were not run, since another one reads the message whole.
         scored: All scores.
@@ -125,6 +138,7 @@ class _PartyAudit:
     leaks: list[LeakResult] = field(default_factory=list)
     undefined: list[Attempt] = field(default_factory=list)
     curves: list[LabelCurve] = field(default_factory=list)
+    readable: dict[tuple[str, str], tuple[float, HistoryView, HistoryAttack]] = field(default_factory=dict)
     skipped: list[SkippedAttack] = field(default_factory=list)
     unneeded: list[SkippedAttack] = field(default_factory=list)
     scored: list[Scores] = field(default_factory=list)
@@ -177,7 +191,7 @@ class _PartyAudit:
             view: The attacked view, with its target.
             attack: The attack.
             about: Fields of the result.
-            behind: Leak below which the first draw of the known rows is the only one, and no curve is drawn.
+            behind: Leak below which the first draw of the known rows is the only one, and no curve may be drawn.
         """
         run, truth = self.run, self.run.actual
         tried: list[Scores] = []
@@ -210,8 +224,7 @@ class _PartyAudit:
         whole = run.job.parties[run.job.active].audit.depth == "full"
         brief = attack.live and attack.quick and leak.leak >= behind  # a curve asks it twenty times
         if whole and brief and Need.FEW_LABELS in attack.needs and about["run"] == RunKind.THIS_RUN:
-            curve = label_curve(run, truth, view, attack)
-            self.curves.append(curve.model_copy(update={"together": self.attacker.together}))
+            self.readable[leak.message, attack.name] = leak.leak, view, attack
 
 
 def own_columns(run: Run) -> dict[str, OwnColumns]:

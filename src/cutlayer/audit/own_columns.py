@@ -17,6 +17,7 @@ from cutlayer.data.store import Store
 from cutlayer.data.streams import RandomStream
 from cutlayer.kernels.logistic import LogisticModel, Matrix, fit_logistic
 from cutlayer.kernels.roc import auc_difference
+from cutlayer.models.fitted.boosting import leaves
 
 if TYPE_CHECKING:
     from scipy import sparse
@@ -115,7 +116,8 @@ def predict_from_columns(
     if not trees:
         return first
     codes = _frequent_codes(stores, rows)
-    model = _trees(sum(len(store.columns.cardinalities) for store in stores), codes.shape[1], classes)
+    fitted = len(rows) - len(rows) // FOLDS
+    model = _trees(sum(len(store.columns.cardinalities) for store in stores), codes.shape[1], classes, fitted)
     boosted = _CrossFit(model, codes, actual.numpy(), fold, classes)
     boosted.fit(0)
     if _behind(boosted, linear, rows, truth):
@@ -189,7 +191,7 @@ def _behind(boosted: _CrossFit, linear: _CrossFit, rows: Tensor, truth: Tensor) 
 
 
 def _trees(
-    categories: int, columns: int, classes: int
+    categories: int, columns: int, classes: int, rows: int
 ) -> HistGradientBoostingClassifier | HistGradientBoostingRegressor:
     from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 
@@ -197,7 +199,12 @@ def _trees(
     rounds = max(TREES // max(classes - 1, 1), 10)  # each round has a tree for each class
     categorical = np.arange(columns) < categories
     return kind(
-        max_iter=rounds, learning_rate=TREE_RATE, min_samples_leaf=50, categorical_features=categorical, random_state=0
+        max_iter=rounds,
+        learning_rate=TREE_RATE,
+        max_leaf_nodes=leaves(rows),
+        min_samples_leaf=50,
+        categorical_features=categorical,
+        random_state=0,
     )
 
 

@@ -37,6 +37,7 @@ def sample_of(job: Job, training: int, stated: int = 0) -> str:
         f"and of all epochs the messages of {followed:,} rows, {_share(followed, training, job)}, "
         "which a secret key of the run drew at random before the training. "
         f"Epochs are left out, evenly, if the files would exceed {audit.max_megabytes:,} MB."
+        + (f" Of {audit.stride:,} epochs one is recorded." if audit.stride > 1 else "")
         + _of_baseline(job, followed)
     )
 
@@ -46,8 +47,9 @@ def _of_baseline(job: Job, followed: int) -> str:
     own, audit = (each.parties[job.active].audit for each in (job, compared_job(job, RunKind.UNDEFENDED)))
     if audit == own:
         return ""
+    epochs = f" of one epoch in {audit.stride}" if audit.stride != own.stride else ""
     left_out = ", and its longest attacks are left out" if audit.catalogue != own.catalogue else ""
-    return f" Of the undefended training these are {min(int(audit.followed), followed):,} rows{left_out}."
+    return f" Of the undefended training these are {min(int(audit.followed), followed):,} rows{epochs}{left_out}."
 
 
 def _share(rows: int, training: int, job: Job) -> str:

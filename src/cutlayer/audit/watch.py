@@ -52,8 +52,8 @@ class Watcher(Relay):
         super().started(task, truth, training, epochs, start)
 
     def leaks(self, epoch: int, steps: Sequence[Step]) -> Mapping[str, float]:
-        """Attack the epoch's sampled steps."""
-        if self.every != "epoch" or self.auditor is None:
+        """Attack the epoch's sampled steps; those of an epoch that is not recorded are of an earlier one."""
+        if self.every == "end" or self.auditor is None or (steps and steps[0].epoch != epoch):
             return {}
         recorded = {name: party.steps() for name, party in self.passives.items()}
         # What a party that was lost recorded is of an earlier epoch, or of a part of this one.

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -72,6 +74,8 @@ class Sampling:
         steps: Number of steps of an epoch that are recorded, spread evenly over it.
         epochs: Number of epochs of the run.
         limit: Maximum size of all files together, in bytes.
+        stride: Number of epochs of which one is recorded.
+        warmup: Number of warm-up epochs; the one after them is recorded, since parties may release once in it.
     """
 
     steps_per_epoch: int
@@ -79,12 +83,27 @@ class Sampling:
     steps: int
     epochs: int
     limit: int
+    stride: int = 1
+    warmup: int = 0
 
     @classmethod
-    def of(cls, steps_per_epoch: int, batch_size: int, rows: int, epochs: int, limit: int) -> Sampling:
-        """Plan to record about `rows` rows per epoch, in whole steps, and at most `limit` bytes in total."""
+    def of(cls, steps_per_epoch: int, batch_size: int, rows: int, epochs: int, limit: int, *spread: int) -> Sampling:
+        """Plan to record about `rows` rows per epoch, in whole steps, and at most `limit` bytes in total.
+
+        Args:
+            steps_per_epoch: As the attribute.
+            batch_size: As the attribute.
+            rows: Number of rows.
+            epochs: As the attribute.
+            limit: As the attribute.
+            spread: `stride` and `warmup`, 1 and 0 by default.
+        """
         steps = max(1, min(steps_per_epoch, -(-rows // batch_size)))
-        return cls(steps_per_epoch, batch_size, steps, epochs, limit)
+        return cls(steps_per_epoch, batch_size, steps, epochs, limit, *spread)
+
+    def takes_epoch(self, epoch: int) -> bool:
+        """Whether anything of this epoch is recorded: every `stride`-th is, from the first, and the last."""
+        return epoch % self.stride == 0 or epoch in (self.warmup, self.epochs - 1)
 
     def takes(self, step: int) -> bool:
         """Whether this step of an epoch is recorded."""
@@ -93,8 +112,8 @@ class Sampling:
     def takes_layers(self, epoch: int, step: int) -> bool:
         """Whether this step's layer outputs are recorded, up to `LAYER_ROWS` rows of an epoch.
 
-        They are in the last epoch and in those whose number, from 1, is a power of four: what a layer separates changes
-        less and less, and there are several layers for each link.
+        Of the recorded epochs they are in the last and in those whose number, from 1, is a power of four: what a layer
+        separates changes less and less, and there are several layers for each link.
         """
         number = epoch + 1
         if number != self.epochs and (number & epoch or number.bit_length() % 2 == 0):
@@ -102,18 +121,25 @@ class Sampling:
         return self.takes(step) and step * self.steps // self.steps_per_epoch < max(1, LAYER_ROWS // self.batch_size)
 
     def writes(self, epoch: int, nbytes: int) -> bool:
-        """Whether this epoch is written: the first two are, and as many more, evenly spread, as the limit allows.
+        """Whether this epoch is written: of the recorded ones the first two, and as many more as the limit allows.
 
         Args:
             epoch: Number of the epoch, from 0.
             nbytes: Size of one epoch's file, which is the same in every epoch.
         """
+        if not self.takes_epoch(epoch):
+            return False
+        recorded, number = len(self._taken), bisect_left(self._taken, epoch)
         affordable = self.limit // max(nbytes, 1)
-        if affordable >= self.epochs:
+        if affordable >= recorded:
             return True
         if affordable < 2:
-            return epoch < affordable
-        return epoch < 2 or epoch % -(-self.epochs // (affordable - 1)) == 0
+            return number < affordable
+        return number < 2 or number % -(-recorded // (affordable - 1)) == 0
+
+    @cached_property
+    def _taken(self) -> list[int]:
+        return [epoch for epoch in range(self.epochs) if self.takes_epoch(epoch)]
 
 
 class EpochFiles(ABC):

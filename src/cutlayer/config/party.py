@@ -26,6 +26,7 @@ MAX_SAMPLED_ROWS = 8192
 MaliciousName = Literal["hijack", "chosen_labels", "probing", "replay", "scaling", "swap", "backdoor"]
 Share = Annotated[float, Field(gt=0, lt=1)]
 RowCount = Annotated[int, Field(ge=64)]
+EpochCount = Annotated[int, Field(ge=1)]
 
 
 class GatesConfig(FrozenModel):
@@ -55,7 +56,8 @@ class AuditConfig(FrozenModel):
             whose features are attacked, both are none.
         depth: `quick` leaves out of `auto` the attacks that take longest, the leaks by number of known labels, and the
             trees among the models of a party's own columns. Such an audit is partial: it passes no gate.
-        every: `epoch` audits while training; `end` only afterwards; `never` records nothing.
+        every: `epoch` audits while training; `end` only afterwards; `never` records nothing. A number n records every
+            n-th epoch, from the first, and the last one planned, and audits them while training.
         live: Share of an epoch's work that the attacks on its sampled steps may take, by an estimate that is the same
             everywhere: steps are sampled to fit.
         rows: Approximate number of rows of whole sampled steps that are recorded in each epoch; by default what `live`
@@ -78,7 +80,7 @@ class AuditConfig(FrozenModel):
 
     attacks: Literal["auto", "full"] | tuple[str, ...] = "auto"
     depth: Literal["quick", "full"] = "full"
-    every: Literal["epoch", "end", "never"] = "epoch"
+    every: Literal["epoch", "end", "never"] | EpochCount = "epoch"
     live: Share = 0.1
     rows: RowCount | None = None
     followed: Share | RowCount = 8192
@@ -88,6 +90,11 @@ class AuditConfig(FrozenModel):
     fail_above: GatesConfig = GatesConfig()
     attribute: str | None = None
     malicious: tuple[MaliciousName, ...] = ()
+
+    @property
+    def stride(self) -> int:
+        """Number of epochs of which one is recorded."""
+        return self.every if isinstance(self.every, int) else 1
 
     @property
     def most_rows(self) -> int:

@@ -453,7 +453,8 @@ def _transcript_bytes(job: Job, model: JointModel, columns: Mapping[str, int], s
         limit = party.audit.max_megabytes * 2**20
         epochs = job.train.max_epochs
         rows = sampled_rows(job, name, schedule.steps_per_epoch, schedule.batch_size)
-        plan = Sampling.of(schedule.steps_per_epoch, schedule.batch_size, rows, epochs, limit)
+        steps, spread = schedule.steps_per_epoch, (party.audit.stride, job.train.warmup_epochs)
+        plan = Sampling.of(steps, schedule.batch_size, rows, epochs, limit, *spread)
         nbytes = plan.steps * schedule.batch_size * row_bytes
         nbytes += 4 * LAYER_ROWS * columns[name] if party.audit.layers else 0
         total += sum(plan.writes(epoch, nbytes) for epoch in range(epochs)) * nbytes

@@ -54,13 +54,17 @@ def merge_ties_each(values: Tensor, scale: Tensor) -> Tensor:
     several = values.detach().double().flatten(2) if values.dim() > 2 else values.detach().double()[..., None]
     columns = np.ascontiguousarray(several.transpose(1, 2).numpy())
     sizes = scale.detach().double().cpu().numpy()[:, None]
-    merged = _merged(columns, RESOLUTION * np.maximum(np.abs(columns), sizes))
+    # Equal values of equal size have equal tolerances, so that their order says nothing, and the faster sort will do.
+    stable = not (sizes == sizes[..., :1]).all()
+    merged = _merged(columns, RESOLUTION * np.maximum(np.abs(columns), sizes), stable=stable)
     return torch.from_numpy(merged).transpose(1, 2).reshape(values.shape)
 
 
-def _merged(values: npt.NDArray[np.float64], tolerance: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Values (..., n) without ties; the sort is stable, since equal values may have different tolerances."""
-    order = np.argsort(values, axis=-1, kind="stable")
+def _merged(
+    values: npt.NDArray[np.float64], tolerance: npt.NDArray[np.float64], *, stable: bool
+) -> npt.NDArray[np.float64]:
+    """Values (..., n) without ties; the sort has to be stable where equal values have different tolerances."""
+    order = np.argsort(values, axis=-1, kind="stable" if stable else "quicksort")
     ordered, tolerance = np.take_along_axis(values, order, -1), np.take_along_axis(tolerance, order, -1)
     first = np.ones((*values.shape[:-1], values.shape[-1] + 1), np.bool_)  # of its group; the last entry ends the last
     first[..., 1:-1] = np.diff(ordered) > np.maximum(tolerance[..., 1:], tolerance[..., :-1])

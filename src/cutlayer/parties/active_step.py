@@ -128,7 +128,7 @@ class ActiveStep:
 
     def record_release(self, epoch: int, step: int, rows: Tensor) -> None:
         """Record what the passive parties released of a batch, on which no step is taken."""
-        order = StepOrder(epoch, step, 0, rows, self._is_recorded(step))
+        order = StepOrder(epoch, step, 0, rows, self._is_recorded(epoch, step))
         if order.record:
             seen = {name: released[rows] for name, released in self.passives.released.items()}
             self._record(order, seen, {}, {})
@@ -146,7 +146,7 @@ class ActiveStep:
             The mean loss of the batch in parts, which add up to it, once `local.readings` has read them.
         """
         self.passives.presence.now, self._step = (epoch, step), step
-        order = StepOrder(epoch, step, global_step, rows, self._is_recorded(step))
+        order = StepOrder(epoch, step, global_step, rows, self._is_recorded(epoch, step))
         if self.lanes is not None:
             return [(yield from self._team_step(self.lanes, order))]
         if not len(rows):
@@ -184,7 +184,8 @@ class ActiveStep:
             self.passives.usage.count(Kind.GRADIENT, whole)
             self.passives.usage.count_elsewhere(name, Kind.EMBEDDING, received=others)
             self.passives.usage.count_elsewhere(name, Kind.GRADIENT, sent=others)
-        self._record(order, crossed.embeddings, crossed.gradients, {})
+        if order.record:
+            self._record(order, crossed.embeddings, crossed.gradients, {})
         return crossed.loss
 
     def _train(
@@ -341,9 +342,10 @@ class ActiveStep:
             task = self.local.tampering.gradients(view.rows, embeddings, task)
         return replace(view, embeddings=embeddings, task_gradients=task)
 
-    def _is_recorded(self, step: int) -> bool:
+    def _is_recorded(self, epoch: int, step: int) -> bool:
         """Whether anything of a step is recorded."""
-        return self.follower is not None or self.local.records(self.sampling, step)
+        follows = self.follower is not None and self.sampling.takes_epoch(epoch)
+        return follows or self.local.records(self.sampling, epoch, step)
 
     def _record(
         self,
@@ -364,7 +366,7 @@ class ActiveStep:
             gradients = {name: rows_of_all[common] for name, rows_of_all in gradients.items()}
         if self.follower is not None:
             self.follower.add(epoch, step, rows, seen, gradients, sent)
-        if self.local.records(self.sampling, step):
+        if self.local.records(self.sampling, epoch, step):
             first = {name: output[:LAYER_ROWS] for name, output in layers.items()}
             self.transcript.add(Step(epoch, step, rows, seen, gradients, first))
 

@@ -221,13 +221,13 @@ class Local:
         """Folder of this party's transcript."""
         return self.folder / "transcript" / self.name
 
-    def records(self, sampling: Sampling, step: int) -> bool:
+    def records(self, sampling: Sampling, epoch: int, step: int) -> bool:
         """Whether this party records a step of an epoch."""
-        return self.config.audit.every != "never" and sampling.takes(step)
+        return self.config.audit.every != "never" and sampling.takes_epoch(epoch) and sampling.takes(step)
 
     def records_layers(self, sampling: Sampling, epoch: int, step: int) -> bool:
         """Whether this party records the outputs of its layers in a step of an epoch."""
-        return self.records(sampling, step) and self.config.audit.layers and sampling.takes_layers(epoch, step)
+        return self.records(sampling, epoch, step) and self.config.audit.layers and sampling.takes_layers(epoch, step)
 
 
 def sampling_of(job: Job, name: str, audit: AuditConfig, steps: int, batch_size: int) -> Sampling:
@@ -242,7 +242,7 @@ def sampling_of(job: Job, name: str, audit: AuditConfig, steps: int, batch_size:
     """
     limit = audit.max_megabytes * 2**20 // 2  # the other half is for the followed rows
     rows = sampled_rows(job, name, steps, batch_size)
-    return Sampling.of(steps, batch_size, rows, job.train.max_epochs, limit)
+    return Sampling.of(steps, batch_size, rows, job.train.max_epochs, limit, audit.stride, job.train.warmup_epochs)
 
 
 def fingerprint_of_draws(secret: bytes, column: str, what: Part, draws: tuple[str | None, ...]) -> str:

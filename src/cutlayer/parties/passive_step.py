@@ -81,7 +81,7 @@ class PassiveStep:
             rows: Row numbers of the batch, int64 (n,).
             next_rows: Those of the next batch of the epoch, if there is one.
         """
-        order = StepOrder(epoch, step, global_step, rows, self.local.records(self.sampling, step))
+        order = StepOrder(epoch, step, global_step, rows, self.local.records(self.sampling, epoch, step))
         if self.releases_once:
             yield from self._warmup_step(order)
         elif not len(rows):

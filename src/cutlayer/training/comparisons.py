@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from cutlayer.attacks import resolve
 from cutlayer.attacks.completion.base import OptimizerHook
@@ -14,8 +13,9 @@ from cutlayer.errors import ConfigError
 from cutlayer.results.run import RunId, RunKind
 from cutlayer.training.attacked import attacked_jobs
 
-BRIEFLY_FOLLOWED = 2048
-"""Rows that are followed at most in the training by steps that a single release is compared with."""
+BRIEFLY_FOLLOWED, BRIEFLY_EVERY = 2048, 5
+"""Rows that are followed at most in the training by steps that a single release is compared with, and the number of its
+epochs of which one is recorded."""
 
 
 def with_protections(job: Job, names: dict[str, set[str]]) -> Job:
@@ -69,8 +69,8 @@ def undefended_job(job: Job) -> Job:
 
     Where `label_free` is the condition, releasing once is the defence: the baseline trains the same models end to end,
     every step with gradients, so that the price of the condition and what it hides can be read off. Its messages are
-    attacked briefly, by the quick attacks on few followed rows: what it leaks is seen as well, and is no claim of the
-    job.
+    attacked briefly, by the quick attacks on few followed rows and epochs: what it leaks is seen as well, and is no
+    claim of the job.
     """
     plain = with_protections(job, {})
     if not is_label_free(job):
@@ -78,15 +78,20 @@ def undefended_job(job: Job) -> Job:
     train, model = plain.train.model_copy(update={"release": "every_step"}), plain.model
     if job.fits_top:  # no step trains it, so that a network stands in its place
         train, model = train.of_steps(taken=True), model.model_copy(update={"top": TOP})
-    changes: dict[str, dict[str, Any]] = {name: {"fit": None} for name in job.parties}
-    changes[job.active]["audit"] = _brief(job.parties[job.active].audit)
-    return plain.with_parties(changes, train=train, model=model)
+    audits = {name: _of_few_epochs(party.audit) for name, party in job.parties.items()}
+    stated = audits[job.active].followed
+    followed = stated if 1 <= stated < BRIEFLY_FOLLOWED else BRIEFLY_FOLLOWED  # a share is of more
+    audits[job.active] = audits[job.active].model_copy(update={"followed": followed})
+    parties = {name: {"fit": None, "audit": audit} for name, audit in audits.items()}
+    return plain.with_parties(parties, train=train, model=model)
 
 
-def _brief(audit: AuditConfig) -> AuditConfig:
-    """The same audit without its longest attacks, unless attacks are named, and of few followed rows."""
-    followed = audit.followed if 1 <= audit.followed < BRIEFLY_FOLLOWED else BRIEFLY_FOLLOWED  # a share is of more
-    return audit.model_copy(update={"followed": followed} | ({"depth": "quick"} if audit.attacks == "auto" else {}))
+def _of_few_epochs(audit: AuditConfig) -> AuditConfig:
+    """The same audit of few epochs and without its longest attacks, unless attacks are named."""
+    if audit.attacks != "auto":
+        return audit
+    every = BRIEFLY_EVERY if audit.every == "epoch" else audit.every
+    return audit.model_copy(update={"depth": "quick", "every": every})
 
 
 def is_label_free(job: Job) -> bool:

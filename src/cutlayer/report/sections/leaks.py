@@ -187,7 +187,7 @@ def _by_run(matrix: Matrix) -> list[Block]:
 
 
 def _curves(report: Report) -> list[Table]:
-    """Leak by the number of labels that the attacker knows."""
+    """Leak by the number of labels that an attacker knows."""
     counts = sorted({point.labels for curve in report.curves for point in curve.points})
 
     def at(curve: LabelCurve, labels: int) -> Cell:
@@ -199,7 +199,7 @@ def _curves(report: Report) -> list[Table]:
 
     columns = [(number(str(labels)), lambda curve, labels=labels: at(curve, labels)) for labels in counts]
     message = ("Message", lambda curve: Cell(f"{curve.message}s", (curve.attacker, curve.attack)))
-    caption = "Leak by the number of labels that the attacker knows; below it, of the party's own columns alone"
+    caption = "Leak by the number of labels known to the attacker who reads most; below it, of its own columns alone"
     return [table(caption, report.curves, message, *columns, layout="matrix")] if counts else []
 
 
