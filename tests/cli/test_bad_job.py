@@ -107,8 +107,10 @@ OUT_OF_RANGE = [
     ({f"{BANK}.audit": {"fail_above": {"label_auc": 0.5}}}, "label_auc: expected greater than 0.5, got 0.5"),
     (
         {f"{BANK}.audit": {"fail_above": {"label_auc": 0.6}, "every": "never"}},
-        "expected every: epoch or end with fail_above, got never; a gate needs a measured leak",
+        "expected every: epoch or end with fail_above, got never; a gate is on the largest leak of all epochs",
     ),
+    ({f"{BANK}.audit": {"fail_above": {"label_auc": 0.6}, "every": 2}}, "every: epoch or end with fail_above, got 2"),
+    ({f"{BANK}.audit": {"every": 0}}, "expected 'epoch', 'end' or 'never' or greater than or equal to 1, got 0"),
     (
         {f"{BANK}.audit": {"attacks": "norm"}},
         "parties.bank.audit.attacks: expected 'auto' or 'full' or a list, got 'norm'",

@@ -170,5 +170,5 @@ def test_an_error_is_wrapped_between_words_on_a_terminal_and_not_elsewhere(place
     assert len(lines) == 2
     assert max(map(len, lines)) <= NARROW
     assert " ".join(lines).endswith(
-        "expected every: epoch or end with fail_above, got never; a gate needs a measured leak"
+        "expected every: epoch or end with fail_above, got never; a gate is on the largest leak of all epochs"
     )

@@ -144,6 +144,8 @@ def test_the_undefended_baseline_of_a_release_is_attacked_briefly() -> None:
     assert compared_job(job, "this run") is job
     brief = compared_job(job, "undefended").parties[ACTIVE].audit
     assert (brief.catalogue, brief.followed, brief.every) == ("quick", 2048, 5)
+    gated = job.with_parties({ACTIVE: {"audit": brief.model_copy(update={"fail_above": {"label_auc": 0.6}})}})
+    assert not compared_job(gated, "undefended").parties[ACTIVE].audit.fail_above.limits, "a part of the epochs"
     assert "Of the undefended training these are 300 rows of one epoch in 5, and its longest" in sample_of(job, 300)
     assert "these are 2,048 rows" in sample_of(job, 30_000)
     assert "undefended" not in sample_of(validated(Job, raw(), ""), 300)

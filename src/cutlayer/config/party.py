@@ -109,8 +109,8 @@ class AuditConfig(FrozenModel):
     def _faults(self) -> Iterator[str]:
         if self.depth == "quick" and self.attacks != "auto":
             yield "depth: quick with attacks: auto alone, got other attacks; leave one of both out"
-        if self.fail_above.limits and self.every == "never":
-            yield "every: epoch or end with fail_above, got never; a gate needs a measured leak"
+        if self.fail_above.limits and (self.every == "never" or self.stride > 1):
+            yield f"every: epoch or end with fail_above, got {self.every}; a gate is on the largest leak of all epochs"
         if self.malicious and self.every == "never":
             yield "every: epoch or end with malicious, got never; what they gain is read from the messages"
         if self.attribute is not None and "attribute" not in self.attacks:

@@ -8,7 +8,7 @@ from cutlayer.attacks import resolve
 from cutlayer.attacks.completion.base import OptimizerHook
 from cutlayer.config import Job, near_miss
 from cutlayer.config.job import TOP, ChannelConfig
-from cutlayer.config.party import LABEL_FREE, AuditConfig
+from cutlayer.config.party import LABEL_FREE, AuditConfig, GatesConfig
 from cutlayer.errors import ConfigError
 from cutlayer.results.run import RunId, RunKind
 from cutlayer.training.attacked import attacked_jobs
@@ -87,11 +87,11 @@ def undefended_job(job: Job) -> Job:
 
 
 def _of_few_epochs(audit: AuditConfig) -> AuditConfig:
-    """The same audit of few epochs and without its longest attacks, unless attacks are named."""
+    """The same audit of few epochs, without its longest attacks and its gates, unless attacks are named."""
     if audit.attacks != "auto":
         return audit
     every = BRIEFLY_EVERY if audit.every == "epoch" else audit.every
-    return audit.model_copy(update={"depth": "quick", "every": every})
+    return audit.model_copy(update={"depth": "quick", "every": every, "fail_above": GatesConfig()})
 
 
 def is_label_free(job: Job) -> bool:
