@@ -10,7 +10,7 @@ from scipy.stats import rankdata
 from sklearn.metrics import roc_auc_score
 
 from cutlayer.errors import DataError
-from cutlayer.kernels.roc import auc_difference, macro_auc, mean_ranks, permuted_macro_aucs, roc_auc, tie_groups
+from cutlayer.kernels.roc import macro_auc, mean_ranks, permuted_macro_aucs, roc_auc, tie_groups
 
 tied = st.integers(2, 60).flatmap(
     lambda n: st.tuples(hnp.arrays(np.float64, n, elements=st.integers(-3, 3).map(float)), hnp.arrays(np.bool_, n))
@@ -90,26 +90,6 @@ def test_permuted_macro_aucs_are_those_of_scikit_learn_for_each_class():
     np.testing.assert_allclose(found[:5], wanted, atol=1e-12)
     assert np.isnan(found[5])
     assert found[0] == pytest.approx(macro_auc(torch.from_numpy(scores), torch.from_numpy(orders[:, 0])), abs=1e-12)
-
-
-def test_error_of_a_difference_is_that_of_the_bootstrap():
-    draw = np.random.default_rng(1)
-    truth = draw.random(600) < 0.3
-    first = np.round(truth + draw.normal(size=600), 1)
-    second = np.round(first + 0.7 * draw.normal(size=600), 1)
-    difference, error = auc_difference(first, second, truth)
-    assert difference == pytest.approx(roc_auc(first, truth) - roc_auc(second, truth), abs=1e-12)
-    samples = [draw.integers(600, size=600) for _ in range(1000)]
-    again = [roc_auc(first[rows], truth[rows]) - roc_auc(second[rows], truth[rows]) for rows in samples]
-    assert error == pytest.approx(np.std(again), rel=0.1)
-    unpaired = np.hypot(*(np.std([roc_auc(own[rows], truth[rows]) for rows in samples]) for own in (first, second)))
-    assert error < 0.8 * unpaired, "the scores are of the same rows"
-    assert auc_difference(first, 2 * first, truth) == (0, 0)
-    assert auc_difference(-first, first, truth)[0] == pytest.approx(1 - 2 * roc_auc(first, truth), abs=1e-12)
-
-
-def test_a_difference_needs_two_rows_of_each_class():
-    assert all(np.isnan(auc_difference(np.arange(3.0), np.arange(3.0), np.array([True, False, False]))))
 
 
 @given(hnp.arrays(np.float64, st.tuples(st.integers(1, 3), st.integers(0, 40)), elements=st.integers(-3, 3).map(float)))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,21 +16,18 @@ from cutlayer.attacks.label.base import Scores
 from cutlayer.audit.leak import leak_of
 from cutlayer.data.store import Store
 from cutlayer.data.streams import RandomStream
-from cutlayer.kernels.logistic import LogisticModel, Matrix, fit_logistic
-from cutlayer.kernels.roc import auc_difference
-from cutlayer.models.fitted.boosting import leaves
+from cutlayer.kernels.logistic import Matrix, fit_logistic
+from cutlayer.models.fitted.boosting import fit_boosting, leaves
+from cutlayer.models.fitted.rows import FLOOR, Floats, Integers, Rows
 
 if TYPE_CHECKING:
     from scipy import sparse
-    from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 
 
 MIN_ROWS = 10
 """Rows that a category has at least to get a column of its own."""
 MAX_ROWS = 50_000
 """Training rows that the models of the own columns are fitted on."""
-MAX_CODES = 255
-"""Codes of a category that the trees tell apart, the most frequent ones."""
 FOLDS = 3
 STRENGTH, MAX_ROUNDS = 0.1, 100
 """Inverse strength of the regularisation of the linear model, and its iterations."""
@@ -37,9 +35,8 @@ RIDGE = 30.0
 TREES, TREE_RATE = 40, 0.25
 """Trees of the boosted model, and their learning rate: within 0.001 of the AUC of 100 at 0.1 on the demo, in 40 % of
 the time."""
-CLEARLY, ERRORS = 0.005, 4.0
-"""AUC of one fold, or its standard errors, by which the trees are behind when their other folds are not fitted: from
-either one on, the better model is the linear one."""
+CLEARLY = 0.005
+"""AUC of the first fold by which the trees are behind when the others are not fitted: the linear one is better."""
 
 
 @dataclass(frozen=True)
@@ -102,76 +99,76 @@ def predict_from_columns(
         seed: Seed of the draw of rows and folds.
         trees: Whether to fit the trees, which take most of the time.
     """
-    from sklearn.linear_model import Ridge
-
     generator = np.random.default_rng([seed, RandomStream.OWN_COLUMNS])
     rows = training[torch.from_numpy(np.sort(generator.permutation(len(training))[:MAX_ROWS]))]
     fold = generator.integers(FOLDS, size=len(rows))
-    actual = truth[rows].long() if classes else truth[rows].double()
+    actual = (truth[rows].long() if classes else truth[rows].double()).numpy()
 
-    model = _Logistic() if classes else Ridge(RIDGE)
-    linear = _CrossFit(model, joined_columns(stores, rows), actual.numpy(), fold, classes)
+    linear = _CrossFit(partial(_by_line, joined_columns(stores, rows), actual, classes), actual, fold, classes)
     linear.fit(*range(FOLDS))
     first = OwnColumns(linear.auc(rows, truth), "logistic regression" if classes else "ridge regression")
     if not trees:
         return first
-    codes = _frequent_codes(stores, rows)
-    fitted = len(rows) - len(rows) // FOLDS
-    model = _trees(sum(len(store.columns.cardinalities) for store in stores), codes.shape[1], classes, fitted)
-    boosted = _CrossFit(model, codes, actual.numpy(), fold, classes)
+    boosted = _CrossFit(partial(_by_trees, _joined_rows(stores, rows, actual, classes)), actual, fold, classes)
     boosted.fit(0)
-    if _behind(boosted, linear, rows, truth):
+    if linear.auc(rows, truth, 0) - boosted.auc(rows, truth, 0) > CLEARLY:
         return first
     boosted.fit(*range(1, FOLDS))
     second = OwnColumns(boosted.auc(rows, truth), "boosted trees")
     return max(first, second, key=lambda result: np.nan_to_num(result.auc))
 
 
-class _Logistic:
-    """Ridge logistic regression with the methods of scikit-learn's."""
+def _by_line(x: Matrix, actual: npt.NDArray[Any], classes: int, train: Integers, others: Integers) -> Floats:
+    """Scores of other rows by a linear model of the training rows, as `Part.predicted` returns them."""
+    from sklearn.linear_model import Ridge
 
-    model: LogisticModel
+    if not classes:
+        values: Floats = Ridge(RIDGE).fit(x[train], actual[train]).predict(x[others])[:, None]
+        return values
+    model = fit_logistic(x[train], actual[train], STRENGTH, MAX_ROUNDS)
+    scores = np.full((len(others), classes), FLOOR)
+    scores[:, model.classes] = model.log_probabilities(x[others] @ model.weights + model.intercepts)
+    return scores
 
-    @property
-    def classes_(self) -> npt.NDArray[np.int64]:
-        """Classes that it was fitted on."""
-        return self.model.classes
 
-    def fit(self, x: Matrix, codes: npt.NDArray[np.int64]) -> None:
-        """Fit to rows x (n, d) and their classes (n,)."""
-        self.model = fit_logistic(x, codes, STRENGTH, MAX_ROUNDS)
-
-    def predict_proba(self, x: Matrix) -> npt.NDArray[np.float64]:
-        """Probability of each class, (n, classes)."""
-        return np.exp(self.model.log_probabilities(x @ self.model.weights + self.model.intercepts))
+def _by_trees(rows: Rows, train: Integers, others: Integers) -> Floats:
+    """Scores of other rows by boosted trees of the training rows, as `Part.predicted` returns them."""
+    settings = {
+        "max_iter": max(TREES // max(rows.classes - 1, 1), 10),  # each has a tree for each class
+        "learning_rate": TREE_RATE,
+        "max_leaf_nodes": leaves(len(train)),
+        "min_samples_leaf": 50,
+    }
+    return fit_boosting(rows.take(train), 0, settings).predicted(rows.take(others))
 
 
 class _CrossFit:
     """Scores of each row by a model of the rows of other folds.
 
     Args:
-        model: A scikit-learn estimator, or `_Logistic`.
-        x: Inputs of the model, (n, columns).
+        scored: Returns scores of some rows (m, outputs) by a model of others; by the numbers of the latter and the
+            former, int64.
         actual: Targets of the model, (n,).
         fold: Fold of each row, int64 (n,).
         classes: Number of classes; 0 for regression.
     """
 
-    def __init__(self, model: Any, x: Any, actual: npt.NDArray[Any], fold: npt.NDArray[np.int64], classes: int) -> None:
-        self.model, self.x, self.actual, self.fold, self.classes = model, x, actual, fold, classes
-        self.scores = np.zeros((len(actual), max(classes, 1)))
+    def __init__(
+        self,
+        scored: Callable[[Integers, Integers], Floats],
+        actual: npt.NDArray[Any],
+        fold: npt.NDArray[np.int64],
+        classes: int,
+    ) -> None:
+        self.scored, self.actual, self.fold, self.classes = scored, actual, fold, classes
+        self.scores = np.full((len(actual), max(classes, 1)), FLOOR if classes else 0.0)
 
     def fit(self, *folds: int) -> None:
         """Score the rows of these folds."""
         for fold in folds:
-            train = self.fold != fold
-            if train.all() or len(np.unique(self.actual[train])) < 2:
-                continue  # nothing to predict, or nothing to fit
-            self.model.fit(self.x[train], self.actual[train])
-            if self.classes:
-                self.scores[np.ix_(~train, self.model.classes_)] = self.model.predict_proba(self.x[~train])
-            else:
-                self.scores[~train, 0] = self.model.predict(self.x[~train])
+            train, others = np.flatnonzero(self.fold != fold), np.flatnonzero(self.fold == fold)
+            if len(others) and len(np.unique(self.actual[train])) > 1:  # else nothing to predict, or nothing to fit
+                self.scores[others] = self.scored(train, others)
 
     def auc(self, rows: Tensor, truth: Tensor, fold: int | None = None) -> float:
         """AUC of the scores, of one fold or of all; `rows` are the row numbers, int64 (n,)."""
@@ -180,43 +177,8 @@ class _CrossFit:
         return leak_of(Scores(rows[mask], values, torch.zeros(len(values), dtype=torch.int64)), truth).pooled_auc
 
 
-def _behind(boosted: _CrossFit, linear: _CrossFit, rows: Tensor, truth: Tensor) -> bool:
-    """Whether the trees are clearly worse in the first fold."""
-    lost, limit = linear.auc(rows, truth, 0) - boosted.auc(rows, truth, 0), CLEARLY
-    if linear.classes == 2:
-        mask = linear.fold == 0
-        error = auc_difference(linear.scores[mask, 1], boosted.scores[mask, 1], truth[rows].numpy()[mask] == 1)[1]
-        limit = min(CLEARLY, ERRORS * error)
-    return lost > limit
-
-
-def _trees(
-    categories: int, columns: int, classes: int, rows: int
-) -> HistGradientBoostingClassifier | HistGradientBoostingRegressor:
-    from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
-
-    kind = HistGradientBoostingClassifier if classes else HistGradientBoostingRegressor
-    rounds = max(TREES // max(classes - 1, 1), 10)  # each round has a tree for each class
-    categorical = np.arange(columns) < categories
-    return kind(
-        max_iter=rounds,
-        learning_rate=TREE_RATE,
-        max_leaf_nodes=leaves(rows),
-        min_samples_leaf=50,
-        categorical_features=categorical,
-        random_state=0,
-    )
-
-
-def _frequent_codes(stores: Sequence[Store], rows: Tensor) -> npt.NDArray[np.float64]:
-    """Categories as ranks by frequency, the rare ones together, then the numbers, (n, columns)."""
-    ranked, values = [], []
-    for store in stores:
-        codes, numbers = (matrix.numpy() for matrix in store.gather(rows))
-        values.append(numbers)
-        for column, cardinality in enumerate(store.columns.cardinalities):
-            order = np.argsort(-np.bincount(codes[:, column], minlength=cardinality), kind="stable")
-            ranks = np.empty(cardinality, np.float64)
-            ranks[order] = np.arange(cardinality).clip(max=MAX_CODES - 1)
-            ranked.append(ranks[codes[:, column]])
-    return np.column_stack([*ranked, *values]).astype(np.float64)
+def _joined_rows(stores: Sequence[Store], rows: Tensor, actual: npt.NDArray[Any], classes: int) -> Rows:
+    """The columns of one party or more, side by side."""
+    codes, numbers = zip(*(store.gather(rows) for store in stores), strict=True)
+    cardinalities = tuple(number for store in stores for number in store.columns.cardinalities)
+    return Rows(torch.cat(codes, 1).long().numpy(), torch.cat(numbers, 1).numpy(), cardinalities, actual, classes)

@@ -217,31 +217,6 @@ def permuted_macro_aucs(scores: npt.NDArray[np.float64], orders: npt.NDArray[np.
     return result
 
 
-def auc_difference(
-    first: npt.NDArray[np.float64], second: npt.NDArray[np.float64], truth: npt.NDArray[np.bool_]
-) -> tuple[float, float]:
-    """Difference of the AUCs of two scores of the same rows, and its standard error.
-
-    Args:
-        first: float (n,), higher meaning "positive".
-        second: float (n,), whose AUC is subtracted.
-        truth: bool (n,).
-
-    Returns:
-        Both NaN with fewer than two rows of a class.
-
-    Reference: DeLong, DeLong and Clarke-Pearson 1988, Comparing the areas under two or more correlated receiver
-    operating characteristic curves: a nonparametric approach (Biometrics 44).
-    """
-    positives, negatives = int(truth.sum()), int((~truth).sum())
-    if min(positives, negatives) < 2:
-        return float("nan"), float("nan")
-    placed = [placements(scores[truth], scores[~truth]) for scores in (first, second)]
-    of_positives, of_negatives = (first - second for first, second in zip(*placed, strict=True))
-    variance = of_positives.var(ddof=1) / positives + of_negatives.var(ddof=1) / negatives
-    return float(of_positives.mean()), float(np.sqrt(variance))
-
-
 def placements(
     positive: npt.NDArray[np.float64], negative: npt.NDArray[np.float64]
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
