@@ -14,8 +14,9 @@ from cutlayer.data.streams import RandomStream
 from cutlayer.kernels.concordance import permuted_concordances
 from cutlayer.kernels.roc import permuted_macro_aucs
 
-PERMUTATIONS = 50
-"""Permutations of the labels that the optimism of the catalogue is measured on."""
+PERMUTATIONS, FEWER, MANY_ROWS = 50, 20, 4096
+"""Permutations of the labels that the optimism of the catalogue is measured on: so many, or fewer from this number of
+rows on, whose largest leak varies less."""
 
 
 def permuted_leak(scored: Iterable[Scores], truth: Tensor, seed: int) -> float:
@@ -24,7 +25,7 @@ def permuted_leak(scored: Iterable[Scores], truth: Tensor, seed: int) -> float:
     The largest of many AUCs, or concordances, is above 0.5 by chance alone; this is by how much. NaN where nothing was
     scored.
 
-    Each set of scores costs a sort, and `PERMUTATIONS` passes over its rows, whatever the number of classes.
+    Each set of scores costs a sort, and a pass over its rows for each permutation, whatever the number of classes.
 
     Args:
         scored: Scores of all attacks on one party.
@@ -39,8 +40,9 @@ def permuted_leak(scored: Iterable[Scores], truth: Tensor, seed: int) -> float:
     several = inferring[0].values.dim() == 2
     codes = truth[rows].numpy() if several else np.unique(truth[rows].numpy(), return_inverse=True)[1]
     # One order of the labels for all scores: those of related attacks are wrong about the same rows.
-    orders = np.stack([generator.permutation(codes) for _ in range(PERMUTATIONS)], axis=1)
-    largest = np.full(PERMUTATIONS, math.nan)
+    count = PERMUTATIONS if len(rows) < MANY_ROWS else FEWER
+    orders = np.stack([generator.permutation(codes) for _ in range(count)], axis=1)
+    largest = np.full(count, math.nan)
     for scores in inferring:
         permuted = orders[torch.searchsorted(rows, scores.rows).numpy()]
         variants = torch.stack([scores.values, *scores.also.values()]).double().numpy()
