@@ -37,7 +37,7 @@ def _step_of(kind: type[Optimizer]) -> Callable[..., Any]:
 
 
 class _Fused(_Uncompiled):
-    """Steps of the numbers of PyTorch's own, without its many small operations where all tensors are on the CPU.
+    """Steps of the numbers of PyTorch's own, without its many small operations where all tensors are on one device.
 
     In every step PyTorch looks up the tensors of all parameters, sorts them by device and type, and counts the steps of
     each by an operation. Here that is done once, as long as the same parameters have a gradient. A step with hooks is
@@ -82,8 +82,8 @@ class _Fused(_Uncompiled):
         found = list[Sequence[Any]]()
         for group in self.param_groups:
             parameters = [parameter for parameter in group["params"] if parameter.grad is not None]
-            kinds = {(parameter.device.type, parameter.dtype) for parameter in parameters}
-            if not group["fused"] or group["amsgrad"] or len(kinds) != 1 or kinds.pop()[0] != "cpu":
+            kinds = {(parameter.device, parameter.dtype) for parameter in parameters}
+            if not group["fused"] or group["amsgrad"] or len(kinds) != 1:
                 return ()
             states = [self.state[parameter] for parameter in parameters]
             steps = torch.stack([state["step"] for state in states])
