@@ -159,7 +159,7 @@ class Replayed:
             yield
             return
         graph: Any = torch.cuda.graph
-        before, graph.default_capture_stream = graph.default_capture_stream, torch.cuda.Stream(self._device)
+        before, graph.default_capture_stream = graph.default_capture_stream, torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
         try:
             yield
         finally:

@@ -97,7 +97,8 @@ def check_weights(tensors: Mapping[str, Tensor], party: str, epoch: int) -> None
         Diverged: A number is not finite; names the party and the epoch.
     """
     mine = {k: t for k, t in tensors.items() if k.startswith(("module/", "optimizer/")) and t.is_floating_point()}
-    broken = [name for name, tensor in mine.items() if not bool(tensor.isfinite().all())]
+    # NaN or infinity among the numbers is in their sum too; a sum of finite ones that is not finite is looked into.
+    broken = [name for name, t in mine.items() if not (math.isfinite(t.sum().item()) or bool(t.isfinite().all()))]
     if broken:
         raise Diverged(
             f"training diverged: after epoch {epoch} {broken[0]} and {len(broken) - 1} more tensors of {party} hold "

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from cutlayer.errors import CutlayerError
-from cutlayer.kernels.row_norms import largest_norm, rows_within
+from cutlayer.kernels.row_norms import largest_norm, rows_within, whole_norm
 
 READ_STEPS = 32
 """Steps between two readings, at most. A step after the first bad number is taken in vain, and never committed."""
@@ -36,6 +36,7 @@ class Readings:
     def __init__(self, steps: int = 0) -> None:
         self._steps, self._done, self._last = steps, 0, time.monotonic()
         self._waiting: list[tuple[Tensor | None, Callable[[float], None]]] = []
+        self._measured: tuple[Tensor, int, float] | None = None
 
     def _waits(self, number: Tensor | None) -> bool:
         """Whether a number is read later."""
@@ -65,10 +66,10 @@ class Readings:
             limit: Maximum Euclidean norm of a row, above 0.
             refusal: Returns the error for the largest norm, NaN included.
         """
-        if not len(rows):  # a message of no rows
+        if not rows.shape[0]:  # a message of no rows
             return
         if not self._waits(rows):
-            if not rows_within(rows, limit):
+            if not rows_within(rows, limit, self._whole_norm(rows)):
                 raise refusal(largest_norm(rows))
             return
 
@@ -77,6 +78,23 @@ class Readings:
                 raise refusal(norm)
 
         self._waiting.append((torch.linalg.vector_norm(rows.detach(), dim=1), check))
+
+    def _whole_norm(self, rows: Tensor) -> float | None:
+        """Norm of a matrix, measured once for sender and receiver where memory passes between them; `None` elsewhere.
+
+        PyTorch counts the changes of a tensor's memory, whichever tensor it is changed through. Here the memory is held
+        until the next one is measured, so that no other matrix gets its address.
+        """
+        if not self._steps:
+            return None
+        if self._measured is not None:
+            known, version, norm = self._measured
+            same = known.data_ptr() == rows.data_ptr() and known.shape == rows.shape and known.stride() == rows.stride()
+            if same and known.dtype == rows.dtype and known._version == version == rows._version:
+                return norm
+        plain = rows.detach()
+        self._measured = plain, plain._version, whole_norm(plain)
+        return self._measured[2]
 
     def end_step(self) -> None:
         """Count a step; read what waits if enough steps were taken, or enough time has passed."""
@@ -91,7 +109,7 @@ class Readings:
             CutlayerError: A number is refused; of several the first that was handed over.
         """
         # Taken over before the first call: what waits after a refusal is never read.
-        waiting, self._waiting = self._waiting, []
+        waiting, self._waiting, self._measured = self._waiting, [], None
         self._done, self._last = 0, time.monotonic()
         values = _values([number for number, _ in waiting if number is not None])
         for number, then in waiting:
