@@ -17,6 +17,7 @@ from cutlayer.errors import ConfigError
 from cutlayer.parties import graphs
 from cutlayer.parties.graphs import Replayed
 from cutlayer.training.together import Trained
+from tests.parties.interruptions import Crash, Dying
 from tests.parties.runs import ACTIVE, MLP, make_job, run, tables, unaudited_job
 
 
@@ -86,10 +87,10 @@ def capturing(monkeypatch: pytest.MonkeyPatch) -> Iterator[Memory]:
         yield memory
 
 
-def graphed_run(raw: Any, given: Any, folder: Path) -> Trained:
+def graphed_run(raw: Any, given: Any, folder: Path, **options: Any) -> Trained:
     """A run in which all parties ask for graphs."""
     parties = {name: part.model_copy(update={"cuda_graphs": True}) for name, part in raw.parties.items()}
-    return run(raw.model_copy(update={"parties": parties}), given, folder)
+    return run(raw.model_copy(update={"parties": parties}), given, folder, **options)
 
 
 JOBS: dict[str, Callable[[], Any]] = {
@@ -117,6 +118,24 @@ def test_replayed_passes_train_the_same_model(name: str, tmp_path: Path, monkeyp
     assert replayed.active.step_losses == plain.active.step_losses
     assert torch.equal(replayed.active.logits, plain.active.logits)
     assert replayed.active.evidence == plain.active.evidence
+
+
+@pytest.mark.parametrize("resumed", [graphed_run, run])
+def test_a_resumed_run_trains_the_same_model(
+    resumed: Callable[..., Trained], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = unaudited_job(bottom={**MLP, "dropout": 0.3}, epochs=3)
+    given = tables()
+    with capturing(monkeypatch) as memory:
+        whole = graphed_run(job, given, tmp_path / "whole").active
+        with pytest.raises(Crash):
+            graphed_run(job, given, tmp_path / "run", progress=Dying(len(whole.step_losses) // 3 + 2))
+        captures = memory.captures
+        after = resumed(job, given, tmp_path / "run", resume=True).active
+    assert (memory.captures > captures) == (resumed is graphed_run)
+    assert 0 < len(after.step_losses) < len(whole.step_losses)
+    assert after.step_losses == whole.step_losses[-len(after.step_losses) :]
+    assert torch.equal(after.logits, whole.logits)
 
 
 @pytest.mark.parametrize(

@@ -192,7 +192,7 @@ class EmbeddingTable(nn.Embedding):
 
     def forward(self, codes: Tensor) -> Tensor:
         """Codes, an integer tensor of any shape (...), to float32 (..., dim)."""
-        if self.weight.device.type != "cpu":  # there `index_add_` adds in no fixed order
+        if self.weight.device.type != "cpu":  # there `index_add_` sorts all codes to add in a fixed order, or does not
             return super().forward(codes)
         return self.weight.index_select(0, codes.flatten().long()).view(*codes.shape, self.embedding_dim)
 
