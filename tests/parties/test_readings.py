@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,17 +11,18 @@ import pytest
 import torch
 from torch import Tensor
 
-from cutlayer.channel import Kind
+from cutlayer.channel import Kind, Message
 from cutlayer.config import Job, validated
 from cutlayer.errors import Diverged, ProtocolError
 from cutlayer.parties import readings as readings_module
 from cutlayer.parties.active_step import ActiveStep, Batch
+from cutlayer.parties.numbers import check_received
 from cutlayer.parties.passive_setup import PassiveSetup
 from cutlayer.parties.readings import READ_STEPS, Readings
 from cutlayer.protections.views import ActiveView
 from cutlayer.training.folder import RunFolder
 from tests.parties.mutants import tamper
-from tests.parties.runs import PASSIVES, UNAUDITED, raw_job, run, tables, unaudited_job
+from tests.parties.runs import ACTIVE, PASSIVES, UNAUDITED, raw_job, run, tables, unaudited_job
 from tests.parties.test_numbers import with_entry
 from tests.pretended import pretending
 
@@ -104,6 +106,17 @@ def test_numbers_on_the_cpu_are_read_at_once_unless_others_wait(there: torch.dev
     with pytest.raises(Diverged, match="norm 11"):
         later.read()
     assert seen[3:] == [3.0, 4.0]
+
+
+def test_what_waits_holds_no_message(there: torch.device) -> None:
+    later, rows = Readings(READ_STEPS), torch.full((4, 3), math.nan).to(there)
+    message = Message(Kind.GRADIENT, ACTIVE, PASSIVES[0], "run", 0, 1, 0, tensors={"gradient": rows})
+    check_received(message, LIMIT, "limits.gradient_norm", later)
+    held = weakref.ref(rows)
+    del message, rows
+    assert held() is None
+    with pytest.raises(ProtocolError, match=rf"gradient of {ACTIVE} for epoch 0, step 1"):
+        later.read()
 
 
 def test_rows_that_pass_between_parties_are_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:

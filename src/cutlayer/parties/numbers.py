@@ -37,9 +37,11 @@ def check_received(message: Message, limit: float, key: str, readings: Readings 
         ProtocolError: Names the sender, the epoch and the step.
     """
     ((name, rows),) = message.tensors.items()
+    # Not the message: what waits would hold its tensors, those of many steps at once.
+    sender, epoch, step = message.sender, message.epoch, message.step
 
     def refusal(norm: float) -> ProtocolError:
-        which = f"{name} of {message.sender} for epoch {message.epoch}, step {message.step}"
+        which = f"{name} of {sender} for epoch {epoch}, step {step}"
         if not math.isfinite(norm):
             return ProtocolError.expected(f"finite numbers in the {which}", _BROKEN, "its training diverged")
         remedy = f"its training diverged, or it is not honest; {key} is this party's own limit"
