@@ -238,8 +238,8 @@ def images(bottom: Mapping[str, Any], side: int = SIDE, batch: int = IMAGE_BATCH
         return tuple(
             Ratio.of(what, [b / a for a, b in zip(first, second, strict=True)], first, second)
             for what, first, second in (
-                ("images/s over a plain loop, float32; goal 0.9", ours, plain),
-                ("images/s over a plain loop, bf16", ours_bf16, plain_bf16),
+                ("images/s with cuda_graphs over a plain loop, float32; goal 0.9", ours, plain),
+                ("images/s with cuda_graphs over a plain loop, bf16", ours_bf16, plain_bf16),
                 ("images/s of bf16 over float32; goal 1.3", ours_bf16, ours),
             )
         )

@@ -40,7 +40,7 @@ class Readings:
 
     def _waits(self, number: Tensor | None) -> bool:
         """Whether a number is read later."""
-        return bool(self._steps and (self._waiting or (number is not None and number.device.type != "cpu")))
+        return bool(self._steps and (self._waiting or (number is not None and not number.is_cpu)))
 
     def later(self, number: Tensor | None, then: Callable[[float], None]) -> None:
         """Call `then` once a number is read, and all before it.
