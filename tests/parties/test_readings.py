@@ -124,17 +124,19 @@ def test_rows_that_pass_between_parties_are_measured_once(monkeypatch: pytest.Mo
     norm = readings_module.whole_norm
     monkeypatch.setattr(readings_module, "whole_norm", lambda rows: measured.append(rows) or norm(rows))
     shared, rows = Readings(READ_STEPS), torch.ones(4, 3, requires_grad=True)
-    for passed in (rows, rows.detach(), rows.detach().contiguous()):
+    for passed in (rows, rows.detach().contiguous()):
         shared.check_rows(passed, LIMIT, refusal)
+    assert len(measured) == 1
+    shared.check_rows(rows, LIMIT, refusal)
     with pytest.raises(Diverged, match=r"norm 1\.73"):  # the receiver's limit is its own
         shared.check_rows(rows.detach(), 1.0, refusal)
-    assert len(measured) == 1
-    for other in (rows.detach()[:3], rows.detach().clone(), torch.ones(4, 3)):
+    assert len(measured) == 2
+    for other in (rows.detach(), rows.detach()[:3], rows.detach().clone(), torch.ones(4, 3)):
         shared.check_rows(other, LIMIT, refusal)
-    assert len(measured) == 4
+    assert len(measured) == 6
     shared.read()
     shared.check_rows(other, LIMIT, refusal)
-    assert len(measured) == 5
+    assert len(measured) == 7
 
 
 def test_rows_that_were_changed_since_are_measured_again() -> None:

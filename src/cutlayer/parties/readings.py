@@ -83,12 +83,13 @@ class Readings:
         """Norm of a matrix, measured once for sender and receiver where memory passes between them; `None` elsewhere.
 
         PyTorch counts the changes of a tensor's memory, whichever tensor it is changed through. Here the memory is held
-        until the next one is measured, so that no other matrix gets its address.
+        until the receiver has asked, so that no other matrix gets its address.
         """
         if not self._steps:
             return None
-        if self._measured is not None:
-            known, version, norm = self._measured
+        measured, self._measured = self._measured, None
+        if measured is not None:
+            known, version, norm = measured
             same = known.data_ptr() == rows.data_ptr() and known.shape == rows.shape and known.stride() == rows.stride()
             if same and known.dtype == rows.dtype and known._version == version == rows._version:
                 return norm
