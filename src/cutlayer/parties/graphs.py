@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -84,9 +84,9 @@ class Replayed:
         samples, self._samples = self._samples, ()
         buffers = [(buffer, buffer.clone()) for buffer in self._model.buffers()]
         try:
-            with self._apart(), self._never_waiting():
+            with self._apart(waits=False):
                 self._numbers(self._compute, samples)
-            with self._apart(), self._own_stream():  # passes before the capture draw, too
+            with self._apart():  # passes before the capture draw, too
                 graph: Compute = torch.cuda.make_graphed_callables(  # type: ignore[assignment]
                     _Pass(self._model, self._compute), samples, allow_unused_input=True
                 )
@@ -118,52 +118,34 @@ class Replayed:
         return [tensor.detach().clone() for tensor in (result, *gradients) if tensor is not None]
 
     @contextmanager
-    def _apart(self) -> Iterator[None]:
-        """Leave the random state as it was, with the model's device as the current one, and the stream on it.
-
-        A capture that fails leaves its stream as the current one.
-        """
-        with ExitStack() as left:
-            if gpu := self._device.type == "cuda":
-                left.enter_context(torch.cuda.device(self._device))
-                left.enter_context(torch.cuda.stream(torch.cuda.current_stream(self._device)))
-            left.enter_context(torch.random.fork_rng([self._device] if gpu else []))
-            yield
-
-    @contextmanager
-    def _never_waiting(self) -> Iterator[None]:
-        """Raise where an operation waits for the GPU, which is refused before a capture and not within one.
-
-        A capture that fails leaves the generator of the GPU, in some versions of PyTorch, unable to draw.
-        """
-        if self._device.type != "cuda":
-            yield
-            return
-        before = torch.cuda.get_sync_debug_mode()
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="Synchronization debug mode is a prototype")
-            torch.cuda.set_sync_debug_mode("error")
-        try:
-            yield
-        finally:
-            torch.cuda.set_sync_debug_mode(before)
-
-    @contextmanager
-    def _own_stream(self) -> Iterator[None]:
-        """Capture on a stream of the model's GPU.
+    def _apart(self, *, waits: bool = True) -> Iterator[None]:
+        """Leave random state, stream and settings as they were, with the model's GPU as the current one.
 
         PyTorch captures on one stream for the process, of the GPU that is first captured on. Of a model on another one
-        the graph would be empty, and a replay would leave the result of the captured batch.
+        the graph would be empty, and a replay would leave the result of the captured batch. A capture that fails leaves
+        its stream as the current one, and in some versions of PyTorch a generator that draws no more. So what waits for
+        the GPU, which no graph can, is refused before.
+
+        Args:
+            waits: Whether an operation may wait for the GPU; else it raises `RuntimeError`.
         """
-        if self._device.type != "cuda":
-            yield
+        gpu = self._device
+        if gpu.type != "cuda":
+            with torch.random.fork_rng([]):
+                yield
             return
         graph: Any = torch.cuda.graph
-        before, graph.default_capture_stream = graph.default_capture_stream, torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
-        try:
-            yield
-        finally:
-            graph.default_capture_stream = before
+        stream, mode = graph.default_capture_stream, torch.cuda.get_sync_debug_mode()
+        with torch.cuda.device(gpu), torch.cuda.stream(torch.cuda.current_stream(gpu)), torch.random.fork_rng([gpu]):
+            graph.default_capture_stream = torch.cuda.Stream(gpu)  # type: ignore[no-untyped-call]
+            try:
+                with warnings.catch_warnings():
+                    warnings.filterwarnings("ignore", message="Synchronization debug mode is a prototype")
+                    torch.cuda.set_sync_debug_mode(mode if waits else "error")
+                yield
+            finally:
+                graph.default_capture_stream = stream
+                torch.cuda.set_sync_debug_mode(mode)
 
 
 def _copied(arguments: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
