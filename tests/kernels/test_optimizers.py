@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from cutlayer.kernels import optimizers
+from tests.pretended import pretending
 
 KINDS: dict[str, dict[str, Any]] = {
     "SGD": {"lr": 0.01, "momentum": 0.9, "weight_decay": 0.1, "fused": True},
@@ -70,7 +71,14 @@ def test_later_steps_are_a_call_each(name: str, monkeypatch: pytest.MonkeyPatch)
         weight.grad = torch.ones(3)
         taken.step()
     assert len(plain) == 1  # the first: only then is there a state
+    with pretending() as elsewhere:
+        moved = kind([nn.Parameter(torch.ones(3).to(elsewhere))], fused=True)
+        for _ in range(3):
+            moved.param_groups[0]["params"][0].grad = torch.ones(3).to(elsewhere)
+            moved.step()
+        assert torch.equal(moved.param_groups[0]["params"][0].detach().cpu(), weight.detach())
+    assert len(plain) == 2
     handle = register_optimizer_step_post_hook(lambda *_: plain.append(1))
     taken.step()
     handle.remove()
-    assert len(plain) == 3
+    assert len(plain) == 4

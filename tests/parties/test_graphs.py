@@ -17,6 +17,7 @@ from cutlayer.errors import ConfigError
 from cutlayer.parties import graphs
 from cutlayer.parties.graphs import Replayed
 from cutlayer.training.together import Trained
+from tests.parties.interruptions import Crash, Dying
 from tests.parties.runs import ACTIVE, MLP, make_job, run, tables, unaudited_job
 
 
@@ -86,10 +87,10 @@ def capturing(monkeypatch: pytest.MonkeyPatch) -> Iterator[Memory]:
         yield memory
 
 
-def graphed_run(raw: Any, given: Any, folder: Path) -> Trained:
+def graphed_run(raw: Any, given: Any, folder: Path, **options: Any) -> Trained:
     """A run in which all parties ask for graphs."""
     parties = {name: part.model_copy(update={"cuda_graphs": True}) for name, part in raw.parties.items()}
-    return run(raw.model_copy(update={"parties": parties}), given, folder)
+    return run(raw.model_copy(update={"parties": parties}), given, folder, **options)
 
 
 JOBS: dict[str, Callable[[], Any]] = {
@@ -117,6 +118,24 @@ def test_replayed_passes_train_the_same_model(name: str, tmp_path: Path, monkeyp
     assert replayed.active.step_losses == plain.active.step_losses
     assert torch.equal(replayed.active.logits, plain.active.logits)
     assert replayed.active.evidence == plain.active.evidence
+
+
+@pytest.mark.parametrize("resumed", [graphed_run, run])
+def test_a_resumed_run_trains_the_same_model(
+    resumed: Callable[..., Trained], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = unaudited_job(bottom={**MLP, "dropout": 0.3}, epochs=3)
+    given = tables()
+    with capturing(monkeypatch) as memory:
+        whole = graphed_run(job, given, tmp_path / "whole").active
+        with pytest.raises(Crash):
+            graphed_run(job, given, tmp_path / "run", progress=Dying(len(whole.step_losses) // 3 + 2))
+        captures = memory.captures
+        after = resumed(job, given, tmp_path / "run", resume=True).active
+    assert (memory.captures > captures) == (resumed is graphed_run)
+    assert 0 < len(after.step_losses) < len(whole.step_losses)
+    assert after.step_losses == whole.step_losses[-len(after.step_losses) :]
+    assert torch.equal(after.logits, whole.logits)
 
 
 @pytest.mark.parametrize(
@@ -177,21 +196,126 @@ def test_other_shapes_evaluation_and_hooks_are_plain(monkeypatch: pytest.MonkeyP
     assert (memory.replays, seen) == (3, [1])
 
 
-@pytest.mark.parametrize("fault", ["another result", "an error"])
+FAULTS: dict[str, tuple[Callable[..., Callable[..., Tensor]], str]] = {
+    "another result": (lambda plain, _: lambda x: plain(x) + 1, "its result or gradients are other ones"),
+    "the result of the captured batch": (
+        lambda plain, captured: lambda x: plain(x) + (captured - plain(x)).detach(),
+        "its result or gradients are other ones",
+    ),
+    "another gradient": (lambda plain, _: lambda x: 2 * plain(x) - plain(x).detach(), "its result or gradients"),
+    "an error": (
+        lambda *_: raised(RuntimeError("operation not permitted when stream is capturing\nmore")),
+        "operation",
+    ),
+    "a refusal": (lambda *_: raised(AssertionError("All buffers must have requires_grad=False")), "All buffers"),
+}
+"""What a capture returns, from the plain pass and its result for the captured batch, and why it is refused."""
+
+
+def raised(error: Exception) -> Callable[..., Tensor]:
+    raise error
+
+
+@pytest.mark.parametrize("fault", FAULTS)
 def test_a_graph_that_fails_is_refused_with_a_warning(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def capture(*_: Any, **__: Any) -> Callable[..., Tensor]:
-        if fault == "an error":
-            raise RuntimeError("operation not permitted when stream is capturing\nmore")
-        return lambda x: x
+    made, why = FAULTS[fault]
+
+    def capture(module: nn.Module, samples: tuple[Tensor, ...], **_: Any) -> Callable[..., Tensor]:
+        return made(module, module(*samples).detach())
 
     monkeypatch.setattr(torch.cuda, "make_graphed_callables", capture)
     model = nn.Linear(3, 3)
     replayed = Replayed(model, model, torch.device("cpu"))
     batch = torch.ones(4, 3)
-    replayed(batch)
-    with pytest.warns(UserWarning, match=f"without a CUDA graph: {'oper' if fault == 'an error' else 'its'}"):
+    replayed(-batch)
+    with pytest.warns(UserWarning, match=f"without a CUDA graph: {why}"):
         assert torch.equal(replayed(batch), model(batch))
     assert torch.equal(replayed(batch), model(batch))  # without a second attempt, or warning
+
+
+class Cards:
+    """What of `torch.cuda` a capture uses, for a process of two GPUs whose tensors are on the CPU.
+
+    Attributes:
+        device: Number of the current GPU.
+        streams: Current stream of each GPU.
+        waiting: Mode of what waits for a GPU, 0 or `error`.
+        captured: GPU of the capture, the stream's, and the mode at the time.
+        rehearsed: Modes in which the model computed.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.device, self.streams = 0, [("default", 0), ("default", 1)]
+        self.waiting: object = 0
+        self.captured: list[object] = []
+        self.rehearsed: list[object] = []
+        stand_ins: dict[str, Any] = {
+            "device": self._on,
+            "stream": self._within,
+            "current_stream": lambda device: self.streams[device.index],
+            "Stream": lambda device: ("own", device.index),
+            "get_sync_debug_mode": lambda: self.waiting,
+            "set_sync_debug_mode": lambda mode: setattr(self, "waiting", mode),
+            "get_rng_state": lambda device: torch.tensor([device.index]),
+            "set_rng_state": lambda *_: None,
+            "make_graphed_callables": self._capture,
+        }
+        for name, stand_in in stand_ins.items():
+            monkeypatch.setattr(torch.cuda, name, stand_in)
+        monkeypatch.setattr(torch.cuda.graph, "default_capture_stream", ("own", 0))  # of a capture before
+
+    @contextmanager
+    def _on(self, device: torch.device) -> Iterator[None]:
+        before, self.device = self.device, device.index
+        yield
+        self.device = before
+
+    @contextmanager
+    def _within(self, stream: tuple[str, int]) -> Iterator[None]:
+        before = self.streams[stream[1]]
+        yield
+        self.streams[stream[1]] = before
+
+    def _capture(self, module: nn.Module, samples: tuple[Tensor, ...], **_: Any) -> nn.Module:
+        stream: Any = torch.cuda.graph.default_capture_stream
+        self.captured.append((self.device, stream[1], self.waiting))
+        self.streams[stream[1]] = stream  # as a capture leaves it that fails
+        return module
+
+
+def test_a_capture_is_on_the_gpu_of_the_model_and_waits_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    cards = Cards(monkeypatch)
+    model = nn.Linear(3, 3)
+
+    def compute(x: Tensor) -> Tensor:
+        cards.rehearsed.append(cards.waiting)
+        result: Tensor = model(x)
+        return result
+
+    replayed = Replayed(model, compute, torch.device("cuda", 1))
+    for _ in range(3):
+        replayed(torch.ones(4, 3))
+    assert cards.captured == [(1, 1, 0)]
+    assert "error" in cards.rehearsed
+    assert (cards.device, cards.streams, cards.waiting) == (0, [("default", 0), ("default", 1)], 0)
+    assert torch.cuda.graph.default_capture_stream == ("own", 0)
+
+
+def test_what_waits_for_a_gpu_is_not_captured(monkeypatch: pytest.MonkeyPatch) -> None:
+    cards = Cards(monkeypatch)
+    model = nn.Linear(3, 3)
+
+    def compute(x: Tensor) -> Tensor:
+        if cards.waiting == "error":
+            raise RuntimeError("called a synchronizing CUDA operation")
+        result: Tensor = model(x)
+        return result
+
+    replayed = Replayed(model, compute, torch.device("cuda", 1))
+    replayed(torch.ones(4, 3))
+    with pytest.warns(UserWarning, match="without a CUDA graph: called a synchronizing"):
+        replayed(torch.ones(4, 3))
+    assert (cards.captured, cards.waiting) == ([], 0)
 
 
 def test_the_setting_needs_a_gpu() -> None:

@@ -20,6 +20,7 @@ from cutlayer.errors import ConfigError, Diverged, ProtocolError
 from cutlayer.models import Inputs
 from cutlayer.parties import active as active_module
 from cutlayer.parties import active_setup
+from cutlayer.parties.numbers import check_weights
 from cutlayer.parties.passive import PassiveParty
 from tests.parties.mutants import tamper, with_tensors
 from tests.parties.runs import ACTIVE, PASSIVES, raw_job, run, tables, unaudited_job
@@ -178,6 +179,20 @@ class PoisonsItself(PassiveParty):
             with torch.no_grad():
                 next(self.setup.bottom.parameters()).view(-1)[0] = math.nan
         super()._save(epoch, end)
+
+
+@pytest.mark.parametrize("entries", [[math.inf], [math.inf, -math.inf], [math.nan], [1.0, -math.inf]])
+def test_one_number_that_is_not_finite_is_found_among_weights(entries: list[float]) -> None:
+    whole = {
+        "module/a": torch.full((1000,), 3e38),
+        "module/b": torch.zeros(0),
+        "random": torch.zeros(9, dtype=torch.uint8),
+    }
+    check_weights(whole, TELCO, 0)  # whose sum is beyond float32
+    broken = torch.ones(1000)
+    broken[400 : 400 + len(entries)] = torch.tensor(entries)
+    with pytest.raises(Diverged, match="optimizer/0/exp_avg and 0 more"):
+        check_weights({**whole, "optimizer/0/exp_avg": broken}, TELCO, 0)
 
 
 def test_weights_that_are_not_finite_are_never_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,17 +11,18 @@ import pytest
 import torch
 from torch import Tensor
 
-from cutlayer.channel import Kind
+from cutlayer.channel import Kind, Message
 from cutlayer.config import Job, validated
 from cutlayer.errors import Diverged, ProtocolError
 from cutlayer.parties import readings as readings_module
 from cutlayer.parties.active_step import ActiveStep, Batch
+from cutlayer.parties.numbers import check_received
 from cutlayer.parties.passive_setup import PassiveSetup
 from cutlayer.parties.readings import READ_STEPS, Readings
 from cutlayer.protections.views import ActiveView
 from cutlayer.training.folder import RunFolder
 from tests.parties.mutants import tamper
-from tests.parties.runs import PASSIVES, UNAUDITED, raw_job, run, tables, unaudited_job
+from tests.parties.runs import ACTIVE, PASSIVES, UNAUDITED, raw_job, run, tables, unaudited_job
 from tests.parties.test_numbers import with_entry
 from tests.pretended import pretending
 
@@ -104,6 +106,47 @@ def test_numbers_on_the_cpu_are_read_at_once_unless_others_wait(there: torch.dev
     with pytest.raises(Diverged, match="norm 11"):
         later.read()
     assert seen[3:] == [3.0, 4.0]
+
+
+def test_what_waits_holds_no_message(there: torch.device) -> None:
+    later, rows = Readings(READ_STEPS), torch.full((4, 3), math.nan).to(there)
+    message = Message(Kind.GRADIENT, ACTIVE, PASSIVES[0], "run", 0, 1, 0, tensors={"gradient": rows})
+    check_received(message, LIMIT, "limits.gradient_norm", later)
+    held = weakref.ref(rows)
+    del message, rows
+    assert held() is None
+    with pytest.raises(ProtocolError, match=rf"gradient of {ACTIVE} for epoch 0, step 1"):
+        later.read()
+
+
+def test_rows_that_pass_between_parties_are_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    measured = list[Tensor]()
+    norm = readings_module.whole_norm
+    monkeypatch.setattr(readings_module, "whole_norm", lambda rows: measured.append(rows) or norm(rows))
+    shared, rows = Readings(READ_STEPS), torch.ones(4, 3, requires_grad=True)
+    for passed in (rows, rows.detach().contiguous()):
+        shared.check_rows(passed, LIMIT, refusal)
+    assert len(measured) == 1
+    shared.check_rows(rows, LIMIT, refusal)
+    with pytest.raises(Diverged, match=r"norm 1\.73"):  # the receiver's limit is its own
+        shared.check_rows(rows.detach(), 1.0, refusal)
+    assert len(measured) == 2
+    for other in (rows.detach(), rows.detach()[:3], rows.detach().clone(), torch.ones(4, 3)):
+        shared.check_rows(other, LIMIT, refusal)
+    assert len(measured) == 6
+    shared.read()
+    shared.check_rows(other, LIMIT, refusal)
+    assert len(measured) == 7
+
+
+def test_rows_that_were_changed_since_are_measured_again() -> None:
+    shared, rows = Readings(READ_STEPS), torch.ones(4, 3)
+    for changed in (lambda: rows[2:].fill_(math.nan), lambda: rows.view(-1)[:1].mul_(1e9)):
+        rows.fill_(1.0)
+        shared.check_rows(rows, LIMIT, refusal)
+        changed()
+        with pytest.raises(Diverged):
+            shared.check_rows(rows.detach(), LIMIT, refusal)
 
 
 @pytest.mark.parametrize("nth", [0, 2])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections import Counter
 from collections.abc import Iterator
@@ -50,6 +51,26 @@ are, `dcor` the labels, which it sorts by.
 """
 
 
+OPERATIONS = {
+    "": 147,
+    "dcor": 591,
+    "dimip": 920,
+    "discrete_sgd": 197,
+    "dp_bottom": 290,
+    "dp_embedding": 248,
+    "gradient_compression": 181,
+    "iso_noise": 244,
+    "label_dp": 167,
+    "marvell": 267,
+    "max_norm": 212,
+    "noisy_gradient": 197,
+    "nopeek": 532,
+    "party_dropout": 150,
+    "ppdl": 217,
+}
+"""Operations of the same step, with PyTorch 2.13. Each is a launch on a GPU, where it is not in a CUDA graph."""
+SLACK = 1.05
+"""What another version of PyTorch may add."""
 USUAL = 2
 """Readings of a protection that is not among them: the two digests."""
 UNORDERED = {"bincount", "cumsum", "histc", "kthvalue", "put_", "scatter_add", "scatter_add_", "_embedding_bag"}
@@ -67,13 +88,14 @@ def quiet() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("name", ["", *sorted(REGISTRY)])
-def test_a_step_reads_as_little_as_stated(name: str, tmp_path: Path) -> None:
+def test_a_step_reads_and_computes_as_little_as_stated(name: str, tmp_path: Path) -> None:
     raw = raw_job(top=SMOOTH, audit=UNAUDITED, batch_size=16, epochs=1)
     if name:
         party = ACTIVE if REGISTRY[name].side is Side.ACTIVE else PASSIVES[0]
         raw["parties"][party]["privacy"] = {name: PROTECTIONS[name].options}
     step = counted_step(validated(Job, raw, ""), tables(rows=160), tmp_path, there=True)
     assert step.reads.total() == READS.get(name, USUAL), dict(step.reads)
+    assert step.operations.total() <= SLACK * OPERATIONS.get(name, math.inf)
     assert not UNORDERED & step.operations.keys()
     # Columns, labels and row numbers are there: a step copies nothing but what a protection has drawn, or computed.
     assert bool(step.copies) == (name in DRAWN_HERE)

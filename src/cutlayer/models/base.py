@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import compress, pairwise
 from typing import ClassVar
 
@@ -192,7 +192,7 @@ class EmbeddingTable(nn.Embedding):
 
     def forward(self, codes: Tensor) -> Tensor:
         """Codes, an integer tensor of any shape (...), to float32 (..., dim)."""
-        if self.weight.device.type != "cpu":  # there `index_add_` adds in no fixed order
+        if self.weight.device.type != "cpu":  # there `index_add_` sorts all codes to add in a fixed order, or does not
             return super().forward(codes)
         return self.weight.index_select(0, codes.flatten().long()).view(*codes.shape, self.embedding_dim)
 
@@ -235,13 +235,17 @@ def layers_of(model: nn.Module, prefix: str = "") -> Iterator[tuple[str, nn.Modu
             yield from layers_of(child, f"{path}.")
 
 
-@contextmanager
-def tapped(model: nn.Module | None, rows: int) -> Iterator[dict[str, Tensor]]:
+def tapped(model: nn.Module | None, rows: int) -> AbstractContextManager[dict[str, Tensor]]:
     """Collect the outputs (first `rows` rows, two axes, detached) of every layer while the context is open.
 
     Of maps (n, channels, height, width) it keeps the means over a grid of equal areas, as fine as `MAP_COLUMNS` columns
     allow: 2,048 rows of a layer are 4 MB, where the maps of one convolution may be 268 MB.
     """
+    return nullcontext({}) if model is None else _tapped(model, rows)
+
+
+@contextmanager
+def _tapped(model: nn.Module, rows: int) -> Iterator[dict[str, Tensor]]:
     outputs: dict[str, Tensor] = {}
 
     def keep(name: str) -> object:
@@ -251,7 +255,7 @@ def tapped(model: nn.Module | None, rows: int) -> Iterator[dict[str, Tensor]]:
 
         return hook
 
-    handles = [layer.register_forward_hook(keep(name)) for name, layer in layers_of(model)] if model else []  # type: ignore[arg-type]
+    handles = [layer.register_forward_hook(keep(name)) for name, layer in layers_of(model)]  # type: ignore[arg-type]
     try:
         yield outputs
     finally:

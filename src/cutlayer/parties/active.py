@@ -328,7 +328,7 @@ class ActiveParty:
         steps, ahead = self.schedule.steps_per_epoch, self.setup.store.read_ahead if self.setup.store else None
         for step, rows in islice(enumerate(self.schedule.epoch(epoch, ahead)), begin, None):
             losses = yield from self.training_step.take(epoch, step, epoch * steps + step, rows)
-            readings.later(None, partial(self._stepped, epoch, len(rows), losses))
+            readings.later(None, partial(self._stepped, epoch, rows.shape[0], losses))
             readings.end_step()
             if self.job.train.saves_within(step + 1, steps):
                 yield from self._save_within(epoch, step + 1)

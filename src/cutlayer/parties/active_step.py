@@ -149,7 +149,7 @@ class ActiveStep:
         order = StepOrder(epoch, step, global_step, rows, self._is_recorded(epoch, step))
         if self.lanes is not None:
             return [(yield from self._team_step(self.lanes, order))]
-        if not len(rows):
+        if not rows.shape[0]:
             yield from self._empty_step(order)
             return []
         self.setup.optimizer.zero_grad()
@@ -239,7 +239,7 @@ class ActiveStep:
         """The groups of a step: the rows of each message, and the group's share of the batch's rows."""
         whole, parts = self.setup.whole, self.job.train.micro_batches
         for group in groups_of(rows, parts, whole=whole):
-            yield parts_of(group, parts, whole=whole), len(group) / len(rows)
+            yield parts_of(group, parts, whole=whole), group.shape[0] / rows.shape[0]
 
     def _receive(self, order: StepOrder, parts: Sequence[Tensor]) -> Generator[Port, Message, Batch]:
         """The embeddings and labels of a group.
@@ -306,7 +306,7 @@ class ActiveStep:
         gradients = self._protected_parts(view, batch.parts) if batch.parts else self.protected_gradients(view)
         # All are checked before the first is sent: no peer trains on a step that another peer would refuse.
         self._check(gradients, epoch=view.epoch, step=step)
-        rows, digests = len(view.rows), batch.digests
+        rows, digests = view.rows.shape[0], batch.digests
         return view.embeddings, self.passives.send_gradients(view.epoch, step, rows, gradients, digests, batch.parts)
 
     def protected_gradients(self, view: ActiveView) -> dict[str, Tensor]:

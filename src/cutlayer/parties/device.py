@@ -37,26 +37,21 @@ def chosen_device(setting: str, where: str, operations: float | None = None) -> 
 def _choice(setting: str, where: str, operations: float | None) -> tuple[torch.device, str]:
     """The device, and why `auto` chose it."""
     count = torch.cuda.device_count() if setting != "cpu" and torch.cuda.is_available() else 0
-    if setting == "auto" and not count:
-        return CPU, "no accelerator"
-    if setting == "auto" and operations is not None:
-        reason = f"a step has {operations:.1e} operations"
-        if operations < MIN_OPERATIONS:
-            return CPU, f"{reason}, and a GPU gains from {MIN_OPERATIONS:.0e} on"
-        return _gpu_of(setting, where, count), reason
-    return CPU if setting == "cpu" else _gpu_of(setting, where, count), ""
-
-
-def _gpu_of(setting: str, where: str, count: int) -> torch.device:
-    """The GPU that a setting other than `cpu` names, of a number of them."""
     if not count:
+        if setting in ("cpu", "auto"):
+            return CPU, "no accelerator" if setting == "auto" else ""
         got, remedy = f"{setting} where PyTorch {torch.__version__} finds no GPU", "write cpu, or auto"
         raise ConfigError.expected(f"{where}: a device of this machine", got, remedy)
     number = int(setting.partition(":")[2] or torch.cuda.current_device())
     if number >= count:
         known = "cuda:0" if count == 1 else f"cuda:0 to cuda:{count - 1}"
         raise ConfigError.expected(f"{where}: {known}", setting, "GPUs are counted from 0")
-    return torch.device("cuda", number)
+    if setting != "auto" or operations is None:
+        return torch.device("cuda", number), ""
+    reason = f"a step has {operations:.1e} operations"
+    if operations < MIN_OPERATIONS:
+        return CPU, f"{reason}, and a GPU gains from {MIN_OPERATIONS:.0e} on"
+    return torch.device("cuda", number), reason
 
 
 def described(device: torch.device) -> str:

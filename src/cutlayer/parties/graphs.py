@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -24,10 +25,11 @@ Compute = Callable[..., Tensor]
 class Replayed:
     """Forward and backward pass of a model in training, captured once and then replayed.
 
-    The first batch is computed plainly. A second one of the same shapes is captured; other shapes, such as those of the
-    last batch of an epoch, stay plain. The captured kernels are those of the plain pass, so that the numbers are the
-    same. This is tried once, on the captured batch: where results differ, or an operation cannot be captured, a warning
-    says so, and all batches stay plain.
+    The first batch is computed plainly. With a second one of the same shapes the pass of the first is captured, and
+    both are computed plainly as well. Other shapes, such as those of the last batch of an epoch, stay plain. The
+    captured kernels are those of the plain pass, so that the numbers are the same. This is tried once, on the second
+    batch: where result or gradients differ, or an operation cannot be captured, a warning says so, and all batches stay
+    plain.
 
     A graph writes each result to the memory of the one before. Results and gradients of arguments are therefore copied:
     losses are read steps later, and messages are recorded.
@@ -41,6 +43,7 @@ class Replayed:
     def __init__(self, model: nn.Module, compute: Compute, device: torch.device) -> None:
         self._model, self._compute, self._device = model, compute, device
         self._shapes: object = None
+        self._samples: tuple[Tensor, ...] = ()
         self._graph: Compute | None = None
         self._refused = False
 
@@ -67,8 +70,9 @@ class Replayed:
         shapes = [(argument.shape, argument.dtype, argument.requires_grad) for argument in arguments]
         if self._graph is None and shapes == self._shapes:
             self._capture(arguments)
+        if self._graph is None and not self._refused:
+            self._shapes, self._samples = shapes, _copied(arguments)
         if self._graph is None or shapes != self._shapes:
-            self._shapes = self._shapes if self._graph is not None else shapes
             return self._compute(*arguments)
         for argument in arguments:
             if argument.requires_grad:
@@ -76,20 +80,23 @@ class Replayed:
         return self._graph(*arguments).clone()
 
     def _capture(self, arguments: tuple[Tensor, ...]) -> None:
-        """Capture the pass of a batch, and compare its result with the plain one."""
-        samples = tuple(a.detach().clone().requires_grad_(a.requires_grad) for a in arguments)
+        """Capture the pass of the batch before, and compare its numbers for this one with the plain ones."""
+        samples, self._samples = self._samples, ()
         buffers = [(buffer, buffer.clone()) for buffer in self._model.buffers()]
         try:
+            with self._apart(waits=False):
+                self._numbers(self._compute, samples)
             with self._apart():  # passes before the capture draw, too
                 graph: Compute = torch.cuda.make_graphed_callables(  # type: ignore[assignment]
                     _Pass(self._model, self._compute), samples, allow_unused_input=True
                 )
-            results = []
+            found = []
             for compute in (self._compute, graph):
                 with self._apart():
-                    results.append(compute(*samples).detach().clone())
-            self._refused, why = not torch.equal(*results), "its result is another one"
-        except RuntimeError as error:
+                    found.append(self._numbers(compute, arguments))
+            same = len(found[0]) == len(found[1]) and all(map(torch.equal, *found))
+            self._refused, why = not same, "its result or gradients are other ones"
+        except (RuntimeError, AssertionError) as error:
             self._refused, why = True, str(error).partition("\n")[0]
         with torch.no_grad():
             for buffer, before in buffers:
@@ -100,12 +107,50 @@ class Replayed:
         else:
             self._graph = graph
 
+    def _numbers(self, compute: Compute, arguments: tuple[Tensor, ...]) -> list[Tensor]:
+        """The result of a pass, and its gradients at arguments and parameters."""
+        leaves = _copied(arguments)
+        result = compute(*leaves)
+        wanted = [tensor for tensor in (*leaves, *self._model.parameters()) if tensor.requires_grad]
+        upstream = torch.ones_like(result)
+        gradients = torch.autograd.grad(result, wanted, upstream, allow_unused=True) if wanted else ()
+        # Copied, since the next replay overwrites them.
+        return [tensor.detach().clone() for tensor in (result, *gradients) if tensor is not None]
+
     @contextmanager
-    def _apart(self) -> Iterator[None]:
-        """Leave the random state as it was, with the model's device as the current one."""
-        gpus = [self._device] if self._device.type == "cuda" else []
-        with torch.random.fork_rng(gpus), torch.cuda.device(self._device) if gpus else nullcontext():
-            yield
+    def _apart(self, *, waits: bool = True) -> Iterator[None]:
+        """Leave random state, stream and settings as they were, with the model's GPU as the current one.
+
+        PyTorch captures on one stream for the process, of the GPU that is first captured on. Of a model on another one
+        the graph would be empty, and a replay would leave the result of the captured batch. A capture that fails leaves
+        its stream as the current one, and in some versions of PyTorch a generator that draws no more. So what waits for
+        the GPU, which no graph can, is refused before.
+
+        Args:
+            waits: Whether an operation may wait for the GPU; else it raises `RuntimeError`.
+        """
+        gpu = self._device
+        if gpu.type != "cuda":
+            with torch.random.fork_rng([]):
+                yield
+            return
+        graph: Any = torch.cuda.graph
+        stream, mode = graph.default_capture_stream, torch.cuda.get_sync_debug_mode()
+        with torch.cuda.device(gpu), torch.cuda.stream(torch.cuda.current_stream(gpu)), torch.random.fork_rng([gpu]):
+            graph.default_capture_stream = torch.cuda.Stream(gpu)  # type: ignore[no-untyped-call]
+            try:
+                with warnings.catch_warnings():
+                    warnings.filterwarnings("ignore", message="Synchronization debug mode is a prototype")
+                    torch.cuda.set_sync_debug_mode(mode if waits else "error")
+                yield
+            finally:
+                graph.default_capture_stream = stream
+                torch.cuda.set_sync_debug_mode(mode)
+
+
+def _copied(arguments: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """The arguments as leaves of their own, which want a gradient where those do."""
+    return tuple(argument.detach().clone().requires_grad_(argument.requires_grad) for argument in arguments)
 
 
 class _Pass(nn.Module):

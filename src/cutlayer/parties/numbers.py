@@ -37,9 +37,11 @@ def check_received(message: Message, limit: float, key: str, readings: Readings 
         ProtocolError: Names the sender, the epoch and the step.
     """
     ((name, rows),) = message.tensors.items()
+    # Not the message: what waits would hold its tensors, those of many steps at once.
+    sender, epoch, step = message.sender, message.epoch, message.step
 
     def refusal(norm: float) -> ProtocolError:
-        which = f"{name} of {message.sender} for epoch {message.epoch}, step {message.step}"
+        which = f"{name} of {sender} for epoch {epoch}, step {step}"
         if not math.isfinite(norm):
             return ProtocolError.expected(f"finite numbers in the {which}", _BROKEN, "its training diverged")
         remedy = f"its training diverged, or it is not honest; {key} is this party's own limit"
@@ -97,7 +99,8 @@ def check_weights(tensors: Mapping[str, Tensor], party: str, epoch: int) -> None
         Diverged: A number is not finite; names the party and the epoch.
     """
     mine = {k: t for k, t in tensors.items() if k.startswith(("module/", "optimizer/")) and t.is_floating_point()}
-    broken = [name for name, tensor in mine.items() if not bool(tensor.isfinite().all())]
+    # NaN or infinity among the numbers is in their sum too; a sum of finite ones that is not finite is looked into.
+    broken = [name for name, t in mine.items() if not (math.isfinite(t.sum().item()) or bool(t.isfinite().all()))]
     if broken:
         raise Diverged(
             f"training diverged: after epoch {epoch} {broken[0]} and {len(broken) - 1} more tensors of {party} hold "

@@ -84,7 +84,7 @@ class PassiveStep:
         order = StepOrder(epoch, step, global_step, rows, self.local.records(self.sampling, epoch, step))
         if self.releases_once:
             yield from self._warmup_step(order)
-        elif not len(rows):
+        elif not rows.shape[0]:
             yield from self._empty_step(order)
         elif self.lanes is not None:
             yield from self._team_step(self.lanes, order)
@@ -203,7 +203,7 @@ class PassiveStep:
         """The gradient that the active party returns for some rows, in a message for each part."""
         gradients, limit, readings = [], self.local.config.limits.gradient_norm, self.local.readings
         for part, digest in parts:
-            gradient = yield from receive_gradient(self.port, order, digest, (len(part), width), limit, readings)
+            gradient = yield from receive_gradient(self.port, order, digest, (part.shape[0], width), limit, readings)
             gradients.append(self.local.placed(gradient))
         return joined(gradients)
 

@@ -133,7 +133,7 @@ class Passives:
             return None
         limit, width = self.local.config.limits.embedding_norm, self.widths[name]
         readings = self.local.readings if kind is Kind.EMBEDDING else None
-        embedding = self.local.placed(checked_embedding(message, len(rows), width, limit, readings))
+        embedding = self.local.placed(checked_embedding(message, rows.shape[0], width, limit, readings))
         self._count(kind, embedding)
         return embedding
 
@@ -185,7 +185,7 @@ class Passives:
 
     def _count(self, kind: Kind, rows: Tensor) -> None:
         """Count the bytes of some rows as they crossed."""
-        self.usage.count(kind, len(rows) * self.row_bytes(rows.shape[1]))
+        self.usage.count(kind, rows.shape[0] * self.row_bytes(rows.shape[1]))
 
     def row_bytes(self, width: int) -> int:
         """Bytes of a row of an embedding or of a cut gradient, as it crosses."""

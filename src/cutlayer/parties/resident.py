@@ -97,6 +97,6 @@ class Resident:
         whole, _, there = self._held.get("numbers", (None, 0, None))
         if not (isinstance(whole, Tensor) and whole.data_ptr() == storage.data_ptr() and isinstance(there, Tensor)):
             whole = rows.new_empty(0).set_(storage)
-            there = whole.to(self._device)
+            there = placed(whole, self._device)  # those of some schedules are of one batch alone
             self._held["numbers"] = whole, 0, there
         return there.narrow(0, rows.storage_offset(), len(rows))

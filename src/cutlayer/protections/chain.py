@@ -164,7 +164,7 @@ class Chain:
         Raises:
             BudgetExceeded: A row of it may not be released again.
         """
-        if not len(e):
+        if not e.shape[0]:
             return self._of_no_row("embedding_out", "", e)
         changed = dict[str, bool | Tensor]()
         for protection in self._with("embedding_out"):
@@ -220,7 +220,7 @@ class Chain:
             NotApplied: `g` lacks the terms of this chain's `cut_gradients`.
             BudgetExceeded: A row of it may not be released again.
         """
-        if not len(g):
+        if not g.shape[0]:
             return self._of_no_row("gradient_out", party, g)
         # Coverage compares what leaves with what this method returns: a gradient without the terms of `cut_gradients`
         # would count as covered if it were not refused here.
