@@ -7,7 +7,7 @@ import torch
 from cutlayer.audit.sample import sample_of
 from cutlayer.channel.followed import draw_followed
 from cutlayer.channel.transcript import Sampling
-from cutlayer.config.sampled_rows import followed_rows, sampled_rows
+from cutlayer.config.sampled_rows import sampled_rows
 from tests.parties.runs import make_job
 
 
@@ -23,13 +23,11 @@ def test_the_sample_is_stated_as_it_is_drawn() -> None:
 
 def test_the_share_of_the_work_says_how_many_of_how_many() -> None:
     """The numbers follow from the job alone: no clock, so that a report can be repeated."""
-    job = make_job(batch_size=256, epochs=10, audit={"live": 0.1, "followed": 0.1})
+    job = make_job(batch_size=256, epochs=10, audit={"live": 0.1})
     sampling = Sampling.of(63, 256, sampled_rows(job, job.active, 63, 256), 10, 2**30)
-    rows = followed_rows(job, 63, 256)
     result = sample_of(job, 16_000)
     assert f"{sampling.steps} of 63 batches" in result
-    assert f"the messages of {rows:,} rows" in result
-    more = sample_of(make_job(batch_size=256, epochs=10, audit={"live": 0.4, "followed": 0.9}), 16_000)
+    more = sample_of(make_job(batch_size=256, epochs=10, audit={"live": 0.4}), 16_000)
     assert f"{min(32, 4 * sampling.steps)} of 63 batches" in more
     assert "8,192 rows" in more
 

@@ -1,4 +1,4 @@
-"""The share of the work that attacks may take is a number of steps, and of followed rows, by the job alone."""
+"""The share of the work that attacks may take is a number of steps, by the job alone."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from cutlayer.config import Job
-from cutlayer.config.sampled_rows import MAX_FOLLOWED, MIN_FOLLOWED, MIN_STEPS, followed_rows, sampled_rows
+from cutlayer.config.sampled_rows import MIN_STEPS, sampled_rows
 from cutlayer.errors import ConfigError
 from tests.parties.runs import make_job
 
@@ -41,26 +40,9 @@ def test_several_classes_cost_more_and_a_party_that_attacks_features_records_all
     assert sampled_rows(job, "telco", 29, 14) == 8192
 
 
-@pytest.mark.parametrize("audit", [{"rows": 63}, {"rows": 0.5}, {"rows": 100.5}, {"live": 0}, {"live": 1}])
+@pytest.mark.parametrize(
+    "audit", [{"rows": 63}, {"rows": 0.5}, {"rows": 100.5}, {"followed": 0.1}, {"live": 0}, {"live": 1}]
+)
 def test_neither_a_share_nor_a_number_of_rows_is_refused(audit: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=rf"audit\.{next(iter(audit))}"):
         make_job(audit=audit)
-
-
-def followed(steps: int, passives: int = 1, epochs: int = 10, **audit: Any) -> int:
-    job: Job = make_job(passives=passives, epochs=epochs, audit={"followed": 0.1} | audit)
-    return followed_rows(job, steps, 512)
-
-
-def test_followed_rows_grow_with_the_training_and_are_shared_by_its_attackers() -> None:
-    assert followed(8) == MIN_FOLLOWED
-    assert MIN_FOLLOWED < followed(150) < followed(200) < followed(20_000) == MAX_FOLLOWED
-    assert followed(200, passives=3) < followed(200), "four attackers: each partner, and all of them together"
-    assert followed(400, passives=3) < followed(400, passives=3, collusion=False)
-    assert followed(200, followed=0.07) < followed(200)
-
-
-def test_a_number_of_followed_rows_is_as_it_is_and_a_gate_has_as_many_as_a_share_can_give() -> None:
-    assert followed(8, followed=300) == 300
-    assert followed(8, fail_above={"label_auc": 0.9}) == MAX_FOLLOWED
-    assert followed(8, followed=300, fail_above={"label_auc": 0.9}) == 300

@@ -119,36 +119,6 @@ def test_what_waits_holds_no_message(there: torch.device) -> None:
         later.read()
 
 
-def test_rows_that_pass_between_parties_are_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    measured = list[Tensor]()
-    norm = readings_module.whole_norm
-    monkeypatch.setattr(readings_module, "whole_norm", lambda rows: measured.append(rows) or norm(rows))
-    shared, rows = Readings(READ_STEPS), torch.ones(4, 3, requires_grad=True)
-    for passed in (rows, rows.detach().contiguous()):
-        shared.check_rows(passed, LIMIT, refusal)
-    assert len(measured) == 1
-    shared.check_rows(rows, LIMIT, refusal)
-    with pytest.raises(Diverged, match=r"norm 1\.73"):  # the receiver's limit is its own
-        shared.check_rows(rows.detach(), 1.0, refusal)
-    assert len(measured) == 2
-    for other in (rows.detach(), rows.detach()[:3], rows.detach().clone(), torch.ones(4, 3)):
-        shared.check_rows(other, LIMIT, refusal)
-    assert len(measured) == 6
-    shared.read()
-    shared.check_rows(other, LIMIT, refusal)
-    assert len(measured) == 7
-
-
-def test_rows_that_were_changed_since_are_measured_again() -> None:
-    shared, rows = Readings(READ_STEPS), torch.ones(4, 3)
-    for changed in (lambda: rows[2:].fill_(math.nan), lambda: rows.view(-1)[:1].mul_(1e9)):
-        rows.fill_(1.0)
-        shared.check_rows(rows, LIMIT, refusal)
-        changed()
-        with pytest.raises(Diverged):
-            shared.check_rows(rows.detach(), LIMIT, refusal)
-
-
 @pytest.mark.parametrize("nth", [0, 2])
 def test_no_checkpoint_within_an_epoch_is_committed_after_a_bad_message(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nth: int

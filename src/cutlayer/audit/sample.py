@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cutlayer.channel.transcript import Sampling
 from cutlayer.config import Job
-from cutlayer.config.sampled_rows import followed_rows, sampled_rows
+from cutlayer.config.sampled_rows import sampled_rows
 from cutlayer.data.batches import steps_of_ids
 from cutlayer.results.run import RunKind
 from cutlayer.training.comparisons import compared_job
@@ -29,7 +29,7 @@ def sample_of(job: Job, training: int, stated: int = 0) -> str:
     recorded = sampled_rows(job, job.active, steps, size)
     sampling = Sampling.of(steps, size, recorded, train.max_epochs, audit.max_megabytes)
     rows = min(sampling.steps * size, training)
-    followed = min(followed_rows(job, steps, size), training)
+    followed = min(audit.followed, training)
     batches = f"{sampling.steps:,} of {sampling.steps_per_epoch:,} batches"
     return (
         "Attacks read a sample of the messages, whose size does not grow with the table: "
@@ -49,7 +49,7 @@ def _of_baseline(job: Job, followed: int) -> str:
         return ""
     epochs = f" of one epoch in {audit.stride}" if audit.stride != own.stride else ""
     left_out = ", and its longest attacks are left out" if audit.catalogue != own.catalogue else ""
-    return f" Of the undefended training these are {min(int(audit.followed), followed):,} rows{epochs}{left_out}."
+    return f" Of the undefended training these are {min(audit.followed, followed):,} rows{epochs}{left_out}."
 
 
 def _share(rows: int, training: int, job: Job) -> str:

@@ -63,8 +63,7 @@ class AuditConfig(FrozenModel):
         rows: Approximate number of rows of whole sampled steps that are recorded in each epoch; by default what `live`
             affords.
         followed: Number of training rows whose messages are recorded in every epoch: what a party that keeps all
-            messages has of each row. Below 1, the share of the training's work that the attacks on them may take, by
-            such an estimate. At the active party alone.
+            messages has of each row. At the active party alone.
         layers: Whether to attack every layer's output too (only where all parties run in one process).
         collusion: Whether to attack the labels by the messages of all passive parties together too, where there are two
             or more. At the active party alone.
@@ -83,7 +82,7 @@ class AuditConfig(FrozenModel):
     every: Literal["epoch", "end", "never"] | EpochCount = "epoch"
     live: Share = 0.1
     rows: RowCount | None = None
-    followed: Share | RowCount = 8192
+    followed: RowCount = 8192
     layers: bool = True
     collusion: bool = True
     max_megabytes: int = Field(default=512, ge=1)

@@ -1,7 +1,6 @@
-"""How many rows' messages are recorded: of whole steps in an epoch, and of the rows that are followed through all.
+"""How many rows' messages are recorded, in whole steps of an epoch, by the share of the work that attacks may take.
 
-Both follow from the share of the work that attacks may take. It is counted, not measured, so that all processes and a
-resumed run record the same.
+It is counted, not measured, so that all processes and a resumed run record the same.
 """
 
 from __future__ import annotations
@@ -10,15 +9,11 @@ from cutlayer.config.job import Job
 
 MIN_STEPS = 4
 """Steps that are recorded whatever their attacks cost: the mean AUC of fewer is a rough one."""
-MIN_FOLLOWED, MAX_FOLLOWED = 4096, 8192
-"""Followed rows whatever their attacks cost, and the most by a share."""
 
 # Seconds of a step and of each of its rows, on one core of the machine of docs/results/speed.md: of the training, and
 # of the attacks on one link.
 _TRAINED = 0.7e-3, 5e-6
 _ATTACKED = 1e-3, 1.5e-6
-_FOLLOWED = 40e-6, 6e-6
-"""Seconds of the attacks on the whole run, for each followed row of an attacker, and for each epoch of it."""
 _SEVERAL = 4
 """Attacks on several classes take so many times as long as on two."""
 
@@ -38,26 +33,6 @@ def sampled_rows(job: Job, name: str, steps: int, batch_size: int) -> int:
     links = len(job.passives) * (_SEVERAL if job.task == "multiclass" else 1)
     affordable = int(audit.live * steps * _seconds(_TRAINED, batch_size) / (links * _seconds(_ATTACKED, batch_size)))
     return min(audit.most_rows, max(MIN_STEPS, affordable) * batch_size)
-
-
-def followed_rows(job: Job, steps: int, batch_size: int) -> int:
-    """Rows that are followed through the run, or all training rows if these are fewer.
-
-    Args:
-        job: The job.
-        steps: Steps of an epoch.
-        batch_size: Rows of a step.
-    """
-    audit, train = job.parties[job.active].audit, job.train
-    if audit.followed >= 1:
-        return int(audit.followed)
-    if audit.fail_above.limits:
-        return MAX_FOLLOWED  # a gate decides by the largest leak, which chance raises where rows are few
-    partners = len(job.passives)
-    attackers = partners + (audit.collusion and partners > 1)
-    trained = train.step_epochs * steps * _seconds(_TRAINED, batch_size)
-    attacked = attackers * _seconds(_FOLLOWED, train.max_epochs)
-    return min(max(int(audit.followed * trained / attacked), MIN_FOLLOWED), MAX_FOLLOWED)
 
 
 def _seconds(cost: tuple[float, float], times: int) -> float:

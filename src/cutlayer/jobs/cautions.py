@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 
 from cutlayer.accounting import Ledger
 from cutlayer.config import Job
-from cutlayer.config.sampled_rows import followed_rows
 from cutlayer.data.profile import ColumnProfile
 
 FEW_ROWS = 1000
@@ -68,8 +67,7 @@ def cautions_of(
 def _few_followed(job: Job, training: int, share: float) -> Iterator[str]:
     """A warning where the largest of many leaks is well above 0.5 by chance alone; `share` is the rarer label's."""
     where, audit = f"parties.{job.active}.audit", job.parties[job.active].audit
-    size = job.train.rows_per_step(training)
-    followed = followed_rows(job, -(-training // size), size)
+    followed = audit.followed
     if audit.every == "never" or followed >= training or not share:
         return
     # The variance of the AUC of n rows without a signal is (1 / positives + 1 / negatives) / 12.

@@ -19,12 +19,7 @@ def row_norms(rows: Tensor) -> Tensor:
     return norms
 
 
-def whole_norm(rows: Tensor) -> float:
-    """Norm of the whole matrix (n, d) in float32: NaN or infinite where an entry is."""
-    return float(torch.linalg.vector_norm(rows))
-
-
-def rows_within(rows: Tensor, limit: float, whole: float | None = None) -> bool:
+def rows_within(rows: Tensor, limit: float) -> bool:
     """Whether every row is finite and of a Euclidean norm of at most `limit`.
 
     No row is longer than the whole matrix. So the norm of that in float32 settles nearly every case: it is NaN or
@@ -33,11 +28,9 @@ def rows_within(rows: Tensor, limit: float, whole: float | None = None) -> bool:
     Args:
         rows: float32 (n, d).
         limit: Above 0.
-        whole: `whole_norm(rows)`, if it is known.
     """
     plain = rows.detach() if rows.requires_grad else rows
-    whole = whole_norm(plain) if whole is None else whole
-    return whole < _MARGIN * limit or bool((row_norms(plain) <= limit).all())
+    return float(torch.linalg.vector_norm(plain)) < _MARGIN * limit or bool((row_norms(plain) <= limit).all())
 
 
 def largest_norm(rows: Tensor) -> float:

@@ -19,7 +19,7 @@ from cutlayer.channel.followed import Follower, draw_followed
 from cutlayer.channel.transcript import Sampling
 from cutlayer.config import AuditConfig, Job
 from cutlayer.config.party import PartyConfig
-from cutlayer.config.sampled_rows import followed_rows, sampled_rows
+from cutlayer.config.sampled_rows import sampled_rows
 from cutlayer.data.ids import Digests
 from cutlayer.data.party_data import PartyTable
 from cutlayer.kernels.noise import Part, derive
@@ -209,8 +209,7 @@ class Local:
         if self.config.audit.every == "never":
             return None
         seed = int.from_bytes(derive(self.noise_key, b"followed rows", size=16))
-        count = followed_rows(job, sampling.steps_per_epoch, sampling.batch_size)
-        return Follower(self.transcript, draw_followed(training, count, seed), sampling)
+        return Follower(self.transcript, draw_followed(training, self.config.audit.followed, seed), sampling)
 
     def placed(self, tensor: Tensor) -> Tensor:
         """A tensor on this party's device: columns, labels and messages arrive there by this."""

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from cutlayer.errors import CutlayerError
-from cutlayer.kernels.row_norms import largest_norm, rows_within, whole_norm
+from cutlayer.kernels.row_norms import largest_norm, rows_within
 
 READ_STEPS = 32
 """Steps between two readings, at most. A step after the first bad number is taken in vain, and never committed."""
@@ -36,7 +36,6 @@ class Readings:
     def __init__(self, steps: int = 0) -> None:
         self._steps, self._done, self._last = steps, 0, time.monotonic()
         self._waiting: list[tuple[Tensor | None, Callable[[float], None]]] = []
-        self._measured: tuple[Tensor, object, float] | None = None
 
     def _waits(self, number: Tensor | None) -> bool:
         """Whether a number is read later."""
@@ -69,7 +68,7 @@ class Readings:
         if not rows.shape[0]:  # a message of no rows
             return
         if not self._waits(rows):
-            if not rows_within(rows, limit, self._whole_norm(rows)):
+            if not rows_within(rows, limit):
                 raise refusal(largest_norm(rows))
             return
 
@@ -78,22 +77,6 @@ class Readings:
                 raise refusal(norm)
 
         self._waiting.append((torch.linalg.vector_norm(rows.detach(), dim=1), check))
-
-    def _whole_norm(self, rows: Tensor) -> float | None:
-        """Norm of a matrix, measured once for sender and receiver where memory passes between them; `None` elsewhere.
-
-        PyTorch counts the changes of a tensor's memory, whichever tensor it is changed through. Here the memory is held
-        until the receiver has asked, so that no other matrix gets its address.
-        """
-        if not self._steps:
-            return None
-        measured, self._measured = self._measured, None
-        plain = rows.detach()
-        key = plain.data_ptr(), plain.shape, plain.stride(), plain.dtype, plain._version
-        if measured is not None and measured[1] == key and measured[0]._version == plain._version:
-            return measured[2]
-        self._measured = plain, key, whole_norm(plain)
-        return self._measured[2]
 
     def end_step(self) -> None:
         """Count a step; read what waits if enough steps were taken, or enough time has passed."""
@@ -108,7 +91,7 @@ class Readings:
             CutlayerError: A number is refused; of several the first that was handed over.
         """
         # Taken over before the first call: what waits after a refusal is never read.
-        waiting, self._waiting, self._measured = self._waiting, [], None
+        waiting, self._waiting = self._waiting, []
         self._done, self._last = 0, time.monotonic()
         values = _values([number for number, _ in waiting if number is not None])
         for number, then in waiting:

@@ -79,8 +79,7 @@ def undefended_job(job: Job) -> Job:
     if job.fits_top:  # no step trains it, so that a network stands in its place
         train, model = train.of_steps(taken=True), model.model_copy(update={"top": TOP})
     audits = {name: _of_few_epochs(party.audit) for name, party in job.parties.items()}
-    stated = audits[job.active].followed
-    followed = stated if 1 <= stated < BRIEFLY_FOLLOWED else BRIEFLY_FOLLOWED  # a share is of more
+    followed = min(audits[job.active].followed, BRIEFLY_FOLLOWED)
     audits[job.active] = audits[job.active].model_copy(update={"followed": followed})
     parties = {name: {"fit": None, "audit": audit} for name, audit in audits.items()}
     return plain.with_parties(parties, train=train, model=model)
