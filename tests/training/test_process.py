@@ -137,6 +137,7 @@ import rich.console, ruamel.yaml, sklearn.linear_model  # which change some of i
 before = state()
 assert all(getattr(cutlayer, name) for name in cutlayer.__all__)
 assert state() == before
+os._exit(0)  # which spares taking down two thousand modules one by one
 """
 
 
