@@ -13,6 +13,7 @@ from benchmarks.start import Took
 from cutlayer.cli.app import _run
 from cutlayer.config.load import load_job
 from tests.cli.jobs import audit_briefly
+from tests.models.fitted_rows import fit_briefly
 
 
 @pytest.fixture(autouse=True)
@@ -27,6 +28,7 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(audit_price, "timed", timed)
     audit_briefly(monkeypatch)
+    fit_briefly(monkeypatch)
 
 
 def test_a_job_is_run_with_its_audit_and_without() -> None:
