@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import sys
+import tempfile
 from collections.abc import Generator
 from functools import cache
 from pathlib import Path
@@ -22,6 +23,7 @@ from tests.postgres import postgres
 
 __all__ = ["postgres"]
 
+TESTS = Path(__file__).parent
 MEMORY = Path("/dev/shm")
 ROOM = 4 << 30
 """Bytes that must be free."""
@@ -198,15 +200,18 @@ LONGEST = (
 """The files whose tests take longest, the longest first: workers begin with them, so that none ends alone with one."""
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """Choose the root of all temporary folders, unless the caller has, and let SIGHUP arrive, which `nohup` ignores."""
     gc.disable()  # until all is imported, of which nothing is garbage
+    config.pluginmanager.register(Examples())
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     # No test may depend on the time of an example. Every run draws others, so that each needs few of the default 100.
     settings.register_profile("busy machine", settings(), deadline=None, max_examples=30)
     settings.load_profile("busy machine")
     if os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > ROOM:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
+        os.environ.setdefault("TMPDIR", str(MEMORY))  # of estimators, whose runs lie in folders of their own
+        tempfile.tempdir = None
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -214,10 +219,16 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return True if config.getoption("markexpr") == "not slow" and is_slow(collection_path) else None
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_collect_file() -> Generator[None, list[pytest.Collector], list[pytest.Collector]]:
-    """Only `src` and `studies` have examples: to look for some in the tests takes a second in every worker."""
-    return [node for node in (yield) if type(node) is pytest.Module]
+class Examples:
+    """Of `src` and `studies` only the files with examples are imported; tests have none."""
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_collect_file(self, file_path: Path) -> Generator[None, list[pytest.Collector], list[pytest.Collector]]:
+        """To import every file, and to look for examples in it, takes three seconds in every worker."""
+        nodes = yield
+        if file_path.is_relative_to(TESTS) or ">>>" not in file_path.read_text(errors="ignore"):
+            return [node for node in nodes if type(node) is pytest.Module]
+        return nodes
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -238,13 +249,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if is_slow(item.path):
             item.add_marker(pytest.mark.slow)
-    places = {Path(__file__).parent / name: index for index, name in enumerate((*FORKING, *LONGEST))}
+    places = {TESTS / name: index for index, name in enumerate((*FORKING, *LONGEST))}
     items.sort(key=lambda item: places.get(item.path, len(places)))
 
 
 def pytest_collection_finish() -> None:
     """Hide what is imported from the garbage collector, of which a full one takes half a second, and call it less."""
-    gc.collect()
     gc.freeze()
     gc.set_threshold(10_000, 20, 20)
     gc.enable()
@@ -259,4 +269,5 @@ def pytest_runtest_setup() -> None:
 @cache  # asked once for each of 7,000 tests
 def is_slow(path: Path) -> bool:
     """Whether a folder or file is one of `SLOW`, or is in one."""
-    return any(path.is_relative_to(Path(__file__).parent / slow) for slow in SLOW)
+    folders = [str(part.relative_to(TESTS)) for part in (path, *path.parents) if part.is_relative_to(TESTS)]
+    return any(folder in SLOW for folder in folders)

@@ -12,6 +12,8 @@ from benchmarks.audit_price import CLASSES, Price, audit_prices, price, write_jo
 from benchmarks.start import Took
 from cutlayer.cli.app import _run
 from cutlayer.config.load import load_job
+from tests.cli.jobs import audit_briefly
+from tests.models.fitted_rows import fit_briefly
 
 
 @pytest.fixture(autouse=True)
@@ -25,6 +27,8 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
         return Took(4.0, 2.0) if "bare.yaml" in arguments else Took(5.0, 3.0)
 
     monkeypatch.setattr(audit_price, "timed", timed)
+    audit_briefly(monkeypatch)
+    fit_briefly(monkeypatch)
 
 
 def test_a_job_is_run_with_its_audit_and_without() -> None:

@@ -10,6 +10,7 @@ import pytest
 from cutlayer.cli.app import _run
 from tests.cli.jobs import JOB as SMALL
 from tests.cli.jobs import Place, as_yaml, audit_briefly, changed, write_tables
+from tests.models.fitted_rows import fit_briefly
 
 
 @pytest.fixture
@@ -19,6 +20,7 @@ def place(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytes
     monkeypatch.delenv("CUTLAYER_DEBUG", raising=False)
     monkeypatch.chdir(tmp_path)
     audit_briefly(monkeypatch)
+    fit_briefly(monkeypatch)
     return Place(tmp_path, capsys)
 
 

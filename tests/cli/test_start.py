@@ -38,18 +38,6 @@ def test_help_imports_no_heavy_module() -> None:
 
 COMPUTING = ["fastapi", "grpc", "onnx", "optuna", "scipy.stats", "sklearn", "torch", "uvicorn"]
 COLUMNS = ["numpy", "pyarrow"]
-LOADED = """
-import sys
-from cutlayer.__main__ import main
-
-code = 0
-try:
-    main()
-except SystemExit as ended:
-    code = ended.code
-sys.stdout.flush()
-sys.stderr.write(f"\\n{code} {' '.join(sys.modules)}")
-"""
 FORKS = """
 import contextlib, io, json, os, sys
 
@@ -77,15 +65,6 @@ for line in sys.stdin:
 """
 
 
-def loaded(place, *arguments: object) -> tuple[int, str, set[str]]:
-    """Exit code, error and loaded modules of a verb in a process of its own."""
-    line = [sys.executable, "-c", LOADED, *map(str, arguments)]
-    done = subprocess.run(line, cwd=place.folder, text=True, capture_output=True, check=True)
-    error, _, last = done.stderr.rpartition("\n")
-    code, *modules = last.split()
-    return int(code), error, set(modules)
-
-
 @pytest.fixture(scope="module")
 def light():
     """A process that has run `check missing.yaml`, which loads nothing heavy: others are forked from it in no time."""
@@ -102,7 +81,7 @@ def light():
 
 @pytest.fixture
 def loaded_by_fork(place, light):
-    """As `loaded`, of several calls, one after the other in one process that is forked from a light one."""
+    """Exit code, error and loaded modules of calls, one after the other in one process, forked from a light one."""
 
     def run(*calls: tuple[object, ...]) -> list[tuple[int, str, set[str]]]:
         light.stdin.write(json.dumps([str(place.folder), [[*map(str, call)] for call in calls]]) + "\n")
@@ -174,7 +153,7 @@ def test_a_check_loads_pytorch_and_nothing_else_that_computes(place, loaded_by_f
 
 
 def test_a_run_loads_neither_the_compiler_nor_what_it_does_not_use(place, loaded_by_fork):
-    code, error, modules = loaded(place, "run", place.file)
+    ((code, error, modules),) = loaded_by_fork(("run", place.file))
     assert code == 0, error
     assert "torch.optim.adam" in modules
     assert not modules & {"fastapi", "grpc", "optuna", "pandas", "torch._dynamo", "torch._inductor", "uvicorn"}
@@ -216,7 +195,7 @@ def test_pyarrow_does_without_pandas_which_others_import() -> None:
 
 
 UNREAD = """
-import sys
+import os, sys
 from threading import Thread
 from cutlayer.training.process import lighten_imports
 
@@ -238,7 +217,8 @@ print(found == [0.5] * 4, "scipy.stats._stats_py" in sys.modules, type(scipy.sta
 print(list(rankdata([3, 1, 1])) == [3.0, 1.5, 1.5], hasattr(scipy.stats, "absent"))
 from scipy.stats import *
 print(pearsonr is scipy.stats.pearsonr, scipy.stats.mstats.gmean([2, 8]) == 4)
-print(metrics.label_ranking_average_precision_score([[1, 0]], [[0.5, 0.2]]))
+print(metrics.label_ranking_average_precision_score([[1, 0]], [[0.5, 0.2]]), flush=True)
+os._exit(0)  # which spares taking down a thousand modules one by one
 """
 
 

@@ -13,6 +13,7 @@ import pytest
 from pyarrow import csv, parquet
 
 from cutlayer.cli import main
+from tests.models.fitted_rows import fit_briefly
 
 ROWS = 1200
 
@@ -36,6 +37,12 @@ def tables(tmp_path: Path) -> Path:
     with gzip.open(tmp_path / "telco.csv.gz", "wb") as file:
         file.write((tmp_path / "telco.csv").read_bytes())
     return tmp_path
+
+
+@pytest.fixture(autouse=True)
+def _brief_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pages' jobs fit a top model with fewer trees and steps, which takes most of the time of many."""
+    fit_briefly(monkeypatch)
 
 
 @pytest.fixture

@@ -22,7 +22,6 @@ from cutlayer.protections import REGISTRY as PROTECTIONS
 from cutlayer.protections.base import Asset
 from tests.cli.jobs import audit_briefly
 from tests.docs.reading import ROOT, block, blocks, prose, table_rows
-from tests.models.fitted_rows import fit_briefly
 
 DOCS = ROOT / "docs"
 README = ROOT / "README.md"
@@ -114,7 +113,6 @@ def test_the_job_checks_runs_and_can_be_audited(
     tables: Path, cutlayer: Callable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     audit_briefly(monkeypatch)
-    fit_briefly(monkeypatch)
     (text,) = [item.text for item in blocks(README, "yaml")]
     (tables / "job.yaml").write_text(text.replace("seed: 7", "seed: 7, epochs: 2"))
     job, folder = tables / "job.yaml", tables / "runs" / "job"

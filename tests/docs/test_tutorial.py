@@ -13,7 +13,6 @@ import pytest
 
 from tests.cli.jobs import audit_briefly
 from tests.docs.reading import ROOT, block
-from tests.models.fitted_rows import fit_briefly
 
 PAGE = ROOT / "docs" / "tutorial.md"
 
@@ -35,7 +34,6 @@ def run_block(name: str, cutlayer: Callable) -> None:
 def test_the_tutorial_works(tmp_path: Path, cutlayer: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     audit_briefly(monkeypatch)
-    fit_briefly(monkeypatch)
     # The attack on features inverts matrices of as many rows as it knows: 950 of the tutorial's.
     monkeypatch.setattr("cutlayer.training.attacked.AUXILIARY_ROWS", 150)
     exec(block(PAGE, "tables.py"), {})

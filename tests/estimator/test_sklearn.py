@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import tempfile
 import warnings
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -33,13 +31,6 @@ FAST: dict[str, Any] = {
     "key": bytes(32),
     "validation": 0.0,
 }
-
-
-@pytest.fixture(autouse=True)
-def _in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Run folders in memory where the machine has such a disk: a hundred fits sync thousands of files."""
-    if Path("/dev/shm").is_dir():
-        monkeypatch.setattr(tempfile, "tempdir", "/dev/shm")
 
 
 def unmet(_: Any) -> dict[str, str]:

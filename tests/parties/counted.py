@@ -9,9 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
 
-from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from cutlayer.config import Job
 from cutlayer.kernels import distance_correlation, pairwise
@@ -19,7 +17,7 @@ from cutlayer.parties import active_step
 from cutlayer.parties.readings import Readings
 from cutlayer.training import together
 from tests.parties.runs import run
-from tests.pretended import CPU, ELSEWHERE, Elsewhere, pretending
+from tests.pretended import CPU, ELSEWHERE, Elsewhere, pretending, tensors_of
 
 SIZED = ("nonzero", "masked_select", "_unique2", "unique_dim", "repeat_interleave")
 """Operations whose result has a size that depends on numbers: a GPU is waited for before there is room for it."""
@@ -55,12 +53,12 @@ class Counted(TorchDispatchMode):
         found = func(*args, **(kwargs or {}))
         name = func.overloadpacket.__name__
         self.operations[name] += 1
-        given = tree_leaves((args, kwargs))
-        away = any(isinstance(leaf, Elsewhere) for leaf in given)
-        results = [leaf for leaf in tree_leaves(found) if leaf is not None]
-        arrived = any(isinstance(leaf, Elsewhere) for leaf in results)
+        given = tensors_of(args, kwargs)
+        away = any(isinstance(tensor, Elsewhere) for tensor in given)
+        results = [found] if isinstance(found, (bool, int, float)) else tensors_of(found)
+        arrived = any(isinstance(tensor, Elsewhere) for tensor in results)
         left = bool(results) and not arrived
-        masked = name == "index" and any(isinstance(leaf, Tensor) and leaf.dtype.itemsize == 1 for leaf in given)
+        masked = name == "index" and any(tensor.dtype.itemsize == 1 for tensor in given)
         self.copies += name == "_to_copy" and arrived and not away
         self.reads[name] += away and (left or masked or name in SIZED)
         return found

@@ -38,7 +38,7 @@ ROWS = torch.arange(64)
 
 
 def job_of(guard: Mapping[str, Any] | None, privacy: Mapping[str, Any] | None = None, **changes: Any) -> Job:
-    raw = raw_job(bottom={"kind": "mlp", "hidden": [16, 8]}, privacy=privacy, **{"epochs": 4, **changes})
+    raw = raw_job(bottom={"kind": "mlp", "hidden": [16, 8]}, privacy=privacy, **{"epochs": 3, **changes})
     for party in raw["parties"].values():
         party |= {"guard": guard, "audit": {"rows": 600, "layers": False, "attacks": []}}
     return validated(Job, raw, "")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,18 @@ TOP_CASES: Sequence[Mapping[str, Any]] = (
 )
 # A party's name, and that of the output, may be names of the exporter's own tensors too.
 WIDTHS = {"linear": 4, "telco-x": 4, "logits": 4}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_registry() -> Iterator[None]:
+    """The exporter collects the operators of its library anew for each model, a fifth of its time."""
+    from torch.onnx._internal.exporter import _registration
+
+    registry = getattr(_registration, "ONNXRegistry", None)
+    with pytest.MonkeyPatch.context() as patched:
+        if registry is not None:
+            patched.setattr(registry, "from_torchlib", staticmethod(cache(registry.from_torchlib)))
+        yield
 
 
 def drawn(inputs: Inputs, rows: int) -> tuple[Tensor, Tensor]:

@@ -217,11 +217,10 @@ def _of_numbers(name: str, present: pa.ChunkedArray) -> Iterator[str]:
 def _is_label(values: pa.ChunkedArray, labels: pa.ChunkedArray) -> bool:
     """Whether each value goes with one label and each label with one value."""
     pairs = [pc.dictionary_encode(without_nan(decoded(column))).combine_chunks() for column in (values, labels)]
-    if any(pair.null_count for pair in pairs):
-        return False
+    if any(pair.null_count for pair in pairs) or not 1 < len(pairs[0].dictionary) == len(pairs[1].dictionary):
+        return False  # before pairs are sorted, which takes most of the time of a check
     codes = np.stack([pair.indices.to_numpy() for pair in pairs])
-    combinations = len(np.unique(codes, axis=1).T)
-    return bool(combinations == len(pairs[0].dictionary) == len(pairs[1].dictionary) > 1)
+    return len(np.unique(codes, axis=1).T) == len(pairs[0].dictionary)
 
 
 def _is_number(text: str) -> bool:
