@@ -112,7 +112,11 @@ def test_labels_that_are_drawn_are_fitted_to_and_no_others(tmp_path: Path) -> No
     """At epsilon 0.01 labels are coin flips: whoever fits to a true label, a validation row's included, does better."""
     trained = run(fitted(privacy={"label_dp": {"eps": 0.01}}), GIVEN, tmp_path)
     assert trained.active.metrics["auc"] < 0.75
-    assert run(fitted(), GIVEN, tmp_path / "plain").active.metrics["auc"] > 0.8
+    plain = run(fitted(), GIVEN, tmp_path / "plain").active
+    assert plain.metrics["auc"] > 0.8
+    parts = [active.split for active in (trained.active, plain)]
+    fits = [active.fit.rows for active in (trained.active, plain) if active.fit is not None]
+    assert fits == [len(parts[0].train), len(parts[1].train) + len(parts[1].validation)]
 
 
 def test_the_run_is_reported_with_what_the_partners_add(tmp_path: Path) -> None:
