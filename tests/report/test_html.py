@@ -159,6 +159,23 @@ def test_every_page_that_a_remedy_names_exists() -> None:
     assert [page for page in named if not (Path(__file__).parents[2] / page).is_file()] == []
 
 
+def test_a_line_goes_on_over_epochs_that_were_not_recorded(report: Report) -> None:
+    """As those of the training that a single release is compared with, of which one epoch in five is recorded."""
+
+    def paths(kept: int) -> list[str]:
+        history = [
+            epoch if (epoch.epoch - 1) % kept == 0 else epoch.model_copy(update={"leak": {}})
+            for epoch in report.history
+        ]
+        page = render_html(report.model_copy(update={"history": tuple(history)}))
+        panels = page[page.index(">Leak per epoch<") :]
+        return re.findall(r'<path class="line[^>]* d="([^"]*)"', panels[: panels.index("</section>")])
+
+    whole, few = paths(1), paths(3)
+    assert [path.count("M") for path in few] == [path.count("M") for path in whole]
+    assert sum(path.count("L") for path in few) < sum(path.count("L") for path in whole)
+
+
 def test_a_leak_of_the_history_that_names_no_target_breaks_nothing(report: Report) -> None:
     epoch = report.history[0].model_copy(update={"leak": {"<script>": 0.7}})
     page = render_html(report.model_copy(update={"history": (epoch, *report.history[1:])}))

@@ -205,7 +205,8 @@ def _curves(report: Report) -> list[Table]:
 
 def _panels(report: Report) -> list[Panels]:
     """Leak per epoch: one panel per party, message and attack, all on one scale."""
-    history = shown_epochs(report)
+    # An epoch that was not recorded is no gap in a line.
+    history = [epoch for epoch in shown_epochs(report) if epoch.leak]
     domain = leak_domain(value for epoch in history for value in epoch.leak.values())
     groups: dict[str, list[Panel]] = {}
     for target in targets_of(report):
