@@ -49,7 +49,7 @@ def test_layers_are_recorded_in_ever_fewer_epochs_and_in_the_last() -> None:
 
 def test_every_few_epochs_are_recorded_and_those_that_may_be_the_only_ones_of_a_kind() -> None:
     """A party may release once in the first epoch after the warm-up; the last epoch has the final models."""
-    sampling = Sampling.of(10, 64, 640, 14, 2**30, 5, 3)
+    sampling = replace(Sampling.of(10, 64, 640, 14, 2**30), stride=5, warmup=3)
     assert [epoch for epoch in range(14) if sampling.takes_epoch(epoch)] == [0, 3, 5, 10, 13]
     assert [epoch for epoch in range(14) if sampling.writes(epoch, 1)] == [0, 3, 5, 10, 13]
     assert [epoch for epoch in range(14) if replace(sampling, limit=3).writes(epoch, 1)] == [0, 3, 10]

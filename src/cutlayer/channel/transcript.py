@@ -87,22 +87,13 @@ class Sampling:
     warmup: int = 0
 
     @classmethod
-    def of(cls, steps_per_epoch: int, batch_size: int, rows: int, epochs: int, limit: int, *spread: int) -> Sampling:
-        """Plan to record about `rows` rows per epoch, in whole steps, and at most `limit` bytes in total.
-
-        Args:
-            steps_per_epoch: As the attribute.
-            batch_size: As the attribute.
-            rows: Number of rows.
-            epochs: As the attribute.
-            limit: As the attribute.
-            spread: `stride` and `warmup`, 1 and 0 by default.
-        """
+    def of(cls, steps_per_epoch: int, batch_size: int, rows: int, epochs: int, limit: int) -> Sampling:
+        """Plan to record about `rows` rows per epoch, in whole steps, and at most `limit` bytes in total."""
         steps = max(1, min(steps_per_epoch, -(-rows // batch_size)))
-        return cls(steps_per_epoch, batch_size, steps, epochs, limit, *spread)
+        return cls(steps_per_epoch, batch_size, steps, epochs, limit)
 
     def takes_epoch(self, epoch: int) -> bool:
-        """Whether anything of this epoch is recorded: every `stride`-th is, from the first, and the last."""
+        """Whether anything of this epoch is recorded: every `stride`-th, that after the warm-up, and the last."""
         return epoch % self.stride == 0 or epoch in (self.warmup, self.epochs - 1)
 
     def takes(self, step: int) -> bool:

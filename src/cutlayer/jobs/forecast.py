@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,6 @@ from cutlayer.accounting import Total
 from cutlayer.config import FrozenModel, Job
 from cutlayer.config.device import Precision
 from cutlayer.config.load import with_device
-from cutlayer.config.sampled_rows import sampled_rows
 from cutlayer.data.align import Positions
 from cutlayer.data.batches import Schedule, schedule_of
 from cutlayer.data.party_data import PartyTable
@@ -441,7 +441,8 @@ def _layer_columns(job: Job, model: JointModel) -> dict[str, int]:
 
 def _transcript_bytes(job: Job, model: JointModel, columns: Mapping[str, int], schedule: Schedule) -> int:
     """Total size in bytes of the transcripts of all parties."""
-    from cutlayer.channel.transcript import LAYER_ROWS, Sampling
+    from cutlayer.channel.transcript import LAYER_ROWS
+    from cutlayer.parties.local import sampling_of
 
     total = 0
     widths = model.widths
@@ -452,9 +453,8 @@ def _transcript_bytes(job: Job, model: JointModel, columns: Mapping[str, int], s
         row_bytes = 8 + 8 * sum(widths[link] for link in links)
         limit = party.audit.max_megabytes * 2**20
         epochs = job.train.max_epochs
-        rows = sampled_rows(job, name, schedule.steps_per_epoch, schedule.batch_size)
-        steps, spread = schedule.steps_per_epoch, (party.audit.stride, job.train.warmup_epochs)
-        plan = Sampling.of(steps, schedule.batch_size, rows, epochs, limit, *spread)
+        plan = sampling_of(job, name, party.audit, schedule.steps_per_epoch, schedule.batch_size)
+        plan = replace(plan, limit=limit)  # whole steps and followed rows together
         nbytes = plan.steps * schedule.batch_size * row_bytes
         nbytes += 4 * LAYER_ROWS * columns[name] if party.audit.layers else 0
         total += sum(plan.writes(epoch, nbytes) for epoch in range(epochs)) * nbytes

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -241,7 +241,8 @@ def sampling_of(job: Job, name: str, audit: AuditConfig, steps: int, batch_size:
     """
     limit = audit.max_megabytes * 2**20 // 2  # the other half is for the followed rows
     rows = sampled_rows(job, name, steps, batch_size)
-    return Sampling.of(steps, batch_size, rows, job.train.max_epochs, limit, audit.stride, job.train.warmup_epochs)
+    every_epoch = Sampling.of(steps, batch_size, rows, job.train.max_epochs, limit)
+    return replace(every_epoch, stride=audit.stride, warmup=job.train.warmup_epochs)
 
 
 def fingerprint_of_draws(secret: bytes, column: str, what: Part, draws: tuple[str | None, ...]) -> str:
