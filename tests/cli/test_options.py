@@ -30,9 +30,21 @@ VERBS = {
         "--yes",
         "folder",
     },
-    "check": {"--allow-model", "--as", "--device", "--help", "--json", "--local", "job"},
-    "run": {
+    "check": {
+        "--allow-host",
         "--allow-model",
+        "--allow-path",
+        "--as",
+        "--device",
+        "--help",
+        "--json",
+        "--local",
+        "job",
+    },
+    "run": {
+        "--allow-host",
+        "--allow-model",
+        "--allow-path",
         "--device",
         "--forget-peer-progress",
         "--help",
@@ -121,6 +133,7 @@ VERBS = {
     },
     "predict": {
         "--absent",
+        "--allow-host",
         "--allow-model",
         "--data",
         "--help",
@@ -134,6 +147,7 @@ VERBS = {
     "export": {"--allow-model", "--help", "--json", "--onnx", "--out", "--party", "path"},
     "audit": {
         "--allow-model",
+        "--allow-path",
         "--attack",
         "--canaries",
         "--empirical-epsilon",
@@ -143,10 +157,12 @@ VERBS = {
         "--served",
         "path",
     },
-    "report": {"--for", "--help", "--json", "--markdown", "path"},
+    "report": {"--allow-path", "--for", "--help", "--json", "--markdown", "path"},
     "ledger": {"--help", "--json", "folder"},
     "sweep": {
+        "--allow-host",
         "--allow-model",
+        "--allow-path",
         "--help",
         "--json",
         "--leak",
@@ -158,7 +174,9 @@ VERBS = {
         "job",
     },
     "recommend": {
+        "--allow-host",
         "--allow-model",
+        "--allow-path",
         "--guarantee",
         "--help",
         "--json",

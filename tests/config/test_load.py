@@ -11,7 +11,16 @@ from cutlayer import demo
 from cutlayer.config import Job, PrivatePart
 from cutlayer.config.lines import MAX_BYTES
 from cutlayer.config.load import dump_job, load_job, load_private_part, read_yaml, with_private_part
+from cutlayer.consent import allowed
 from cutlayer.errors import ConfigError
+
+
+@pytest.fixture(autouse=True)
+def _every_path():
+    """The files here are this user's own, wherever they are; tests of consent have a file of their own."""
+    with allowed(paths=["/"]):
+        yield
+
 
 SHORT = """
 parties:

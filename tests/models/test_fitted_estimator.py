@@ -10,8 +10,9 @@ import pytest
 import torch
 from sklearn.base import BaseEstimator, ClassifierMixin
 
+from cutlayer.consent import allowed
 from cutlayer.errors import ConfigError
-from cutlayer.models import allowed_models, imported_path, modules_of
+from cutlayer.models import imported_path, modules_of
 from tests.models.fitted_rows import BINARY, MULTI, columns, fit, labels_of, regression, top_of
 
 TRAINING, TEST = columns(300, 1), columns(200, 2)
@@ -38,7 +39,7 @@ class Failing(BaseEstimator):
 
 def test_an_estimator_of_scikit_learn_is_stored_without_pickle() -> None:
     pytest.importorskip("skops")
-    with allowed_models("sklearn.ensemble"):
+    with allowed("sklearn.ensemble"):
         model, other = top_of(MULTI, **FOREST), top_of(MULTI, **FOREST)
         result = fit(model, MULTI, TRAINING)
         other.load_state_dict(model.state_dict())
@@ -54,11 +55,11 @@ def test_an_estimator_of_scikit_learn_is_stored_without_pickle() -> None:
 def test_a_saved_estimator_needs_consent_again() -> None:
     pytest.importorskip("skops")
     path = f"{__name__}:Shares"
-    with allowed_models(__name__):
+    with allowed(__name__):
         model = top_of(BINARY, kind="sklearn", path=path)
         fit(model, BINARY, TRAINING)
     assert model(TEST).unique().sigmoid().tolist() == pytest.approx([float(labels_of(BINARY, TRAINING).float().mean())])
-    with allowed_models("sklearn.ensemble"):
+    with allowed("sklearn.ensemble"):
         other = top_of(BINARY, **FOREST)
         with pytest.raises(ConfigError, match=r"consent before model\.top imports"):
             other.load_state_dict(model.state_dict())
@@ -84,7 +85,7 @@ def test_boosting_of_other_libraries(path: str, args: dict[str, Any], kind: str)
     pytest.importorskip(library)
     task = {"binary": BINARY, "multiclass": MULTI}.get(kind) or regression(TRAINING)
     path += "Regressor" if kind == "regression" else "Classifier"
-    with allowed_models(library):
+    with allowed(library):
         model, other = (top_of(task, kind="sklearn", path=path, args={**args, "n_jobs": 1}) for _ in range(2))
         fit(model, task, TRAINING)
         other.load_state_dict(model.state_dict())
@@ -96,7 +97,7 @@ def test_boosting_of_other_libraries(path: str, args: dict[str, Any], kind: str)
 
 def test_the_stored_estimator_predicts_as_the_fitted_one() -> None:
     xgboost = pytest.importorskip("xgboost")
-    with allowed_models("xgboost"):
+    with allowed("xgboost"):
         model = top_of(BINARY, kind="sklearn", path="xgboost:XGBClassifier", args={"n_jobs": 1, "random_state": 3})
         fit(model, BINARY, TRAINING)
     own = xgboost.XGBClassifier(n_jobs=1, random_state=3)
@@ -106,7 +107,7 @@ def test_the_stored_estimator_predicts_as_the_fitted_one() -> None:
 
 
 def test_refusals(monkeypatch: pytest.MonkeyPatch) -> None:
-    with allowed_models(__name__, "sklearn.ensemble", "no_such_library"):
+    with allowed(__name__, "sklearn.ensemble", "no_such_library"):
         with pytest.raises(ConfigError, match=r"Failing failed at .*no such thing as rows"):
             fit(top_of(BINARY, kind="sklearn", path=f"{__name__}:Failing"), BINARY, TRAINING)
         shares = top_of(BINARY, kind="sklearn", path=f"{__name__}:Shares")

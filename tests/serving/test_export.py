@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import torch
 
+from cutlayer.consent import allowed
 from cutlayer.data.store import Store
 from cutlayer.errors import ConfigError, CutlayerError
-from cutlayer.models import allowed_models
 from cutlayer.report.model_card import model_card, write_card
 from cutlayer.results.finding import Finding
 from cutlayer.serving.export import ARCHITECTURE, Architecture, ExportResult, export_part, load_part
@@ -190,5 +190,5 @@ def test_a_shared_export_imports_nothing_without_consent(exports: dict[str, Expo
         patch.syspath_prepend(tmp_path)
         with pytest.raises(ConfigError, match="evil_models"):
             load_part(folder)
-        with allowed_models("evil_models"), pytest.raises(SystemExit):
+        with allowed("evil_models"), pytest.raises(SystemExit):
             load_part(folder)

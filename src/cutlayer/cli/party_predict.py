@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from cutlayer.training.folder import RunFolder
 
 
-@verb("party predict")
+@verb("party predict", consent=("model",))
 def party_predict(
     job: Path,
     *,
@@ -34,7 +34,6 @@ def party_predict(
     data: Path | None = None,
     absent: list[str] | None = None,
     key: Path | None = None,
-    allow_model: list[str] | None = None,
     timeout: float = 300.0,
     deadline: float = 3600.0,
     reconnect: float | None = None,
@@ -56,8 +55,8 @@ def party_predict(
         job, name, local, plaintext=plaintext, timeout=timeout, deadline=deadline, reconnect=reconnect
     )
     from cutlayer.channel.address import check_loopback
+    from cutlayer.consent import allowed
     from cutlayer.jobs.links import address_of
-    from cutlayer.models import allowed_models
     from cutlayer.serving.between import PredictionSide
     from cutlayer.serving.release import Serving
     from cutlayer.training.folder import RunFolder
@@ -72,7 +71,7 @@ def party_predict(
     _check_options(checked_job, name, folder, out, absent or ())
     supplied = read_key(key) if key else None
     with (
-        allowed_models(*private.allow_models, *allow_model or ()),
+        allowed(*private.allow_models),
         run_threads(trained.train.threads, 1, processes=len(trained.parties)),
     ):
         side = PredictionSide.open(trained, folder, name, new_rows(private, data), private.limits)
@@ -88,9 +87,9 @@ def trained_job(folder: RunFolder, job: Job) -> Job:
     Raises:
         ConfigError: The folder is of another job.
     """
-    from cutlayer.config.load import load_job
+    from cutlayer.config.load import load_closed_job
 
-    trained = load_job(folder.path / "job.yaml")
+    trained = load_closed_job(folder.path / "job.yaml")
     if trained.digest() != job.digest():
         wanted = f"the job that {folder.path} was trained with"
         raise ConfigError.expected(wanted, "another one", "the shared part of the job must be equal")

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import copy
 import io
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
@@ -20,7 +19,9 @@ from cutlayer.config.base import validated
 from cutlayer.config.job import Job
 from cutlayer.config.lines import line_of
 from cutlayer.config.party import PartyConfig, PrivateFile, PrivatePart
+from cutlayer.config.reaches import closed, reaches
 from cutlayer.config.wording import did_you_mean
+from cutlayer.consent import check_open
 from cutlayer.errors import ConfigError
 
 MAX_BYTES = 1_048_576
@@ -30,26 +31,50 @@ MAX_VALUES = 1_000_000
 _MAX_DIGITS = 1_000
 """Maximum length of a whole number in a file: Python writes out no number of more than 4,300 digits."""
 _INT = "tag:yaml.org,2002:int"
-_PATH = re.compile(
-    r"\.(secret|(serve\.)?table(\.path)?|tls\.[^.]+|log\.[^.]+|serve\.runs|serve\.http\.(certificate|key|callers_ca))"
-)
-"""Names of the keys of a party that hold a path. An address of MLflow that is no URI is a folder."""
 
 
 def load_job(path: Path) -> Job:
-    """Read a job file; relative paths in it are relative to its folder.
+    """Read a job file to run it; relative paths in it are relative to its folder.
+
+    Raises:
+        ConfigError: Missing, not YAML, a key twice, an unknown key, or a value out of range; or it names something
+            outside of its folder, without consent.
+    """
+    with _prefix_errors(path):
+        return opened(read_yaml(path), path.parent)
+
+
+def opened(raw: object, folder: Path) -> Job:
+    """A job from the values of its file, to be run.
+
+    Args:
+        raw: Plain values.
+        folder: Folder of the file.
+
+    Raises:
+        ConfigError: As `load_job`.
+    """
+    job = validated(Job, raw, "", folder.resolve())
+    check_open([*reaches(job)], folder)
+    return job
+
+
+def load_closed_job(path: Path) -> Job:
+    """Read a job file to know what was agreed or trained: that of a run folder, or the part that all parties share.
+
+    What it names outside of its folder is dropped, unless there is consent: nothing of it can be opened.
 
     Raises:
         ConfigError: Missing, not YAML, a key twice, an unknown key, or a value out of range.
     """
     with _prefix_errors(path):
-        return validated(Job, absolute(read_yaml(path), path.parent.resolve()), "")
+        return closed(validated(Job, read_yaml(path), "", path.parent.resolve()), path.parent)
 
 
 def load_private_part(path: Path) -> PrivateFile:
     """Read one organisation's private party file."""
     with _prefix_errors(path):
-        return validated(PrivateFile, _absolute(read_yaml(path), path.parent.resolve()), "")
+        return validated(PrivateFile, read_yaml(path), "", path.parent.resolve())
 
 
 def with_private_part(job: Job, name: str, part: PrivatePart) -> Job:
@@ -179,33 +204,11 @@ def as_yaml(values: object, yaml: YAML | None = None, *, flow: bool | None = Fal
     return stream.getvalue()
 
 
-def absolute(raw: Any, folder: Path) -> Any:
-    """Make the paths of all parties of a raw job absolute."""
-    parties = raw.get("parties") if isinstance(raw, Mapping) else None
-    if not isinstance(parties, Mapping):
-        return raw
-    return {**raw, "parties": {name: _absolute(party, folder) for name, party in parties.items()}}
-
-
 def _yaml_files(folder: Path) -> list[str]:
     """Names of the YAML files of a folder; none if it is not readable."""
     with suppress(OSError):
         return sorted(path.name for path in folder.iterdir() if path.suffix in (".yaml", ".yml"))
     return []
-
-
-def _absolute(value: Any, folder: Path, name: str = "") -> Any:
-    """What a party states under a name, with its paths made absolute."""
-    if isinstance(value, Mapping):
-        return {key: _absolute(part, folder, f"{name}.{key}") for key, part in value.items()}
-    if not isinstance(value, str) or not _PATH.fullmatch(name) or (name.startswith(".log.") and not _is_path(value)):
-        return value
-    return str(folder / value)
-
-
-def _is_path(place: str) -> bool:
-    """Whether what `log` names is a folder, and not an address or the name of a service, as MLflow has one."""
-    return bool(place.strip()) and "://" not in place and place != "databricks"
 
 
 def _line(fault: Any) -> str:

@@ -254,6 +254,11 @@ class PrivateFile(PrivatePart):
     tls: TlsConfig | None = None
     listen: str | None = None
 
+    @property
+    def served(self) -> ServeConfig:
+        """Online serving, of the party's table unless it names another."""
+        return self.serve if self.serve.table else self.serve.model_copy(update={"table": self.table})
+
 
 class AlternativeConfig(FrozenModel):
     """Other protections of one party, for comparison.

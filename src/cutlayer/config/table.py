@@ -12,7 +12,9 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
+from cutlayer.config.addresses import address
 from cutlayer.config.base import FrozenModel
+from cutlayer.config.names import FilePath
 
 _RANGE = re.compile(r"(?P<left>.*?)(?P<first>\d+)\.\.(?P<right>.*?)(?P<last>\d+)")
 _MAX_RANGE = 100_000
@@ -65,7 +67,7 @@ class TableConfig(FrozenModel):
         url: Database that a query is sent to, as a URL of SQLAlchemy without a password.
     """
 
-    path: Path
+    path: FilePath
     format: Literal["auto", "csv", "parquet", "npz", "sql"] = "auto"
     delimiter: str | None = Field(default=None, min_length=1, max_length=1)
     columns: Names | None = None
@@ -74,7 +76,7 @@ class TableConfig(FrozenModel):
     thousands: Literal[".", ",", " ", "'", "\u00a0", "\u202f"] | None = None
     arrays: Mapping[str, str | Annotated[tuple[str, ...], Field(min_length=1)]] = Field(default_factory=dict)
     part: Part = "all"
-    url: str | None = Field(default=None, pattern=r"^[a-z0-9_+]+://")
+    url: Annotated[str, Field(pattern=r"^[a-z0-9_+]+://"), AfterValidator(address)] | None = None
 
     @model_validator(mode="before")
     @classmethod

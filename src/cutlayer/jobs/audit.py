@@ -20,7 +20,7 @@ from cutlayer.audit.own_columns import OwnColumns
 from cutlayer.audit.sample import sample_of
 from cutlayer.audit.watch import replay
 from cutlayer.config import Job
-from cutlayer.config.load import load_job
+from cutlayer.config.load import load_closed_job
 from cutlayer.config.party import GatesConfig
 from cutlayer.errors import ConfigError
 from cutlayer.results.audit import Audit, RunAudit
@@ -152,7 +152,7 @@ def audit_again(
         ConfigError: An unknown attack, or a limit outside (0.5, 1].
         RunFolderError, DataError: The run has not ended, or its transcript is damaged.
     """
-    job = _with_gate(with_attacks(load_job(folder.path / "job.yaml"), attacks), fail_above)
+    job = _with_gate(with_attacks(load_closed_job(folder.path / "job.yaml"), attacks), fail_above)
     summary, before = folder.summary, folder.audit
     folder.history()  # which the report needs: damage shows before the attacks have taken their time
     runs = {}

@@ -13,8 +13,9 @@ from cutlayer.config import Job, near_miss, validated
 from cutlayer.config.extras import check_extra
 from cutlayer.config.job import COLUMNS, FITTED_TOPS
 from cutlayer.config.party import LABEL_FREE, LabelFreeConfig, Role
+from cutlayer.consent import check_allowed
 from cutlayer.errors import ConfigError, CutlayerError
-from cutlayer.models import check_allowed, check_models, imported_path
+from cutlayer.models import check_models, imported_path
 from cutlayer.models.fitting import check_fit
 from cutlayer.parties.plan import plan_of
 from cutlayer.protections.base import Asset, Protection

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import AfterValidator, Field
 
 from cutlayer.config import FrozenModel
-from cutlayer.config.names import DOTTED_NAME, NAME
+from cutlayer.consent import DOTTED_NAME, NAME
 
 MAX_WIDTH = 65_536
 

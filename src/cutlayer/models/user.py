@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from cutlayer.errors import ConfigError, CutlayerError
 from cutlayer.models.base import BottomModel, TopModel
-from cutlayer.models.consent import resolved
+from cutlayer.models.imports import resolved
 from cutlayer.models.inputs import Inputs
 from cutlayer.models.sections import UserModelConfig
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from cutlayer.config.load import load_job
+from cutlayer.config.load import load_closed_job
 from cutlayer.errors import ConfigError, RunFolderError
 from cutlayer.report.columns import columns_of
 from cutlayer.results.audit import Conclusions
@@ -45,7 +45,7 @@ def build(path: Path) -> Report:
 
 def _columns(folder: RunFolder, summary: Summary) -> tuple[PartyColumns, ...]:
     with suppress(ConfigError):  # a job of an earlier version can still be reported
-        return tuple(columns_of(load_job(folder.path / "job.yaml"), folder, summary.parties))
+        return tuple(columns_of(load_closed_job(folder.path / "job.yaml"), folder, summary.parties))
     return ()
 
 

@@ -15,7 +15,7 @@ from pydantic_core import to_json
 
 from cutlayer.accounting import MARKER
 from cutlayer.config import Job
-from cutlayer.config.load import dump_job, load_job
+from cutlayer.config.load import dump_job, load_closed_job
 from cutlayer.config.wording import did_you_mean
 from cutlayer.errors import CheckpointError, RunFolderError
 from cutlayer.parties.checkpoint import RELEASED
@@ -149,7 +149,7 @@ class RunFolder:
         """
         path, text = self.path / _JOB, dump_job(job)
         if path.exists():
-            _check_same(load_job(path), job, path)
+            _check_same(load_closed_job(path), job, path)
             if path.read_bytes() == text.encode():
                 return
         write_whole(path, text)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from cutlayer.config import TableConfig
+from cutlayer.config.reaches import CLOSED
 from cutlayer.config.wording import did_you_mean
 from cutlayer.data.faults import fault
 from cutlayer.data.sources.base import FileSource, Source
@@ -13,7 +14,7 @@ from cutlayer.data.sources.memory import MemorySource, as_table
 from cutlayer.data.sources.npz import NpzSource
 from cutlayer.data.sources.parquet import ParquetSource
 from cutlayer.data.sources.sql import SqlSource
-from cutlayer.errors import DataError
+from cutlayer.errors import ConfigError, DataError
 
 __all__ = ["SOURCES", "FileSource", "MemorySource", "Source", "as_table", "open_source"]
 
@@ -35,11 +36,15 @@ def open_source(data: object, party: str, where: str | None = None) -> Source:
         where: What messages call a file instead of party and path.
 
     Raises:
+        ConfigError: A table that a run folder names, without consent.
         DataError: No such file, not a file, of unknown format, unreadable, or no table at all.
     """
     if not isinstance(data, TableConfig):
         memory = f"party {party}"
         return MemorySource(memory, as_table(data, memory))
+    if data.path.parent == CLOSED:
+        wanted = f"consent to read the table {data.path.name} of {party}, which a run folder names"
+        raise ConfigError.expected(wanted, "none", "allow it by --allow-path, with its path")
     where = where or f"party {party}: {data.path}"
     if not data.path.exists():
         folder = data.path.parent

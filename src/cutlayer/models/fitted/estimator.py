@@ -14,8 +14,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from cutlayer.consent import check_allowed, is_allowed
 from cutlayer.errors import ConfigError
-from cutlayer.models.consent import check_allowed, is_allowed
 from cutlayer.models.fitted.rows import FLOOR, Byte, Floats, Part, Rows, Whole
 from cutlayer.models.user import user_errors
 

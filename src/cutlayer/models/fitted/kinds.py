@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
-from cutlayer.models.consent import resolved
 from cutlayer.models.fitted.boosting import fit_boosting
 from cutlayer.models.fitted.choice import Fit
 from cutlayer.models.fitted.estimator import EstimatorPart, fit_estimator
@@ -13,6 +12,7 @@ from cutlayer.models.fitted.linear import LinearPart, fit_linear
 from cutlayer.models.fitted.network import NetworkPart, fit_network
 from cutlayer.models.fitted.rows import Part
 from cutlayer.models.fitted.trees import TreeEnsemble
+from cutlayer.models.imports import resolved
 from cutlayer.models.sections import AutoTopConfig, BoostingTopConfig, FittedConfig, SklearnTopConfig
 
 PARTS: Mapping[str, type[Part]] = {part.kind: part for part in (LinearPart, TreeEnsemble, NetworkPart, EstimatorPart)}
