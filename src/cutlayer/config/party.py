@@ -177,8 +177,6 @@ class PrivatePart(FrozenModel):
             batches, with the same result. Lists of the rows, some 100 bytes for each, are in memory in addition.
         device: Where this party trains: `cpu`; `cuda`; `cuda:N`, the GPU of that number; or `auto`, a GPU where
             one gains. It is in no digest and crosses to no partner.
-        cuda_graphs: Whether a GPU replays the passes of this party's models from CUDA graphs. It is in no digest and
-            crosses to no partner.
         report: What the report shows besides.
         guard: Scrutiny of what this party receives; none without it. It is in no digest and crosses to no partner.
         log: Where curves and results go besides the run folder, at the active party; nowhere without it.
@@ -199,7 +197,6 @@ class PrivatePart(FrozenModel):
     limits: LimitsConfig = LimitsConfig()
     memory: MemorySize = "2 GB"
     device: DeviceName = "cpu"
-    cuda_graphs: bool = False
     report: ReportConfig = ReportConfig()
     guard: GuardConfig | None = None
     log: LogConfig | None = None
@@ -212,10 +209,6 @@ class PrivatePart(FrozenModel):
         if not isinstance(privacy, Mapping) or PROTECT_LABELS not in privacy:
             return raw
         return {**raw, "privacy": expanded(privacy)}
-
-    def _faults(self) -> Iterator[str]:
-        if self.cuda_graphs and self.device == "cpu":
-            yield ("device: cuda, cuda:N or auto with cuda_graphs, got cpu; name one, or leave cuda_graphs out")
 
     @property
     def protections(self) -> Mapping[str, Mapping[str, Any] | None]:

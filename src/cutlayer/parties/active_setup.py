@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 import torch
@@ -165,17 +165,11 @@ class ActiveSetup:
             chain.draws, prepared.order_digest if None in chain.draws else b"", self.truth
         )
 
-    def own_embedding(self, rows: Tensor, bottom: Callable[..., Tensor] | None = None) -> dict[str, Tensor]:
-        """This party's own embedding, by its name; nothing if it has no columns.
-
-        Args:
-            rows: Row numbers, int64 (n,).
-            bottom: Computes it in place of the bottom model.
-        """
+    def own_embedding(self, rows: Tensor) -> dict[str, Tensor]:
+        """This party's own embedding of rows, int64 (n,), by its name; nothing if it has no columns."""
         if self.store is None:
             return {}
-        columns = self._local.resident.gather(self.store, rows)
-        return {self._local.name: (bottom or self.state.modules["bottom"])(*columns)}
+        return {self._local.name: self.state.modules["bottom"](*self._local.resident.gather(self.store, rows))}
 
     def ordered(self, active_embedding: Mapping[str, Tensor], view: ActiveView) -> dict[str, Tensor]:
         """All embeddings, including this party's own, in the job's order of parties."""
