@@ -11,6 +11,7 @@ from pydantic import Field, field_validator
 
 from cutlayer.config import FrozenModel, PrivatePart, TrainConfig, near_miss, validated
 from cutlayer.errors import ConfigError
+from cutlayer.protections.label_dp import LabelDPConfig
 
 
 class Wheel(FrozenModel):
@@ -155,3 +156,5 @@ def test_a_renamed_key_names_its_successor() -> None:
 def test_a_removed_key_says_what_to_write_instead() -> None:
     with pytest.raises(ConfigError, match=r"^parties\.bank\.cuda_graphs: unknown key, which was removed; leave it out"):
         validated(PrivatePart, {"cuda_graphs": True}, "parties.bank")
+    with pytest.raises(ConfigError, match=r"^privacy\.label_dp\.stages: unknown key, which was removed; leave it out"):
+        validated(LabelDPConfig, {"eps": 1.0, "stages": 2}, "privacy.label_dp")

@@ -16,7 +16,10 @@ _BRANCH = "constrained-"
 """Start of pydantic's names of the branches of a union of constrained types, which also come after keys and values."""
 _RENAMED = {"opening": "warmup_epochs", "learning_rate": "lr"}
 """Keys of earlier versions and of other programs, and their names here."""
-_REMOVED = {"cuda_graphs": "leave it out; a GPU computes each operation as a CPU does"}
+_REMOVED = {
+    "cuda_graphs": "leave it out; a GPU computes each operation as a CPU does",
+    "label_dp.stages": "leave it out; all labels are drawn before the first epoch",
+}
 """Ends of the paths of keys of earlier versions without another name here, and what to write instead."""
 _ANY = "NAME"
 """What stands for a name that a user chooses, such as that of a party, in a path."""

@@ -93,7 +93,7 @@ class ActiveStep:
             seed = int.from_bytes(derive(local.noise_key, b"guard", size=4))
             self.guard = EmbeddingGuard(local.name, local.config.guard, len(setup.labels), seed)
         self._threads: GroupThreads | None = None
-        if not (setup.whole or local.team is not None or setup.staged is not None or job.fits_top):
+        if not (setup.whole or local.team is not None or job.fits_top):
             self._threads = GroupThreads.of(list(self.state.modules.values()), job.train, local.device)
 
     def meet_workers(self) -> None:
@@ -265,13 +265,9 @@ class ActiveStep:
 
     def _loss(self, batch: Batch) -> Tensor:
         """The loss of a group, on which the models train."""
-        rows, task, staged = batch.view.rows, self.setup.training_task, self.setup.staged
+        task = self.setup.training_task
         if self.setup.weights is not None:
-            task = replace(task, row_weights=self.local.resident.take("weights", self.setup.weights, rows))
-        if staged is not None:
-            staged.predict(batch.view.epoch, rows, self.setup.top, batch.shown)
-            task = staged.task_of(rows)
-        task = task.on(self.local.device)
+            task = replace(task, row_weights=self.local.resident.take("weights", self.setup.weights, batch.view.rows))
         if batch.parts:
             present = self.passives.present(batch.parts)
             return self.setup.top.objective_of_rows(batch.shown, batch.view.labels, task, present)
