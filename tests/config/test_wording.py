@@ -156,5 +156,7 @@ def test_a_renamed_key_names_its_successor() -> None:
 def test_a_removed_key_says_what_to_write_instead() -> None:
     with pytest.raises(ConfigError, match=r"^parties\.bank\.cuda_graphs: unknown key, which was removed; leave it out"):
         validated(PrivatePart, {"cuda_graphs": True}, "parties.bank")
+    with pytest.raises(ConfigError, match=r"^parties\.bank\.audit\.live: unknown key, which was removed; write rows"):
+        validated(PrivatePart, {"audit": {"live": 0.2}}, "parties.bank")
     with pytest.raises(ConfigError, match=r"^privacy\.label_dp\.stages: unknown key, which was removed; leave it out"):
         validated(LabelDPConfig, {"eps": 1.0, "stages": 2}, "privacy.label_dp")

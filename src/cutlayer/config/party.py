@@ -24,7 +24,6 @@ OnAbsent = Literal["stop", "wait", "continue"]
 MAX_SERVING = 1_000_000
 MAX_SAMPLED_ROWS = 8192
 MaliciousName = Literal["hijack", "chosen_labels", "probing", "replay", "scaling", "swap", "backdoor"]
-Share = Annotated[float, Field(gt=0, lt=1)]
 RowCount = Annotated[int, Field(ge=64)]
 EpochCount = Annotated[int, Field(ge=1)]
 
@@ -58,10 +57,8 @@ class AuditConfig(FrozenModel):
             trees among the models of a party's own columns. Such an audit is partial: it passes no gate.
         every: `epoch` audits while training; `end` only afterwards; `never` records nothing. A number n records every
             n-th epoch, from the first, and the last one planned, and audits them while training.
-        live: Share of an epoch's work that the attacks on its sampled steps may take, by an estimate that is the same
-            everywhere: steps are sampled to fit.
-        rows: Approximate number of rows of whole sampled steps that are recorded in each epoch; by default what `live`
-            affords.
+        rows: Approximate number of rows of whole sampled steps that are recorded in each epoch; by default as many as
+            attacks read in a tenth of the epoch's work, by an estimate that is the same everywhere.
         followed: Number of training rows whose messages are recorded in every epoch: what a party that keeps all
             messages has of each row. At the active party alone.
         layers: Whether to attack every layer's output too (only where all parties run in one process).
@@ -80,7 +77,6 @@ class AuditConfig(FrozenModel):
     attacks: Literal["auto", "full"] | tuple[str, ...] = "auto"
     depth: Literal["quick", "full"] = "full"
     every: Literal["epoch", "end", "never"] | EpochCount = "epoch"
-    live: Share = 0.1
     rows: RowCount | None = None
     followed: RowCount = 8192
     layers: bool = True

@@ -17,6 +17,7 @@ _BRANCH = "constrained-"
 _RENAMED = {"opening": "warmup_epochs", "learning_rate": "lr"}
 """Keys of earlier versions and of other programs, and their names here."""
 _REMOVED = {
+    "audit.live": "write rows: N for the number of rows whose messages are recorded in each epoch, or leave it out",
     "cuda_graphs": "leave it out; a GPU computes each operation as a CPU does",
     "label_dp.stages": "leave it out; all labels are drawn before the first epoch",
 }
