@@ -4,9 +4,9 @@
 
 Each part prints one JSON line with the card's name as it ends, within three minutes, and can be repeated alone. Both
 parties are in one process, so that tensors cross without leaving the GPU. The centralised loop is compiled, its Adam is
-fused, and its table is on the GPU. Cutlayer trains two epochs, of which the second is timed: in the first one graphs
-are captured, as the loop is compiled before it is timed. Without a GPU nothing is measured, and the result says so; the
-tests run the same code on the CPU, where its figures mean nothing.
+fused, and its table is on the GPU. Cutlayer trains two epochs, of which the second is timed, as the loop is compiled
+before it is timed. Without a GPU nothing is measured, and the result says so; the tests run the same code on the CPU,
+where its figures mean nothing.
 """
 
 from __future__ import annotations
@@ -167,17 +167,15 @@ def rates(batch: int) -> Part:
     """Rows per second over the centralised loop's, at a size of the batch."""
 
     def measure(bench: Bench) -> tuple[Ratio, ...]:
-        (centralised, form), graphed = _centralised(bench, batch), _split(bench, batch, {})
-        replayed, launched, plain = bench.in_turn((graphed, _split(bench, batch, {}, graphs=False), centralised))
-        steps = [whole - writing for whole, writing in zip(replayed, graphed.writing[1:], strict=True)]
+        (centralised, form), split = _centralised(bench, batch), _split(bench, batch, {})
+        ours, plain = bench.in_turn((split, centralised))
+        steps = [whole - writing for whole, writing in zip(ours, split.writing[1:], strict=True)]
         loop = f"{form}, batch {batch}"
         return tuple(
-            Ratio.of(what, [slow / fast for fast, slow in zip(ours, others, strict=True)], ours, others)
-            for what, ours, others in (
-                (f"rows/s with cuda_graphs over {loop}; goal 0.8", replayed, plain),
-                (f"the same without the time that checkpoints are written in, over {loop}; goal 0.8", steps, plain),
-                (f"rows/s without cuda_graphs over {loop}", launched, plain),
-                (f"rows/s with cuda_graphs over those without, batch {batch}", replayed, launched),
+            Ratio.of(what, [slow / fast for fast, slow in zip(seconds, plain, strict=True)], seconds, plain)
+            for what, seconds in (
+                (f"rows/s over {loop}; goal 0.8", ours),
+                (f"the same without the time that checkpoints are written in, over {loop}; goal 0.8", steps),
             )
         )
 
@@ -238,8 +236,8 @@ def images(bottom: Mapping[str, Any], side: int = SIDE, batch: int = IMAGE_BATCH
         return tuple(
             Ratio.of(what, [b / a for a, b in zip(first, second, strict=True)], first, second)
             for what, first, second in (
-                ("images/s with cuda_graphs over a plain loop, float32; goal 0.9", ours, plain),
-                ("images/s with cuda_graphs over a plain loop, bf16", ours_bf16, plain_bf16),
+                ("images/s over a plain loop, float32; goal 0.9", ours, plain),
+                ("images/s over a plain loop, bf16", ours_bf16, plain_bf16),
                 ("images/s of bf16 over float32; goal 1.3", ours_bf16, ours),
             )
         )
@@ -341,16 +339,15 @@ class _WritingClock(EpochClock):
         self._now = 0.0
 
 
-def _split(bench: Bench, batch: int, privacy: Mapping[str, Mapping[str, Any]], *, graphs: bool = True) -> Epoch:
+def _split(bench: Bench, batch: int, privacy: Mapping[str, Mapping[str, Any]]) -> Epoch:
     """Cutlayer on the synthetic table, with some protections."""
     job = reference_job(bench.table, batch, EPOCHS, "never")
     parties = {name: part.model_copy(update={"privacy": privacy.get(name, {})}) for name, part in job.parties.items()}
-    return _epoch(bench, job.model_copy(update={"parties": parties}), graphs=graphs)
+    return _epoch(bench, job.model_copy(update={"parties": parties}))
 
 
-def _epoch(bench: Bench, job: Job, *, graphs: bool = True) -> Epoch:
-    parties = {name: part.model_copy(update={"cuda_graphs": graphs}) for name, part in job.parties.items()}
-    placed = with_device(job.model_copy(update={"parties": parties}), str(bench.device))
+def _epoch(bench: Bench, job: Job) -> Epoch:
+    placed = with_device(job, str(bench.device))
     scratch = Path(tempfile.mkdtemp(prefix="split-", dir=bench.folder))
     tables = {name: open_table(placed, name, {}) for name in placed.parties}
 

@@ -26,7 +26,7 @@ SMALL = {
     "dcor": dcor(100, 8),
     "images": images({"kind": "lenet5", "width": 4}, side=24, batch=32),
 }
-RATIOS = {"rates": 4, "protections": 2, "dcor": 1, "images": 3}
+RATIOS = {"rates": 2, "protections": 2, "dcor": 1, "images": 3}
 
 
 def test_every_protection_is_timed_or_has_a_reason() -> None:
@@ -35,9 +35,7 @@ def test_every_protection_is_timed_or_has_a_reason() -> None:
 
 def test_every_protection_is_in_one_part(monkeypatch: pytest.MonkeyPatch) -> None:
     chosen: list[str] = []
-    monkeypatch.setattr(
-        gpu_training, "_split", lambda _bench, _batch, privacy, **_: chosen.extend(chain(*privacy.values()))
-    )
+    monkeypatch.setattr(gpu_training, "_split", lambda _bench, _batch, privacy: chosen.extend(chain(*privacy.values())))
     monkeypatch.setattr(gpu_training.Bench, "in_turn", lambda _self, sides: [[1.0] for _ in sides])
     for name in (name for name in PARTS if name.startswith("protections")):
         gpu_part(name, 1, 1, device=CPU)

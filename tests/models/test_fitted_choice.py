@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -102,6 +103,18 @@ def test_a_regression_is_scored_in_the_unit_of_its_labels() -> None:
     assert result["linear"].score > 0.45
     assert result["linear"].loss == pytest.approx(55, abs=4)
     assert result[AVERAGE].score > 0.45
+
+
+def test_candidates_that_all_predict_every_row_exactly_are_chosen_from() -> None:
+    y = np.repeat([1.0, 3.0], 30)
+    x, task = y[:, None], Task.fitted("regression", (), torch.from_numpy(y))
+
+    def exact(rows: Rows, seed: int) -> Any:
+        return SimpleNamespace(predicted=lambda held: held.targets[:, None])
+
+    choice = chosen(x, y, task, first=exact, second=exact)
+    assert (choice.chosen, choice.weights) == ("first", {"first": 1.0})
+    assert {each.loss for each in choice.candidates} == {0.0}
 
 
 @pytest.mark.parametrize("load", [load_breast_cancer, load_wine])

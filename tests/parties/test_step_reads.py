@@ -68,7 +68,7 @@ OPERATIONS = {
     "party_dropout": 150,
     "ppdl": 217,
 }
-"""Operations of the same step, with PyTorch 2.13. Each is a launch on a GPU, where it is not in a CUDA graph."""
+"""Operations of the same step, with PyTorch 2.13. Each is a launch on a GPU."""
 SLACK = 1.05
 """What another version of PyTorch may add."""
 USUAL = 2

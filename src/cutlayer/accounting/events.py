@@ -26,7 +26,8 @@ class RandomizedResponse:
         classes: Number of values that a label can take.
         draws: Number of independent draws of one row's label that are used: 1 where all epochs use one draw, more where
             unfinished runs drew the label too.
-        stages: Number of parts of the rows; the parts after the first are drawn with a prior from the draws of others.
+        stages: Number of parts of the rows in a ledger of an earlier version, which could draw a part with a prior from
+            the draws of others; else 1.
     """
 
     eps: float

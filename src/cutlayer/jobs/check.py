@@ -21,7 +21,6 @@ from cutlayer.parties.plan import plan_of
 from cutlayer.protections.base import Asset, Protection
 from cutlayer.protections.chain import Chain
 from cutlayer.protections.hooks import acts_at, hooks_of
-from cutlayer.protections.label_dp import LabelDP
 from cutlayer.results.run import RunKind
 from cutlayer.training.attacked import by_active
 from cutlayer.training.comparisons import alternative_job, compared_jobs
@@ -53,7 +52,6 @@ def check_job(job: Job, only: str | None = None) -> None:
     check_weights(job)
     check_split(job)
     check_label_free(job)
-    check_stages(job)
     check_alignment(job)
     check_repeated_ids(job)
     check_workers(job)
@@ -260,9 +258,6 @@ def check_fitted_top(job: Job) -> None:
     if "finetuned" in job.compare:
         wanted = f"compare without finetuned with model.top.kind {kind}, which is fitted for absent parties"
         raise ConfigError.expected(wanted, "it", "leave it out")
-    if any(item.settings.stages > 1 for item in chain.protections if isinstance(item, LabelDP)):
-        wanted = f"parties.{owner}.privacy.label_dp.stages: 1 with model.top.kind {kind}, which has no epochs"
-        raise ConfigError.expected(wanted, "more", "write model.top: {kind: mlp}")
 
 
 def check_weights(job: Job) -> None:
@@ -416,33 +411,6 @@ def check_label_free(job: Job) -> None:
         when = "in warm-up epochs" if job.train.releases_once(trained[0]) else "in every step"
         remedy = "write train.release: once, without warmup_epochs"
         raise ConfigError.expected(f"{where}: no party that is sent gradients", f"{trained[0]} {when}", remedy)
-
-
-def check_stages(job: Job) -> None:
-    """Validate labels that are drawn in stages.
-
-    Raises:
-        ConfigError: Fewer epochs than stages, a run that may end before the last stage, several workers, or another
-            protection of the active party that reads the labels of whole batches.
-    """
-    chain = chain_of(job, job.active)
-    stages = max((item.settings.stages for item in chain.protections if isinstance(item, LabelDP)), default=1)
-    if stages == 1:
-        return
-    train, where = job.train, f"parties.{job.active}.privacy.label_dp.stages: {stages}"
-    if stages > train.max_epochs:
-        raise ConfigError.expected(f"one epoch or more for each stage of {where}", train.max_epochs, "train longer")
-    if train.stops_early is not None:
-        got = "train.early_stop" if train.early_stop is not None else "train.epochs: auto, which stops early"
-        raise ConfigError.expected(f"a stated train.epochs alone with {where}", got, "labels would remain undrawn")
-    if job.draws_batches:
-        raise ConfigError.expected(f"rows: common with {where}", "rows: all", "leave one of them out")
-    if train.workers > 1:
-        raise ConfigError.expected(f"train.workers: 1 with {where}", train.workers, "leave one of them out")
-    reading = _acting_at(chain, "cut_gradient", "gradient_out")
-    if reading:
-        wanted = f"no protection of gradients with {where}, whose later rows have no label at first"
-        raise ConfigError.expected(wanted, reading[0], "leave one of them out")
 
 
 def _check_gradients(job: Job, chain: Chain) -> None:

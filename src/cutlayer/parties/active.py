@@ -107,8 +107,6 @@ class ActiveParty:
             began = time.perf_counter()
             if not step:
                 self.usage.begin_epoch()
-            if self.setup.staged is not None:
-                self.setup.staged.begin(epoch)
             self.training_step.has_gradient = step > 0  # of an interrupted epoch it is not known
             loss = yield from self._train_epoch(epoch, step)
             learned = self.training_step.has_gradient or loss <= SATURATED_LOSS

@@ -12,7 +12,6 @@ from cutlayer.config import FrozenModel
 from cutlayer.errors import NotApplicable
 from cutlayer.lazy import Tensor, torch
 from cutlayer.protections.keyed_noise import Noise
-from cutlayer.protections.label_stages import LabelStages
 from cutlayer.protections.tally import Tally
 from cutlayer.protections.views import ActiveView, PassiveView, Update
 
@@ -213,22 +212,6 @@ class Protection(Generic[C]):
         return None
 
     @property
-    def stages(self) -> LabelStages | None:
-        """The labels that are drawn during the run; `None` where `labels` draws all of them."""
-        return None
-
-    def begin_epoch(self, epoch: int) -> int:
-        """Called before each training epoch.
-
-        Args:
-            epoch: Number of the epoch, from 0.
-
-        Returns:
-            Number of labels that were drawn for it and differ from the true ones.
-        """
-        return 0
-
-    @property
     def transition(self) -> Tensor | None:
         """Transition matrix that the task loss corrects the labels for; `None` for no correction.
 
@@ -299,7 +282,13 @@ class Protection(Generic[C]):
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore the state that `state_dict` returned."""
+        """Restore the state that `state_dict` returned.
+
+        Raises:
+            ValueError: It is of a protection that has a state.
+        """
+        if state:
+            raise ValueError(f"a state of {self.name}, which has none")
 
 
 class LabelProtection(Protection[C]):

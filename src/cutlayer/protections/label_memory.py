@@ -36,19 +36,16 @@ class Drawn:
         column: Name of the label column.
         eps: Privacy of one draw, 0 or more.
         classes: Number of values that a label can take, 2 or more.
-        stages: Number of stages in which the rows are drawn.
     """
 
     column: str
     eps: float
     classes: int
-    stages: int = 1
 
     @property
     def purpose(self) -> tuple[bytes, ...]:
         """The same as bytes, to derive keys from."""
-        drawn = self.column.encode(), float(self.eps).hex().encode(), str(self.classes).encode()
-        return drawn if self.stages == 1 else (*drawn, f"{self.stages} stages".encode())
+        return self.column.encode(), float(self.eps).hex().encode(), str(self.classes).encode()
 
 
 @dataclass(frozen=True)
@@ -182,48 +179,6 @@ class LabelMemory:
         path = self._state(recalled.which, recalled.generation)
         if not self.simulated and not path.exists():
             write_whole(path, _BEGUN)
-
-    def stage(self, recalled: Recalled, number: int, digests: Tensor, likely: Tensor) -> Tensor:
-        """The likely classes that the labels of a stage are drawn from; on disk when this returns.
-
-        They are those of the first call for the stage. A resume that repeats epochs may predict otherwise, on another
-        machine or because a peer sends other embeddings, and a row that is drawn from two sets of classes spends twice
-        its eps.
-
-        Args:
-            recalled: The labels to draw for.
-            number: Number of the stage, 1 or more.
-            digests: Digests of the row ids of the stage, uint8 (n, 16).
-            likely: Likely classes of each row, bool (n, classes).
-
-        Raises:
-            CheckpointError: What is on disk is damaged, of other rows, or gone although the run folder names it.
-            RunFolderError: Another process has used the memory for a minute.
-        """
-        from safetensors import SafetensorError, safe_open
-        from safetensors.numpy import save
-
-        path = self.folder / f"{recalled.which}-{recalled.generation}-{number}.stage"
-        purpose = recalled.draws.encode(), str(number).encode(), (digests.numpy().data.cast("B"),)
-        with self._locked():
-            if not path.exists():
-                if number in self._record.stages(recalled.which):
-                    wanted = f"the likely classes of stage {number} that the run drew from, {path}"
-                    raise CheckpointError.expected(wanted, "none", "restore it from a backup, or start a new run")
-                packed = np.packbits(likely.numpy(), axis=1)
-                tag = derive(self._secret, b"label stage check", *purpose, packed.tobytes(), size=16).hex()
-                write_whole(path, save({"likely": packed}, {"check": tag}))
-                # After the file: a note of a stage that is not there would refuse the resume of a run that died here.
-                self._record.note_stage(recalled.which, number)
-                return likely
-            try:
-                with safe_open(path, framework="numpy") as file:
-                    packed, tag = file.get_tensor("likely"), file.metadata()["check"]
-            except (OSError, SafetensorError, KeyError, TypeError, ValueError):
-                raise damaged(path) from None
-        if tag != derive(self._secret, b"label stage check", *purpose, packed.tobytes(), size=16).hex():
-            raise damaged(path)
-        return torch.from_numpy(np.unpackbits(packed, axis=1, count=likely.shape[1]).astype(bool))
 
     def end(self, recalled: Recalled) -> None:
         """Record that a run with these draws has ended, whose ledger states them."""

@@ -308,7 +308,7 @@ def _next_draws(
     if table.id_kind == "row":
         what = order_digest(digests), labels.values.numpy().data.cast("B"), table.labels_digest
         return fingerprint_of_draws(secret, column, what, (None,))
-    drawn = Drawn(column, settings.eps, max(2, len(labels.classes)), settings.stages)
+    drawn = Drawn(column, settings.eps, max(2, len(labels.classes)))
     memory = LabelMemory(label_folder(path), path, secret)
     name = memory.latest(drawn)
     return anew if name is None else fingerprint_of_draws(secret, column, b"", (name,))
