@@ -172,7 +172,7 @@ def _refusal(reach: Reach) -> str:
             "a job may come from somebody else, and an import runs code: read the module, then allow it by "
             f"--allow-model {reach.scope} or, for a party, by allow_models: [{reach.scope}] in its private file"
         )
-    return str(ConfigError.expected(f"consent before {reach.where} {reach.act}", "none", remedy))
+    return f"{reach.where}: {ConfigError.expected(f'consent before it {reach.act}', 'none', remedy)}"
 
 
 def _misdirected(reach: Reach) -> str:
@@ -182,9 +182,9 @@ def _misdirected(reach: Reach) -> str:
     named = host_of(stated)
     if not present or named in (reach.scope, _without_port(reach.scope)):
         return ""
-    wanted = f"{reach.host_variable} to name {reach.scope}, where {reach.where} sends the credentials of {present[0]}"
+    wanted = f"{reach.host_variable} to name {reach.scope}, where the credentials of {present[0]} would be sent"
     remedy = "set it if they are for that host, or remove them from the environment"
-    return str(ConfigError.expected(wanted, stated or "nothing", remedy))
+    return f"{reach.where}: {ConfigError.expected(wanted, stated or 'nothing', remedy)}"
 
 
 def _is_file(name: str) -> bool:

@@ -8,12 +8,12 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
-from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
 from cutlayer.config.addresses import address
 from cutlayer.config.base import FrozenModel
+from cutlayer.config.database import Database
 from cutlayer.config.names import FilePath
 
 _RANGE = re.compile(r"(?P<left>.*?)(?P<first>\d+)\.\.(?P<right>.*?)(?P<last>\d+)")
@@ -65,6 +65,8 @@ class TableConfig(FrozenModel):
             of names to be joined one after the other. No other array is read.
         part: Part of the images in an npz file that the party holds.
         url: Database that a query is sent to, as a URL of SQLAlchemy without a password.
+        read_only_account: Whether the account in `url` can only read. A database other than SQLite and PostgreSQL needs
+            this statement, since its connection may write.
     """
 
     path: FilePath
@@ -76,7 +78,8 @@ class TableConfig(FrozenModel):
     thousands: Literal[".", ",", " ", "'", "\u00a0", "\u202f"] | None = None
     arrays: Mapping[str, str | Annotated[tuple[str, ...], Field(min_length=1)]] = Field(default_factory=dict)
     part: Part = "all"
-    url: Annotated[str, Field(pattern=r"^[a-z0-9_+]+://"), AfterValidator(address)] | None = None
+    url: Annotated[str, AfterValidator(address)] | None = None
+    read_only_account: bool = False
 
     @model_validator(mode="before")
     @classmethod
@@ -93,12 +96,10 @@ class TableConfig(FrozenModel):
 
     @field_validator("url")
     @classmethod
-    def _without_password(cls, url: str | None) -> str | None:
-        """Refuse a password: the job is written to the run folder."""
-        if url is not None and (urlsplit(url).password is not None or "password=" in url.lower()):
-            raise ValueError(
-                "a URL without a password, got one with it; the driver reads it elsewhere, as from PGPASSWORD"
-            )
+    def _readable(cls, url: str | None) -> str | None:
+        """Refuse a password, since the job is written to the run folder, and a URL of another form."""
+        if url is not None:
+            Database.of(url)
         return url
 
     def _faults(self) -> Iterator[str]:
@@ -108,10 +109,18 @@ class TableConfig(FrozenModel):
             yield "url of the database for a query, such as postgresql+psycopg://host/name, got none"
         if not self.is_sql and self.url is not None:
             yield f"url with a file of SQL alone, got {self.path.name}"
+        if self.database is not None and not self.database.is_read_only and not self.read_only_account:
+            wanted = "read_only_account: true for a database other than SQLite and PostgreSQL"
+            yield f"{wanted}, got {self.database.dialect} without it; state it if the account can only read"
         if self.is_npz and not self.arrays:
             yield "arrays of an npz file, such as {image: x_train, digit: y_train}, got none"
         if not self.is_npz and (self.arrays or self.part != "all"):
             yield f"arrays and part with an npz file alone, got {self.path.name}"
+
+    @property
+    def database(self) -> Database | None:
+        """The database that `url` names."""
+        return None if self.url is None else Database.of(self.url)
 
     @property
     def is_npz(self) -> bool:

@@ -137,6 +137,11 @@ class PartyTable:
         return self._table_ids.left_out
 
     @property
+    def available(self) -> int:
+        """Number of columns that could be features: all but id and label."""
+        return len({*self._source.names} - {*self._ids, self.label})
+
+    @property
     def repeated_keys(self) -> tuple[int, ...]:
         """Number of rows of each of several keys that other rows have as well, so that it identifies none of them."""
         return self._table_ids.repeated

@@ -54,6 +54,7 @@ class Trained:
         rows_own: Number of rows of each party's own table, by name.
         seconds: Wall time of all starts of the run.
         devices: What each party in this process trained on, by name.
+        columns: Number of columns of the tables of the parties in this process besides id and label, by name.
         left_out: Number of rows of the files of the parties in this process that are no rows of their tables, by name
             and reason.
     """
@@ -65,6 +66,7 @@ class Trained:
     rows_own: Mapping[str, int]
     seconds: float
     devices: Mapping[str, str]
+    columns: Mapping[str, int]
     left_out: Mapping[str, Mapping[str, int]]
 
     @classmethod
@@ -91,6 +93,7 @@ class Trained:
             rows_own={**leader.peer_rows, **{name: side.table.rows for name, side in sides.items()}},
             seconds=leader.usage.seconds,
             devices={name: described(side.device) for name, side in sides.items()},
+            columns={name: side.table.available for name, side in sides.items()},
             left_out={name: side.table.left_out for name, side in sides.items()},
         )
 
