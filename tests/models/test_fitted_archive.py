@@ -61,7 +61,7 @@ def commanded(command: str) -> Any:
     """An estimator whose prediction is a command of the shell."""
     dummy = DummyClassifier(strategy="constant", constant=command).fit([[0]], [command])
     call = FunctionTransformer(check_output, kw_args={"shell": True})
-    return make_pipeline(FunctionTransformer(dummy.predict), FunctionTransformer(operator.itemgetter(0)), call)
+    return make_pipeline(FunctionTransformer(dummy.predict), FunctionTransformer(operator.itemgetter(0)), call, dummy)
 
 
 def predict(job: Job, folder: Path) -> None:
