@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import tracemalloc
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -470,10 +471,8 @@ def test_a_file_that_is_replaced_after_its_check_is_refused(
         writer.add(messages[0])
         for message in messages[2:]:
             writer.add(message)
-    read = parcel.messages()
-    next(read)
     with pytest.raises(ProtocolError, match=r"telco\.release: it is cut off or was changed"):
-        next(read)
+        next(parcel.messages())
     path.unlink()
     with pytest.raises(RunFolderError, match=r"telco\.release cannot be read"):
         next(parcel.messages())
@@ -518,3 +517,34 @@ def test_a_head_with_a_hostile_text_is_refused(tmp_path: Path, text: str) -> Non
             pass
         with pytest.raises(ProtocolError, match=r"hostile\.release: it is cut off or was changed"):
             Parcel(path, ACTIVE, None)
+
+
+def test_frames_are_checked_before_they_are_decoded_some_at_a_time(
+    released: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file whose last frames are replaced after its check is read up to these."""
+    monkeypatch.setattr("cutlayer.channel.parcel._GROUP", 100)
+    path = tmp_path / "telco.release"
+    shutil.copy(released / "telco.release", path)
+    parcel = Parcel(path, ACTIVE, None)
+    messages = [message.kind for message in parcel.messages()]
+    content = bytearray(path.read_bytes())
+    content[content.index(b"evidence")] ^= 1
+    path.write_bytes(content)
+    read: list[str] = []
+    with pytest.raises(ProtocolError, match=r"telco\.release: it is cut off or was changed"):
+        read.extend(message.kind for message in parcel.messages())
+    assert read == messages[: messages.index("evidence")]
+
+
+def test_a_file_of_many_frames_takes_no_memory_for_each(tmp_path: Path) -> None:
+    path, frames = tmp_path / "many.release", 300_000
+    with ParcelWriter(path, Head(TELCO, ACTIVE, "run"), None) as writer:
+        writer._write(b"\1\0\0\0x" * frames)
+    tracemalloc.start()
+    try:
+        Parcel(path, ACTIVE, None)
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert most < 20 * 2**20
