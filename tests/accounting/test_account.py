@@ -84,6 +84,15 @@ def test_rows_of_any_part_count_in_each():
         account.charge(slot(ANY_PART, 1, reason="serve"), "e", 5)
 
 
+def test_rows_of_a_part_that_was_not_released_count_those_of_any_part():
+    account = Account("telco", [noise()], PLAN)
+    for number in range(3):
+        account.charge(slot(ANY_PART, number, reason="serve"), "a", 5)
+    for part in ("validation", ANY_PART):
+        with pytest.raises(BudgetExceeded, match="release 4 of a row"):
+            account.charge(slot(part, 3, reason="evaluate"), "b", 5)
+
+
 def test_receivers_are_counted_apart():
     """What one receiver holds of a row is what its total is about."""
     account = Account("bank", [noise()], PLAN)
@@ -249,6 +258,16 @@ def test_steps_with_other_noise_are_carried_over_at_their_own_cost(tmp_path):
     first = Account("telco", [DPSGD(4.0, 30)], PLAN, log=unfinished)
     assert releases_until_stopped(first, most=5, kind="update") == 5
     assert Account("telco", [DPSGD(8.0, 30)], PLAN, log=log).carried_steps == 20
+
+
+@pytest.mark.parametrize(("first", "second"), [(noise(2.0), noise(3.0)), (DPSGD(2.0, 3), DPSGD(3.0, 3))])
+def test_what_unfinished_runs_cost_is_rounded_up(tmp_path, first, second):
+    """9 / 4 of a release with the noise of this run."""
+    unfinished, log = logs(tmp_path)
+    kind = "embedding" if isinstance(first, GaussianRelease) else "update"
+    assert releases_until_stopped(Account("telco", [first], PLAN, log=unfinished), most=1, kind=kind) == 1
+    account = Account("telco", [second], PLAN, log=log)
+    assert account.carried + account.carried_steps == 3
 
 
 def test_a_budget_that_unfinished_runs_have_used_up_says_what_they_released(tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping
 from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import mpmath as mp
@@ -26,6 +27,7 @@ from cutlayer.parties.passive_setup import PassiveSetup
 from cutlayer.protections import REGISTRY
 from cutlayer.protections.views import PassiveView
 from cutlayer.training import together
+from cutlayer.training.all_runs import _drawn, _of_classes
 from cutlayer.training.keys import Keys
 from cutlayer.training.run_ledger import ledger_after, ledger_of
 from tests.parties.interruptions import Dying, interrupted
@@ -187,6 +189,23 @@ def test_a_budget_without_a_countable_protection_is_refused() -> None:
 def test_bad_budgets_are_refused(options: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         check_job(make_job(privacy={"label_dp": {"eps": 1.0}, "budget": options}))
+
+
+@pytest.mark.parametrize(
+    ("other", "both"),
+    [({}, 1.0), ({"eps": 2.0}, 3.0), ({"classes": "abc"}, 2.0), ({"fingerprint": "other rows"}, 2.0)],
+)
+def test_draws_cost_once_only_where_all_that_they_depend_on_is_the_same(other: dict[str, Any], both: float) -> None:
+    """In the ledger of a run, and in the lines of the ledger of all runs."""
+
+    def ledgers(eps: float = 1.0, classes: str = "ab", fingerprint: str = "rows") -> tuple[Ledger, Ledger]:
+        wanted = make_job(privacy={"label_dp": {"eps": eps}})
+        outcome: Any = SimpleNamespace(evidence=(), task=SimpleNamespace(classes=classes), fingerprint=fingerprint)
+        planned = (_of_classes(entry, len(classes)) for entry in ledger_of(wanted).entries)
+        return ledger_after(wanted, outcome), Ledger(tuple(_drawn(entry, fingerprint) for entry in planned))
+
+    for first, second in zip(ledgers(), ledgers(**other), strict=True):
+        assert [total.epsilon for total in first.merged(second).totals] == [both]
 
 
 def test_runs_on_the_same_key_and_rows_share_their_draws(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
