@@ -55,6 +55,16 @@ def test_without_a_budget_the_schedule_is_the_limit():
     assert account.releases == 3
 
 
+def test_the_limit_is_the_plan_of_the_rows_that_are_released_most_often():
+    for plan in (
+        ReleasePlan(training=3, validation=4),
+        ReleasePlan(training=3, test=2, serving=1),
+        ReleasePlan(1, test=4),
+    ):
+        account = Account("telco", [noise(plan=plan), noise(plan=ReleasePlan(training=2))], plan)
+        assert account.planned == account.allowed == releases_until_stopped(account) == 4
+
+
 def test_the_batch_released_most_often_decides():
     """A row is in one batch of an occasion; occasions of its part add up, and parts are counted apart."""
     account = Account("telco", [noise()], PLAN)
@@ -316,6 +326,20 @@ def test_what_is_beyond_the_plan_is_stated_once_before_the_first_of_it(tmp_path,
     extra = allowed - planned
     assert extra == account._extra > 1
     assert seen == [(1 + planned, extra, extra)]
+
+
+def test_steps_that_are_repeated_are_stated_without_those_of_unfinished_runs(tmp_path):
+    unfinished, log = logs(tmp_path)
+    releases_until_stopped(Account("telco", [DPSGD(4.0, 3)], PLAN, log=unfinished), most=2, kind="update")
+    account, seen = Account("telco", [DPSGD(4.0, 3)], PLAN, log=log), []
+    account.exceeding = lambda *more: seen.append(more)
+    assert releases_until_stopped(account, kind="update") == 3
+    account.allow_repeats(1)
+    account.allow_repeats(1)
+    assert account.allowed_steps == 2 + 3 + 2, "accepted once"
+    for epoch in (1, 2):
+        account.charge(slot(kind="update", epoch=epoch), "b", 5)
+    assert seen == [(0, 2)]
 
 
 def test_a_schedule_of_one_release_is_repeated_whole():

@@ -31,7 +31,7 @@ from cutlayer.protections.views import PassiveView
 from cutlayer.training import together
 from cutlayer.training.all_runs import _drawn, _of_classes
 from cutlayer.training.keys import Keys
-from cutlayer.training.run_ledger import ledger_after, ledger_of, passive_ledger
+from cutlayer.training.run_ledger import chain_of, ledger_after, ledger_of, passive_ledger, planned_entries
 from tests.parties.interruptions import Dying, interrupted
 from tests.parties.noisy import Noisy, gaussian_epsilon
 from tests.parties.runs import PASSIVES, make_job, raw_job, record, run, tables
@@ -235,6 +235,19 @@ def test_draws_of_runs_that_did_not_end_are_those_that_its_own_protection_states
     for draws, given in ((1, others), (3, [*others, evidence_of("bank", "label_dp", draws=3.0)])):
         (total,) = ledger_after(wanted, outcome_of(*given)).totals
         assert total.epsilon == draws
+
+
+def test_a_receiver_that_nothing_is_hidden_from_has_a_line_that_says_so() -> None:
+    """What covers another receiver, or another asset, covers no label towards it."""
+    telco, shop = PASSIVES[:2]
+    for privacy, release, wanted in (
+        ({"party_dropout": {"rate": 0.1}}, {}, {"none": (telco, shop)}),
+        ({}, {telco: "once"}, {"label_free": (telco,), "none": (shop,)}),
+        ({"label_dp": {"eps": 1.0}}, {telco: "once"}, {"label_dp": (telco, shop), "label_free": (telco,)}),
+    ):
+        planned = validated(Job, raw_job(passives=2, privacy=privacy, release=release), "")
+        entries = planned_entries(planned, "bank", chain_of(planned, "bank"))
+        assert {entry.protection: entry.towards for entry in entries if entry.protects == "labels"} == wanted
 
 
 def test_the_ledger_has_what_each_partys_own_protection_was_allowed_once_it_exceeds_the_plan() -> None:

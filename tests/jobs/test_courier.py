@@ -207,6 +207,16 @@ def test_a_file_of_somebody_else_is_refused(released: Path, federation: Federati
         Parcel(telco, SHOP, federation.security(SHOP))
     with pytest.raises(RunFolderError, match=r"gone\.release cannot be read"):
         Parcel(tmp_path / "gone.release", ACTIVE, security)
+    unknown = tmp_path / "not_of_the_job.release"
+    with ParcelWriter(unknown, Head("mobile", ACTIVE, messages[0].run), federation.security(SHOP)):
+        pass
+    with pytest.raises(TrustError, match="messages of a party of the job, got messages of mobile"):
+        Parcel(unknown, ACTIVE, security)
+    older = tmp_path / "older_version.release"
+    with ParcelWriter(older, Head(TELCO, ACTIVE, messages[0].run, version="0.0.1"), federation.security(TELCO)):
+        pass
+    with pytest.raises(ProtocolError, match=r"got '0\.0\.1'; install the same version at all parties"):
+        Parcel(older, ACTIVE, security)
     strangers = Federation(tmp_path / "others", TELCO)
     with pytest.raises(TrustError, match="a certificate that an authority of the file ca signed"):
         Parcel(telco, ACTIVE, strangers.security(ACTIVE))
@@ -487,6 +497,18 @@ def test_a_start_that_was_killed_writes_the_same_file_again(tmp_path: Path, fede
     record.write_text(json.dumps(state))
     courier.step(TELCO)
     assert [encode(message) for message in Parcel(path, ACTIVE, None).messages()] == first
+
+
+def test_a_start_that_differs_from_an_earlier_one_is_refused(tmp_path: Path, federation: Federation) -> None:
+    """Two messages under the same secret numbers, of which the other parties have the first."""
+    courier = Courier(tmp_path, federation)
+    courier.step(ACTIVE)
+    courier.step(TELCO)
+    record = tmp_path / f"{TELCO}-aligned.csv.progress" / "exchange.json"
+    state = json.loads(record.read_text())
+    record.write_text(json.dumps({**state, "sent": {ACTIVE: [*state["sent"][ACTIVE][:-1], "00" * 32]}}))
+    with pytest.raises(ProtocolError, match="this start differs from an earlier one"):
+        courier.step(TELCO)
 
 
 def test_a_party_cannot_sign_as_another(federation: Federation, tmp_path: Path) -> None:

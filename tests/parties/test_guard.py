@@ -337,6 +337,19 @@ def test_an_embedding_guard_that_resumes_remembers_every_peer() -> None:
             torch.testing.assert_close(torch.as_tensor(again), torch.as_tensor(value), rtol=0, atol=0, equal_nan=True)
 
 
+def test_an_alarm_about_one_partner_hides_none_about_each_partner() -> None:
+    guard, draw = EmbeddingGuard(ACTIVE, GuardConfig(on_alarm="warn"), 64, 0), torch.Generator().manual_seed(0)
+    for peer, scale in ((TELCO, 1.0), ("shop", 50.0)):
+        guard.add(1, 0, peer, ROWS, scale * torch.randn(64, 4, generator=draw))
+    assert guard.alarms == [], "each is compared with its own batches"
+    for peer, scale in ((TELCO, 9.0), ("shop", 450.0), (TELCO, 90.0)):
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            guard.add(1, 1, peer, ROWS, scale * torch.randn(64, 4, generator=draw))
+        assert len(seen) == (scale != 90.0), "one alarm for each"
+    assert [alarm.peer for alarm in guard.alarms] == [TELCO, "shop"]
+
+
 def test_an_alarm_is_not_forgotten_by_a_resume() -> None:
     guard = EmbeddingGuard(ACTIVE, GuardConfig(on_alarm="warn"), 64, 0)
     draw = torch.Generator().manual_seed(0)
