@@ -48,6 +48,16 @@ def test_the_plan_counts_evaluations(split, plan):
     assert found.max_releases == max(plan.training, plan.validation, plan.test)
 
 
+@pytest.mark.parametrize("once", [False, True])
+def test_predictions_count_beside_one_release_and_beside_many(once):
+    train = validated(TrainConfig, {"epochs": 20}, "train")
+    plan = ReleasePlan.of(train, once=once, serving=3, bottom="private", encoding="public")
+    assert plan.max_releases == (4 if once else 23)
+    assert (plan.once, plan.bottom, plan.encoding) == (once, "private", "public")
+    without = validated(TrainConfig, {"epochs": 20, "split": {"validation": 0}}, "train")
+    assert replace(ReleasePlan.of(without, once=True), beyond=2).max_releases == 3
+
+
 def test_serving_queries_come_on_top():
     assert replace(PLAN, serving=5).max_releases == 25
 
@@ -200,6 +210,13 @@ def test_two_runs_share_their_draws_and_add_their_noise():
         Composition.of([replace(NOISE.event, releases=ReleasePlan(40))]).epsilon(1e-5)
     )
     assert features.epsilon > only(Ledger([NOISE])).epsilon
+
+
+def test_of_the_same_draws_the_run_that_counts_most_states_them():
+    """A run counts the draws of unfinished runs too: whichever comes first, the total has them."""
+    one, three = Ledger([LABELS]), Ledger([replace(LABELS, event=RandomizedResponse(1.0, 2, draws=3))])
+    assert only(one.merged(three)).epsilon == only(three.merged(one)).epsilon == 3.0
+    assert only(one.merged(three).merged(one)).epsilon == 3.0
 
 
 @pytest.mark.parametrize("fingerprint", ["cd", None])

@@ -50,3 +50,14 @@ def test_digests_are_those_that_are_on_disk_already(store: RunStore) -> None:
     assert new_source(b"secret") == of(b"secret", 8, b"ledger source")
     ((number, entry, digest),) = noted(store, LINE)
     assert digest == of(f" {number} {entry}".encode(), 16, b"ledger chain")
+
+
+def test_lines_of_other_runs_parties_rows_or_plans_add_up(store: RunStore) -> None:
+    """A resume of the same run, on the same rows and plan, is the line that is there; all else is a further one."""
+    others = row_words(np.arange(64, dtype=np.uint8).reshape(4, 16))
+    lines = [LINE, *(replace(LINE, **{name: "x"}) for name in ("run", "party", "plan"))]
+    for line in [*lines, *lines]:
+        noted(store, line)
+    store.add(replace(LINE, rows=rows_digest(others)), others, store.path.with_name("m"), lambda others: None)
+    found = store.lines()
+    assert [replace(line, time="") for line in found] == [*lines, replace(LINE, rows=rows_digest(others))]

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from scipy import sparse
 from torch import Tensor
 from torch.nn import functional
 
@@ -18,7 +19,7 @@ from cutlayer.attacks.label.history import HistoryView
 from cutlayer.attacks.label.off_norm import OffNorm
 from cutlayer.audit.departed import departed_auc
 from cutlayer.audit.history import audit_history, own_columns
-from cutlayer.audit.known_labels import strongest
+from cutlayer.audit.known_labels import _own_leak, strongest
 from cutlayer.audit.permuted import permuted_leak
 from cutlayer.channel import Kind
 from cutlayer.channel.followed import FollowedEpoch, read_followed, read_own_embeddings
@@ -183,6 +184,17 @@ def test_a_regression_states_what_permuted_values_read(tmp_path: Path) -> None:
     (baseline,) = run.audit.runs["this run"].baselines
     assert baseline.chance is not None
     assert 0.5 < baseline.chance < 0.6, "few rows: the largest of 15 has a mean of two standard deviations, 0.05"
+
+
+def test_own_columns_are_not_scored_on_the_rows_that_they_were_fitted_on() -> None:
+    """Of wide random columns a model repeats what it was given, and nothing else."""
+    draw = np.random.default_rng(0)
+    rows, truth = torch.arange(1200), torch.from_numpy(draw.integers(2, size=1200))
+    epoch = FollowedEpoch(0, rows, torch.zeros(1200, dtype=torch.int64), {}, {})
+    columns = sparse.csr_matrix(draw.normal(size=(1200, 600)))
+    view = HistoryView("telco", Task("binary", ("0", "1")), [epoch], columns=columns)
+    leak = _own_leak(view, Knowledge(0.5, {row: int(truth[row]) for row in range(300)}), truth)
+    assert leak == pytest.approx(0.5, abs=0.08)
 
 
 def test_a_quick_audit_is_partial(tmp_path: Path) -> None:

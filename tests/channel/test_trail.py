@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -145,6 +146,22 @@ def test_a_line_with_a_recomputed_hash_breaks_the_next_one(tmp_path):
     assert "line 4" in verify(tmp_path).problems[0]
 
 
+@pytest.mark.parametrize("line", [0, 2, -1])
+def test_a_file_that_was_written_anew_is_not_that_of_the_head(tmp_path, line):
+    """With as many lines, and the hash of each recomputed: only the head tells, whichever line was changed."""
+    from cutlayer.channel.trail import _body, _chained
+
+    write(tmp_path)
+    path = write(tmp_path)
+    lines = [json.loads(text) for text in lines_of(path)]
+    lines[line]["entry"]["time"] = "1999-01-01T00:00:00.000+00:00"
+    before = lines[0]["entry"]["before"]
+    for each in lines:
+        before = each["hash"] = _chained(before, _body(each["entry"]))
+    path.write_text("".join(json.dumps(each) + "\n" for each in lines))
+    assert verify(tmp_path).problems == (f"{path.name}: expected at least 7 lines, as head.json says, got 7 of them",)
+
+
 @pytest.mark.parametrize(
     ("number", "entry"),
     [(0, {"before": "", "time": "now", "ledger": 5}), (0, {"before": ""}), (1, []), (1, {"time": "now", "bytes": "x"})],
@@ -193,5 +210,11 @@ def test_the_digest_is_of_all_that_a_message_holds():
         content_digest(here.send(Kind.CLOSE, fields={"reason": "done"})),
         content_digest(here.send(Kind.CLOSE, fields={"reason": "gone"})),
     ]
-    assert len(set(digests)) == 4
+    kinds = Kind.REMASKED, Kind.MASKED
+    digests += [
+        content_digest(here.send(kind, step=0, tensors={"points": torch.zeros(2, 32).byte()})) for kind in kinds
+    ]
+    assert len(set(digests)) == 5
+    renamed = SimpleNamespace(fields={}, tensors={"other": torch.zeros(2, 32).byte()})
+    assert content_digest(renamed) not in digests
     assert content_digest(here.send(Kind.EMBEDDING, step=9, tensors=zeros)) == digests[0]

@@ -85,6 +85,31 @@ def test_the_first_fold_rules_out_what_is_clearly_behind_and_nothing_else() -> N
     assert not any(each.ruled_out for each in chosen(x, noise, linear=FITS["linear"], again=FITS["linear"]).candidates)
 
 
+class Told:
+    """A part that says what a column of the rows holds: the log probability of class 1."""
+
+    def __init__(self, column: int) -> None:
+        self.column = column
+
+    def predicted(self, rows: Rows) -> np.ndarray:
+        share = rows.numbers[:, self.column].astype(np.float64)
+        return np.log(np.stack([1 - share, share], axis=1))
+
+
+def test_the_average_is_scored_with_weights_of_other_rows() -> None:
+    """Each candidate is right in one of two groups: weights of the scored rows would take the right one of each."""
+    group, y = np.repeat([0, 1], 20), np.tile([0, 1], 20)
+    right, wrong = np.where(y, 0.9, 0.1), np.where(y, 0.1, 0.9)
+    numbers = np.stack([np.where(group == 0, right, wrong), np.where(group == 1, right, wrong)], axis=1)
+    rows = rows_of(numbers, y, 2)
+    fits = {name: lambda _, __, column=column: Told(column) for column, name in enumerate(("first", "second"))}
+    choice = choose(rows, torch.from_numpy(y), BINARY, fits, 2, 0, np.ones(40, dtype=bool), group)
+    losses = {each.name: each.loss for each in choice.candidates}
+    assert losses["first"] == pytest.approx(losses["second"]) == pytest.approx(-np.log(0.09) / 2, rel=1e-6)
+    assert losses[AVERAGE] == pytest.approx(-np.log(0.1), rel=1e-3)
+    assert choice.chosen in fits
+
+
 def test_folds() -> None:
     assert [folds_of(rows) for rows in (499, 500, 10_000, 10_001)] == [5, 3, 3, 1]
     draw = np.random.default_rng(0)

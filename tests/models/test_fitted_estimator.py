@@ -56,7 +56,7 @@ def test_a_forest_is_stored_as_tensors() -> None:
     assert MULTI.evaluate(model(TEST), labels_of(MULTI, TEST))["accuracy"] > 0.5
     assert result.chosen == "ExtraTreesClassifier"
     assert model.heads[0].parts[0].kind == "forest"
-    with pytest.raises(ConfigError, match=r"consent before model\.top imports sklearn\.ensemble:ExtraTreesClassifier"):
+    with pytest.raises(ConfigError, match=r"consent before it imports sklearn\.ensemble:ExtraTreesClassifier"):
         top_of(MULTI, **FOREST)
 
 

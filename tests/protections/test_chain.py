@@ -341,6 +341,52 @@ def test_what_is_released_is_counted_up_to_the_plan_and_then_refused(hook):
     release(2.0)
 
 
+def test_receivers_have_accounts_and_messages_of_their_own():
+    """The same gradients for both: what one was sent is no release to the other, and covers no message to it."""
+    chain = Chain("bank", [Spend()])
+    both = replace(context(), peers=("telco", "shop"), widths={"telco": 3, "shop": 3}, plan=ReleasePlan(training=1))
+    chain.setup(both)
+    view, gradient = active_view(), torch.ones(5, 3)
+    sent = {party: chain.gradient_out(gradient, party, view) for party in both.peers}
+    for party in reversed(both.peers):
+        chain.sending(Kind.GRADIENT, party, sent[party])
+    for party in both.peers:
+        with pytest.raises(BudgetExceeded, match="release 2 of a row"):
+            chain.gradient_out(gradient, party, replace(view, epoch=1))
+    log = chain._account._log
+    assert {(occasion.receiver, occasion.kind) for occasion in log.tally.highest} == {
+        ("telco", "gradient"),
+        ("shop", "gradient"),
+    }
+    (evidence,) = chain.proof(SENT | {"gradient": 2, "local_loss": 0})
+    assert evidence.metrics["releases"] == 1
+
+
+def test_terms_for_one_party_are_none_for_another():
+    chain, view = Chain("bank", [Push()]), active_view()
+    summed = chain.cut_gradients(view)
+    with pytest.raises(NotApplied, match="bank: the gradient for shop lacks the terms of push"):
+        chain.gradient_out(summed["telco"], "shop", view)
+
+
+def test_every_protection_begins_ends_and_is_tested_for_rows(monkeypatch):
+    class Again(Spend):
+        name = "again"
+        needs_row_independence = True
+
+    tested = []
+    monkeypatch.setattr(
+        "cutlayer.models.row_independence.check_row_independence", lambda *given, **_: tested.append(given[2])
+    )
+    spends = [Spend(), Again()]
+    chain = Chain("telco", spends)
+    chain.setup(replace(context(), plan=ReleasePlan(training=2)))
+    chain.check_bottom(None, None)
+    chain.close_account()
+    assert [(spend.begun, spend.ended) for spend in spends] == [(1, 1), (1, 1)]
+    assert tested == ["again of telco"]
+
+
 def test_a_protection_begins_once_the_account_has_room_and_ends_with_it():
     spend = Spend()
     chain = Chain("bank", [spend], BudgetConfig(epsilon=1e-3, delta=1e-5))
