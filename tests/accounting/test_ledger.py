@@ -182,7 +182,6 @@ def test_a_statement_says_whether_it_holds_against_malicious_partners() -> None:
     assert LABELS.statement.endswith(MALICIOUS)
     assert Entry("dp_bottom", "telco", "features", ("bank",), DPSGD(2.0, 20)).statement.endswith(MALICIOUS)
     assert MALICIOUS in Entry("label_free", "bank", "labels", ("telco",), LabelFree()).statement
-    assert MALICIOUS not in Entry("label_free", "bank", "labels", ("telco",), LabelFree("income")).statement
     assert MALICIOUS not in EMPIRICAL.statement
     once = replace(PLAN, once=True)
     assert replace(NOISE, event=GaussianRelease(2.6843, once, once.condition)).statement.endswith(f"{BOTH}; {CHOSEN}")

@@ -8,7 +8,7 @@ from typing import Any
 
 from cutlayer.attacks.label.base import Target
 
-GRADIENT, EMBEDDING, LAYER = Target.GRADIENT, Target.EMBEDDING, Target.LAYER
+GRADIENT, EMBEDDING, PART, LAYER = Target
 
 
 @dataclass(frozen=True)
@@ -230,6 +230,9 @@ HISTORIES = {
         {GRADIENT: 0.95, EMBEDDING: 0.95}, values={GRADIENT: 0.95, EMBEDDING: 0.83}, labels_known=True
     ),
     "similarity": HistoryCase({GRADIENT: 0.95, EMBEDDING: 0.95}, labels_known=True),
+    # Three parts order the values of a regression by no more than thirds of them.
+    "split_part": HistoryCase({PART: 0.95}, mapped=0.95, values={PART: 0.8}),
+    "split_part_classes": HistoryCase({PART: 0.95}, mapped=0.95, labels_known=True),
 }
 
 COMPLETIONS = {

@@ -236,7 +236,7 @@ def test_a_split_counts_before_it_is_sent(world: World, monkeypatch: pytest.Monk
 def test_a_split_counts_before_it_is_sent_although_the_draws_come_later(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    split = SplitConfig(test=0.2, validation=0.2, by="bank_0")
+    split = SplitConfig(test=0.2, validation=0.2, by="bank_0", public=True)
     wanted = job()
     wanted = wanted.model_copy(update={"train": wanted.train.model_copy(update={"split": split})})
     sent: list[str] = []

@@ -44,6 +44,7 @@ from cutlayer.attacks.label.self_training import SelfTraining
 from cutlayer.attacks.label.sign_changes import SignChanges
 from cutlayer.attacks.label.similarity import Similarity
 from cutlayer.attacks.label.spectral import Spectral
+from cutlayer.attacks.label.split_part import SplitPart, SplitPartOfClasses
 from cutlayer.attacks.label.strong_probe import StrongProbe
 from cutlayer.errors import ConfigError
 
@@ -74,6 +75,8 @@ _ATTACKS: tuple[type[Attack[Any, Any]], ...] = (
     StrongProbe,
     Similarity,
     RegressionLabels,
+    SplitPart,
+    SplitPartOfClasses,
     ModelCompletion,
     ActiveModelCompletion,
     Inversion,

@@ -287,7 +287,7 @@ def check_split(job: Job) -> None:
 
     Raises:
         ConfigError: The column is that of the labels, weights or ids, whose values the split would reveal; there are
-            no classes; or labels have a formal guarantee, which a split by them does not have.
+            no classes; or labels have a formal guarantee, which a split that may depend on them does not have.
     """
     split, owner = job.train.split, job.parties[job.active]
     reserved = {"label": owner.label, "weight": owner.weight, "id": owner.id and owner.id.columns}
@@ -295,9 +295,9 @@ def check_split(job: Job) -> None:
         if split.by is not None and split.by in (value if isinstance(value, tuple) else (value,)):
             wanted = f"train.split.by with another column than parties.{job.active}.{key}"
             raise ConfigError.expected(wanted, split.by, "partners learn which rows have its largest values")
-    if not split.stratify:
+    if not split.depends_on_labels:
         return
-    if job.task == "regression":
+    if split.stratify and job.task == "regression":
         raise ConfigError.expected("train.split.stratify with classes alone", "task regression", "leave it out")
     chain, plan = chain_of(job, job.active), plan_of(job, job.active)
     formal = [LABEL_FREE] * (LABEL_FREE in owner.privacy)
@@ -307,8 +307,15 @@ def check_split(job: Job) -> None:
         if protection.protects is Asset.LABELS and not isinstance(protection.event(plan), NoFormalGuarantee)
     ]
     if formal:
-        wanted = f"no train.split.stratify with {formal[0]}, whose guarantee a split by the labels would void"
-        raise ConfigError.expected(wanted, "true", "leave one of them out")
+        key, got, what, remedy = "stratify", "true", "by the labels", "leave one of them out"
+        if split.by is not None:
+            key, got, what = "by", split.by, "by a column that may follow the labels"
+            remedy = (
+                "if partners may know which rows have its largest values, whatever that shows of the labels, write "
+                "train.split.public: true, and the guarantee is given that; else leave one of them out"
+            )
+        wanted = f"no train.split.{key} with {formal[0]}, whose guarantee a split {what} would void"
+        raise ConfigError.expected(wanted, got, remedy)
 
 
 def check_alignment(job: Job) -> None:

@@ -137,8 +137,7 @@ class ActiveSetup:
             local.noise_key,
             task=self.task,
             label_column=local.config.label or "",
-            # Row numbers are no ids: a digest of the labels is part of them, so any change redraws all labels.
-            label_memory=None if local.table.id_kind == "row" else local.label_memory,
+            label_memory=local.label_memory,
             device=local.device,
         )
         chain, log = self.state.chain, local.release_log(self._job, prepared.order_digest)

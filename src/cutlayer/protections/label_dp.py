@@ -35,7 +35,8 @@ class LabelDPConfig(FrozenModel):
         eps: Privacy of a label, 0 or more. 0 is a coin flip, 1 flips 27 % of binary labels, 5 flips 0.7 %.
         changed_labels: Action if a row's label differs from the label that an earlier training drew for.
             `refuse`: stop before any gradient is sent. `keep`: the row keeps its old draw. `redraw`: each new training
-            draws every row anew, and the eps of all of them add up.
+            draws every row anew, and the eps of all of them add up. Rows without ids have no draws of their own: one
+            changed label makes another table, which `keep` refuses too, and `redraw` draws anew.
         correction: Loss of the training on drawn labels. `forward` states their likelihood, so that predictions are
             calibrated for the true label. `none` takes drawn labels for true ones; predictions then tend to the
             probabilities of the drawn label.
@@ -58,8 +59,9 @@ class LabelDP(LabelProtection[LabelDPConfig]):
 
     A label that is corrected between two trainings would be the only one whose draw changes, and the change would show
     with certainty (the known limit of memoised randomised response). So a run remembers under its secret which label
-    each row was drawn for, and `changed_labels` says what is done about a change. A run with a supplied key remembers
-    nothing, nor do calls: they are reproducible. For privacy over changing labels use another key for each.
+    each row was drawn for, and `changed_labels` says what is done about a change. Where rows have no ids, all labels of
+    the table are part of every draw, and the table is remembered as a whole. With ids a run with a supplied key
+    remembers nothing, nor do calls: they are reproducible. For privacy over changing labels use another key for each.
 
     Reference: Warner 1965, Randomized response; Ghazi et al. 2021, Deep learning with label differential privacy
     (arXiv 2102.06062), section 1, for training on it, and algorithm 2 for a prior; MindSpore Federated's label_dp has
@@ -125,7 +127,7 @@ class LabelDP(LabelProtection[LabelDPConfig]):
 
     @property
     def draws(self) -> str | None:
-        """Name of the memory and its generation; `None` with a supplied key, and for rows without ids."""
+        """Name of the memory and its generation; `None` with a supplied key and ids."""
         return None if self._recalled is None else self._recalled.draws
 
     @property
