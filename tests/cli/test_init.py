@@ -347,7 +347,7 @@ def test_nothing_is_overwritten(place, folder):
     before = (folder / "job.yaml").read_text()
     result = place.call("init", folder, "--yes", "--protect", "nothing")
     assert result.code == 2
-    assert "has job.yaml already" in result.error
+    assert "job.yaml, got one; move it, or choose another folder" in result.error
     assert (folder / "job.yaml").read_text() == before
 
 

@@ -227,7 +227,10 @@ def test_demo_copies_a_job_to_start_from(place):
     assert place.call("check", "mine/job.yaml").code == 0
     again = place.call("demo", "--copy", "mine")
     assert again.code == 2
-    assert "mine has job.yaml, adult.parquet, ATTRIBUTION.md already; choose another folder" in again.error
+    assert (
+        "no file at mine/job.yaml, mine/adult.parquet, mine/ATTRIBUTION.md, got one; choose another folder"
+        in again.error
+    )
     assert place.call("demo", "--copy", "other", "--json").document() == {"job": "other/job.yaml"}
     assert place.call("demo", "--copy", "bank.csv").code == 2
 

@@ -14,7 +14,15 @@ import torch
 from pyarrow import parquet
 
 from cutlayer.config import TableConfig
-from cutlayer.errors import AlignmentError, BudgetExceeded, ConfigError, CutlayerError, DataError, ProtocolError
+from cutlayer.errors import (
+    AlignmentError,
+    BudgetExceeded,
+    ConfigError,
+    CutlayerError,
+    DataError,
+    ProtocolError,
+    RunFolderError,
+)
 from cutlayer.estimator.prediction import embed, encode
 from cutlayer.results.scores import scores_of
 from cutlayer.serving import Serving, new_rows, servings
@@ -246,8 +254,8 @@ def test_bad_requests_are_refused(plain: Trained, tmp_path: Path) -> None:
     for arguments, error, message in cases:
         with pytest.raises(error, match=message):
             asked(plain, tmp_path / "s.parquet", **arguments)
-    with pytest.raises(ConfigError, match="another file than the test predictions of the run"):
-        asked(plain, plain[1].path / "predictions.parquet")
+    with pytest.raises(RunFolderError, match="another file than those that are read or belong to the run"):
+        asked(plain, plain[1].path / "predictions.parquet", overwrite=True)
     for out in ("s.txt", "nowhere/s.parquet", "nowhere/s.csv"):
         with pytest.raises(ConfigError, match="for the predictions"):
             asked(plain, tmp_path / out)

@@ -29,7 +29,7 @@ from cutlayer.channel.codec import DEFAULT_LIMITS, FrameLimits, decode, encode, 
 from cutlayer.channel.message import Message
 from cutlayer.channel.security import Security
 from cutlayer.errors import ProtocolError, RunFolderError, TrustError
-from cutlayer.storage.durable import create, make_folder, sync_file, sync_folder
+from cutlayer.storage.durable import check_output, create, make_folder, sync_file, sync_folder
 from cutlayer.version import __version__
 
 MAGIC = b"CUTPARC1"
@@ -92,8 +92,7 @@ class ParcelWriter:
     """
 
     def __init__(self, path: Path, head: Head, security: Security | None) -> None:
-        if path.exists():
-            raise RunFolderError(f"{path} exists already; choose another file with --out")
+        check_output(path)
         self.path, self._head, self._security = path, head, security
         self._partial = path.with_name(f"{path.name}.partial")
         self._hasher = hashlib.sha256()

@@ -12,7 +12,7 @@ import typer
 
 from cutlayer.cli.app import answer
 from cutlayer.cli.verb import verb
-from cutlayer.errors import ConfigError, RunFolderError
+from cutlayer.errors import ConfigError
 
 if TYPE_CHECKING:
     from cutlayer.config.job import TaskKind
@@ -222,11 +222,9 @@ def _choice(question: str, known: Sequence[str], option: str | None, default: st
 
 def _write(folder: Path, files: dict[str, dict[str, Any]]) -> list[Path]:
     from cutlayer.config.load import as_yaml
-    from cutlayer.storage.durable import write_whole
+    from cutlayer.storage.durable import check_output, write_whole
 
-    standing = [name for name in files if (folder / name).exists()]
-    if standing:
-        raise RunFolderError(f"{folder} has {', '.join(standing)} already; move them, or choose another folder")
+    check_output(*(folder / name for name in files), remedy="move it, or choose another folder")
     for name, values in files.items():
         # What the parties of a job share may be read by others; a private file states an organisation's protections.
         mode = 0o644 if name == "job.yaml" and len(files) > 1 else 0o600

@@ -24,6 +24,7 @@ def predict(
     data: list[str] | None = None,
     absent: list[str] | None = None,
     partial: bool = False,
+    overwrite: bool = False,
     key: Path | None = None,
     json: bool = False,
 ) -> None:
@@ -47,7 +48,7 @@ def predict(
     from cutlayer.serving.predict import predict as predict_rows
     from cutlayer.training.process import run_threads
 
-    request = Request(tables, absent or (), partial, supplied)
+    request = Request(tables, absent or (), partial, supplied, overwrite)
     with run_threads(job.train.threads, 1):
         predicted = predict_rows(job, folder, out, request)
     answer(json, {**asdict(predicted), "out": str(predicted.out)}, *_lines(predicted))

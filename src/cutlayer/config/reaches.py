@@ -18,7 +18,7 @@ from cutlayer.config.job import Job
 from cutlayer.config.names import file_path
 from cutlayer.consent import Kind, Reach, host_of, is_open
 
-CLOSED = Path(os.devnull)
+_CLOSED = Path(os.devnull)
 """Folder of files that must not be opened: nothing can be in it."""
 _MLFLOW = ("MLFLOW_TRACKING_TOKEN", "MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_USERNAME", "~/.mlflow/credentials")
 _ADDRESSES = {
@@ -63,11 +63,21 @@ def closed(job: Job, folder: Path) -> Job:
         kept = {"secret": None, "log": None, "table": party.table}
         if party.table is not None:
             shut = {reach.where for reach in reaches(party.table, "table") if not is_open(reach, folder)}
-            path = {"path": CLOSED / party.table.path.name} if "table.path" in shut else {}
+            path = {"path": _CLOSED / party.table.path.relative_to("/")} if "table.path" in shut else {}
             url = {"url": None} if "table.url" in shut else {}
             kept["table"] = party.table.model_copy(update={**path, **url})
         changes[name] = kept
     return job.with_parties(changes)
+
+
+def is_closed(path: Path) -> bool:
+    """Whether it is a path of a closed job, at which nothing can be opened."""
+    return path.is_relative_to(_CLOSED)
+
+
+def named_path(path: Path) -> Path:
+    """The path that the file named: of a closed job that to which nothing was opened."""
+    return Path("/") / path.relative_to(_CLOSED) if is_closed(path) else path
 
 
 def _of_address(where: str, text: str, act: str, host_variable: str, credentials: tuple[str, ...]) -> Reach:

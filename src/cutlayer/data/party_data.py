@@ -119,8 +119,9 @@ class PartyTable:
     @property
     def identified(self) -> Identified:
         """The different ids, for an alignment: this table, unless ids repeat in it."""
-        keeps = self._id is not None and self._id.duplicates == "keep"
-        return DistinctIds.of(self) if keeps and has_duplicates(self.digests) else self
+        if self._id is None or self._id.duplicates != "keep" or not has_duplicates(self.digests):
+            return self
+        return DistinctIds.of(self, padded=self._id.pad_to is not None)
 
     def id_texts(self) -> pa.ChunkedArray:
         """Canonical texts of the ids in the table's own order, `large_string` (n,); an id of several columns as one."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from cutlayer.config import TableConfig
-from cutlayer.config.reaches import CLOSED
+from cutlayer.config.reaches import is_closed, named_path
 from cutlayer.config.wording import did_you_mean
 from cutlayer.data.faults import fault
 from cutlayer.data.sources.base import FileSource, Source
@@ -42,9 +42,9 @@ def open_source(data: object, party: str, where: str | None = None) -> Source:
     if not isinstance(data, TableConfig):
         memory = f"party {party}"
         return MemorySource(memory, as_table(data, memory))
-    if data.path.parent == CLOSED:
-        wanted = f"consent to read the table {data.path.name} of {party}, which a run folder names"
-        raise ConfigError.expected(wanted, "none", "allow it by --allow-path, with its path")
+    if is_closed(data.path):
+        wanted = f"consent to read the table of {party} that a run folder names"
+        raise ConfigError.expected(wanted, "none", f"allow it by --allow-path {named_path(data.path)}")
     where = where or f"party {party}: {data.path}"
     if not data.path.exists():
         folder = data.path.parent
