@@ -21,6 +21,7 @@ from cutlayer.lazy import Tensor, torch
 from cutlayer.protections.base import LabelProtection
 from cutlayer.protections.label_memory import Choice, Drawn
 from cutlayer.protections.label_stages import Correction, LabelStages
+from cutlayer.storage.row_arrays import computed
 
 if TYPE_CHECKING:
     from cutlayer.protections.label_memory import Recalled
@@ -137,7 +138,9 @@ class LabelDP(LabelProtection[LabelDPConfig]):
             self._stages = self._in_stages(codes, ids, draws)
             self.begin_epoch(0)
             return copied(self._stages.drawn)
-        drawn = randomized_response(codes, ids, classes, eps, context.secret, context.label_column, draws)
+        key = classes, eps, context.secret, context.label_column, draws
+        pieces = computed(len(y), np.int64, lambda part: randomized_response(codes[part], ids[part], *key).numpy())
+        drawn = torch.from_numpy(pieces)
         # Set and not added to: a resume draws the same labels once more.
         self.counts = {"rows": len(y), "labels_flipped": number_differing(drawn, y)}
         return drawn
