@@ -20,5 +20,5 @@ def test_codes_are_stored_and_a_sentence_in_their_place_asks_for_another_audit(t
     text = file.read_text()
     assert json.loads(text)["runs"]["this run"]["leaks"][0]["knowledge"] == ["few_labels"]
     file.write_text(text.replace('"few_labels"', '"the labels of a few rows, up to 200"'))
-    with pytest.raises(RunFolderError, match="knowledge.*'few_labels'.*run the audit again"):
+    with pytest.raises(RunFolderError, match=r"knowledge.*'few_labels'.*run the audit again"):
         Audit.read(file)
