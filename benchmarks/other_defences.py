@@ -148,7 +148,7 @@ def _read(name: str, seed: int) -> Values:
     read = {}
     for party in job.passives:
         leaks = leaks_of(audit, party)
-        unlabelled = [leak for leak in leaks.gradients if not any("up to" in need for need in leak.knowledge)]
+        unlabelled = [leak for leak in leaks.gradients if not any("up to" in need.words for need in leak.knowledge)]
         read[party] = (
             max((_before(leak) for leak in unlabelled), default=0.5),
             max(map(_before, leaks.gradients)),

@@ -17,9 +17,10 @@ from benchmarks.serving_load import WARM_UP, Load, generate_for
 from benchmarks.serving_parties import ACTIVE, PASSIVES, Party, context, start_parties, train_adult
 from cutlayer.config.load import load_job
 from cutlayer.data.encoded import ColumnSpec, Encoded
+from cutlayer.data.id_index import IdIndex
 from cutlayer.data.store import Store
 from cutlayer.serving.models import Models, embedding_of
-from cutlayer.serving.online.features import FeatureStore, IdIndex
+from cutlayer.serving.online.features import FeatureStore
 from cutlayer.training.folder import RunFolder
 
 

@@ -188,7 +188,7 @@ def test_a_run_on_several_classes_is_audited(several_classes):
     cell = cells["embedding", "spectral"]
     assert cell.leak > 0.8
     assert cell.low < cell.leak < cell.high
-    assert cell.knowledge == ("the share of each class",)
+    assert cell.knowledge == (Need.CLASS_SHARES,)
     assert cell.other_aucs["best_assignment"] > 0.8
     assert any(layer.leak > 0.7 for layer in report.layers)
 
@@ -202,7 +202,7 @@ def test_a_recorded_run_is_probed_afterwards(several_classes):
     probed = cells["embedding", "probe"]
     assert probed.leak > 0.9
     assert probed.hard_accuracy > 0.8
-    assert probed.knowledge == ("the labels of up to 100 rows of each class",)
+    assert probed.knowledge == (Need.KNOWN_LABELS,)
     assert {layer.party for layer in report.layers} == {"bank", "telco"}
     [skipped] = json.loads((path / "audit.json").read_text())["runs"]["this run"]["skipped"]
     assert (skipped["party"], skipped["message"], skipped["attack"]) == ("telco", "gradient", "direct")

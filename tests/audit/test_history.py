@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from cutlayer.attacks import resolve
-from cutlayer.attacks.knowledge import Knowledge
+from cutlayer.attacks.knowledge import Knowledge, Need
 from cutlayer.attacks.label.base import Scores, Target
 from cutlayer.attacks.label.few_labels import FewLabels
 from cutlayer.attacks.label.history import HistoryView
@@ -224,7 +224,7 @@ def test_a_party_that_left_predicts_by_what_it_inferred(finished: RunFolder, mon
     audit = finished.audit.runs["this run"]
     measured = {(leak.party, leak.message): leak for leak in audit.leaks if leak.departed_auc is not None}
     assert measured.keys() == {(party, message) for party in ("telco", "shop") for message in ("gradient", "embedding")}
-    assert all(not {"few labels", "known labels"} & set(leak.knowledge) for leak in measured.values())
+    assert all(not {Need.FEW_LABELS, Need.KNOWN_LABELS} & set(leak.knowledge) for leak in measured.values())
     run = Run(make_job(passives=2, audit={"depth": "quick"}, epochs=3), finished)
     rows = run.training
     batch = torch.zeros(len(rows), dtype=torch.int64)

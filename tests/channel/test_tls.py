@@ -27,8 +27,8 @@ from cutlayer.channel.contract import Contract
 from cutlayer.channel.grpc_client import ClientLink
 from cutlayer.channel.grpc_link import FROM, MAX_CONNECTIONS, METHOD, NEXT, RUN, SERVICE, TO, WIRE
 from cutlayer.channel.grpc_server import ServerLinks
+from cutlayer.channel.receiving import check_present, close_reason
 from cutlayer.errors import PeerLost, ProtocolError, TrustError
-from cutlayer.parties.messages import check_present, close_reason
 from tests.channel.certificates import Federation
 from tests.channel.links import connect
 

@@ -87,7 +87,7 @@ def test_every_attack_is_described_with_what_it_reads() -> None:
     rows = cells_of("concepts.md")
     for name, kind in ATTACKS.items():
         assert rows[name][0] == ", ".join(kind.reads)
-        assert all(str(need) in rows[name][1] for need in kind.needs)
+        assert all(need.words in rows[name][1] for need in kind.needs)
 
 
 def test_every_protection_is_described_with_its_guarantee() -> None:

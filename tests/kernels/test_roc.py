@@ -10,7 +10,8 @@ from scipy.stats import rankdata
 from sklearn.metrics import roc_auc_score
 
 from cutlayer.errors import DataError
-from cutlayer.kernels.roc import macro_auc, mean_ranks, permuted_macro_aucs, roc_auc, tie_groups
+from cutlayer.kernels.ranks import mean_ranks
+from cutlayer.kernels.roc import macro_auc, permuted_macro_aucs, roc_auc, tie_groups
 
 tied = st.integers(2, 60).flatmap(
     lambda n: st.tuples(hnp.arrays(np.float64, n, elements=st.integers(-3, 3).map(float)), hnp.arrays(np.bool_, n))

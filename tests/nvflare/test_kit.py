@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from cutlayer.certificates.names import valid_identity
 from cutlayer.cli.app import _run
+from cutlayer.config.identities import valid_identity
 from tests.cli.jobs import JOB, as_yaml, changed, write_tables
 
 

@@ -13,14 +13,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cutlayer.channel import Kind, Message
+from cutlayer.channel import Kind, Message, receiving
 from cutlayer.channel.codec import decode, encode
 from cutlayer.config import validated
 from cutlayer.config.job import Job
 from cutlayer.errors import PeerLost, ProtocolError
 from cutlayer.jobs.summary import protection_results
 from cutlayer.models import BOTTOMS, Inputs, build_bottom, stated_width
-from cutlayer.parties import messages
 from cutlayer.parties.evidence import evidence_text, stated_evidence
 from cutlayer.protections.base import Evidence
 from cutlayer.training.run_ledger import passive_ledger
@@ -52,7 +51,7 @@ def ids(rows: int, width: int = 16) -> torch.Tensor:
 
 
 BAD_IDS: dict[str, tuple[Chunks, str]] = {
-    "two widths": ([(ids(messages.CHUNK), False), (ids(8, 8), True)], "ids of (at most|16 columns)"),
+    "two widths": ([(ids(receiving.CHUNK), False), (ids(8, 8), True)], "ids of (at most|16 columns)"),
     "another width": ([(ids(ROWS, 8), True)], f"ids of 16 columns from {TELCO}, got 8"),
     "no width": ([(ids(ROWS, 0), True)], f"ids of 16 columns from {TELCO}, got 0"),
     "more than it said": ([(ids(ROWS + 1), True)], rf"ids of at most {ROWS} rows in all from {TELCO}, got {ROWS + 1}"),
@@ -72,7 +71,7 @@ def test_ids_are_as_many_and_as_wide_as_was_said(tmp_path: Path, monkeypatch: py
 
 
 def test_chunks_of_two_widths_are_no_crash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(messages, "CHUNK", 100)
+    monkeypatch.setattr(receiving, "CHUNK", 100)
     tamper(monkeypatch, Kind.IDS, chunks("digests", [(ids(100), False), (ids(100, 8), False)]))
     with pytest.raises(ProtocolError, match=f"ids of 16 columns from {TELCO}, got 8"):
         run(unaudited_job(), GIVEN, tmp_path)
@@ -80,7 +79,7 @@ def test_chunks_of_two_widths_are_no_crash(tmp_path: Path, monkeypatch: pytest.M
 
 def test_a_long_table_still_comes_in_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = run(unaudited_job(), GIVEN, tmp_path / "a").active.step_losses
-    monkeypatch.setattr(messages, "CHUNK", 47)
+    monkeypatch.setattr(receiving, "CHUNK", 47)
     assert run(unaudited_job(), GIVEN, tmp_path / "b").active.step_losses == whole
 
 
@@ -96,7 +95,7 @@ def test_a_long_table_still_comes_in_chunks(tmp_path: Path, monkeypatch: pytest.
 def test_an_order_is_no_longer_than_the_own_table(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, parts: Chunks
 ) -> None:
-    monkeypatch.setattr(messages, "CHUNK", 100)
+    monkeypatch.setattr(receiving, "CHUNK", 100)
     tamper(monkeypatch, Kind.ORDER, chunks("positions", parts))
     with pytest.raises(ProtocolError, match=rf"order of at most {ROWS} rows in all from {ACTIVE}|the last order of"):
         run(unaudited_job(), GIVEN, tmp_path)
@@ -157,9 +156,9 @@ def test_a_lost_party_is_named_by_the_one_that_waited_for_it(
     tamper(monkeypatch, Kind.GRADIENT, gives_up, nth=2)
     with pytest.raises(PeerLost, match=f"lost {ACTIVE}: {expected}; resume when all are back"):
         run(unaudited_job(), GIVEN, tmp_path)
-    assert messages.close_reason(PeerLost("x", "shop")) == "PeerLost shop"
-    assert messages.close_reason(PeerLost("x")) == "PeerLost"
-    assert messages.close_reason(ProtocolError("secret")) == "ProtocolError"
+    assert receiving.close_reason(PeerLost("x", "shop")) == "PeerLost shop"
+    assert receiving.close_reason(PeerLost("x")) == "PeerLost"
+    assert receiving.close_reason(ProtocolError("secret")) == "ProtocolError"
 
 
 GOOD = {

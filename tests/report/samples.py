@@ -103,7 +103,7 @@ def _leak(run: str, party: str, message: str, attack: str, draw: random.Random) 
         "hard_auc": draw.uniform(0.5, 0.9) if spectral else None,
         "rows": draw.randint(8000, 8400),
         "positives": draw.randint(1800, 2100),
-        "knowledge": ["one positive row in each batch"] if attack == "direction" else ["the share of positive rows"],
+        "knowledge": ["known_positive"] if attack == "direction" else ["positive_share"],
     }
 
 
@@ -166,7 +166,7 @@ def _completions(parties: list[str], draw: random.Random) -> list[dict[str, Any]
             scratch = _worths(names, draw)
             for run in ("this run", "undefended"):
                 part = {"run": run, "party": party, "attack": "model_completion", "labels": labels}
-                known = {"all_labels": every, "scratch": scratch, "knowledge": ["the labels of 40 training rows"]}
+                known = {"all_labels": every, "scratch": scratch, "knowledge": ["auxiliary_labels"]}
                 found.append(part | known | {"variants": _worths([frozen, *names], draw)})
     return found
 
@@ -195,7 +195,7 @@ def _features(parties: list[str], draw: random.Random) -> list[dict[str, Any]]:
                 part |= {"known": draw.randint(900, 1100), "rows": draw.randint(7000, 7200), "metric": measure}
                 part |= {"value": value, "low": value - 0.0113, "high": value + 0.0117, "baseline": 0.4871}
                 part |= {"column": column, "columns": columns, "metrics": further}
-                found.append(part | {"knowledge": [f"the features of rows, for {attack}"]})
+                found.append(part | {"knowledge": []})
     return found
 
 

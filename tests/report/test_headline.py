@@ -113,14 +113,6 @@ def test_the_sentence_says_which_rows_the_active_party_must_know() -> None:
     assert "known rows" not in headline(report)
 
 
-def test_the_known_rows_of_a_result_that_another_version_wrote_are_named_too() -> None:
-    report, text = changed(), "the features of up to 1,000 training rows"
-    features = tuple(
-        feature_result.model_copy(update={"knowledge": (text,), "known": 512}) for feature_result in report.features
-    )
-    assert ", with 512 known rows, can rebuild " in headline(report.model_copy(update={"features": features}))
-
-
 def test_a_mark_that_another_would_hide_is_larger_than_it(report: Report) -> None:
     """Two runs with nearly the same values: both remain visible, this run on top."""
     runs = ("this run", "undefended")

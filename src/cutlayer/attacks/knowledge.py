@@ -32,57 +32,59 @@ SHADOW_ROWS = 20_000
 
 T = TypeVar("T")
 
-
 _SENT_ROWS = "the features of {rows} rows whose embeddings were sent{bound}"
-_SENT_ROWS_AND_WEIGHTS = f"{_SENT_ROWS}, the bottom model's design and initial weights"
-_OTHER_ROWS = (
-    "the features and labels of {rows} other rows of the population, without their embeddings, the bottom model's "
-    "design and the final top model"
-)
-_ATTACKED_AND_OTHER_ROWS = (
-    "all parties' columns and labels of the attacked rows and {rows} other rows of the population, the models' "
-    "design, initial weights and schedule"
-)
-_ROWS_OF_ALL = (
-    "all parties' columns and labels of {rows} other rows of the population, and the models' design, initial weights "
-    "and schedule"
-)
-
-
-def _at_most(template: str, rows: int) -> str:
-    return template.format(rows=f"up to {rows:,}", bound=", half of the sampled ones at most")
 
 
 class Need(StrEnum):
-    """A kind of knowledge; the report lists it with the attack's value."""
+    """A kind of knowledge, by the code that results store."""
 
-    POSITIVE_SHARE = "the share of positive rows"
-    CLASS_SHARES = "the share of each class"
-    KNOWN_POSITIVE = "one positive row in each batch"
-    HINTS = f"up to {HINTS} positive rows in each batch"
-    KNOWN_LABELS = f"the labels of up to {KNOWN_PER_CLASS} rows of each class"
-    ONE_PER_CLASS = "the label of one row of each class"
-    FEW_LABELS = "the labels of a few rows, up to 200"
-    AUXILIARY_LABELS = (
+    POSITIVE_SHARE = "positive_share"
+    CLASS_SHARES = "class_shares"
+    KNOWN_POSITIVE = "known_positive"
+    HINTS = "hints"
+    KNOWN_LABELS = "known_labels"
+    ONE_PER_CLASS = "one_per_class"
+    FEW_LABELS = "few_labels"
+    AUXILIARY_LABELS = "auxiliary_labels"
+    AUXILIARY_FEATURES = "auxiliary_features"
+    INITIAL_WEIGHTS = "initial_weights"
+    SIMULATOR = "simulator"
+    CANDIDATE_ROWS = "candidate_rows"
+    SHADOW_ROWS = "shadow_rows"
+
+    @property
+    def words(self) -> str:
+        """The knowledge in words, with the maximum number of rows."""
+        rows = SHADOW_ROWS if self in (Need.SHADOW_ROWS, Need.CANDIDATE_ROWS) else AUXILIARY_ROWS
+        return _WORDS[self].format(rows=f"up to {rows:,}", bound=", half of the sampled ones at most")
+
+
+_WORDS: Mapping[Need, str] = {
+    Need.POSITIVE_SHARE: "the share of positive rows",
+    Need.CLASS_SHARES: "the share of each class",
+    Need.KNOWN_POSITIVE: "one positive row in each batch",
+    Need.HINTS: f"up to {HINTS} positive rows in each batch",
+    Need.KNOWN_LABELS: f"the labels of up to {KNOWN_PER_CLASS} rows of each class",
+    Need.ONE_PER_CLASS: "the label of one row of each class",
+    Need.FEW_LABELS: "the labels of a few rows, up to 200",
+    Need.AUXILIARY_LABELS: (
         f"the labels of about {AUXILIARY} training rows, or {AUXILIARY_PER_CLASS} of each class if more; then of all"
-    )
-
-    AUXILIARY_FEATURES = _at_most(_SENT_ROWS, AUXILIARY_ROWS)
-    INITIAL_WEIGHTS = _at_most(_SENT_ROWS_AND_WEIGHTS, AUXILIARY_ROWS)
-    SIMULATOR = _at_most(_OTHER_ROWS, AUXILIARY_ROWS)
-    CANDIDATE_ROWS = _at_most(_ATTACKED_AND_OTHER_ROWS, SHADOW_ROWS)
-    SHADOW_ROWS = _at_most(_ROWS_OF_ALL, SHADOW_ROWS)
-
-
-_OF_ROWS: Mapping[str, str] = {
+    ),
     Need.AUXILIARY_FEATURES: _SENT_ROWS,
-    Need.INITIAL_WEIGHTS: _SENT_ROWS_AND_WEIGHTS,
-    Need.SIMULATOR: _OTHER_ROWS,
-    Need.CANDIDATE_ROWS: _ATTACKED_AND_OTHER_ROWS,
-    Need.SHADOW_ROWS: _ROWS_OF_ALL,
+    Need.INITIAL_WEIGHTS: f"{_SENT_ROWS}, the bottom model's design and initial weights",
+    Need.SIMULATOR: (
+        "the features and labels of {rows} other rows of the population, without their embeddings, the bottom model's "
+        "design and the final top model"
+    ),
+    Need.CANDIDATE_ROWS: (
+        "all parties' columns and labels of the attacked rows and {rows} other rows of the population, the models' "
+        "design, initial weights and schedule"
+    ),
+    Need.SHADOW_ROWS: (
+        "all parties' columns and labels of {rows} other rows of the population, and the models' design, initial "
+        "weights and schedule"
+    ),
 }
-"""Templates of the needs of which a result states the number of rows."""
-_BEGINNING = f"the features of up to {AUXILIARY_ROWS:,} "
 _CONDITIONS = {
     Need.KNOWN_POSITIVE: "one known positive row in each batch",
     Need.HINTS: f"up to {HINTS} known positive rows in each batch",
@@ -97,35 +99,33 @@ _CONDITIONS = {
 }
 
 
-def counted(knowledge: Iterable[str], known: int) -> tuple[str, ...]:
-    """What an attacker knew, with the number of rows that it knew in place of their maximum.
+def in_words(knowledge: Iterable[Need], known: int | None = None) -> tuple[str, ...]:
+    """What an attacker knew, in words.
 
     Args:
-        knowledge: Needs, as a result lists them; other texts stay as they are.
-        known: Number of rows whose features the attacker knew.
+        knowledge: Its needs.
+        known: Number of rows whose features it knew; the maximum where it is not stated.
 
-    >>> counted([Need.AUXILIARY_FEATURES, Need.POSITIVE_SHARE], 512)
+    >>> in_words([Need.AUXILIARY_FEATURES, Need.POSITIVE_SHARE], 512)
     ('the features of 512 rows whose embeddings were sent', 'the share of positive rows')
     """
-    rows = f"{known:,}"
-    return tuple(_OF_ROWS[need].format(rows=rows, bound="") if need in _OF_ROWS else str(need) for need in knowledge)
+    if known is None:
+        return tuple(need.words for need in knowledge)
+    return tuple(_WORDS[need].format(rows=f"{known:,}", bound="") for need in knowledge)
 
 
-def condition(knowledge: Iterable[str], known: int = 0) -> str:
+def condition(knowledge: Iterable[Need], known: int = 0) -> str:
     """What an attacker must know of single rows, in a few words; empty where it needs to know none.
 
     Args:
-        knowledge: Needs, as a result lists them; other texts are ignored.
+        knowledge: Its needs.
         known: Number of rows whose features the attacker knows.
 
     >>> condition([Need.POSITIVE_SHARE, Need.FEW_LABELS]), condition([Need.AUXILIARY_FEATURES], 512), condition([])
     ('up to 200 known labels', '512 known rows', '')
     """
-    known_kinds = {*knowledge}
-    named = [text for need, text in _CONDITIONS.items() if need in known_kinds]
-    if not named and any(text.startswith(_BEGINNING) for text in known_kinds):
-        named = ["{known:,} known rows"]  # the result of another version, which words its need otherwise
-    return " and ".join(named).format(known=known)
+    needs = {*knowledge}
+    return " and ".join(text for need, text in _CONDITIONS.items() if need in needs).format(known=known)
 
 
 @dataclass(frozen=True, eq=False)
@@ -289,5 +289,5 @@ class Knowledge:
 
 def _given(value: T | None, need: Need) -> T:
     if value is None:
-        raise NotApplicable.expected(f"knowledge of {need}", "none of it")
+        raise NotApplicable.expected(f"knowledge of {need.words}", "none of it")
     return value

@@ -23,7 +23,8 @@ from cryptography.hazmat.primitives.asymmetric.types import CertificatePublicKey
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from cutlayer.certificates.files import CertificateFiles, pem_of
-from cutlayer.certificates.names import HOST, fingerprint, identity, identity_of, key_fingerprint
+from cutlayer.certificates.names import HOST, fingerprint, identity_of, key_fingerprint
+from cutlayer.config.identities import identity
 from cutlayer.errors import TrustError
 from cutlayer.storage.durable import check_output, locked, make_folder, write_whole
 

@@ -46,7 +46,7 @@ def init(name: str, *, federation: str = "cutlayer", folder: Path = KEYS, json: 
     Example: cutlayer keys init bank --federation credit
     """
     from cutlayer.certificates.authority import Authority
-    from cutlayer.certificates.names import federation_name, identity
+    from cutlayer.config.identities import federation_name, identity
 
     authority = Authority.create(folder, _checked(federation_name, federation), _checked_party(name))
     answer(
@@ -230,8 +230,8 @@ def _read_invitation(path: Path) -> tuple[str, str, str, x509.Certificate]:
     """
     from cryptography import x509
 
-    from cutlayer.certificates.names import federation_name
     from cutlayer.channel.address import check_fixed_port
+    from cutlayer.config.identities import federation_name
     from cutlayer.config.load import read_yaml
     from cutlayer.config.names import party_name
     from cutlayer.config.wording import did_you_mean

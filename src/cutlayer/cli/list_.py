@@ -84,9 +84,10 @@ def _protections() -> Iterator[dict[str, Any]]:
 
 def _attacks() -> Iterator[dict[str, Any]]:
     from cutlayer.attacks import REGISTRY
+    from cutlayer.attacks.knowledge import in_words
 
     for name, attack in sorted(REGISTRY.items()):
-        known = {"reads": [str(target) for target in attack.reads], "knows": sorted(attack.needs)}
+        known = {"reads": [str(target) for target in attack.reads], "knows": sorted(in_words(attack.needs))}
         catalogue = "auto, full" if attack.live else "full" if attack.thorough else "none; name it"
         catalogue += "".join(f", auto in a {kind}" for kind in sorted(attack.live_tasks))
         catalogue += " (on messages that no other attack reads whole)" * attack.costly

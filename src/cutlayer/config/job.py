@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from cutlayer.certificates.names import identity
 from cutlayer.config.base import FrozenModel
+from cutlayer.config.identities import identity
 from cutlayer.config.names import AlternativeName, FederationName, PartyName
 from cutlayer.config.party import AlternativeConfig, PartyConfig
 from cutlayer.config.train import TrainConfig

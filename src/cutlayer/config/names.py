@@ -9,7 +9,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, ValidationInfo
 
-from cutlayer.certificates.names import federation_name, valid_identity
+from cutlayer.config.identities import federation_name, valid_identity
 from cutlayer.consent import DOTTED_NAME
 
 MAX_NAME_LENGTH = 64

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Collection, Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -14,12 +14,32 @@ from cutlayer.data.encoded import CHUNK_ROWS
 from cutlayer.data.faults import fault
 
 if TYPE_CHECKING:
-    from cutlayer.data.sources.base import Source
+    from cutlayer.data.sources.text_type import TextType
 
 MEMORY = 2 << 30
 """Bytes that a party's table may take, by default."""
 SHARE = 4
 """A table that is in memory takes up to four times its size: columns are copied while they are encoded."""
+
+
+class Pieces(Protocol):
+    """What is read of a source, as `Source` of `sources/base.py` documents it."""
+
+    where: str
+    is_file: bool
+    ordered: bool
+    rows: int | None
+
+    def chunks(self, names: Sequence[str], size: int, as_text: Collection[str] = ()) -> Iterator[pa.Table]:
+        """Columns, some rows at a time."""
+
+    def coded_chunks(
+        self, names: Sequence[str], size: int, as_text: Collection[str], coded: Collection[str]
+    ) -> Iterator[pa.Table]:
+        """As `chunks`; text may be coded by dictionaries."""
+
+    def text_types(self, names: Sequence[str], as_text: Collection[str]) -> Mapping[str, TextType]:
+        """Columns of text whose types depend on all rows."""
 
 
 class TypedTable:
@@ -43,7 +63,7 @@ class TypedTable:
     """
 
     def __init__(
-        self, source: Source, names: Sequence[str], as_text: Collection[str] = (), memory: int | None = None
+        self, source: Pieces, names: Sequence[str], as_text: Collection[str] = (), memory: int | None = None
     ) -> None:
         self._source, self._as_text = source, as_text
         self._types = source.text_types(names, as_text)

@@ -14,6 +14,7 @@ from pyarrow import csv
 
 from cutlayer.channel import Kind, Message, Port
 from cutlayer.channel.address import check_loopback
+from cutlayer.channel.receiving import DONE, receive
 from cutlayer.config import FeaturesConfig, Job
 from cutlayer.data.agreed_rows import COMMON_ID
 from cutlayer.data.align import Positions, nothing_in_common, order_digest
@@ -29,7 +30,6 @@ from cutlayer.parties.alignment import Alignment, Purpose, row_key
 from cutlayer.parties.handshake import Agreement, Saved, agree_active, agree_passive
 from cutlayer.parties.held_rows import HeldRows
 from cutlayer.parties.linked import driven
-from cutlayer.parties.messages import DONE, receive
 from cutlayer.storage.durable import check_output, make_folder, replace_whole
 from cutlayer.training.keys import load_or_make
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from cutlayer.channel import Kind, Port
+from cutlayer.channel.receiving import DONE, receive
 from cutlayer.config import Job
 from cutlayer.errors import ConfigError
 from cutlayer.jobs.check import check_job
@@ -16,7 +17,6 @@ from cutlayer.jobs.options import Options
 from cutlayer.jobs.party import finish_passive
 from cutlayer.parties.agreed import agreed_alignment
 from cutlayer.parties.drive import Party
-from cutlayer.parties.messages import DONE, receive
 from cutlayer.parties.passive import PassiveParty
 from cutlayer.parties.random_state import isolated
 from cutlayer.parties.recorded import Asker, greeted, recorded, same_order

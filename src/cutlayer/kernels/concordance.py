@@ -7,7 +7,7 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from cutlayer.kernels.roc import mean_ranks
+from cutlayer.kernels.ranks import mean_ranks
 from cutlayer.lazy import Tensor
 
 _QUANTILE = 1.959963984540054  # of a normal distribution at 97.5 %

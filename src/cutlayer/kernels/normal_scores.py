@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cutlayer.kernels.roc import mean_ranks
+from cutlayer.kernels.ranks import mean_ranks
 from cutlayer.lazy import Tensor, torch
 
 

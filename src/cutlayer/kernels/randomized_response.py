@@ -10,7 +10,6 @@ import numpy.typing as npt
 
 from cutlayer.errors import ConfigError, DataError
 from cutlayer.kernels.noise import BLOCK, derive, encrypt_blocks
-from cutlayer.kernels.row_tensors import copied
 from cutlayer.lazy import Tensor, torch
 
 _WORDS = 2**64
@@ -101,7 +100,7 @@ def randomized_response(
     purposes = [draw_purpose(column, eps, classes, code, draws) for code in range(classes)]
     keys = [derive(secret, b"cutlayer randomized response", *purpose) for purpose in purposes]
     threshold = np.uint64(flip_threshold(eps, classes))
-    out = copied(codes)
+    out = codes.clone()
     for start in range(0, len(codes), _ROWS_AT_A_TIME):
         piece = slice(start, start + _ROWS_AT_A_TIME)
         _draw(out[piece].numpy(), digests[piece].numpy(), keys, threshold)

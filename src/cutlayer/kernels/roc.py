@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from cutlayer.errors import DataError
 from cutlayer.kernels.counted_groups import count_groups
+from cutlayer.kernels.ranks import bounds_of_equals, mean_ranks
 from cutlayer.lazy import Tensor
 from cutlayer.storage import row_arrays
 from cutlayer.storage.row_arrays import chunks_of, computed, row_array
@@ -153,39 +154,12 @@ def _sorted_aucs(
     """AUC along the last axis, where rows that are not present have NaN values, which sort to the end."""
     order = np.argsort(values, axis=-1)
     values, members = np.take_along_axis(values, order, -1), np.take_along_axis(members, order, -1)
-    first, last = _bounds_of_equals(values)
+    first, last = bounds_of_equals(values)
     # Twice the rank of a row is the first of its ties plus the last: twice the pairs won, by the rank-sum statistic.
     twice = np.where(members, first + last + 1, 0).sum(axis=-1) - positives * (positives + 1)
     pairs = positives * (present.sum(axis=-1) - positives)
     aucs: npt.NDArray[np.float64] = np.divide(twice, 2 * pairs, out=np.full(twice.shape, np.nan), where=pairs > 0)
     return aucs
-
-
-def _bounds_of_equals(ordered: npt.NDArray[np.float64]) -> tuple[Counts, Counts]:
-    """First place of the values equal to each, in ascending order along the last axis, and the place after the last."""
-    places = np.arange(ordered.shape[-1])
-    changes = ordered[..., 1:] != ordered[..., :-1]
-    first, last = np.zeros(ordered.shape, np.int64), np.full(ordered.shape, len(places))
-    first[..., 1:], last[..., :-1] = np.where(changes, places[1:], 0), np.where(changes, places[1:], len(places))
-    return np.maximum.accumulate(first, axis=-1), np.minimum.accumulate(last[..., ::-1], axis=-1)[..., ::-1]
-
-
-def mean_ranks(values: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-    """Rank of each value along the last axis, from 1; equal values share their mean rank.
-
-    As `scipy.stats.rankdata`, whose import takes longer than the ranks of a million rows.
-
-    Args:
-        values: Numbers, (..., n), without NaN.
-
-    >>> mean_ranks(np.array([0.5, 0.2, 0.5, -1.0])).tolist()
-    [3.5, 2.0, 3.5, 1.0]
-    """
-    order = np.argsort(values, axis=-1)
-    first, last = _bounds_of_equals(np.take_along_axis(values, order, -1))
-    ranks = np.empty(values.shape)
-    np.put_along_axis(ranks, order, (first + last + 1) / 2, -1)
-    return ranks
 
 
 def permuted_macro_aucs(scores: npt.NDArray[np.float64], orders: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from cutlayer.certificates.names import COMMON_NAME
 from cutlayer.config import Job
+from cutlayer.config.identities import COMMON_NAME
 from cutlayer.config.load import dump_job
 from cutlayer.config.party import PartyConfig, PrivatePart
 from cutlayer.errors import ConfigError

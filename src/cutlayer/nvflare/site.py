@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cutlayer.certificates.files import CertificateFiles, Credentials
-from cutlayer.certificates.names import COMMON_NAME, fingerprint
+from cutlayer.certificates.names import fingerprint
 from cutlayer.config import Job
+from cutlayer.config.identities import COMMON_NAME
 from cutlayer.config.load import load_closed_job
 from cutlayer.errors import ConfigError
 from cutlayer.nvflare.export import SHARED_JOB

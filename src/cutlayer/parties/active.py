@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from cutlayer.channel import Kind, Message, Port
+from cutlayer.channel.receiving import DONE, receive
 from cutlayer.channel.transcript import Transcript
 from cutlayer.config import Job
 from cutlayer.data.batches import IdSchedule, Schedule, schedule_of
@@ -34,7 +35,6 @@ from cutlayer.parties.evidence import stated, stated_evidence
 from cutlayer.parties.handshake import agree_active, agree_order_active
 from cutlayer.parties.held_rows import store_held
 from cutlayer.parties.local import Local, compress_links
-from cutlayer.parties.messages import DONE, receive
 from cutlayer.parties.numbers import SATURATED_LOSS, check_weights, warn_of_zeros
 from cutlayer.parties.observer import EpochRecord, Observer
 from cutlayer.parties.outcome import ActiveOutcome

@@ -24,6 +24,7 @@ import numpy.typing as npt
 import torch
 
 from cutlayer.channel import Kind, Message, Port
+from cutlayer.channel.receiving import receive, receive_chunks, send_in_chunks
 from cutlayer.config import Job
 from cutlayer.data.align import Positions
 from cutlayer.data.buckets import (
@@ -40,7 +41,6 @@ from cutlayer.errors import AlignmentError, ProtocolError
 from cutlayer.kernels.noise import derive
 from cutlayer.kernels.ristretto255 import POINT_BYTES, Points, hash_to_group, multiply, random_points, random_scalar
 from cutlayer.parties.held_rows import ALL_HAVE_ALL, HeldRows
-from cutlayer.parties.messages import receive, receive_chunks, send_in_chunks
 from cutlayer.workers import Workers
 
 CONTEXT = b"cutlayer psi 1 "

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from cutlayer.channel import Kind, Message, Port
+from cutlayer.channel.receiving import receive, receive_chunks, send_in_chunks
 from cutlayer.data.align import (
     Positions,
     checked_positions,
@@ -24,7 +25,6 @@ from cutlayer.errors import AlignmentError, ProtocolError
 from cutlayer.parties.alignment import Purpose, common_ranks, receive_indices, send_indices
 from cutlayer.parties.held_rows import ALL_HAVE_ALL, HeldRows
 from cutlayer.parties.key_rounds import Matched, Rounds, received_keys, rounds_active, rounds_passive, sent_keys
-from cutlayer.parties.messages import receive, receive_chunks, send_in_chunks
 from cutlayer.parties.psi_points import AligningSide, points_active, points_passive
 from cutlayer.parties.row_proof import prove_rows
 from cutlayer.storage.row_arrays import gathered

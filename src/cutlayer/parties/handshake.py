@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cutlayer.channel import Kind, Message, Port
+from cutlayer.channel.receiving import receive
 from cutlayer.config import Job, LimitsConfig
 from cutlayer.data.align import check_id_kinds, check_id_rules, order_digest
 from cutlayer.data.distinct_ids import Identified
@@ -21,7 +22,6 @@ from cutlayer.parties.alignment import Alignment
 from cutlayer.parties.checkpoint import START, Point, described
 from cutlayer.parties.common_rows import CommonRows, rows_active, rows_passive
 from cutlayer.parties.held_rows import ALL_HAVE_ALL, HeldRows
-from cutlayer.parties.messages import receive
 from cutlayer.parties.psi_points import AligningSide
 from cutlayer.storage.row_arrays import gathered
 

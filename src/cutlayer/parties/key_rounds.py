@@ -16,12 +16,12 @@ import numpy as np
 import torch
 
 from cutlayer.channel import Kind, Message, Port
+from cutlayer.channel.receiving import receive_chunks, send_in_chunks
 from cutlayer.data.align import Positions, order_digest
 from cutlayer.data.ids import DIGEST_BYTES
 from cutlayer.data.row_keys import has_key, match_keys
 from cutlayer.errors import ProtocolError
 from cutlayer.parties.alignment import common_ranks, receive_indices, send_indices
-from cutlayer.parties.messages import receive_chunks, send_in_chunks
 from cutlayer.parties.psi_points import AligningSide, Own, points_active, points_passive
 from cutlayer.parties.row_proof import prove_rows
 from cutlayer.workers import Workers

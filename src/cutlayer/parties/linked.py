@@ -8,9 +8,9 @@ from typing import TypeVar
 
 from cutlayer.channel import Kind, Message, Port
 from cutlayer.channel.grpc_link import Links
+from cutlayer.channel.receiving import close_reason
 from cutlayer.errors import CutlayerError, Interrupted
 from cutlayer.parties.drive import drive
-from cutlayer.parties.messages import close_reason
 
 R = TypeVar("R")
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from cutlayer.channel import Kind, Message, Port
+from cutlayer.channel.receiving import DONE, check_present
 from cutlayer.channel.transcript import Step, Transcript
 from cutlayer.config import Job
 from cutlayer.data.batches import schedule_of, with_next
@@ -17,7 +18,6 @@ from cutlayer.parties.checkpoint import RELEASED, START, Point, State
 from cutlayer.parties.evidence import evidence_text
 from cutlayer.parties.handshake import Saved, agree_order_passive, agree_passive
 from cutlayer.parties.local import EVALUATION_ROWS, Local, compress_links
-from cutlayer.parties.messages import DONE, check_present
 from cutlayer.parties.numbers import check_weights
 from cutlayer.parties.outcome import PassiveOutcome
 from cutlayer.parties.passive_releases import Releases

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from cutlayer.channel import Kind, Message, Port
+from cutlayer.channel.receiving import receive
 from cutlayer.config import Job
 from cutlayer.data.batches import micro_batches
 from cutlayer.data.split import Split
@@ -18,7 +19,7 @@ from cutlayer.kernels.row_tensors import filled_rows
 from cutlayer.parties.groups import joined
 from cutlayer.parties.held_rows import ALL_HAVE_ALL, PartOfBatch
 from cutlayer.parties.local import Local
-from cutlayer.parties.messages import checked_embedding, receive
+from cutlayer.parties.messages import checked_embedding
 from cutlayer.parties.presence import Presence
 from cutlayer.parties.release import ask_for_release
 from cutlayer.parties.usage import Usage

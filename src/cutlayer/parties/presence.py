@@ -6,9 +6,9 @@ from collections.abc import Callable, Generator, Mapping
 from typing import Any, NamedTuple
 
 from cutlayer.channel import Kind, Message, Port
+from cutlayer.channel.receiving import Wait
 from cutlayer.config import Job
 from cutlayer.errors import PeerLost
-from cutlayer.parties.messages import Wait
 
 
 class Left(NamedTuple):

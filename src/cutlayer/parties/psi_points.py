@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from cutlayer.channel import Kind, Message, Port
+from cutlayer.channel.receiving import receive
 from cutlayer.config import LimitsConfig
 from cutlayer.data.align import Positions
 from cutlayer.data.buckets import Buckets, bucket_bits, bucket_capacity
@@ -26,7 +27,6 @@ from cutlayer.parties.alignment import (
     intersect_passive,
 )
 from cutlayer.parties.alignment_progress import AlignmentProgress
-from cutlayer.parties.messages import receive
 from cutlayer.storage.row_arrays import joined_rows
 from cutlayer.workers import Workers
 

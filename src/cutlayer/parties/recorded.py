@@ -10,11 +10,11 @@ from typing import Any
 from cutlayer.channel import Kind, Message, Port
 from cutlayer.channel.parcel import Head, ParcelWriter
 from cutlayer.channel.port import link
+from cutlayer.channel.receiving import receive
 from cutlayer.channel.security import Security
 from cutlayer.channel.trail import Trail
 from cutlayer.config import Job
 from cutlayer.parties.drive import Party, drive_together
-from cutlayer.parties.messages import receive
 
 Asker = Generator[Port, Message, None]
 """Stands for the active party, which has nothing to decide: it asks for everything that this one would ask for."""

@@ -8,11 +8,12 @@ import torch
 from torch import Tensor
 
 from cutlayer.channel import Kind, Message, Port, rows_digest
+from cutlayer.channel.receiving import receive
 from cutlayer.data.batches import evaluation_batches
 from cutlayer.data.split import Split
 from cutlayer.kernels.row_tensors import empty_rows
 from cutlayer.parties.local import EVALUATION_ROWS, HELD_OUT
-from cutlayer.parties.messages import checked_embedding, receive
+from cutlayer.parties.messages import checked_embedding
 
 MAX_NUMBERS = 1 << 22
 """Maximum size of one message, in numbers: 16 MB, well under the limit of a frame."""

@@ -20,9 +20,9 @@ import numpy as np
 import torch
 
 from cutlayer.channel import Kind, Message, Port
+from cutlayer.channel.receiving import receive
 from cutlayer.errors import AlignmentError, ProtocolError
 from cutlayer.kernels.ristretto255 import POINT_BYTES, hash_to_group, multiply, random_scalar
-from cutlayer.parties.messages import receive
 
 CONTEXT = b"cutlayer row proof 1 "
 Proof = Generator[Port, Message, None]

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 import torch
 
 from cutlayer.channel import Kind, Message, Port
+from cutlayer.channel.receiving import receive_chunks, send_in_chunks
 from cutlayer.config import Job
 from cutlayer.data.align import Positions, order_digest
 from cutlayer.data.ids import Digests
@@ -36,7 +37,6 @@ from cutlayer.errors import CheckpointError, DataError, ProtocolError
 from cutlayer.kernels.noise import derive, word_pieces
 from cutlayer.parties.held_rows import ALL_HAVE_ALL, HeldRows
 from cutlayer.parties.local import Local
-from cutlayer.parties.messages import receive_chunks, send_in_chunks
 from cutlayer.storage.durable import make_folder
 from cutlayer.storage.row_arrays import CHUNK_ROWS, chunks_of, computed, gathered, row_array
 from cutlayer.storage.tensor_file import stored_tensors, write_tensors

@@ -20,6 +20,7 @@ from cutlayer.kernels.row_tensors import number_differing
 from cutlayer.lazy import Tensor, torch
 from cutlayer.protections.base import LabelProtection
 from cutlayer.protections.label_memory import Choice, Drawn
+from cutlayer.storage.row_arrays import computed
 
 if TYPE_CHECKING:
     from cutlayer.protections.label_memory import Recalled
@@ -120,7 +121,9 @@ class LabelDP(LabelProtection[LabelDPConfig]):
             names = context.task.classes if context.task is not None else ()
             self._recalled = context.label_memory.recall(y, ids, of, self.settings.changed_labels, names)
             codes, draws = self._recalled.codes, self._recalled.draws
-        drawn = randomized_response(codes, ids, classes, eps, context.secret, context.label_column, draws)
+        key = classes, eps, context.secret, context.label_column, draws
+        pieces = computed(len(y), np.int64, lambda part: randomized_response(codes[part], ids[part], *key).numpy())
+        drawn = torch.from_numpy(pieces)
         # Set and not added to: a resume draws the same labels once more.
         self.counts = {"rows": len(y), "labels_flipped": number_differing(drawn, y)}
         return drawn

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 
 from cutlayer.attacks import REGISTRY
-from cutlayer.attacks.knowledge import condition, counted
+from cutlayer.attacks.knowledge import condition, in_words
 from cutlayer.report.grading import SMALL, reading, rebuilding
 from cutlayer.report.releases import ONLY, release_of
 from cutlayer.report.rounding import metric, share
@@ -70,7 +70,7 @@ def _labels(report: Report) -> Iterator[AttackEvidence]:
             together=leak.together,
             subject=f"{leak.message}s, {release_of(report, leak)}",
             attack=leak.attack,
-            knowledge=leak.knowledge,
+            knowledge=in_words(leak.knowledge),
             given=condition(leak.knowledge),
             metric="leak",
             value=leak.leak,
@@ -99,7 +99,7 @@ def _features(report: Report) -> Iterator[AttackEvidence]:
             attacker=report.active.name,
             subject=f"embeddings, {result.release}" + (f"; column {result.column}" if result.column else ""),
             attack=result.attack,
-            knowledge=counted(result.knowledge, result.known),
+            knowledge=in_words(result.knowledge, result.known),
             given=condition(result.knowledge, result.known),
             metric=result.metric,
             value=result.value,
@@ -133,7 +133,7 @@ def _completions(report: Report) -> Iterator[AttackEvidence]:
             attacker=result.party,
             subject=f"its bottom model after leaving, with {result.labels:,} labels",
             attack=result.attack,
-            knowledge=result.knowledge,
+            knowledge=in_words(result.knowledge),
             metric=report.utility.metric,
             value=completed.value,
             low=completed.low,

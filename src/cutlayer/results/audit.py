@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import ClassVar
 
 from cutlayer.config import FrozenModel
 from cutlayer.results.completion import CompletionResult
@@ -104,6 +105,8 @@ class Audit(Document, Conclusions):
         runs: Attacks on labels, by label of the run.
     """
 
+    remedy: ClassVar[str] = "run the audit again"
+
     runs: Mapping[str, RunAudit]
 
 
@@ -122,6 +125,8 @@ class PassiveAudit(Document):
         skipped: Attacks that could not be run.
         guarantees: Guarantees that were tested with canaries.
     """
+
+    remedy: ClassVar[str] = "run the audit again"
 
     features: tuple[FeatureResult, ...] = ()
     skipped: tuple[SkippedAttack, ...] = ()

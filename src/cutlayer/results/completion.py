@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from cutlayer.attacks.knowledge import Need
 from cutlayer.config import FrozenModel
 from cutlayer.results.number import Bounded, Number
 
@@ -33,7 +34,7 @@ class CompletionResult(FrozenModel):
         all_labels: Whether these were the labels of all training rows.
         variants: All variants of the attack.
         scratch: The same training from an untrained bottom model, on the same labels.
-        knowledge: Names of the facts that the attacker was given.
+        knowledge: Facts that the attacker was given.
     """
 
     run: str
@@ -43,7 +44,7 @@ class CompletionResult(FrozenModel):
     all_labels: bool
     variants: tuple[VariantValue, ...]
     scratch: tuple[VariantValue, ...]
-    knowledge: tuple[str, ...] = ()
+    knowledge: tuple[Need, ...] = ()
 
     @property
     def gains(self) -> bool:

@@ -24,6 +24,8 @@ class Document(FrozenModel):
 
     title: ClassVar[str] = "results"
     """Name of the file in errors."""
+    remedy: ClassVar[str] = "run the job again"
+    """What writes the file anew."""
 
     schema_version: int = Field(default=SCHEMA_VERSION, description="Version of the names and meanings of all fields.")
 
@@ -40,16 +42,16 @@ class Document(FrozenModel):
         except OSError as failure:
             raise RunFolderError(f"expected {cls.title} at {path}: {failure.strerror}; has the run ended?") from None
         except (ValueError, RecursionError) as failure:
-            raise RunFolderError(f"{path} is damaged (expected JSON: {failure}); run the job again") from None
+            raise RunFolderError(f"{path} is damaged (expected JSON: {failure}); {cls.remedy}") from None
         version = raw.get("schema_version", "none") if isinstance(raw, dict) else None
         if version != SCHEMA_VERSION:
-            raise RunFolderError.expected(f"schema_version {SCHEMA_VERSION} in {path}", version, "run the job again")
+            raise RunFolderError.expected(f"schema_version {SCHEMA_VERSION} in {path}", version, cls.remedy)
         try:
             return cls.model_validate(raw)
         except ValidationError as failure:
             fault = failure.errors(include_url=False)[0]
             key = ".".join(str(part) for part in fault["loc"])
-            raise RunFolderError(f"{path} is damaged ({key}: {fault['msg']}); run the job again") from None
+            raise RunFolderError(f"{path} is damaged ({key}: {fault['msg']}); {cls.remedy}") from None
         except ConfigError as failure:  # of a ledger
             raise RunFolderError(f"{path} is damaged ({failure})") from None
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from pydantic import Field
 
+from cutlayer.attacks.knowledge import Need
 from cutlayer.config import FrozenModel
 from cutlayer.results.number import Bounded, Number
 
@@ -76,7 +77,7 @@ class FeatureResult(Bounded):
         metrics: Other metrics by name.
         columns: Values by column.
         pictures: True and rebuilt images.
-        knowledge: Names of the facts that the attacker was given.
+        knowledge: Facts that the attacker was given.
     """
 
     run: str
@@ -93,7 +94,7 @@ class FeatureResult(Bounded):
     metrics: Mapping[str, Number] = Field(default_factory=dict)
     columns: tuple[ColumnValue, ...] = ()
     pictures: tuple[ImagePair, ...] = ()
-    knowledge: tuple[str, ...] = ()
+    knowledge: tuple[Need, ...] = ()
 
     @property
     def gains(self) -> bool:

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from cutlayer.attacks.knowledge import condition
+from cutlayer.attacks.knowledge import Need, condition
 from cutlayer.config import FrozenModel
 from cutlayer.config.party import Role
 from cutlayer.results.number import Bounded, Number
@@ -144,7 +144,7 @@ class LeakResult(Attempt, Bounded):
         hard_accuracy: Accuracy of the attack's own decisions, where the paper defines them.
         hard_auc: AUC of those decisions.
         assigned_accuracy: Accuracy after each batch's decided classes were renamed in the way that fits best.
-        knowledge: Names of the facts that the attacker was given.
+        knowledge: Facts that the attacker was given.
         whole_run: Whether the attack scores each row once, from the messages of all epochs.
         variant: Name of the strongest of the attack's scores; empty for its first.
         true_positive_rate: Share of the positives that the attack finds at 1 % false positives; `None` where it was not
@@ -166,7 +166,7 @@ class LeakResult(Attempt, Bounded):
     hard_accuracy: Number = None
     hard_auc: Number = None
     assigned_accuracy: Number = None
-    knowledge: tuple[str, ...] = ()
+    knowledge: tuple[Need, ...] = ()
     whole_run: bool = False
     variant: str = ""
     true_positive_rate: Number = None

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from cutlayer.channel import Kind, Message, Port, rows_digest
+from cutlayer.channel.receiving import DONE, receive
 from cutlayer.config import FeaturesConfig, Job, LimitsConfig
 from cutlayer.data.batches import evaluation_batches
 from cutlayer.data.party_data import PartyTable
@@ -25,7 +26,7 @@ from cutlayer.parties.alignment import Alignment, Purpose
 from cutlayer.parties.handshake import Saved, agree_active, agree_order_active, agree_order_passive, agree_passive
 from cutlayer.parties.held_rows import HeldRows
 from cutlayer.parties.local import EVALUATION_ROWS
-from cutlayer.parties.messages import DONE, checked_embedding, receive
+from cutlayer.parties.messages import checked_embedding
 from cutlayer.parties.numbers import check_own
 from cutlayer.serving.answers import PredictedRows, answer_rows
 from cutlayer.serving.models import PartyModel, embedding_of

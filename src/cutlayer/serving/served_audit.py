@@ -25,6 +25,7 @@ from cutlayer.channel.followed import FollowedEpoch
 from cutlayer.channel.transcript import Step
 from cutlayer.config import FeaturesConfig, Job
 from cutlayer.data.encoded import ColumnSpec
+from cutlayer.data.id_index import ABSENT, IdIndex
 from cutlayer.data.party_data import PartyTable
 from cutlayer.errors import DataError, RunFolderError
 from cutlayer.results.audit import RunAudit, SkippedAttack
@@ -32,7 +33,6 @@ from cutlayer.results.features import FeatureResult
 from cutlayer.results.leaks import Baseline
 from cutlayer.results.run import RunKind
 from cutlayer.results.served import ServedAudit
-from cutlayer.serving.online.features import ABSENT, IdIndex
 from cutlayer.serving.online.sample import Served, read_sample, sample_path
 from cutlayer.serving.online.trained_party import TrainedParty
 from cutlayer.tasks import Task

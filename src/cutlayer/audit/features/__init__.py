@@ -14,7 +14,7 @@ from cutlayer.attacks import resolve
 from cutlayer.attacks.feature.base import FeatureAttack
 from cutlayer.attacks.feature.inversion import Inversion
 from cutlayer.attacks.feature.view import FeatureView
-from cutlayer.attacks.knowledge import Auxiliary, Knowledge, Need
+from cutlayer.attacks.knowledge import Auxiliary, Knowledge, Need, in_words
 from cutlayer.attacks.malicious import TAMPERINGS
 from cutlayer.audit.attack_audit import AttackAudit
 from cutlayer.audit.features.measures import Case, measure
@@ -102,8 +102,8 @@ def _attacks_on(job: Job, party: str, run: str, named: Sequence[FeatureAttack[An
 def _granted(needs: frozenset[Need], cases: Mapping[Need, Callable[[], Iterable[Case]]]) -> Iterable[Case]:
     if len(needs) == 1 and (need := min(needs)) in cases:
         return cases[need]()
-    wanted = f"an attack on features that needs one of: {'; '.join(cases)}"
-    raise NotApplicable.expected(wanted, "; ".join(sorted(needs)) or "none")
+    wanted = f"an attack on features that needs one of: {'; '.join(in_words(cases))}"
+    raise NotApplicable.expected(wanted, "; ".join(sorted(in_words(needs))) or "none")
 
 
 def release_cases(job: Job, run: RunFolder, folder: RunFolder, party: str) -> list[Case]:

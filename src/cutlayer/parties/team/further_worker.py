@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from cutlayer.channel import Kind, Message, Port
 from cutlayer.channel.compression import Compression
+from cutlayer.channel.receiving import DONE, receive
 from cutlayer.config import Job
 from cutlayer.config.size import in_bytes
 from cutlayer.data.store import Store
@@ -20,7 +21,6 @@ from cutlayer.kernels.noise import derive
 from cutlayer.models import bottom_of, top_of
 from cutlayer.parties.active_model import ActiveModel
 from cutlayer.parties.handshake import compare_orders
-from cutlayer.parties.messages import DONE, receive
 from cutlayer.parties.random_state import random_state
 from cutlayer.parties.state import build_optimizer, load_optimizer
 from cutlayer.parties.team.lanes import ActiveLanes, PassiveLanes

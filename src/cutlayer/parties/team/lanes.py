@@ -13,12 +13,13 @@ import torch
 from torch import Tensor
 
 from cutlayer.channel import Kind, Message, Port, rows_digest
+from cutlayer.channel.receiving import receive
 from cutlayer.config import LimitsConfig
 from cutlayer.data.store import Store
 from cutlayer.kernels.received_gradient import backward_from
 from cutlayer.models import BottomModel
 from cutlayer.parties.active_model import ActiveModel, TrainingLabels
-from cutlayer.parties.messages import checked_embedding, receive, receive_gradient
+from cutlayer.parties.messages import checked_embedding, receive_gradient
 from cutlayer.parties.numbers import check_gradients, check_loss, check_own
 from cutlayer.parties.step_order import StepOrder
 from cutlayer.parties.team.needs import BatchTensors, Needs

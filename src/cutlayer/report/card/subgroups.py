@@ -13,13 +13,13 @@ from pyarrow import parquet
 from torch import Tensor
 
 from cutlayer.config import FeaturesConfig, Job
+from cutlayer.data.id_index import ABSENT, IdIndex
 from cutlayer.data.ids import canonical_ids, digests_of
 from cutlayer.data.party_data import PartyTable
 from cutlayer.errors import ConfigError
 from cutlayer.report.card.small_groups import shown_groups
 from cutlayer.results.privacy_card import SubgroupUtility
 from cutlayer.results.scores import ID, score_columns
-from cutlayer.serving.online.features import ABSENT, IdIndex
 from cutlayer.tasks import Task
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.model_record import ModelRecord, record_path

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from cutlayer.attacks.knowledge import in_words
 from cutlayer.report.rounding import count, interval, metric
 from cutlayer.report.section import Answer, Block, Cell, Column, Fold, Paragraph, Section, Table, number, table
 from cutlayer.report.sections.bars import Value, bar_charts
@@ -23,7 +24,7 @@ def completion(report: Report) -> Section | None:
     results = report.completions
     if not results:
         return None
-    knowledge = "; ".join(dict.fromkeys(known for result in results for known in result.knowledge))
+    knowledge = "; ".join(dict.fromkeys(known for result in results for known in in_words(result.knowledge)))
     lead = (
         "A passive party that leaves keeps its bottom model. An attack completes it with a head and tests it alone on "
         f"the {report.data.reported[1]}. The attacker knows {knowledge}. From scratch is the same training from the "

@@ -6,7 +6,7 @@ import base64
 import binascii
 from collections.abc import Iterator, Sequence
 
-from cutlayer.attacks.knowledge import counted
+from cutlayer.attacks.knowledge import in_words
 from cutlayer.report.png import png_uri
 from cutlayer.report.rounding import count, interval, metric
 from cutlayer.report.section import (
@@ -65,7 +65,7 @@ def _knowledge(results: Sequence[FeatureResult]) -> Iterator[str]:
         runs: dict[str, dict[str, None]] = {}
         for result in results:
             if result.attack == attack:
-                runs.setdefault("; ".join(counted(result.knowledge, result.known)), {})[result.run] = None
+                runs.setdefault("; ".join(in_words(result.knowledge, result.known)), {})[result.run] = None
         for text, names in runs.items():
             where = f" ({', '.join(names)})" if len(runs) > 1 else ""
             yield f"{attack} knows {text or 'only messages'}{where}."
@@ -137,5 +137,5 @@ def _answers(report: Report) -> tuple[Answer, ...]:
         f"{metric(result.value)}{column}; without an embedding {metric(result.baseline)}."
     )
     if result.knowledge:
-        text += f" The attacker knows {'; '.join(counted(result.knowledge, result.known))}."
+        text += f" The attacker knows {'; '.join(in_words(result.knowledge, result.known))}."
     return (Answer("Feature leakage", text),)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from cutlayer.attacks.knowledge import condition
+from cutlayer.attacks.knowledge import condition, in_words
 from cutlayer.config.party import LABEL_FREE
 from cutlayer.report import charts, rounding
 from cutlayer.report.history import leak_domain, legend, series_of, shown_epochs, targets_of
@@ -248,7 +248,10 @@ def _values(report: Report, matrix: Matrix, run: str) -> Table:
         (number("rows", "Scored"), lambda leak: count(leak.rows)),
         (number("positive", "Scored"), lambda leak: count(leak.positives)),
         (number("batches", "Scored"), lambda leak: NOT_AVAILABLE if leak.batches is None else count(leak.batches)),
-        (Column("The attacker knows", "text", ("",)), lambda leak: "; ".join(leak.knowledge) or "only the messages"),
+        (
+            Column("The attacker knows", "text", ("",)),
+            lambda leak: "; ".join(in_words(leak.knowledge)) or "only the messages",
+        ),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from cutlayer.attacks import REGISTRY
+from cutlayer.attacks.knowledge import in_words
 from cutlayer.report.rounding import times
 from cutlayer.report.section import Answer, Column, Fold, table
 from cutlayer.results.report import Report
@@ -25,7 +26,10 @@ def glossary(names: Iterable[str]) -> tuple[Fold, ...]:
         known,
         ("Attack", lambda entry: entry[0]),
         (Column("What it does", "text"), lambda entry: entry[1].purpose()),
-        (Column("What the attacker knows", "text"), lambda entry: "; ".join(sorted(entry[1].needs)) or "only messages"),
+        (
+            Column("What the attacker knows", "text"),
+            lambda entry: "; ".join(sorted(in_words(entry[1].needs))) or "only messages",
+        ),
         (Column("Source", "text"), lambda entry: entry[1].reference),
         layout="stack",
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from cutlayer.attacks.knowledge import in_words
 from cutlayer.report.rounding import count, interval, metric
 from cutlayer.report.section import Cell, Section, number, table
 from cutlayer.results.leaks import LeakResult
@@ -25,7 +26,7 @@ def served_sections(audit: ServedAudit) -> Iterator[Section]:
         leaks = table(
             "Attacks on labels, with 95\u00a0% intervals",
             sorted(audit.leaks, key=lambda leak: -leak.leak),
-            ("Party and attack", lambda leak: Cell(f"{leak.party}, {leak.attack}", leak.knowledge)),
+            ("Party and attack", lambda leak: Cell(f"{leak.party}, {leak.attack}", in_words(leak.knowledge))),
             (number("Leak"), lambda leak: Cell(metric(leak.leak), (interval(leak.low, leak.high),))),
             (number("Own columns"), columns),
             (number("Permuted"), chance),

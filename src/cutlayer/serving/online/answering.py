@@ -13,10 +13,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from cutlayer.data.id_index import ABSENT
 from cutlayer.data.ids import Digests
 from cutlayer.results.scores import as_columns
 from cutlayer.serving.online.audit_log import AuditLog, ids_digest
-from cutlayer.serving.online.features import ABSENT
 from cutlayer.serving.online.peer import Lookup
 from cutlayer.serving.online.peers import Peers
 from cutlayer.serving.online.served_model import Columns, ServedModel

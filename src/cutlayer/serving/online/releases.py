@@ -14,13 +14,14 @@ from torch import Tensor
 from cutlayer.accounting import GaussianRelease, ReleaseLog, Slot, log_of_run
 from cutlayer.accounting.slots import ANY_PART, Occasion
 from cutlayer.channel import Kind
+from cutlayer.data.id_index import ABSENT
 from cutlayer.data.ids import Digests
 from cutlayer.errors import BudgetExceeded, ConfigError
 from cutlayer.parties.numbers import check_own
 from cutlayer.parties.plan import plan_of
 from cutlayer.protections.hooks import hooks_of
 from cutlayer.protections.views import Mode, PassiveView
-from cutlayer.serving.online.features import ABSENT, FeatureStore
+from cutlayer.serving.online.features import FeatureStore
 from cutlayer.serving.online.released_rows import ReleasedRows
 from cutlayer.serving.online.status import Status
 from cutlayer.serving.online.trained_party import TrainedParty

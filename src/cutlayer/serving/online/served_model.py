@@ -15,6 +15,7 @@ from torch import Tensor
 from cutlayer.config import IdConfig, ServeConfig
 from cutlayer.config.ids import Rule
 from cutlayer.config.serve import AbsentAnswer
+from cutlayer.data.id_index import ABSENT
 from cutlayer.data.ids import Digests
 from cutlayer.errors import ConfigError, DataError
 from cutlayer.kernels.patterns import patterns
@@ -22,7 +23,7 @@ from cutlayer.models import TopModel
 from cutlayer.models.multi_head import MultiHeadTop
 from cutlayer.results.departure import AbsenceUtility
 from cutlayer.serving.online.drift import served_drift
-from cutlayer.serving.online.features import ABSENT, FeatureStore
+from cutlayer.serving.online.features import FeatureStore
 from cutlayer.serving.online.trained_party import TrainedParty
 
 Columns = tuple[Tensor, Tensor]

@@ -11,12 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 from cutlayer.config import ServeConfig
+from cutlayer.data.id_index import ABSENT
 from cutlayer.errors import DataError
 from cutlayer.kernels.patterns import patterns
 from cutlayer.serving.online.answering import Outcome, Query, log_answers
 from cutlayer.serving.online.body import parsed
 from cutlayer.serving.online.callers import Caller, Refused
-from cutlayer.serving.online.features import ABSENT
 from cutlayer.serving.online.metrics import Metrics
 from cutlayer.serving.online.schema import PredictRequest, checked_columns, digests_of
 from cutlayer.serving.online.served_model import ServedModel

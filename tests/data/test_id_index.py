@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cutlayer.serving.online.features import ABSENT, IdIndex, NumberIndex
+from cutlayer.data.id_index import ABSENT, IdIndex, NumberIndex
 
 DRAW = np.random.default_rng(11)
 LOWEST, HIGHEST = -(2**63), 2**63 - 1
