@@ -26,7 +26,7 @@ def test_ranges(given, columns):
     assert expand(given) == columns
 
 
-@pytest.mark.parametrize("name", ["a1..b2", "a3..a1", "a0..a99999999"])
+@pytest.mark.parametrize("name", ["a1..b2", "a3..a1"])
 def test_what_is_no_range(name):
     with pytest.raises(ValueError, match=r"a range such as I1\.\.I13, got"):
         expand((name,))

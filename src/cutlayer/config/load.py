@@ -20,6 +20,7 @@ from cutlayer.config.job import Job
 from cutlayer.config.lines import line_of
 from cutlayer.config.party import PartyConfig, PrivateFile, PrivatePart
 from cutlayer.config.reaches import closed, reaches
+from cutlayer.config.table import names_in
 from cutlayer.config.wording import did_you_mean
 from cutlayer.consent import check_open
 from cutlayer.errors import ConfigError
@@ -27,7 +28,7 @@ from cutlayer.errors import ConfigError
 MAX_BYTES = 1_048_576
 """Maximum size of a file, which the parser reads at some 50 kB a second."""
 MAX_VALUES = 1_000_000
-"""Maximum number of values in a file."""
+"""Maximum number of values in a file, with aliases and ranges of names written out."""
 _MAX_DIGITS = 1_000
 """Maximum length of a whole number in a file: Python writes out no number of more than 4,300 digits."""
 _INT = "tag:yaml.org,2002:int"
@@ -158,13 +159,13 @@ def _parsed(text: str) -> Any:
         return None
     # Before construction, which writes out merged mappings and converts numbers of any length.
     if _values_of(node, {}) > MAX_VALUES:
-        got = "aliases (*name) that stand for more of them"
+        got = "aliases (*name) or ranges (I1..I13) that stand for more of them"
         raise ConfigError.expected(f"up to {MAX_VALUES:,} values", got, "is it the right file?")
     return constructor.construct_document(node)
 
 
 def _values_of(node: Node, counts: dict[int, int]) -> int:
-    """Number of keys and values with aliases written out: few lines of aliases stand for more than memory holds.
+    """Number of keys and values with aliases and ranges written out: few lines stand for more than memory holds.
 
     Args:
         node: A node of the document, not constructed yet.
@@ -176,7 +177,7 @@ def _values_of(node: Node, counts: dict[int, int]) -> int:
     if isinstance(node, ScalarNode):
         if node.tag == _INT and len(node.value) > _MAX_DIGITS:
             raise ConfigError.expected(f"whole numbers of up to {_MAX_DIGITS:,} digits", f"{len(node.value):,}")
-        return 1
+        return names_in(node.value)
     if id(node) not in counts:
         counts[id(node)] = MAX_VALUES + 1  # of one that holds itself
         flat = [part for child in node.value for part in (child if isinstance(child, tuple) else (child,))]

@@ -17,7 +17,8 @@ from cutlayer.config.database import Database
 from cutlayer.config.names import FilePath
 
 _RANGE = re.compile(r"(?P<left>.*?)(?P<first>\d+)\.\.(?P<right>.*?)(?P<last>\d+)")
-_MAX_RANGE = 100_000
+_MAX_LENGTH = 100
+"""Maximum length of a range: a longer text is a name."""
 
 Infinite = Literal["error", "missing"]
 """What infinite numbers of a column are."""
@@ -35,12 +36,26 @@ def expand(names: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(single for name in names for single in _expanded(name))
 
 
+def names_in(text: str) -> int:
+    """Number of names that a text stands for where column names are: 1, unless it is a range.
+
+    >>> names_in("I1..I13"), names_in("label")
+    (13, 1)
+    """
+    match = _match(text)
+    return 1 if match is None else max(1, int(match["last"]) - int(match["first"]) + 1)
+
+
+def _match(text: str) -> re.Match[str] | None:
+    return _RANGE.fullmatch(text) if len(text) <= _MAX_LENGTH and ".." in text else None
+
+
 def _expanded(name: str) -> tuple[str, ...]:
-    match = _RANGE.fullmatch(name)
+    match = _match(name)
     if match is None:
         return (name,)
     first, last = int(match["first"]), int(match["last"])
-    if match["left"] != match["right"] or not first <= last < first + _MAX_RANGE:
+    if match["left"] != match["right"] or first > last:
         raise ValueError(f"a range such as I1..I13, got {name!r}")
     width = len(match["first"]) if match["first"].startswith("0") else 0
     return tuple(f"{match['left']}{number:0{width}d}" for number in range(first, last + 1))
