@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from cutlayer.audit.empirical import CONFIDENCE, label_game
+from cutlayer.accounting import Composition, GaussianRelease, RandomizedResponse, ReleasePlan
+from cutlayer.audit.empirical import CONFIDENCE, GameResult, label_game
 from cutlayer.audit.guarantees.labels import label_votes
 from cutlayer.kernels.empirical_epsilon import one_run_epsilon
 from cutlayer.parties.active import ActiveParty
@@ -104,3 +105,11 @@ def test_two_tests_share_the_risk() -> None:
     assert found.detectable == one_run_epsilon(1000, 1000, confidence=half)
     often = torch.where(right & (torch.arange(1000) < 300), 3, 1) * votes
     assert label_game(often, truth, 3).lower_bound == one_run_epsilon(300, 300, confidence=half)
+
+
+def test_a_bound_is_stated_beside_the_epsilon_of_the_ledger_at_one_confidence() -> None:
+    names = {"protection": "p", "party": "bank", "protects": "labels"}
+    for event, delta in ((RandomizedResponse(1.0, 2, draws=3), 0.0), (GaussianRelease(2.0, ReleasePlan(4)), 1e-3)):
+        test = GameResult(0.5, 4.0, 10, 3).against(event, 1e-3, **names)
+        assert (test.confidence, test.delta, test.lower_bound) == (CONFIDENCE, delta, 0.5)
+        assert test.epsilon == Composition.of([event]).epsilon(1e-3)

@@ -532,7 +532,7 @@ def test_a_party_cannot_sign_as_another(federation: Federation, tmp_path: Path) 
         check_signature(chain, signature, b"content", loaded, federation.identities[TELCO], "file")
 
 
-@pytest.mark.parametrize("fault", ["", "revoked", "expired", "revoked leaf", "revoked authority"])
+@pytest.mark.parametrize("fault", ["", "revoked", "expired", "revoked leaf", "revoked authority", "forged", "no authority"])
 def test_every_certificate_of_a_chain_is_checked(federation: Federation, fault: str) -> None:
     """A party's certificate, that of an authority in between, and the trusted one where the file holds it too."""
     loaded = federation.security(ACTIVE).credentials.current()
@@ -543,10 +543,11 @@ def test_every_certificate_of_a_chain_is_checked(federation: Federation, fault: 
         ends = timedelta(days=-1 if index == 1 and fault == "expired" else 1)
         made = x509.CertificateBuilder(names[min(index + 1, 2)], names[index], key.public_key(), index + 1)
         made = made.not_valid_before(datetime.now(UTC) - timedelta(days=2)).not_valid_after(datetime.now(UTC) + ends)
-        made = made.add_extension(x509.BasicConstraints(ca=index > 0, path_length=None), critical=True)
+        made = made.add_extension(x509.BasicConstraints(ca=index > (fault == "no authority"), path_length=None), critical=True)
         named = x509.SubjectAlternativeName([x509.UniformResourceIdentifier(federation.identities[TELCO])])
         made = made.add_extension(named if index == 0 else x509.SubjectKeyIdentifier(bytes(20)), critical=False)
-        chain.append(made.sign(keys[min(index + 1, 2)], hashes.SHA256()))
+        signing = keys[0] if index == 1 and fault == "forged" else keys[min(index + 1, 2)]
+        chain.append(made.sign(signing, hashes.SHA256()))
     which = {"revoked leaf": 0, "revoked": 1, "revoked authority": 2}.get(fault)
     revoked = frozenset() if which is None else frozenset({(names[min(which + 1, 2)].public_bytes(), which + 1)})
     loaded = replace(loaded, authorities=(chain[2],), revoked=revoked)
@@ -555,6 +556,10 @@ def test_every_certificate_of_a_chain_is_checked(federation: Federation, fault: 
     given = pem, signature, b"content", loaded, federation.identities[TELCO], "file"
     if not fault:
         check_signature(*given)
+        return
+    if fault in ("forged", "no authority"):
+        with pytest.raises(TrustError, match="file: a certificate that an authority of the file ca signed"):
+            check_signature(*given)
         return
     whose = "certificate of spiffe" if which == 0 else "certificate of an authority of spiffe"
     with pytest.raises(TrustError, match=f"file: the {whose}.* is {fault.split()[0]}"):

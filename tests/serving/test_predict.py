@@ -13,6 +13,7 @@ import pytest
 import torch
 from pyarrow import parquet
 
+from cutlayer.accounting import log_of_run
 from cutlayer.config import TableConfig
 from cutlayer.errors import (
     AlignmentError,
@@ -168,6 +169,18 @@ def test_a_row_is_released_once_in_a_prediction(noisy: Trained) -> None:
                 prediction.release(lambda rows: zeros[rows], torch.tensor(rows))
         prediction.release(lambda rows: zeros[rows], torch.arange(10, 20))
     assert serving.predictions_made == 1
+    log = log_of_run(noisy[1].path / "checkpoint" / "telco")
+    assert '"end":true' in log.read_text().splitlines()[-1], "a later run takes it for one that has ended"
+
+    def interrupted() -> None:
+        with serving.prediction() as prediction:
+            prediction.release(lambda rows: zeros[rows], torch.arange(10))
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert serving.predictions_made == 2
+    assert '"end":true' in log.read_text().splitlines()[-1]
 
 
 def test_absent_parties_are_named_and_need_no_table(plain: Trained, tmp_path: Path) -> None:
