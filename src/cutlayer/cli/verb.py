@@ -93,8 +93,8 @@ def verb(
             if parameter.kind is parameter.KEYWORD_ONLY:
                 flag = FLAGS.get(parameter.name, f"--{parameter.name.replace('_', '-')}")
                 info = typer.Option(flag, help=meaning)
-            annotation = Annotated[types.get(parameter.name, list[str] | None), info]
-            parameters[index] = parameter.replace(annotation=annotation)
+            kind: Any = types.get(parameter.name, list[str] | None)
+            parameters[index] = parameter.replace(annotation=Annotated[kind, info])
         command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
         of.command(name, help=text, epilog=f"Example: {' '.join(example.split())}")(command)

@@ -90,7 +90,7 @@ def _of_address(where: str, text: str, act: str, host_variable: str, credentials
 
 def _validators(field: Any) -> Iterator[Any]:
     """The functions that validate a value of a field, of a union those of all its types."""
-    for marker in getattr(field, "metadata", None) or getattr(field, "__metadata__", ()):
-        yield getattr(marker, "func", None)
-    for inner in get_args(getattr(field, "annotation", field) or ()):
+    markers: Any = getattr(field, "metadata", None) or getattr(field, "__metadata__", ())
+    yield from (getattr(marker, "func", None) for marker in markers)
+    for inner in get_args(getattr(field, "annotation", field)):
         yield from _validators(inner)
