@@ -136,9 +136,12 @@ def test_the_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caps
     monkeypatch.setattr(pd, "read_parquet", lambda path: whole(path).head(1500))
     scope: dict = {"folder": tmp_path}
     brief = 'run_dir=folder, attacks=["norm", "spectral"]'  # the whole catalogue: the job of the README, above
-    exec(block(NOTEBOOK, "notebook").replace('("bank", ', f'("bank", {brief}, '), scope)
+    cell = block(NOTEBOOK, "notebook")
+    lines_before = NOTEBOOK.read_text(encoding="utf-8").partition(cell)[0].count("\n")
+    briefly = "\n" * lines_before + cell.replace('("bank", ', f'("bank", {brief}, ')
+    exec(compile(briefly, str(NOTEBOOK), "exec"), scope)  # a traceback shows the page's lines
     printed = capsys.readouterr().out
-    assert {"undefended", "this run"} <= {line[:11].strip() for line in printed.splitlines()}
+    assert {"undefended", "this run"} <= {line[:11].strip() for line in printed.splitlines()}, printed
     model, x = scope["model"], scope["X"]
     assert model.predict_proba(x).shape == (1500, 2)
     assert model.score(x, scope["adult"]["income"]) > 0.5
