@@ -205,16 +205,17 @@ def test_auto_takes_what_fits_the_task():
     assert names_of(resolve("auto", "binary").labels) == ["norm", "direction", "spectral"]
     assert names_of(resolve("auto", "multiclass").labels) == ["spectral"]
     assert resolve("auto", "regression").labels == ()
-    expected = ["few_labels", "mean_gradient", "self_training", "strong_probe", "regression_labels"]
+    expected = ["few_labels", "mean_gradient", "self_training", "strong_probe", "regression_labels", "split_part"]
     assert names_of(resolve("auto", "regression").histories) == expected
-    assert names_of(resolve("quick", "regression").histories) == ["few_labels", "mean_gradient", "regression_labels"]
+    quick = ["few_labels", "mean_gradient", "regression_labels", "split_part"]
+    assert names_of(resolve("quick", "regression").histories) == quick
     assert left_out("quick", "regression") == ("self_training", "strong_probe")
     assert left_out("quick", "multiclass") == ("self_training",)
     whole_run = ["directions", "joint_spectral", "mixture", "off_norm", "mean_length", "message_size", "sign_changes"]
     whole_run += ["bilinear", "aligned_match"]
-    known = ["feature_prior", "co_training", "drawn_labels", "few_labels", "mean_gradient", "similarity"]
+    known = ["feature_prior", "co_training", "drawn_labels", "few_labels", "mean_gradient", "similarity", "split_part"]
     assert names_of(resolve("auto", "binary").histories) == whole_run + known
-    several = ["few_labels", "mean_gradient", "self_training", "similarity"]
+    several = ["few_labels", "mean_gradient", "self_training", "similarity", "split_part_classes"]
     assert names_of(resolve("auto", "multiclass").histories) == several
     assert left_out("auto", "binary") == ()
     assert left_out(["norm", "probe"], "multiclass") == ("spectral", *several)

@@ -91,6 +91,7 @@ class VerticalEstimator(BaseEstimator):  # type: ignore[misc]
     test: float = 0.1
     stratify: bool = False
     split_by: str | None = None
+    split_public: bool = False
     threads: Literal["auto"] | int = "auto"
     seed: int = 0
     run_dir: str | Path | None = None
