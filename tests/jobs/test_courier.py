@@ -531,7 +531,9 @@ def test_a_party_cannot_sign_as_another(federation: Federation, tmp_path: Path) 
         check_signature(chain, signature, b"content", loaded, federation.identities[TELCO], "file")
 
 
-@pytest.mark.parametrize("fault", ["", "revoked", "expired", "revoked leaf", "revoked authority", "forged", "no authority"])
+@pytest.mark.parametrize(
+    "fault", ["", "revoked", "expired", "revoked leaf", "revoked authority", "forged", "no authority"]
+)
 def test_every_certificate_of_a_chain_is_checked(federation: Federation, fault: str) -> None:
     """A party's certificate, that of an authority in between, and the trusted one where the file holds it too."""
     loaded = federation.security(ACTIVE).credentials.current()
@@ -542,7 +544,9 @@ def test_every_certificate_of_a_chain_is_checked(federation: Federation, fault: 
         ends = timedelta(days=-1 if index == 1 and fault == "expired" else 1)
         made = x509.CertificateBuilder(names[min(index + 1, 2)], names[index], key.public_key(), index + 1)
         made = made.not_valid_before(datetime.now(UTC) - timedelta(days=2)).not_valid_after(datetime.now(UTC) + ends)
-        made = made.add_extension(x509.BasicConstraints(ca=index > (fault == "no authority"), path_length=None), critical=True)
+        made = made.add_extension(
+            x509.BasicConstraints(ca=index > (fault == "no authority"), path_length=None), critical=True
+        )
         named = x509.SubjectAlternativeName([x509.UniformResourceIdentifier(federation.identities[TELCO])])
         made = made.add_extension(named if index == 0 else x509.SubjectKeyIdentifier(bytes(20)), critical=False)
         signing = keys[0] if index == 1 and fault == "forged" else keys[min(index + 1, 2)]

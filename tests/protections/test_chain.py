@@ -370,21 +370,21 @@ def test_terms_for_one_party_are_none_for_another():
 
 
 def test_every_protection_begins_ends_and_is_tested_for_rows(monkeypatch):
-    class Again(Spend):
-        name = "again"
+    class WithRows(Spend):
+        name = "with_rows"
         needs_row_independence = True
 
     tested = []
     monkeypatch.setattr(
         "cutlayer.models.row_independence.check_row_independence", lambda *given, **_: tested.append(given[2])
     )
-    spends = [Spend(), Again()]
+    spends = [Spend(), WithRows()]
     chain = Chain("telco", spends)
     chain.setup(replace(context(), plan=ReleasePlan(training=2)))
     chain.check_bottom(None, None)
     chain.close_account()
     assert [(spend.begun, spend.ended) for spend in spends] == [(1, 1), (1, 1)]
-    assert tested == ["again of telco"]
+    assert tested == ["with_rows of telco"]
 
 
 def test_a_protection_begins_once_the_account_has_room_and_ends_with_it():
