@@ -148,6 +148,12 @@ def test_a_run_that_released_rows_as_they_are_leaves_no_total_of_both(other):
     assert labels.epsilon is None
 
 
+def test_what_a_run_protects_from_one_receiver_it_released_to_the_other_as_it_was():
+    one, both = Ledger([replace(LABELS, towards=("telco",))]), Ledger([LABELS])
+    for merged in (one.merged(both), both.merged(one)):
+        assert {total.towards: total.epsilon for total in merged.totals} == {("telco",): 1.0, ("shop",): None}
+
+
 def test_private_training_lifts_the_condition_of_its_own_run_alone():
     private = Ledger([replace(NOISE, event=replace(NOISE.event, condition="unconditional")), TRAINED])
     assert only(private).condition == "unconditional"

@@ -387,6 +387,20 @@ def test_every_protection_begins_ends_and_is_tested_for_rows(monkeypatch):
     assert tested == ["with_rows of telco"]
 
 
+def test_the_transitions_of_label_protections_follow_one_another():
+    """From the true labels to those that the last of them returns."""
+
+    def drawing(name, rank, transition):
+        def labels(self, y, ids):
+            return y
+
+        return type(name, (Fake,), {"name": name, "rank": rank, "transition": transition, "labels": labels})()
+
+    first, second = torch.tensor([[0.9, 0.1], [0.4, 0.6]]), torch.tensor([[0.8, 0.2], [0.0, 1.0]])
+    chain = Chain("bank", [drawing("late", 12, second), drawing("none", 11, None), drawing("early", 10, first)])
+    torch.testing.assert_close(chain.transition, first @ second)
+
+
 def test_a_protection_begins_once_the_account_has_room_and_ends_with_it():
     spend = Spend()
     chain = Chain("bank", [spend], BudgetConfig(epsilon=1e-3, delta=1e-5))
