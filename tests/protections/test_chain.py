@@ -6,10 +6,10 @@ from itertools import permutations
 import pytest
 import torch
 
-from cutlayer.accounting import GaussianRelease, NoFormalGuarantee, ReleasePlan
+from cutlayer.accounting import GaussianRelease, NoFormalGuarantee, ReleaseLog, ReleasePlan
 from cutlayer.channel import Kind
 from cutlayer.config import BudgetConfig, FrozenModel
-from cutlayer.errors import BudgetExceeded, ConfigError, NotApplicable, NotApplied
+from cutlayer.errors import BudgetExceeded, CheckpointError, ConfigError, NotApplicable, NotApplied
 from cutlayer.protections.base import Asset, Context, Protection, Side
 from cutlayer.protections.chain import Chain
 from cutlayer.protections.coverage import HOOK_OF
@@ -437,6 +437,21 @@ class Counting(Fake):
     name = "counting"
     counters = ("rows",)
     means = (("mean_norm", "norms", "batches"),)
+
+
+def test_a_resume_with_an_older_release_log_is_refused(tmp_path):
+    def opened(name):
+        chain = Chain("bank", [Spend()])
+        log = ReleaseLog(tmp_path / name / "log.jsonl", {"party": "bank", "folder": name})
+        chain.setup(replace(context(), plan=ReleasePlan(training=2)), log)
+        return chain
+
+    chain = opened("one")
+    chain.gradient_out(torch.ones(5, 3), "telco", active_view())
+    state = chain.state_dict()
+    opened("one").load_state_dict(state)
+    with pytest.raises(CheckpointError, match="an older copy is in its place"):
+        opened("other").load_state_dict(state)
 
 
 def test_counters_are_metrics_and_what_means_are_taken_of_is_not():
