@@ -81,6 +81,14 @@ def test_a_statement_names_who_is_protected_from_whom_where_a_theorem_holds():
     assert "towards" not in EMPIRICAL.statement
 
 
+def test_a_total_is_at_the_smallest_delta_of_what_a_theorem_covers():
+    strict, bare = replace(NOISE, protection="two", delta=1e-6), replace(BARE, delta=1e-9)
+    both = Composition.of([NOISE.event, NOISE.event])
+    for entries in ([NOISE, strict, bare], [bare, strict, NOISE]):
+        total = only(Ledger(entries))
+        assert (total.delta, total.epsilon) == (1e-6, both.epsilon(1e-6))
+
+
 def test_labels_cost_eps_whatever_else_was_done_to_the_gradients():
     total = only(Ledger([LABELS, EMPIRICAL]))
     assert (total.epsilon, total.delta, total.accountant) == (1.0, 0.0, "pure")
@@ -138,6 +146,12 @@ def test_a_run_that_released_rows_as_they_are_leaves_no_total_of_both(other):
             assert features.epsilon is None
     labels = Ledger([LABELS]).merged(Ledger([EMPIRICAL])).totals[0]
     assert labels.epsilon is None
+
+
+def test_what_a_run_protects_from_one_receiver_it_released_to_the_other_as_it_was():
+    one, both = Ledger([replace(LABELS, towards=("telco",))]), Ledger([LABELS])
+    for merged in (one.merged(both), both.merged(one)):
+        assert {total.towards: total.epsilon for total in merged.totals} == {("telco",): 1.0, ("shop",): None}
 
 
 def test_private_training_lifts_the_condition_of_its_own_run_alone():

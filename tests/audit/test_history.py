@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -149,6 +150,19 @@ def test_related_scores_count_once() -> None:
     assert permuted_leak([one] * 50, truth, 1) == pytest.approx(permuted_leak([one], truth, 1))
 
 
+def test_the_largest_of_all_scores_counts_in_whichever_order_they_come() -> None:
+    draw = torch.Generator().manual_seed(0)
+    truth = torch.rand(1000, generator=draw) < 0.3
+    rows, batch = torch.arange(1000), torch.zeros(1000, dtype=torch.int64)
+    values = torch.randn(40, 1000, generator=draw, dtype=torch.float64)
+    many = Scores(rows, values[0], batch, also={str(index): values[index] for index in range(1, 40)})
+    one = Scores(rows, values[0], batch)
+    stated = permuted_leak([many], truth, 1)
+    assert permuted_leak([many, one], truth, 1) == permuted_leak([one, many], truth, 1) == stated
+    planted = replace(one, also={"read": truth.double()})
+    assert strongest(planted, truth) == 1.0 > strongest(one, truth)
+
+
 def test_messages_without_a_value_leak_what_permuted_values_say() -> None:
     """Attacks on a regression's values: on noise within 0.02 of it, and on messages with the values far above it."""
     rows, draw = 2500, torch.Generator().manual_seed(5)
@@ -240,6 +254,9 @@ def test_a_party_that_left_predicts_by_what_it_inferred(finished: RunFolder, mon
     assert sampled is not None
     assert sampled != right
     assert sampled == pytest.approx(right, abs=0.2)
+    with monkeypatch.context() as patch:
+        patch.setattr(Run, "reported", rows[run.actual[rows]][:20])  # of one class: no AUC
+        assert departed_auc(run, "telco", Scores(rows, run.truth[rows].double(), batch)) is None
     run.__dict__["class_shares"] = (1.0, 0.0)
     assert departed_auc(run, "telco", Scores(rows, run.truth[rows].double(), batch)) is None
 

@@ -75,6 +75,18 @@ def test_a_later_start_continues_the_chain_and_leaves_earlier_files_alone(tmp_pa
     assert [file.name for file in found.files] == ["000001.jsonl", "000002.jsonl", "000003.jsonl"]
 
 
+def test_two_processes_at_once_each_continue_what_was_there(tmp_path):
+    here, _ = link("telco", "bank", "run")
+    first, second = Trail(tmp_path, {}), Trail(tmp_path, {})
+    for trail in (first, second, first, second, first):
+        here.record = trail.record
+        here.send(Kind.COMMITTED, epoch=0)
+    first.close()
+    second.close()
+    assert verify(tmp_path).problems == ()
+    assert verify(tmp_path).lines == 7
+
+
 def test_a_killed_process_leaves_a_trail_that_verifies(tmp_path):
     path = write(tmp_path, end=False)
     raw = path.read_bytes()

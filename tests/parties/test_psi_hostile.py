@@ -19,7 +19,16 @@ from cutlayer.data.buckets import sorted_points
 from cutlayer.data.party_data import PartyTable
 from cutlayer.errors import AlignmentError, ProtocolError
 from cutlayer.kernels.ristretto255 import hash_to_group, multiply, random_points, random_scalar
-from cutlayer.parties.alignment import CONTEXT, Alignment, Purpose, check_points
+from cutlayer.parties.alignment import (
+    CONTEXT,
+    DUMMY,
+    Alignment,
+    Purpose,
+    check_points,
+    common_ranks,
+    receive_indices,
+    send_indices,
+)
 from cutlayer.parties.drive import drive_together
 from cutlayer.parties.row_proof import prove_rows
 from tests.parties.psi_runs import BANK, PSI, TELCO, aligned, table, two
@@ -142,6 +151,23 @@ def test_a_place_of_padding_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     tamper(monkeypatch, Kind.ORDER, BANK, lambda *_: {"tensors": {"positions": torch.arange(64)}})
     with pytest.raises(ProtocolError, match="indices of distinct rows"):
         aligned(table(range(20)), {TELCO: table(range(10, 30), TELCO, pad_to=64)})
+
+
+def test_no_place_of_padding_is_among_the_rows_that_are_named() -> None:
+    """By itself, before the proof of the rows: with one such place all others may be distinct."""
+    here, there = link(BANK, TELCO, "run")
+    send_indices(here, np.array([0, 2]))
+    received = receive_indices(there, np.array([DUMMY, 3, 5]))
+    next(received)
+    with pytest.raises(ProtocolError, match="expected indices of distinct rows from bank"):
+        received.send(there.arrived.popleft())
+
+
+def test_a_match_of_padding_is_refused_at_any_party() -> None:
+    good, bad = (np.array([3, 5]), np.array([0, 1])), (np.array([5, DUMMY]), np.array([0, 1]))
+    for matches in ({TELCO: good, "shop": bad}, {TELCO: bad, "shop": good}):
+        with pytest.raises(ProtocolError, match="got one with a random point"):
+            common_ranks(matches)
 
 
 def test_swapped_answers_are_detected(monkeypatch: pytest.MonkeyPatch) -> None:

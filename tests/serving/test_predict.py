@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Collection, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ import pytest
 import torch
 from pyarrow import parquet
 
-from cutlayer.accounting import log_of_run
+from cutlayer.accounting import GaussianRelease, NoFormalGuarantee, ReleasePlan, log_of_run
 from cutlayer.config import TableConfig
 from cutlayer.errors import (
     AlignmentError,
@@ -181,6 +182,19 @@ def test_a_row_is_released_once_in_a_prediction(noisy: Trained) -> None:
         interrupted()
     assert serving.predictions_made == 2
     assert '"end":true' in log.read_text().splitlines()[-1]
+
+
+def test_predictions_count_where_any_of_several_protections_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan, opened = ReleasePlan(training=1, serving=1), []
+    events = [NoFormalGuarantee("a penalty"), GaussianRelease(2.0, plan), NoFormalGuarantee("another")]
+    protections = [SimpleNamespace(event=lambda _, event=event: event) for event in events]
+    monkeypatch.setattr("cutlayer.serving.release.plan_of", lambda *_: plan)
+    monkeypatch.setattr("cutlayer.serving.release.set_up_releases", lambda *_, counted: opened.append(counted))
+    for chosen, counted in ((protections, True), (protections[::-1], True), (protections[::2], False), ([], False)):
+        chain = SimpleNamespace(protections=chosen)
+        monkeypatch.setattr("cutlayer.serving.release.chain_of", lambda *_, chain=chain: chain)
+        nothing: Any = None
+        assert Serving(nothing, nothing, "telco", 4, KEY).counted == opened.pop() == counted
 
 
 def test_absent_parties_are_named_and_need_no_table(plain: Trained, tmp_path: Path) -> None:

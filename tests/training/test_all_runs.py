@@ -33,6 +33,7 @@ from cutlayer.training.all_runs import (
     AllRuns,
     check_all_runs,
     forecast_all_runs,
+    of_party,
     sum_of,
     under_other_names,
     warn_of_draws,
@@ -126,6 +127,12 @@ def test_a_budget_of_all_runs_is_of_every_asset_and_receiver_at_its_own_delta() 
         for order in (lines, [replace(line, ledger=Ledger(line.ledger.entries[::-1])) for line in lines]):
             with pytest.raises(BudgetExceeded, match=f"at delta {delta:g} over 2 runs towards telco, shop; nothing"):
                 check_all_runs(ACTIVE, order, BudgetConfig(epsilon=0.99 * enough, delta=delta, over="all_runs"))
+
+
+def test_lines_of_another_party_of_a_run_are_no_cost_of_this_one() -> None:
+    mine, theirs = line_of("a", DRAWN), replace(line_of("a", NOISY), party=TELCO)
+    assert of_party(ACTIVE, [theirs, mine, theirs]) == [mine]
+    assert under_other_names(ACTIVE, [theirs, mine]) == []
 
 
 def test_other_draws_are_named_wherever_they_are_in_a_line() -> None:
