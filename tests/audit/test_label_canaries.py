@@ -13,7 +13,7 @@ from cutlayer.audit.guarantees.labels import label_votes
 from cutlayer.parties.active import ActiveParty
 from cutlayer.parties.active_setup import ActiveSetup
 from cutlayer.parties.active_step import ActiveStep
-from cutlayer.protections import LabelDP
+from cutlayer.protections.catalogue import LabelDP
 
 KEY = bytes(range(32))
 ROWS, EPOCHS = 4000, 4

@@ -9,7 +9,7 @@ from functools import cache
 import pytest
 import torch
 
-from cutlayer.attacks import ModelCompletion
+from cutlayer.attacks.catalogue import ModelCompletion
 from cutlayer.attacks.completion.base import CompletionAttack, CompletionTraining, Variant
 from cutlayer.attacks.knowledge import Knowledge, Need
 from cutlayer.errors import NotApplicable
