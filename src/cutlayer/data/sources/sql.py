@@ -36,6 +36,7 @@ class SqlSource(FileSource):
     rows may come in another order each time, so that they stay in memory, and need an id column.
     """
 
+    format = "sql"
     endings = (".sql",)
     failures = (*FileSource.failures, _Failed)
     ordered = False
