@@ -1,11 +1,18 @@
-"""ONE line for each registered protection and attack: what the suite cannot know from the class alone."""
+"""ONE line for everything registered: what the suite cannot know from the class alone."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+import sqlite3
+from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyarrow import csv, parquet
 
 from cutlayer.attacks.label.base import Target
 
@@ -47,7 +54,8 @@ class AttackCase:
     """How to try an attack.
 
     Attributes:
-        succeeds: the leak AUC it must exceed on the undefended toy, by target.
+        succeeds: the AUC of its scores, all rows ranked together, that it must exceed on the undefended toy, by target.
+            Higher scores mean the positive class: 0.0 is no success.
         summed: it needs a top model that only adds up.
     """
 
@@ -107,6 +115,32 @@ class FeatureCase:
     least: float = 0.8
     margin: float = 0.3
     chance: float = 0.1
+
+
+@dataclass(frozen=True)
+class FitCase:
+    """How to try a fit.
+
+    Attributes:
+        settings: its settings besides the kind.
+        bottom: kind of a bottom model that it can be used with.
+        looks: whether it looks at the rows.
+    """
+
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    bottom: str = "linear"
+    looks: bool = True
+
+
+@dataclass(frozen=True)
+class SourceCase:
+    """How to try a source.
+
+    Attributes:
+        write: writes a table to a file, and returns the settings of `table` that it is read with, if any.
+    """
+
+    write: Callable[[pa.Table, Path], Mapping[str, Any] | None]
 
 
 PROTECTIONS = {
@@ -290,4 +324,35 @@ FEATURES = {
     "membership": FeatureCase(least=0.85),
     "lira": FeatureCase(least=0.9),
     "attribute": FeatureCase(least=0.95),
+}
+
+FITS = {
+    "none": FitCase(looks=False),
+    "pca": FitCase(),
+    "sketch": FitCase(),
+    "autoencoder": FitCase({"epochs": 2}, bottom="mlp"),
+    "contrastive": FitCase({"epochs": 2}, bottom="mlp"),
+    "gradients": FitCase({"epochs": 2}),
+}
+
+
+def _write_arrays(table: pa.Table, path: Path) -> Mapping[str, Any]:
+    np.savez(path, **{name: table[name].to_numpy() for name in table.column_names})
+    return {"arrays": {name: name for name in table.column_names}}
+
+
+def _write_query(table: pa.Table, path: Path) -> Mapping[str, Any]:
+    database = path.with_suffix(".db")
+    with closing(sqlite3.connect(database)) as connection, connection:
+        connection.execute(f"create table rows ({', '.join(table.column_names)})")
+        connection.executemany("insert into rows values (?, ?)", zip(*table.to_pydict().values(), strict=True))
+    path.write_text("select * from rows", encoding="utf-8")
+    return {"url": f"sqlite:///{database}"}
+
+
+SOURCES = {
+    "csv": SourceCase(csv.write_csv),
+    "parquet": SourceCase(parquet.write_table),
+    "npz": SourceCase(_write_arrays),
+    "sql": SourceCase(_write_query),
 }
