@@ -55,3 +55,9 @@ FIT_CHECKS: tuple[Callable[[Fit, FitCase], None], ...] = (
     looks_at_training_rows_only,
     repeats_itself,
 )
+
+
+def check_fit_kind(fit: Fit, case: FitCase) -> None:
+    """Hold one kind of fit to all checks."""
+    for check in FIT_CHECKS:
+        check(fit, case)

@@ -59,3 +59,9 @@ SOURCE_CHECKS: tuple[Callable[[SourceClass, SourceCase, Path], None], ...] = (
     is_found_by_its_name,
     names_a_damaged_file,
 )
+
+
+def check_source(source: SourceClass, case: SourceCase, folder: Path) -> None:
+    """Hold one source to all checks."""
+    for check in SOURCE_CHECKS:
+        check(source, case, folder)

@@ -7,8 +7,28 @@ from cutlayer.cli.app import app, main
 __all__ = ["app", "main"]
 
 _FILES = (
-    *("demo", "init", "check", "run", "party", "nvflare", "align", "release", "party_predict", "predict", "serve"),
-    *("export", "audit", "report", "ledger", "sweep", "recommend", "list_", "schema", "doctor", "keys", "trail"),
+    "demo",
+    "init",
+    "check",
+    "run",
+    "party",
+    "nvflare",
+    "align",
+    "release",
+    "party_predict",
+    "predict",
+    "serve",
+    "export",
+    "audit",
+    "report",
+    "ledger",
+    "sweep",
+    "recommend",
+    "list_",
+    "schema",
+    "doctor",
+    "keys",
+    "trail",
 )
 """The files of the verbs as `cutlayer --help` lists them: roughly in the order in which a user needs them."""
 
