@@ -38,6 +38,8 @@ from cutlayer.models import Inputs, build_bottom, build_top
 from cutlayer.parties.checkpoint import Checkpoints
 from cutlayer.parties.device import CPU, described
 from cutlayer.parties.observer import EpochRecord
+from cutlayer.protections import REGISTRY
+from cutlayer.protections.base import Protection
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import Keys
 from cutlayer.training.tables import open_table
@@ -47,25 +49,11 @@ Timed = Callable[[], float]
 BATCHES, ROWS, WIDTH = (8192, 65_536), 8192, 128
 EPOCHS = 2
 """Epochs of a run, of which the last is timed."""
-NOISE: Mapping[str, Any] = {"clip": 1.0, "noise_multiplier": 1.0}
-DEFENCES: tuple[tuple[str, str, Mapping[str, Any]], ...] = (
-    ("active", "max_norm", {}),
-    ("active", "marvell", {"sum_kl": 0.16}),
-    ("active", "iso_noise", {"ratio": 1.0}),
-    ("active", "noisy_gradient", {"scale": 0.001}),
-    ("active", "gradient_compression", {"keep": 0.1}),
-    ("active", "discrete_sgd", {"levels": 2}),
-    ("active", "ppdl", {"theta": 0.01}),
-    ("active", "dcor", {"alpha": 0.01}),
-    ("active", "dimip", {"lam": 0.01}),
-    ("active", "party_dropout", {"rate": 0.1}),
-    ("passive", "nopeek", {"alpha": 0.1}),
-    ("passive", "dp_embedding", NOISE),
-)
 UNTIMED: Mapping[str, str] = {
     "label_dp": "it draws labels once, before the first step",
     "dp_bottom": "a row's gradient of this job is 4 MB, and all of them cross to the CPU",
 }
+"""Protections that add nothing to a step, or too much."""
 
 
 SECONDS = 60.0
@@ -182,12 +170,21 @@ def rates(batch: int) -> Part:
     return measure
 
 
+def part_of(kind: type[Protection[Any]]) -> str:
+    """The part that times a protection: of embeddings, or of gradients with noise (rank 20) and without."""
+    if kind.gradient_out is Protection.gradient_out:
+        return "protections_embeddings"
+    return "protections_noise" if kind.rank == 20 else "protections_gradients"
+
+
 def protections(names: Sequence[str], batch: int = BATCHES[0]) -> Part:
-    """What some protections add to an epoch, over the epoch without any."""
+    """What some protections add to an epoch, over the epoch without any, each with the settings to begin with."""
 
     def measure(bench: Bench) -> tuple[Ratio, ...]:
-        chosen = [(party, name, options) for party, name, options in DEFENCES if name in names]
-        protected = [_split(bench, batch, {party: {name: options}}) for party, name, options in chosen]
+        chosen = [(kind.side, name, kind.start) for name, kind in REGISTRY.items() if name in names]
+        protected = [
+            _split(bench, batch, {side: {name: start.model_dump(exclude_unset=True)}}) for side, name, start in chosen
+        ]
         plain, *others = bench.in_turn([_split(bench, batch, {}), *protected])
         return tuple(
             Ratio.of(f"{name}: share added", [a / b - 1 for a, b in zip(seconds, plain, strict=True)], seconds, plain)
@@ -248,9 +245,10 @@ def images(bottom: Mapping[str, Any], side: int = SIDE, batch: int = IMAGE_BATCH
 PARTS: Mapping[str, Part] = {
     **{f"rates_{batch}": rates(batch) for batch in BATCHES},
     "dcor": dcor(),
-    "protections_noise": protections(("max_norm", "marvell", "iso_noise", "noisy_gradient")),
-    "protections_gradients": protections(("gradient_compression", "discrete_sgd", "ppdl", "party_dropout")),
-    "protections_embeddings": protections(("dcor", "dimip", "nopeek", "dp_embedding")),
+    **{
+        part: protections([name for name, kind in REGISTRY.items() if part_of(kind) == part and name not in UNTIMED])
+        for part in ("protections_noise", "protections_gradients", "protections_embeddings")
+    },
     "images": images({"kind": "resnet18"}),
 }
 

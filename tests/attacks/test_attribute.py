@@ -6,7 +6,7 @@ import pytest
 import torch
 from sklearn.metrics import accuracy_score, roc_auc_score
 
-from cutlayer.attacks import Attribute
+from cutlayer.attacks.catalogue import Attribute
 from cutlayer.attacks.feature import attribute, decoder
 from cutlayer.attacks.feature.attribute import MIN_PROBABILITY, best_share, probabilities, questions
 from cutlayer.attacks.feature.view import FeatureView

@@ -18,8 +18,9 @@ from cutlayer.kernels.empirical_epsilon import mu_bound
 from cutlayer.kernels.row_norms import clip_rows
 from cutlayer.parties.passive import PassiveParty
 from cutlayer.parties.plan import plan_of
-from cutlayer.protections import DPEmbedding, build_chain
+from cutlayer.protections import build_chain
 from cutlayer.protections.base import Context
+from cutlayer.protections.catalogue import DPEmbedding
 from cutlayer.protections.keyed_noise import Noise
 from cutlayer.protections.views import Mode
 from cutlayer.results.guarantee import GuaranteeTest

@@ -15,7 +15,7 @@ from cutlayer.kernels.empirical_epsilon import one_run_epsilon
 from cutlayer.parties.active import ActiveParty
 from cutlayer.parties.active_setup import ActiveSetup
 from cutlayer.parties.active_step import ActiveStep
-from cutlayer.protections import LabelDP
+from cutlayer.protections.catalogue import LabelDP
 
 KEY = bytes(range(32))
 ROWS, EPOCHS = 4000, 4

@@ -146,6 +146,7 @@ VERBS = {
         "path",
     },
     "serve": {"--allow-model", "--as", "--help", "--json", "--key", "--local", "--plaintext", "runs"},
+    "api-key": {"--help", "--json", "name"},
     "export": {"--allow-model", "--help", "--json", "--onnx", "--out", "--party", "path"},
     "audit": {
         "--allow-model",
@@ -194,7 +195,6 @@ VERBS = {
     "list": {"--help", "--json", "what"},
     "schema": {"--help", "--json", "of"},
     "doctor": {"--help", "--json"},
-    "api-key": {"--help", "--json", "name"},
     "keys": {"--help"},
     "trail": {"--help"},
 }

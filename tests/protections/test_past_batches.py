@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy import stats
 
-from cutlayer.attacks import MessageSize
+from cutlayer.attacks.catalogue import MessageSize
 from cutlayer.attacks.knowledge import Knowledge
 from cutlayer.attacks.label.history import HistoryView
 from cutlayer.audit.known_labels import strongest

@@ -3,7 +3,8 @@
 import pytest
 
 from cutlayer.errors import ConfigError
-from cutlayer.protections import REGISTRY, LabelDP, MaxNorm, build, build_chain
+from cutlayer.protections import REGISTRY, build, build_chain
+from cutlayer.protections.catalogue import LabelDP, MaxNorm
 
 
 def test_builds_by_name():

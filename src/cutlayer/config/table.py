@@ -70,7 +70,7 @@ class TableConfig(FrozenModel):
 
     Attributes:
         path: CSV, Parquet or npz file; a CSV file may be gzipped. Or a file with a query in SQL.
-        format: Format of the file; `auto` goes by its ending.
+        format: Format of the file, such as `csv`; `auto` goes by its ending.
         delimiter: Delimiter of a CSV file; without it, a tab for `.tsv` and a comma for all other files.
         columns: Names for a file without a header; `"I1..I13"` stands for I1, I2, ... I13.
         missing: Texts that mean "no value" in a CSV file.
@@ -85,7 +85,7 @@ class TableConfig(FrozenModel):
     """
 
     path: FilePath
-    format: Literal["auto", "csv", "parquet", "npz", "sql"] = "auto"
+    format: str = "auto"
     delimiter: str | None = Field(default=None, min_length=1, max_length=1)
     columns: Names | None = None
     missing: tuple[str, ...] = ("", "NA", "NaN", "nan", "null", "?")

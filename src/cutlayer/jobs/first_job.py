@@ -26,7 +26,7 @@ from cutlayer.data.sources import SOURCES, open_source
 from cutlayer.data.sources.csv import has_decimal_commas, unusual_delimiter
 from cutlayer.data.sources.csv_layout import uncompressed_name
 from cutlayer.errors import ConfigError, DataError, NothingInCommon
-from cutlayer.models.fitting.sections import SketchFit
+from cutlayer.models.fitting.sketch import SketchFit
 
 Protected = Literal["labels", "columns", "both", "nothing"]
 

@@ -113,6 +113,7 @@ class Protection(Generic[C]):
         side: Role of the party that runs it.
         protects: The protected asset.
         reference: Paper and section.
+        start: Settings to begin with. The documentation, the tests and the benchmarks have them.
         published_against: Kind of message and name of each attack of the catalogue that its paper defends against.
         rank: Order in the chain; clipping (10) before noise (20) before post-processing that needs no noise (30).
         excludes: Names of protections that it cannot be combined with.
@@ -132,6 +133,7 @@ class Protection(Generic[C]):
     side: ClassVar[Side]
     protects: ClassVar[Asset]
     reference: ClassVar[str]
+    start: ClassVar[FrozenModel]
     published_against: ClassVar[tuple[tuple[str, str], ...]] = ()
     rank: ClassVar[int]
     excludes: ClassVar[frozenset[str]] = frozenset()

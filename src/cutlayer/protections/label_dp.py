@@ -87,11 +87,14 @@ class LabelDP(LabelProtection[LabelDPConfig]):
     >>> flipped = LabelDP(eps=1.0)(np.zeros(10_000))
     >>> flipped.shape, flipped.dtype, bool(0.25 < flipped.mean() < 0.29)
     ((10000,), dtype('float64'), True)
+
+    Advice: the only noise on labels with a theorem (docs/results/label-dp.md).
     """
 
     name = "label_dp"
     config = LabelDPConfig
     reference = "Warner 1965; Ghazi et al. 2021 (arXiv 2102.06062), section 1"
+    start = LabelDPConfig(eps=1.0)
     rank = 10
     on_cpu = True
     tasks = frozenset({"binary", "multiclass"})

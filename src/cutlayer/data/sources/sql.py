@@ -43,6 +43,7 @@ class SqlSource(FileSource):
     read. Rows may come in another order each time, so that they stay in memory, and need an id column.
     """
 
+    format = "sql"
     endings = (".sql",)
     failures = (*FileSource.failures, _Failed)
     ordered = False
