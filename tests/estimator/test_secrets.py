@@ -44,7 +44,7 @@ def test_another_table_of_the_same_length_is_drawn_on_its_own(tmp_path: Path, mo
     other = labels.copy()
     other[:2] = labels[:2][::-1] if labels[0] != labels[1] else np.unique(labels)[::-1]
     mine = drawn(monkeypatch, labels, secrets=tmp_path)
-    with pytest.raises(ValueError, match="labels 'label' of the whole table as they were .* changed_labels: redraw"):
+    with pytest.raises(ValueError, match=r"labels .* of the whole table as they were .* 'changed_labels: redraw'"):
         drawn(monkeypatch, other, secrets=tmp_path)
     theirs = drawn(monkeypatch, other, "redraw", secrets=tmp_path)
     assert (mine != theirs).double().mean() > 0.2
