@@ -186,7 +186,7 @@ def _scores_of(embeddings: Tensor, gradients: Tensor, values: Tensor, *, quick: 
     view = HistoryView("telco", Task("regression"), [epoch])
     attacks = resolve("auto", "regression").histories
     of_one_epoch = {"regression_labels", "few_labels", "strong_probe"}
-    assert {attack.name for attack in attacks} == {*of_one_epoch, "mean_gradient", "self_training"}
+    assert {attack.name for attack in attacks} == {*of_one_epoch, "mean_gradient", "self_training", "split_part"}
     chosen = [attack for attack in attacks if attack.name in of_one_epoch and (attack.quick or not quick)]
     return [attack(view.on(target), knowledge) for attack in chosen for target in attack.reads]
 

@@ -14,7 +14,7 @@ from cutlayer.parties.active_setup import ActiveSetup
 from tests.estimator.tables import classifier, tables
 
 
-def drawn(monkeypatch, labels, **changes) -> torch.Tensor:
+def drawn(monkeypatch, labels, changed_labels="refuse", **changes) -> torch.Tensor:
     """The protected labels that a fit trains on."""
     seen: list[torch.Tensor] = []
     protect = ActiveSetup._protect_labels
@@ -25,7 +25,7 @@ def drawn(monkeypatch, labels, **changes) -> torch.Tensor:
 
     monkeypatch.setattr(ActiveSetup, "_protect_labels", spy)
     x, _ = tables()
-    classifier(protections=[LabelDPConfig(eps=0.5)], key=None, **changes).fit(x, labels)
+    classifier(protections=[LabelDPConfig(eps=0.5, changed_labels=changed_labels)], key=None, **changes).fit(x, labels)
     monkeypatch.undo()
     return seen[0]
 
@@ -43,7 +43,10 @@ def test_another_table_of_the_same_length_is_drawn_on_its_own(tmp_path: Path, mo
     _, labels = tables()
     other = labels.copy()
     other[:2] = labels[:2][::-1] if labels[0] != labels[1] else np.unique(labels)[::-1]
-    mine, theirs = (drawn(monkeypatch, some, secrets=tmp_path) for some in (labels, other))
+    mine = drawn(monkeypatch, labels, secrets=tmp_path)
+    with pytest.raises(ValueError, match=r"labels .* of the whole table as they were .* 'changed_labels: redraw'"):
+        drawn(monkeypatch, other, secrets=tmp_path)
+    theirs = drawn(monkeypatch, other, "redraw", secrets=tmp_path)
     assert (mine != theirs).double().mean() > 0.2
 
 

@@ -150,6 +150,29 @@ def test_what_a_release_without_labels_leaves_open_is_no_held_out_label() -> Non
         assert "--empirical-epsilon" not in facts.tested
 
 
+def test_held_out_labels_are_open_only_where_a_partner_sees_the_end() -> None:
+    """They were listed where all partners release once but the ledger has no entry without labels."""
+    report = Report.model_validate(binary()).model_copy(update={"ledger": Ledger(())})
+    assert "labels of held-out rows" in CardFacts(report, (), (), ()).unprotected
+    once = tuple(
+        party.model_copy(update={"released_once": party.role == "passive", "traffic": {}}) for party in report.parties
+    )
+    facts = CardFacts(report.model_copy(update={"parties": once}), (), (), ())
+    assert "labels of held-out rows" not in facts.unprotected
+
+
+def test_the_card_states_what_a_guarantee_of_labels_is_given() -> None:
+    report = Report.model_validate(binary())
+    passive = tuple(party.name for party in report.parties if party.role == "passive")
+    for event in (LabelFree(unlabelled=True), RandomizedResponse(1.0, 2, unlabelled=True)):
+        ledger = Ledger((Entry("label_free", "bank", "labels", passive, event),))
+        changed = report.model_copy(update={"ledger": ledger, "protections": ()})
+        facts = CardFacts(changed, (), (), ())
+        for text in (facts.epsilon, facts.accountants, facts.statements, facts.units):
+            assert "given which rows have a label" in text
+        assert ("given which rows have a label" in headline(changed)) is isinstance(event, LabelFree)
+
+
 @pytest.mark.parametrize(("event", "drawn"), [(RandomizedResponse(1.0, 2), False), (DPSGD(1.0, 5), True)])
 def test_how_gaussian_noise_is_drawn_is_stated_where_there_is_some(event: Event, drawn: bool) -> None:
     report = Report.model_validate(binary())

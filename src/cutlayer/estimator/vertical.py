@@ -58,7 +58,8 @@ class VerticalClassifier(ClassifierMixin, VerticalEstimator):  # type: ignore[mi
         seed: Seed of the split and the schedule.
         run_dir: Folder in which the run folder stays, as `run_dir/run`; `None` uses a temporary folder.
         secrets: Folder of the parties' long-lived secrets, made if absent: with it, `label_dp` draws each row's label
-            once over all fits. `None` makes new ones for every fit, and the eps of the fits add up.
+            once over all fits; a fit to other labels, such as those of another fold, is refused without
+            `changed_labels="redraw"`. `None` makes new ones for every fit, and the eps of the fits add up.
         key: 32 bytes for all noise and all initial weights, so that both repeat: reproducible, not private. Without it
             each party draws both under keys of its own, and two fits differ.
         predictions: How many predictions are planned: calls of `predict`, `predict_proba`, `score`, `evaluate` and

@@ -154,7 +154,7 @@ def local_side(
         noise_key=noise_key,
         starting_key=load_or_derive_start(start, name, starting_noise, job.train.seed),
         config=party,
-        label_memory=None if keys.supplied and not table.labels_digest else memory,
+        label_memory=None if keys.supplied and (keys.simulated or not table.labels_digest) else memory,
         resume=resume,
         releases=secret_path.with_name(f"{secret_path.name}.releases") if counted else None,
         all_runs=all_runs_of(job, name, chain, secret_path.parent, party_folder, secret, noise_key)
