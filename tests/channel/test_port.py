@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from cutlayer.channel import Kind, link
+from cutlayer.channel import Kind, Port, link
 from cutlayer.errors import ProtocolError
 
 
@@ -31,6 +31,23 @@ def test_a_repeated_message_is_dropped(ends):
     end(bank, epoch=1)
     telco.deliver(first)
     assert [message.epoch for message in telco.arrived] == [0, 1]
+
+
+def test_a_message_of_a_file_is_the_next_one_or_refused():
+    telco = Port("telco", "bank", "run", lambda message: None)
+    sent = []
+    bank = Port("bank", "telco", "run", sent.append)
+    for epoch in range(3):
+        end(bank, epoch=epoch)
+    assert [telco.take(message).epoch for message in sent[:2]] == [0, 1]
+    for again, got in (
+        (sent[1], "message 1 again"),
+        (replace(sent[2], run="x"), "'x'"),
+        (replace(sent[2], sequence=3), "message 3"),
+    ):
+        with pytest.raises(ProtocolError, match=got):
+            telco.take(again)
+    assert telco.take(sent[2]).epoch == 2
 
 
 def test_a_missing_message_is_an_error(ends):

@@ -280,6 +280,7 @@ def test_messages_out_of_order_or_repeated_are_refused(released: Path, federatio
         "swapped": [0, 1, 3, 2, *range(4, 7)],
         "repeated": [0, 1, 2, 2, 4, 5, 6],
         "short": [0, 1],
+        "longer": [*range(7), 5],  # behind the last message, where nobody would read it
     }.items():
         path = tmp_path / f"{name}.release"
         with ParcelWriter(path, Head(TELCO, ACTIVE, messages[0].run), federation.security(TELCO)) as parcel:

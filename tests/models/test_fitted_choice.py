@@ -13,7 +13,7 @@ from sklearn.datasets import load_breast_cancer, load_diabetes, load_wine
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.neural_network import MLPClassifier
 
-from cutlayer.models.fitted.choice import AVERAGE, Choice, choose, folds_of
+from cutlayer.models.fitted.choice import AVERAGE, Choice, _Scored, choose, folds_of
 from cutlayer.models.fitted.kinds import fits_of
 from cutlayer.models.fitted.linear import fit_linear
 from cutlayer.models.fitted.network import fit_network
@@ -161,6 +161,10 @@ def test_weights_of_rows_count_in_scores_and_in_the_average(classes: int) -> Non
     expected = -(0.99 * np.log(0.9) + 0.01 * np.log(0.1)) if classes else (0.01 * 1.0) ** 0.5 * task.scale
     assert losses["heavy"] == pytest.approx(expected, rel=1e-5)
     assert choice.weights["heavy"] > 0.9
+    judged = _Scored(rows, torch.from_numpy(y), task, [np.arange(80)])
+    predictions = [told(column)().predicted(rows) for column in (0, 1)]
+    assert judged.weights(predictions, np.arange(80)).tolist() == [1.0, 0.0]
+    assert judged.weights(predictions, np.arange(40, 80)).tolist() == [0.0, 1.0]
 
 
 def test_folds() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from secrets import token_bytes
 
 import numpy as np
 import pytest
@@ -13,9 +14,11 @@ import cutlayer.data.buckets as buckets
 from cutlayer.channel import Kind, Message
 from cutlayer.channel.codec import encode
 from cutlayer.data.align import intersect
+from cutlayer.data.buckets import Buckets
 from cutlayer.errors import AlignmentError, ProtocolError
-from cutlayer.parties.alignment import DUMMY, Alignment, Purpose, common_ranks
+from cutlayer.parties.alignment import DUMMY, Alignment, Masker, Purpose, common_ranks
 from cutlayer.parties.common_rows import CommonRows
+from cutlayer.workers import Workers
 from tests.parties.psi_runs import BANK, PSI, TELCO, aligned, table, two
 
 ids = st.lists(st.integers(0, 60), min_size=1, max_size=40, unique=True)
@@ -114,6 +117,15 @@ def test_masks_are_new_in_every_run_bucket_and_link(monkeypatch: pytest.MonkeyPa
         if message.kind is Kind.MASKED:
             points += [row.tobytes() for row in message.tensors["points"].numpy()]
     assert len(set(points)) == len(points)
+
+
+def test_a_row_is_another_point_in_another_run() -> None:
+    """So that what was sent in one run, even under a scalar that leaked, is of no use in the next."""
+    own = Buckets(table(range(20)).digests, 0, 20, BANK)
+    with Workers(1) as workers:
+        first, again, other = (Masker(own, workers, run, token_bytes).hashed(0) for run in ("a", "a", "b"))
+    assert (first == again).all()
+    assert not {*map(bytes, first)} & {*map(bytes, other)}
 
 
 def test_order_and_counts_of_what_crosses_depend_on_no_row(monkeypatch: pytest.MonkeyPatch) -> None:

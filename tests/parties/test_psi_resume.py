@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -133,6 +134,18 @@ def test_a_record_is_of_all_that_its_buckets_depend_on(tmp_path: Path) -> None:
     assert (
         AlignmentProgress(tmp_path / "b", b"ab", b"c")._inputs != AlignmentProgress(tmp_path / "b", b"a", b"bc")._inputs
     )
+
+
+def test_a_bucket_of_another_session_is_not_continued(tmp_path: Path) -> None:
+    """The folder of one session, into which a file of another was copied."""
+    progress = AlignmentProgress(tmp_path, b"inputs")
+    for session in ("one", "two"):
+        progress.begin(session, 2, 0)
+        progress.add({"ranks": np.arange(3)})
+        (tmp_path / f"{session}.copy").write_bytes((tmp_path / "bucket-000000.safetensors").read_bytes())
+    assert AlignmentProgress(tmp_path, b"inputs").done == 1
+    shutil.copy(tmp_path / "one.copy", tmp_path / "bucket-000000.safetensors")
+    assert AlignmentProgress(tmp_path, b"inputs").done == 0
 
 
 def test_a_single_bucket_and_the_ids_leave_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

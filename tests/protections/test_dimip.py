@@ -202,6 +202,9 @@ def test_metrics_are_of_the_last_epoch():
     first = chain.epoch_metrics()
     assert set(first) == {f"dimip.{name}.{p}" for name in ("vclub", "predictor_accuracy") for p in ("telco", "shop")}
     assert built.metrics() == {"steps": 3, **{key.removeprefix("dimip."): value for key, value in first.items()}}
+    resumed = dimip()
+    resume(resumed, saved(built))
+    assert resumed.metrics() == built.metrics()
     built.cut_gradient(at(3))
     metrics = built.metrics()
     with torch.no_grad():

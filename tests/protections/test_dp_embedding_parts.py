@@ -209,7 +209,10 @@ def test_the_term_stops_for_good_once_the_classes_of_the_last_batches_are_lost()
     stop = lost.index(False)
     assert 25 <= stop <= 49
     assert not any(lost[stop:])
-    assert not any(terms(one, 5, shuffled=False))
+    again = passive(STOPPING)
+    resume(again, saved(one))
+    for stopped in (one, again):
+        assert not any(terms(stopped, 60, shuffled=False)), "also after a resume"
 
 
 def test_where_the_term_stopped_is_in_no_metric():
