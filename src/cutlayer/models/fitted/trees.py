@@ -187,7 +187,7 @@ class TreeEnsemble(Part):
         inner = left != own
         reached = torch.cat([roots, left[inner], left[inner] + 1])
         # Where two paths lead to one node, or back, each level would have twice the nodes of the one before.
-        if (left < own).any() or (reached >= len(left)).any() or len(reached.unique()) < len(reached):
+        if (left < own).any() or (reached >= len(left)).any() or len(torch.unique(reached)) < len(reached):
             raise RuntimeError("trees whose nodes do not lead on to others, each from one node")
         tree, node, levels = torch.arange(len(roots)), roots, []
         while len(node):
