@@ -14,7 +14,6 @@ from cutlayer.audit.guarantees.updates import update_scores
 from cutlayer.config import Job
 from cutlayer.config.load import load_closed_job
 from cutlayer.errors import ConfigError, NotApplicable
-from cutlayer.models import build_bottom
 from cutlayer.results.guarantee import GuaranteeTest
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.trained import Run
@@ -59,7 +58,7 @@ def _tests(job: Job, folder: RunFolder, entry: Entry, canaries: int) -> list[Gua
         privacy = {entry.protection: job.parties[entry.party].privacy[entry.protection]}
         outcome = label_game(*label_votes(privacy, event.classes, job.train.max_epochs, canaries, key))
     elif isinstance(event, GaussianRelease):
-        width = build_bottom(job.bottom_of(entry.party), Run(job, folder).inputs(entry.party)).width
+        width = Run(job, folder).bottom(entry.party).width
         scores = embedding_scores(job, entry.party, entry.protection, event, width, canaries, key)
         outcome = gaussian_game(scores, entry.delta, event.releases.max_releases)
     elif isinstance(event, DPSGD):
