@@ -23,7 +23,6 @@ from benchmarks.feature_attacks import FeatureAttacksResult, feature_attacks
 from benchmarks.gradient_defences import Overheads, gradient_defences
 from benchmarks.label_defences import LabelDefences, label_defences
 from benchmarks.label_embeddings import LabelEmbeddings, label_embeddings
-from benchmarks.label_stages import LabelStagesResult, label_stages
 from benchmarks.local_training import (
     EPOCHS,
     audited_side,
@@ -171,10 +170,6 @@ def _single_methods(_table: str, _rows: int, repeats: int) -> SingleMethods:
     return single_methods(repeats)
 
 
-def _label_stages(_table: str, _rows: int, repeats: int) -> LabelStagesResult:
-    return label_stages(repeats)
-
-
 def _psi(_table: str, rows: int, repeats: int) -> Intersections:
     return intersections(rows, repeats)
 
@@ -245,7 +240,6 @@ Result = (
     | LabelDefences
     | LabelEmbeddings
     | FeatureAttacksResult
-    | LabelStagesResult
     | AuditPrices
     | AveragedNoise
     | Collusion
@@ -339,7 +333,6 @@ BENCHMARKS: dict[str, tuple[str, Callable[[str, int, int], Result]]] = {
         "nopeek, dp_bottom, exploit, lira and laser on Adult, --repeats seeds",
         _single_methods,
     ),
-    "label_stages": ("label_dp in one stage and in two on Adult, --repeats seeds", _label_stages),
     "serving": ("answers/s of three processes, against a forward pass; kill -9 under load; goal 0.5", _serving),
     "serving_kills": (
         "kill -9 of a party under load, --repeats times; goal: 50, and no failure",

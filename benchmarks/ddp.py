@@ -99,7 +99,7 @@ def _history(table: Path, batch_size: int, epochs: int, workers: int) -> list[di
         finally:
             for _, kill in started:
                 kill()
-        if any(codes):
+        if any(code != 0 for code in codes):  # `None`: it did not end
             raise RuntimeError(f"a party ended with exit codes {codes}")
         return list(RunFolder(folder / "run-active").history())
 

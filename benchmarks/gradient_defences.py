@@ -24,7 +24,7 @@ from cutlayer.tasks import Task
 
 WIDTH = 128
 PEER = "passive"
-DEFENCES: tuple[tuple[str, Mapping[str, Any]], ...] = (
+FORMS: tuple[tuple[str, Mapping[str, Any]], ...] = (
     ("max_norm", {}),
     ("marvell", {"sum_kl": 0.16}),
     ("marvell", {"sum_kl": 0.16, "form": "paper"}),
@@ -37,6 +37,15 @@ DEFENCES: tuple[tuple[str, Mapping[str, Any]], ...] = (
     ("ppdl", {"theta": 0.01}),
     ("ppdl", {"theta": 0.75}),
 )
+DEFENCES = (
+    *FORMS,
+    *(
+        (name, kind.start.model_dump(exclude_unset=True))
+        for name, kind in REGISTRY.items()
+        if kind.gradient_out is not Protection.gradient_out and name not in dict(FORMS)
+    ),
+)
+"""Every defence of the cut gradient: in the forms above, or with the settings to begin with."""
 
 
 @dataclass(frozen=True)
@@ -140,9 +149,3 @@ def _step(n: int) -> Callable[[], float]:
         return time.perf_counter() - began
 
     return once
-
-
-def missing() -> set[str]:
-    """Registered defences of the cut gradient that are not timed here."""
-    acting = {name for name, kind in REGISTRY.items() if kind.gradient_out is not Protection.gradient_out}
-    return acting - {name for name, _ in DEFENCES}

@@ -88,7 +88,6 @@ SETTINGS: Mapping[str, Setting] = {
     "income, dp_bottom, eps 4": _income({}, dp_bottom={"clip": 1.0, "epsilon": 4.0, "delta": 1e-5}),
     "income, party_dropout 0.5": _income({"party_dropout": {"rate": 0.5}}),
     "income, label_dp 1": _income(_DRAWN),
-    "income, label_dp 1, 2 stages": _income({"label_dp": {"eps": 1.0, "stages": 2, "changed_labels": "redraw"}}),
 }
 
 

@@ -191,4 +191,6 @@ def peak_megabytes() -> float:
 def _predict(folder: Path, given: dict[str, Path]) -> int:
     run = RunFolder(folder / "run")
     tables = {name: TableConfig(path=path) for name, path in given.items()}
-    return predict(load_job(run.path / "job.yaml"), run, folder / "scores.parquet", Request(tables)).rows
+    return predict(
+        load_job(run.path / "job.yaml"), run, folder / "scores.parquet", Request(tables, overwrite=True)
+    ).rows

@@ -1,5 +1,6 @@
 """Train one model across organisations that may not share data; measure what leaks at the cut layer, and stop it."""
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from cutlayer.lazy import on_first_use
@@ -11,48 +12,35 @@ if TYPE_CHECKING:
     from cutlayer.errors import CutlayerError as CutlayerError
     from cutlayer.estimator import VerticalClassifier as VerticalClassifier
     from cutlayer.estimator import VerticalRegressor as VerticalRegressor
-    from cutlayer.protections.dcor import DCorConfig as DCorConfig
-    from cutlayer.protections.dimip import DIMIPConfig as DIMIPConfig
-    from cutlayer.protections.discrete_sgd import DiscreteSGDConfig as DiscreteSGDConfig
-    from cutlayer.protections.dp_bottom import DPBottomConfig as DPBottomConfig
-    from cutlayer.protections.dp_embedding import DPEmbeddingConfig as DPEmbeddingConfig
-    from cutlayer.protections.gradient_compression import GradientCompressionConfig as GradientCompressionConfig
-    from cutlayer.protections.iso_noise import IsoNoiseConfig as IsoNoiseConfig
+    from cutlayer.protections.catalogue import *  # noqa: F403 (the section of each protection)
     from cutlayer.protections.label_dp import LabelDP as LabelDP
-    from cutlayer.protections.label_dp import LabelDPConfig as LabelDPConfig
-    from cutlayer.protections.marvell import MarvellConfig as MarvellConfig
-    from cutlayer.protections.max_norm import MaxNormConfig as MaxNormConfig
-    from cutlayer.protections.noisy_gradient import NoisyGradientConfig as NoisyGradientConfig
-    from cutlayer.protections.nopeek import NoPeekConfig as NoPeekConfig
-    from cutlayer.protections.party_dropout import PartyDropoutConfig as PartyDropoutConfig
-    from cutlayer.protections.ppdl import PPDLConfig as PPDLConfig
     from cutlayer.results.report import Report as Report
     from cutlayer.version import __version__ as __version__
 else:
     _MODULES = {
         "BudgetConfig": ".config",
         "CutlayerError": ".errors",
-        "DCorConfig": ".protections.dcor",
-        "DIMIPConfig": ".protections.dimip",
-        "DPBottomConfig": ".protections.dp_bottom",
-        "DPEmbeddingConfig": ".protections.dp_embedding",
-        "DiscreteSGDConfig": ".protections.discrete_sgd",
-        "GradientCompressionConfig": ".protections.gradient_compression",
-        "IsoNoiseConfig": ".protections.iso_noise",
         "Job": ".config",
         "LabelDP": ".protections.label_dp",
-        "LabelDPConfig": ".protections.label_dp",
         "LabelFreeConfig": ".config",
-        "MarvellConfig": ".protections.marvell",
-        "MaxNormConfig": ".protections.max_norm",
-        "NoPeekConfig": ".protections.nopeek",
-        "NoisyGradientConfig": ".protections.noisy_gradient",
-        "PPDLConfig": ".protections.ppdl",
-        "PartyDropoutConfig": ".protections.party_dropout",
         "Report": ".results.report",
         "VerticalClassifier": ".estimator",
         "VerticalRegressor": ".estimator",
         "__version__": ".version",
     }
-    __all__ = [*_MODULES]
-    __getattr__, __dir__ = on_first_use(__name__, _MODULES)
+    _attribute, _ = on_first_use(__name__, _MODULES)
+
+    def _exported() -> dict[str, object]:
+        """The section of each protection, by name."""
+        registered = vars(import_module(".protections.catalogue", __name__))
+        return {name: section for name, section in registered.items() if name.endswith("Config")}
+
+    def __getattr__(name: str) -> object:
+        if name == "__all__":
+            return sorted({*_MODULES, *_exported()})
+        if name.endswith("Config") and name not in _MODULES and name in _exported():
+            return _exported()[name]
+        return _attribute(name)
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__getattr__("__all__")})

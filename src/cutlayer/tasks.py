@@ -11,7 +11,7 @@ import numpy.typing as npt
 from cutlayer.config.job import TaskKind
 from cutlayer.config.wording import did_you_mean
 from cutlayer.errors import ConfigError, Diverged
-from cutlayer.kernels.forward_correction import forward_corrected_loss, informative_loss
+from cutlayer.kernels.forward_correction import forward_corrected_loss
 from cutlayer.kernels.held_out_metrics import accuracy, log_loss, r2_and_mae
 from cutlayer.kernels.roc import roc_auc
 from cutlayer.kernels.row_tensors import doubles, where_equal
@@ -35,8 +35,6 @@ class Task:
             where all weigh the same. Only `loss` reads it.
         positive: Code of the class that a binary task calls positive, 0 or 1. Only scores that people and programs
             read, and metrics of one class, are of it: codes, logits, losses and draws of labels do not depend on it.
-        likelihood: Probability of each label of one batch by the true class, float64 (n, classes), where labels are
-            drawn in stages; `None` elsewhere. Only `loss` reads it, and then no labels.
         row_weights: Weights of the rows of one batch in the loss, float32 (n,); `None` where all weigh the same.
     """
 
@@ -47,7 +45,6 @@ class Task:
     transition: Tensor | None = field(default=None, compare=False, repr=False)
     class_weights: Tensor | None = field(default=None, compare=False, repr=False)
     row_weights: Tensor | None = field(default=None, compare=False, repr=False)
-    likelihood: Tensor | None = field(default=None, compare=False, repr=False)
     positive: int = 1
 
     @classmethod
@@ -90,15 +87,13 @@ class Task:
 
     def on(self, device: torch.device) -> Task:
         """The task with what its loss reads on a device, float64 included."""
-        read = {name: getattr(self, name) for name in ("transition", "class_weights", "row_weights", "likelihood")}
+        read = {name: getattr(self, name) for name in ("transition", "class_weights", "row_weights")}
         moved = {name: tensor.to(device) for name, tensor in read.items() if tensor is not None}
         return replace(self, **moved) if moved else self
 
     def of_rows(self, rows: Tensor) -> Task:
         """The task with what its loss reads of each row for some of them alone, by their numbers, int64 (m,)."""
-        of_each = {name: getattr(self, name) for name in ("row_weights", "likelihood")}
-        chosen = {name: tensor[rows] for name, tensor in of_each.items() if tensor is not None}
-        return replace(self, **chosen) if chosen else self
+        return self if self.row_weights is None else replace(self, row_weights=self.row_weights[rows])
 
     @property
     def outputs(self) -> int:
@@ -122,8 +117,6 @@ class Task:
             logits: float (n, outputs).
             labels: int64 (n,) class codes, or float32 (n,) targets for regression.
         """
-        if self.likelihood is not None:
-            return informative_loss(self._log_probabilities(logits), self.likelihood)
         if self.transition is not None:
             return forward_corrected_loss(self._log_probabilities(logits), labels, self.transition)
         if self.class_weights is not None or self.row_weights is not None:

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from cutlayer.consent import allowed
 from cutlayer.jobs.options import Progress
-from cutlayer.models import allowed_models
 from cutlayer.protections.embedding_adjust import AdjustConfig
 from cutlayer.results.run import RunKind
 from cutlayer.training.folder import RunFolder
@@ -69,7 +69,7 @@ class ClipBoundStudy(Study):
 
     def train(self, trial: Trial, work: Path, progress: Progress) -> dict[str, Any]:
         """A run of the job; the network of the images is the study's own."""
-        with allowed_models("studies.clip_bound.maps"):
+        with allowed("studies.clip_bound.maps"):
             return run_trial(self, trial, work, progress)
 
     def measure(self, trial: Trial, folder: RunFolder) -> dict[str, Any]:

@@ -7,6 +7,7 @@ other rows only, so all stages together spend eps per row.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -18,7 +19,7 @@ from torch.nn import functional
 from cutlayer.config import Job
 from cutlayer.data.batches import Schedule
 from cutlayer.kernels.forward_correction import likelihood_loss
-from cutlayer.kernels.prior_response import likely_classes, prior_likelihood, randomized_response_with_prior
+from cutlayer.kernels.prior_response import likely_classes, randomized_response_with_prior
 from cutlayer.parties.random_state import starting_key
 from cutlayer.parties.stopping import EarlyStopping
 from cutlayer.training.joint import JointModel, fit
@@ -69,6 +70,23 @@ def train_in_stages(job: Job, tables: Mapping[str, Any], eps: float, stages: int
         "classes": float(likely.sum(1).double().mean()),
     }
     return {"metric": metrics[data.task.metric], "seconds": time.perf_counter() - began, "measured": measured}
+
+
+def prior_likelihood(drawn: Tensor, likely: Tensor, eps: float) -> Tensor:
+    """Probability of each row's drawn label by the class that its true label may be.
+
+    Args:
+        drawn: Drawn class codes, int64 (n,), each among the likely classes of its row.
+        likely: Classes that labels were drawn from, bool (n, classes).
+        eps: 0 or more.
+
+    Returns:
+        float64 (n, classes).
+    """
+    size = likely.sum(1, keepdim=True).double()
+    flip = math.exp(-eps) / (1 + (size - 1) * math.exp(-eps))  # of each other likely class
+    same = torch.zeros(likely.shape, dtype=torch.bool).scatter_(1, drawn[:, None], True)
+    return torch.where(likely, torch.where(same, 1 - (size - 1) * flip, flip), 1 / size)
 
 
 def _fit(data: Pooled, rows: Tensor, likelihood: Tensor) -> JointModel:

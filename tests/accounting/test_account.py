@@ -18,7 +18,7 @@ from cutlayer.accounting import (
     Slot,
 )
 from cutlayer.config import BudgetConfig
-from cutlayer.errors import BudgetExceeded, ConfigError
+from cutlayer.errors import BudgetExceeded, CheckpointError, ConfigError
 from cutlayer.kernels.gaussian_mechanism import noise_multiplier
 
 PLAN = ReleasePlan(training=3, validation=3, test=1)
@@ -55,6 +55,16 @@ def test_without_a_budget_the_schedule_is_the_limit():
     assert account.releases == 3
 
 
+def test_the_limit_is_the_plan_of_the_rows_that_are_released_most_often():
+    for plan in (
+        ReleasePlan(training=3, validation=4),
+        ReleasePlan(training=3, test=2, serving=1),
+        ReleasePlan(1, test=4),
+    ):
+        account = Account("telco", [noise(plan=plan), noise(plan=ReleasePlan(training=2))], plan)
+        assert account.planned == account.allowed == releases_until_stopped(account) == 4
+
+
 def test_the_batch_released_most_often_decides():
     """A row is in one batch of an occasion; occasions of its part add up, and parts are counted apart."""
     account = Account("telco", [noise()], PLAN)
@@ -82,6 +92,15 @@ def test_rows_of_any_part_count_in_each():
     account.charge(slot("train", 1), "d", 5)
     with pytest.raises(BudgetExceeded):
         account.charge(slot(ANY_PART, 1, reason="serve"), "e", 5)
+
+
+def test_rows_of_a_part_that_was_not_released_count_those_of_any_part():
+    account = Account("telco", [noise()], PLAN)
+    for number in range(3):
+        account.charge(slot(ANY_PART, number, reason="serve"), "a", 5)
+    for part in ("validation", ANY_PART):
+        with pytest.raises(BudgetExceeded, match="release 4 of a row"):
+            account.charge(slot(part, 3, reason="evaluate"), "b", 5)
 
 
 def test_receivers_are_counted_apart():
@@ -249,6 +268,97 @@ def test_steps_with_other_noise_are_carried_over_at_their_own_cost(tmp_path):
     first = Account("telco", [DPSGD(4.0, 30)], PLAN, log=unfinished)
     assert releases_until_stopped(first, most=5, kind="update") == 5
     assert Account("telco", [DPSGD(8.0, 30)], PLAN, log=log).carried_steps == 20
+
+
+@pytest.mark.parametrize(("first", "second"), [(noise(2.0), noise(3.0)), (DPSGD(2.0, 3), DPSGD(3.0, 3))])
+def test_what_unfinished_runs_cost_is_rounded_up(tmp_path, first, second):
+    """9 / 4 of a release with the noise of this run."""
+    unfinished, log = logs(tmp_path)
+    kind = "embedding" if isinstance(first, GaussianRelease) else "update"
+    assert releases_until_stopped(Account("telco", [first], PLAN, log=unfinished), most=1, kind=kind) == 1
+    account = Account("telco", [second], PLAN, log=log)
+    assert account.carried + account.carried_steps == 3
+
+
+@pytest.mark.parametrize("kind", ["embedding", "gradient", "update"])
+def test_unfinished_runs_are_in_every_number_and_limit(tmp_path, kind):
+    event = DPSGD(4.0, 3) if kind == "update" else noise()
+    unfinished, log = logs(tmp_path)
+    assert releases_until_stopped(Account("telco", [event], PLAN, log=unfinished), most=2, kind=kind) == 2
+    account = Account("telco", [event], PLAN, log=log)
+    assert releases_until_stopped(account, kind=kind) == 3
+    with pytest.raises(BudgetExceeded, match=r"(release|private step) 6 of a row .* the schedule has 5"):
+        account.charge(slot(kind=kind, epoch=9), "a", 5)
+    name = "row_steps" if kind == "update" else "releases"
+    counts = {**account.release_counts(), **account.step_counts()}
+    assert [counts[f"{name}{what}"] for what in ("", "_planned", "_allowed")] == [5, 5, 5]
+    assert counts.get("releases_carried", 2) == 2
+
+
+def test_what_several_mechanisms_release_of_a_row_is_carried_over_together(tmp_path):
+    unfinished, log = logs(tmp_path)
+    first = Account("telco", [noise(2.0), noise(2.0), DPSGD(4.0, 3)], PLAN, log=unfinished)
+    assert releases_until_stopped(first, most=2) == releases_until_stopped(first, most=2, kind="update") == 2
+    # 2 releases of 2 / 4 each, and 2 steps of (2 / 4) ** 2: 1.5, in releases of 1 / 4.
+    assert Account("telco", [noise(2.0)], PLAN, log=log).carried == 6
+
+
+def test_a_budget_pays_for_the_steps_of_unfinished_runs(tmp_path):
+    unfinished, log = logs(tmp_path)
+    assert releases_until_stopped(Account("telco", [DPSGD(4.0, 3)], PLAN, log=unfinished), most=2, kind="update") == 2
+    events = [RandomizedResponse(1.0, 2), DPSGD(4.0, 3)]
+    enough = Composition.of([events[0], DPSGD(4.0, 5)]).epsilon(1e-5)
+    assert Account("telco", events, PLAN, budget(enough), log=log).allowed_steps == 5
+    with pytest.raises(BudgetExceeded):
+        Account("telco", events, PLAN, budget(0.99 * enough), log=log)
+
+
+@pytest.mark.parametrize("kind", ["embedding", "update"])
+def test_what_is_beyond_the_plan_is_stated_once_before_the_first_of_it(tmp_path, kind):
+    """Besides what unfinished runs released, which the plan of this one has."""
+    unfinished, log = logs(tmp_path)
+    events = [noise(), DPSGD(4.0, 5)]
+    assert releases_until_stopped(Account("telco", events, PLAN, log=unfinished), most=1) == 1
+    account, seen = Account("telco", events, PLAN, budget(16.0), log=log), []
+    planned = 5 if kind == "update" else 3
+    account.exceeding = lambda *more: seen.append((account._log.entries, *more))
+    allowed = releases_until_stopped(account, kind=kind)
+    extra = allowed - planned
+    assert extra == account._extra > 1
+    assert seen == [(1 + planned, extra, extra)]
+
+
+def test_steps_that_are_repeated_are_stated_without_those_of_unfinished_runs(tmp_path):
+    unfinished, log = logs(tmp_path)
+    releases_until_stopped(Account("telco", [DPSGD(4.0, 3)], PLAN, log=unfinished), most=2, kind="update")
+    account, seen = Account("telco", [DPSGD(4.0, 3)], PLAN, log=log), []
+    account.exceeding = lambda *more: seen.append(more)
+    assert releases_until_stopped(account, kind="update") == 3
+    account.allow_repeats(1)
+    account.allow_repeats(1)
+    assert account.allowed_steps == 2 + 3 + 2, "accepted once"
+    for epoch in (1, 2):
+        account.charge(slot(kind="update", epoch=epoch), "b", 5)
+    assert seen == [(0, 2)]
+
+
+def test_a_schedule_of_one_release_is_repeated_whole():
+    """Each row is released before the first epoch: whichever epoch is run again, that release may be made again."""
+    plan = ReleasePlan(training=1, once=True)
+    account = Account("telco", [noise(plan=plan)], plan)
+    account.charge(slot(), "a", 5)
+    account.allow_repeats(7)
+    assert account.allowed == 2
+
+
+def test_a_log_with_fewer_lines_than_the_checkpoint_states_is_an_older_copy(tmp_path):
+    log = logs(tmp_path)[0]
+    account = Account("telco", [noise()], PLAN, log=log)
+    releases_until_stopped(account, most=2)
+    state = account.state_dict()
+    account.load_state_dict(state)
+    with pytest.raises(CheckpointError, match="an older copy is in its place"):
+        account.load_state_dict({"entries": state["entries"] + 1})
 
 
 def test_a_budget_that_unfinished_runs_have_used_up_says_what_they_released(tmp_path):

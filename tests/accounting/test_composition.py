@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import mpmath as mp
@@ -63,6 +64,29 @@ def test_label_dp_costs_eps_once_and_redrawing_costs_it_every_time():
     assert Composition.of([once]).epsilon(DELTA) == 1.0
     assert Composition.of([redrawn]).epsilon(DELTA) == 20.0
     assert Composition.of([redrawn]).accountant == "pure"
+
+
+def test_draws_of_several_eps_add_up_in_every_account():
+    """Against the number of outcomes of two answers at 1 and one at 2."""
+    found = Composition.of([RandomizedResponse(1.0, 2, draws=2), RandomizedResponse(2.0, 5)])
+    assert (found.epsilon(DELTA), found.accountant) == (4.0, "pure")
+    kept = [1 / (1 + math.exp(-eps)) for eps in (1.0, 1.0, 2.0)]
+    for epsilon, delta in found.curve()[:4]:
+        outcomes = [
+            math.prod(share if right else 1 - share for share, right in zip(kept, answers, strict=True))
+            - math.exp(epsilon)
+            * math.prod(1 - share if right else share for share, right in zip(kept, answers, strict=True))
+            for answers in itertools.product((True, False), repeat=3)
+        ]
+        assert math.fsum(max(0.0, outcome) for outcome in outcomes) == pytest.approx(delta, rel=0.02)
+    alone = [Composition.of([RandomizedResponse(1.0, 2, draws=2)]), Composition.of([RandomizedResponse(2.0, 2)])]
+    assert found._divergence(3.0) == pytest.approx(sum(each._divergence(3.0) for each in alone))
+
+
+def test_an_unknown_event_is_refused_wherever_it_is():
+    for events in ([object()], [RandomizedResponse(1.0, 2), object()]):
+        with pytest.raises(ConfigError, match="an event that the ledger knows"):
+            Composition.of(events)
 
 
 def test_a_draw_that_depends_on_no_label_costs_nothing():

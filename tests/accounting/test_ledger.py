@@ -48,6 +48,16 @@ def test_the_plan_counts_evaluations(split, plan):
     assert found.max_releases == max(plan.training, plan.validation, plan.test)
 
 
+@pytest.mark.parametrize("once", [False, True])
+def test_predictions_count_beside_one_release_and_beside_many(once):
+    train = validated(TrainConfig, {"epochs": 20}, "train")
+    plan = ReleasePlan.of(train, once=once, serving=3, bottom="private", encoding="public")
+    assert plan.max_releases == (4 if once else 23)
+    assert (plan.once, plan.bottom, plan.encoding) == (once, "private", "public")
+    without = validated(TrainConfig, {"epochs": 20, "split": {"validation": 0}}, "train")
+    assert replace(ReleasePlan.of(without, once=True), beyond=2).max_releases == 3
+
+
 def test_serving_queries_come_on_top():
     assert replace(PLAN, serving=5).max_releases == 25
 
@@ -69,6 +79,14 @@ def test_a_statement_names_who_is_protected_from_whom_where_a_theorem_holds():
     assert NOISE.statement.startswith("the features of telco, towards bank: ")
     assert LABELS.statement.startswith("the labels of the training rows of bank, towards telco, shop: ")
     assert "towards" not in EMPIRICAL.statement
+
+
+def test_a_total_is_at_the_smallest_delta_of_what_a_theorem_covers():
+    strict, bare = replace(NOISE, protection="two", delta=1e-6), replace(BARE, delta=1e-9)
+    both = Composition.of([NOISE.event, NOISE.event])
+    for entries in ([NOISE, strict, bare], [bare, strict, NOISE]):
+        total = only(Ledger(entries))
+        assert (total.delta, total.epsilon) == (1e-6, both.epsilon(1e-6))
 
 
 def test_labels_cost_eps_whatever_else_was_done_to_the_gradients():
@@ -130,6 +148,12 @@ def test_a_run_that_released_rows_as_they_are_leaves_no_total_of_both(other):
     assert labels.epsilon is None
 
 
+def test_what_a_run_protects_from_one_receiver_it_released_to_the_other_as_it_was():
+    one, both = Ledger([replace(LABELS, towards=("telco",))]), Ledger([LABELS])
+    for merged in (one.merged(both), both.merged(one)):
+        assert {total.towards: total.epsilon for total in merged.totals} == {("telco",): 1.0, ("shop",): None}
+
+
 def test_private_training_lifts_the_condition_of_its_own_run_alone():
     private = Ledger([replace(NOISE, event=replace(NOISE.event, condition="unconditional")), TRAINED])
     assert only(private).condition == "unconditional"
@@ -172,7 +196,6 @@ def test_a_statement_says_whether_it_holds_against_malicious_partners() -> None:
     assert LABELS.statement.endswith(MALICIOUS)
     assert Entry("dp_bottom", "telco", "features", ("bank",), DPSGD(2.0, 20)).statement.endswith(MALICIOUS)
     assert MALICIOUS in Entry("label_free", "bank", "labels", ("telco",), LabelFree()).statement
-    assert MALICIOUS not in Entry("label_free", "bank", "labels", ("telco",), LabelFree("income")).statement
     assert MALICIOUS not in EMPIRICAL.statement
     once = replace(PLAN, once=True)
     assert replace(NOISE, event=GaussianRelease(2.6843, once, once.condition)).statement.endswith(f"{BOTH}; {CHOSEN}")
@@ -200,6 +223,13 @@ def test_two_runs_share_their_draws_and_add_their_noise():
         Composition.of([replace(NOISE.event, releases=ReleasePlan(40))]).epsilon(1e-5)
     )
     assert features.epsilon > only(Ledger([NOISE])).epsilon
+
+
+def test_of_the_same_draws_the_run_that_counts_most_states_them():
+    """A run counts the draws of unfinished runs too: whichever comes first, the total has them."""
+    one, three = Ledger([LABELS]), Ledger([replace(LABELS, event=RandomizedResponse(1.0, 2, draws=3))])
+    assert only(one.merged(three)).epsilon == only(three.merged(one)).epsilon == 3.0
+    assert only(one.merged(three).merged(one)).epsilon == 3.0
 
 
 @pytest.mark.parametrize("fingerprint", ["cd", None])

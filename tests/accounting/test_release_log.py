@@ -200,6 +200,8 @@ def test_unfinished_runs_are_those_without_a_last_line_that_says_so(path):
     assert opened(path).unfinished() == (1 * COSTS[0], ("/runs/again",))
     ended.append(slot(0, 9), "99", 8)
     assert new.unfinished()[0] == 9 * COSTS[0]
+    ended.close()  # the end of a prediction with a run that had ended
+    assert new.unfinished()[0] == opened(new.path).unfinished()[0] == 3 * COSTS[0]
 
 
 def test_a_damaged_log_of_another_run_is_refused_too(path):
@@ -218,9 +220,11 @@ def test_another_writer_is_noticed(path):
 
 
 def test_what_was_accepted_is_found_again(path):
-    filled(path).allow(2, 1)
+    log = filled(path)
+    log.allow(2, 1)
+    log.allow(1, 3)
     again = opened(path)
-    assert (again.allowed_releases, again.allowed_steps) == (2, 1)
+    assert (again.allowed_releases, again.allowed_steps) == (log.allowed_releases, log.allowed_steps) == (3, 4)
 
 
 def test_a_log_in_memory_counts_as_one_on_disk(path):

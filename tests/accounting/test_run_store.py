@@ -50,3 +50,40 @@ def test_digests_are_those_that_are_on_disk_already(store: RunStore) -> None:
     assert new_source(b"secret") == of(b"secret", 8, b"ledger source")
     ((number, entry, digest),) = noted(store, LINE)
     assert digest == of(f" {number} {entry}".encode(), 16, b"ledger chain")
+
+
+def test_lines_of_other_runs_parties_rows_or_plans_add_up(store: RunStore) -> None:
+    """A resume of the same run, on the same rows and plan, is the line that is there; all else is a further one."""
+    others = row_words(np.arange(64, dtype=np.uint8).reshape(4, 16))
+    lines = [LINE, *(replace(LINE, **{name: "x"}) for name in ("run", "party", "plan"))]
+    for line in [*lines, *lines]:
+        noted(store, line)
+    store.add(replace(LINE, rows=rows_digest(others)), others, store.path.with_name("m"), lambda others: None)
+    found = store.lines()
+    assert [replace(line, time="") for line in found] == [*lines, replace(LINE, rows=rows_digest(others))]
+
+
+def test_one_row_in_both_is_enough_for_two_runs_to_share_rows(store: RunStore) -> None:
+    ids = np.arange(7 * 16, dtype=np.uint8).reshape(7, 16)
+    parts = {"a": row_words(ids[:4]), "b": row_words(ids[3:6]), "c": row_words(ids[6:])}
+    seen: dict[str, list[str]] = {}
+    for run, words in parts.items():
+        line = replace(LINE, run=run, rows=rows_digest(words), count=len(words))
+        store.add(
+            line, words, store.path.with_name(run), lambda lines, run=run: seen.update({run: [x.run for x in lines]})
+        )
+    assert seen == {"a": [], "b": ["a"], "c": []}
+    sharing = {run: [line.run for line in store.sharing_rows(words)] for run, words in parts.items()}
+    assert sharing == {"a": ["a", "b"], "b": ["a", "b"], "c": ["c"]}
+    assert [line.run for line in store.sharing_rows(row_words(ids[[2, 6]]))] == ["a", "c"]
+    assert store.sharing_rows(row_words(ids[:0])) == []
+
+
+def test_the_check_has_all_other_lines_also_those_of_the_same_run(store: RunStore) -> None:
+    """A split that was sent, and the draws that came later, are of one run."""
+    seen: list[RunLine] = []
+    noted(store, LINE)
+    later = replace(LINE, plan="later")
+    for _ in range(2):
+        store.add(later, WORDS, store.path.with_name("mark.json"), seen.extend)
+    assert [replace(line, time="") for line in seen] == [LINE, LINE]

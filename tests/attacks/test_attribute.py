@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from sklearn.metrics import accuracy_score, roc_auc_score
 
-from cutlayer.attacks import Attribute
+from cutlayer.attacks.catalogue import Attribute
+from cutlayer.attacks.feature import attribute, decoder
 from cutlayer.attacks.feature.attribute import MIN_PROBABILITY, best_share, probabilities, questions
 from cutlayer.attacks.feature.view import FeatureView
 from cutlayer.attacks.knowledge import Auxiliary, Knowledge
@@ -54,6 +57,22 @@ def test_figures_are_those_of_scikit_learn_beside_the_majority() -> None:
     assert 0.55 < columns["age"].value < 0.8
     assert figures[0].low < figures[0].value <= figures[0].high
     assert figures[0].gains
+
+
+def test_the_share_of_the_kernels_is_chosen_by_rows_that_the_classifier_was_not_fitted_to(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """On its own rows a classifier looks better than it is, and would get the whole weight."""
+    fitted: list[Any] = []
+    judged: list[torch.Tensor] = []
+    fit, share = decoder.fit_decoder, attribute.best_share
+    monkeypatch.setattr(decoder, "fit_decoder", lambda *given: fitted.append(fit(*given)) or fitted[-1])
+    monkeypatch.setattr(attribute, "best_share", lambda *given: judged.append(given[2]) or share(*given))
+    view, known, _ = world()
+    Attribute()(view, Knowledge(auxiliary_rows=known))
+    for question, model, classes in zip(questions(known), fitted, judged, strict=True):
+        assert len(classes) == KNOWN // 5
+        assert torch.equal(classes, question.classes(known.codes, known.numbers)[model.validation])
 
 
 def test_what_is_asked() -> None:

@@ -9,7 +9,7 @@ import torch
 from sklearn.metrics import roc_auc_score
 
 from cutlayer import VerticalClassifier
-from cutlayer.attacks import Probe, Spectral
+from cutlayer.attacks.catalogue import Probe, Spectral
 from cutlayer.attacks.knowledge import HINTS, KNOWN_PER_CLASS, Need
 from cutlayer.attacks.label.base import Guess, LabelAttack, Scores, Target, step_by_step
 from cutlayer.audit.auditor import Auditor

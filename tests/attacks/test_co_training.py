@@ -5,7 +5,15 @@ from dataclasses import replace
 import pytest
 import torch
 
-from cutlayer.attacks import AlignedMatch, Bilinear, CoTraining, FeaturePrior, JointSpectral, Mixture, Similarity
+from cutlayer.attacks.catalogue import (
+    AlignedMatch,
+    Bilinear,
+    CoTraining,
+    FeaturePrior,
+    JointSpectral,
+    Mixture,
+    Similarity,
+)
 from cutlayer.attacks.knowledge import Knowledge
 from cutlayer.audit.known_labels import by_variant, strongest
 from cutlayer.errors import NotApplicable

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from cutlayer.attacks import CoTraining, DrawnLabels, FeaturePrior, OffNorm
+from cutlayer.attacks.catalogue import CoTraining, DrawnLabels, FeaturePrior, OffNorm
 from cutlayer.attacks.knowledge import Knowledge
 from cutlayer.attacks.label.drawn_labels import FLIPS, UNKNOWN_FLIPS, flip_rate, signs_and_lines
 from cutlayer.attacks.label.history import HistoryView

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from cutlayer.attacks import Exact, Inversion
+from cutlayer.attacks.catalogue import Exact, Inversion
 from cutlayer.attacks.feature.base import encoded_matrix
 from cutlayer.attacks.feature.exact import Matcher, decoded, fit_bottom, precision_root
 from cutlayer.attacks.feature.view import FeatureView

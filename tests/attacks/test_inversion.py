@@ -6,7 +6,7 @@ import pytest
 import torch
 from sklearn.metrics import r2_score
 
-from cutlayer.attacks import Inversion
+from cutlayer.attacks.catalogue import Inversion
 from cutlayer.attacks.feature.base import Reconstruction, encoded_matrix, encoded_slices
 from cutlayer.attacks.feature.inversion import column_weights
 from cutlayer.attacks.feature.view import FeatureView

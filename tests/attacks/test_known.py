@@ -159,3 +159,11 @@ def test_probe_needs_known_rows_in_the_sampled_steps():
     x, _ = embedded(n=50)
     with pytest.raises(NotApplicable, match="known rows of two classes"):
         probe.Probe()(view_of(x, target=EMBEDDING), Knowledge(known={1: 0, 99: 1}))
+
+
+def test_the_strength_of_the_probe_is_chosen_on_rows_that_each_fit_left_out():
+    """Of columns that say nothing the weakest fit is the best; on its own rows the strongest would be."""
+    draw = torch.Generator().manual_seed(0)
+    x = torch.randn(80, 120, generator=draw, dtype=torch.float64).numpy()
+    labels = torch.randint(2, (80,), generator=draw).numpy()
+    assert probe._strength(x, labels) == min(probe.STRENGTHS)

@@ -5,7 +5,7 @@ import pytest
 import torch
 from scipy.stats import norm
 
-from cutlayer.attacks import Lira, Membership
+from cutlayer.attacks.catalogue import Lira, Membership
 from cutlayer.attacks.feature.lira import PRIOR_ROWS, Confidences, confidence, log_density, statistics
 from cutlayer.attacks.feature.lira import shadow_confidences as train_pairs
 from cutlayer.attacks.feature.view import FeatureView

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from cutlayer.attacks import FewLabels, MeanGradient
+from cutlayer.attacks.catalogue import FewLabels, MeanGradient
 from cutlayer.attacks.knowledge import Knowledge
 from cutlayer.attacks.label.history import HistoryView
 from cutlayer.audit.known_labels import strongest

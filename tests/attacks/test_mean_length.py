@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from cutlayer.attacks import JointSpectral, MeanLength
+from cutlayer.attacks.catalogue import JointSpectral, MeanLength
 from cutlayer.attacks.knowledge import Knowledge
 from cutlayer.audit.known_labels import strongest
 from cutlayer.errors import NotApplicable

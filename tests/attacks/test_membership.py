@@ -7,7 +7,7 @@ import pytest
 import torch
 from sklearn.metrics import roc_auc_score, roc_curve
 
-from cutlayer.attacks import Membership
+from cutlayer.attacks.catalogue import Membership
 from cutlayer.attacks.feature.membership import row_signals
 from cutlayer.attacks.feature.view import FeatureView
 from cutlayer.attacks.knowledge import Knowledge, Shadows

@@ -8,7 +8,7 @@ from statistics import NormalDist
 import pytest
 import torch
 
-from cutlayer.attacks import JointSpectral, MeanLength, MessageSize, OffNorm
+from cutlayer.attacks.catalogue import JointSpectral, MeanLength, MessageSize, OffNorm
 from cutlayer.attacks.knowledge import Knowledge
 from cutlayer.attacks.label.history import HistoryView
 from cutlayer.attacks.label.pooled import pooled

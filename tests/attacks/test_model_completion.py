@@ -7,7 +7,8 @@ import pytest
 import torch
 from torch import nn
 
-from cutlayer.attacks import ModelCompletion, resolve
+from cutlayer.attacks import resolve
+from cutlayer.attacks.catalogue import ModelCompletion
 from cutlayer.attacks.completion.base import Completion, CompletionTraining, DepartedView
 from cutlayer.attacks.completion.mixmatch import mix_up, mix_weights, mixmatch_loss, sharpen
 from cutlayer.attacks.completion.training import CompletionTrainer, MovingAverage, Standardised

@@ -8,7 +8,7 @@ import pytest
 import torch
 from scipy import sparse
 
-from cutlayer.attacks import FewLabels, MeanGradient, SelfTraining
+from cutlayer.attacks.catalogue import FewLabels, MeanGradient, SelfTraining
 from cutlayer.attacks.knowledge import Knowledge
 from cutlayer.attacks.label.history import HistoryView
 from cutlayer.attacks.label.self_training import balanced

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from cutlayer.attacks import MessageSize, OffNorm, SignChanges
+from cutlayer.attacks.catalogue import MessageSize, OffNorm, SignChanges
 from cutlayer.attacks.knowledge import Knowledge
 from cutlayer.attacks.label.history import HistoryView
 from cutlayer.audit.known_labels import strongest

@@ -12,7 +12,8 @@ import pytest
 import torch
 from sklearn.metrics import roc_auc_score
 
-from cutlayer.attacks import REGISTRY, ModelCompletion, resolve
+from cutlayer.attacks import REGISTRY, resolve
+from cutlayer.attacks.catalogue import ModelCompletion
 from cutlayer.attacks.completion.base import (
     HEADS,
     Completion,

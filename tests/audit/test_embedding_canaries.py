@@ -9,15 +9,18 @@ import pytest
 import torch
 from torch import Tensor
 
-from cutlayer.audit.empirical import gaussian_game
+from cutlayer.audit.empirical import CONFIDENCE, Score, gaussian_game
 from cutlayer.audit.guarantees.embeddings import embedding_scores
 from cutlayer.config import Job, validated
+from cutlayer.kernels import gaussian_mechanism as gaussian
 from cutlayer.kernels import row_norms
+from cutlayer.kernels.empirical_epsilon import mu_bound
 from cutlayer.kernels.row_norms import clip_rows
 from cutlayer.parties.passive import PassiveParty
 from cutlayer.parties.plan import plan_of
-from cutlayer.protections import DPEmbedding, build_chain
+from cutlayer.protections import build_chain
 from cutlayer.protections.base import Context
+from cutlayer.protections.catalogue import DPEmbedding
 from cutlayer.protections.keyed_noise import Noise
 from cutlayer.protections.views import Mode
 from cutlayer.results.guarantee import GuaranteeTest
@@ -159,3 +162,17 @@ def test_float32_noise_exceeds_it(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_too_few_canaries_for_a_fault_to_show_are_reported() -> None:
     assert not play({"noise_multiplier": 0.1}, 800).conclusive
+
+
+def test_scores_share_the_risk_and_the_largest_bound_is_stated() -> None:
+    draw = torch.Generator().manual_seed(0)
+    present = torch.arange(4000) % 2 == 1
+    strong, weak = (torch.randn(4000, generator=draw, dtype=torch.float64) + factor * present for factor in (1.0, 0.0))
+    scores = [Score("sum", strong, present), Score("sum of others", weak, present), Score("one", weak, present)]
+    for given in (scores, scores[::-1]):
+        found = gaussian_game(given, 1e-5, 1)
+        mu = mu_bound(strong[~present], strong[present], 1 - (1 - CONFIDENCE) / 3)
+        assert found.lower_bound == gaussian.epsilon(mu, 1e-5)
+        most = mu_bound(torch.zeros(2000), torch.ones(2000), 1 - (1 - CONFIDENCE) / 3)
+        assert found.detectable == gaussian.epsilon(most, 1e-5)
+        assert found.canaries == 8000

@@ -10,7 +10,7 @@ import pytest
 import torch
 from sklearn.metrics import r2_score
 
-from cutlayer.attacks import Inversion
+from cutlayer.attacks.catalogue import Inversion
 from cutlayer.attacks.feature.decoder import DecoderTraining, fit_decoder
 from cutlayer.attacks.feature.view import FeatureView
 from cutlayer.attacks.knowledge import Auxiliary, Knowledge

@@ -361,3 +361,9 @@ def test_the_rows_of_an_attack_that_is_not_the_worst_do_not_matter() -> None:
 def test_every_check_has_a_code_of_its_own_and_a_case() -> None:
     assert len({check.code for check in CHECKS}) == len(CHECKS)
     assert {check.code for check in CHECKS} - CASES.keys() == {"CL110"}, "features are tested where they are attacked"
+
+
+def test_each_limit_is_a_gate_of_its_own():
+    own = [Baseline(party="p", own_columns=0.6)]
+    gates = gates_of({"label_auc": 0.9, "excess": 0.05}, RunAudit(leaks=[leak_result(0.7)], baselines=own))
+    assert [(gate.name, gate.passed) for gate in gates] == [("label_auc", True), ("excess", False)]

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from scipy import sparse
 from torch import Tensor
 from torch.nn import functional
 
 from cutlayer.attacks import resolve
 from cutlayer.attacks.knowledge import Knowledge, Need
-from cutlayer.attacks.label.base import Scores
+from cutlayer.attacks.label.base import Scores, Target
 from cutlayer.attacks.label.few_labels import FewLabels
 from cutlayer.attacks.label.history import HistoryView
 from cutlayer.attacks.label.off_norm import OffNorm
 from cutlayer.audit.departed import departed_auc
 from cutlayer.audit.history import audit_history, own_columns
-from cutlayer.audit.known_labels import strongest
+from cutlayer.audit.known_labels import _own_leak, strongest
 from cutlayer.audit.permuted import permuted_leak
 from cutlayer.channel import Kind
 from cutlayer.channel.followed import FollowedEpoch, read_followed, read_own_embeddings
@@ -76,7 +78,7 @@ def test_every_attack_of_the_catalogue_has_a_result_or_a_reason(finished: RunFol
     audit = finished.audit.runs["this run"]
     explained = {*(leak.label for leak in (*audit.leaks, *audit.skipped, *audit.unneeded))}
     for attack in resolve("auto", "binary").histories:
-        for target in attack.reads:
+        for target in {*attack.reads} - {Target.PART}:  # each party computes the split
             assert {f"{party}/{target}/{attack.name}" for party in ATTACKERS} <= explained
     assert audit.undefined == ()
     assert [baseline.party for baseline in audit.baselines] == list(ATTACKERS)
@@ -148,6 +150,19 @@ def test_related_scores_count_once() -> None:
     assert permuted_leak([one] * 50, truth, 1) == pytest.approx(permuted_leak([one], truth, 1))
 
 
+def test_the_largest_of_all_scores_counts_in_whichever_order_they_come() -> None:
+    draw = torch.Generator().manual_seed(0)
+    truth = torch.rand(1000, generator=draw) < 0.3
+    rows, batch = torch.arange(1000), torch.zeros(1000, dtype=torch.int64)
+    values = torch.randn(40, 1000, generator=draw, dtype=torch.float64)
+    many = Scores(rows, values[0], batch, also={str(index): values[index] for index in range(1, 40)})
+    one = Scores(rows, values[0], batch)
+    stated = permuted_leak([many], truth, 1)
+    assert permuted_leak([many, one], truth, 1) == permuted_leak([one, many], truth, 1) == stated
+    planted = replace(one, also={"read": truth.double()})
+    assert strongest(planted, truth) == 1.0 > strongest(one, truth)
+
+
 def test_messages_without_a_value_leak_what_permuted_values_say() -> None:
     """Attacks on a regression's values: on noise within 0.02 of it, and on messages with the values far above it."""
     rows, draw = 2500, torch.Generator().manual_seed(5)
@@ -183,6 +198,17 @@ def test_a_regression_states_what_permuted_values_read(tmp_path: Path) -> None:
     (baseline,) = run.audit.runs["this run"].baselines
     assert baseline.chance is not None
     assert 0.5 < baseline.chance < 0.6, "few rows: the largest of 15 has a mean of two standard deviations, 0.05"
+
+
+def test_own_columns_are_not_scored_on_the_rows_that_they_were_fitted_on() -> None:
+    """Of wide random columns a model repeats what it was given, and nothing else."""
+    draw = np.random.default_rng(0)
+    rows, truth = torch.arange(1200), torch.from_numpy(draw.integers(2, size=1200))
+    epoch = FollowedEpoch(0, rows, torch.zeros(1200, dtype=torch.int64), {}, {})
+    columns = sparse.csr_matrix(draw.normal(size=(1200, 600)))
+    view = HistoryView("telco", Task("binary", ("0", "1")), [epoch], columns=columns)
+    leak = _own_leak(view, Knowledge(0.5, {row: int(truth[row]) for row in range(300)}), truth)
+    assert leak == pytest.approx(0.5, abs=0.08)
 
 
 def test_a_quick_audit_is_partial(tmp_path: Path) -> None:
@@ -228,6 +254,9 @@ def test_a_party_that_left_predicts_by_what_it_inferred(finished: RunFolder, mon
     assert sampled is not None
     assert sampled != right
     assert sampled == pytest.approx(right, abs=0.2)
+    with monkeypatch.context() as patch:
+        patch.setattr(Run, "reported", rows[run.actual[rows]][:20])  # of one class: no AUC
+        assert departed_auc(run, "telco", Scores(rows, run.truth[rows].double(), batch)) is None
     run.__dict__["class_shares"] = (1.0, 0.0)
     assert departed_auc(run, "telco", Scores(rows, run.truth[rows].double(), batch)) is None
 

@@ -8,12 +8,14 @@ from typing import Any
 import pytest
 import torch
 
-from cutlayer.audit.empirical import label_game
+from cutlayer.accounting import Composition, GaussianRelease, RandomizedResponse, ReleasePlan
+from cutlayer.audit.empirical import CONFIDENCE, GameResult, label_game
 from cutlayer.audit.guarantees.labels import label_votes
+from cutlayer.kernels.empirical_epsilon import one_run_epsilon
 from cutlayer.parties.active import ActiveParty
 from cutlayer.parties.active_setup import ActiveSetup
 from cutlayer.parties.active_step import ActiveStep
-from cutlayer.protections import LabelDP
+from cutlayer.protections.catalogue import LabelDP
 
 KEY = bytes(range(32))
 ROWS, EPOCHS = 4000, 4
@@ -90,3 +92,24 @@ def test_labels_flipped_half_as_often_exceed_eps(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(LabelDP, "labels", mended)
     assert bound(1.0) > 1.3
+
+
+def test_two_tests_share_the_risk() -> None:
+    """Each bound is at half of the risk, also where both are of the same rows; the larger one is stated."""
+    truth = torch.arange(1000) % 2
+    right = torch.arange(1000) < 800
+    votes = torch.where(right == (truth == 1), 1, -1)
+    half = 1 - (1 - CONFIDENCE) / 2
+    found = label_game(votes, truth, 1)
+    assert found.lower_bound == one_run_epsilon(800, 1000, confidence=half)
+    assert found.detectable == one_run_epsilon(1000, 1000, confidence=half)
+    often = torch.where(right & (torch.arange(1000) < 300), 3, 1) * votes
+    assert label_game(often, truth, 3).lower_bound == one_run_epsilon(300, 300, confidence=half)
+
+
+def test_a_bound_is_stated_beside_the_epsilon_of_the_ledger_at_one_confidence() -> None:
+    names = {"protection": "p", "party": "bank", "protects": "labels"}
+    for event, delta in ((RandomizedResponse(1.0, 2, draws=3), 0.0), (GaussianRelease(2.0, ReleasePlan(4)), 1e-3)):
+        test = GameResult(0.5, 4.0, 10, 3).against(event, 1e-3, **names)
+        assert (test.confidence, test.delta, test.lower_bound) == (CONFIDENCE, delta, 0.5)
+        assert test.epsilon == Composition.of([event]).epsilon(1e-3)

@@ -72,3 +72,15 @@ def test_other_tasks(classes: int) -> None:
     shuffled = truth[torch.randperm(ROWS, generator=torch.Generator().manual_seed(3))]
     chance = predict_from_columns([store(codes, numbers)], torch.arange(ROWS), shuffled, classes, 1)
     assert 0.4 < chance.auc < 0.6
+
+
+def test_of_many_rows_some_are_drawn_from_the_whole_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    codes, numbers = drawn()
+    monkeypatch.setattr(own_columns, "MAX_ROWS", 300)
+    used: list[Tensor] = []
+    joined = own_columns.joined_columns
+    monkeypatch.setattr(own_columns, "joined_columns", lambda stores, rows: used.append(rows) or joined(stores, rows))
+    predict_from_columns([store(codes, numbers)], torch.arange(ROWS), numbers[:, 0] > 0, 2, 1, trees=False)
+    (rows,) = used
+    assert len(rows) == 300
+    assert 0.4 * ROWS < float(rows.double().mean()) < 0.6 * ROWS

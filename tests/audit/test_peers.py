@@ -21,7 +21,7 @@ from sklearn.metrics import roc_auc_score
 from torch import Tensor
 from torch.nn import functional
 
-from cutlayer.attacks import Direct
+from cutlayer.attacks.catalogue import Direct
 from cutlayer.attacks.knowledge import Knowledge
 from cutlayer.attacks.label.base import LabelView, Target
 from cutlayer.channel.followed import NO_STEP, FollowedEpoch, read_followed

@@ -14,7 +14,6 @@ from benchmarks import (
     collusion,
     label_defences,
     label_embeddings,
-    label_stages,
     other_defences,
     rare_positives,
     release_attacks,
@@ -81,15 +80,6 @@ def test_embeddings_that_hide_a_label_in_a_direction_of_little_variance_are_read
     read = label_embeddings.embedding_leaks(e @ torch.linalg.qr(torch.randn(6, 6, generator=draw).double()).Q, labels)
     assert min(read[name] for name in ("best_direction", "probe_200", "probe_half")) > 0.9
     assert read["probe_20"] > 0.75
-
-
-def test_labels_in_stages_are_compared_with_labels_drawn_before(monkeypatch):
-    monkeypatch.setattr(label_stages, "EPOCHS", 2)
-    monkeypatch.setattr(label_stages, "SETTINGS", {"income": ("income", "forward", 2)})
-    (read,) = label_stages.label_stages(1).settings
-    assert read.metrics["auc"] > 0.85
-    assert 0.7 < read.right < 0.9
-    assert 0 < read.constant < 0.5
 
 
 def test_parties_that_pool_noisy_gradients_read_more_than_each_alone(monkeypatch, audits_with):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
 import runpy
 import sys
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,7 +17,7 @@ from benchmarks import ddp, local_training
 from benchmarks.__main__ import main
 from benchmarks.local_training import make_table
 from benchmarks.two_processes import two_processes
-from tests.parties.processes import forked
+from tests.parties.processes import Forked
 from tools.ports import free_port
 
 FIELDS = {
@@ -58,22 +60,30 @@ def test_two_processes_are_compared_with_a_centralised_loop(tmp_path: Path) -> N
     assert (found.name, found.repeats, found.threads) == ("two_process_256", 1, 1)
 
 
+SLOWEST = 300.0
+"""Seconds after which a process states where its threads are, and ends: on a busy machine imports take two minutes."""
+
+
 @pytest.fixture
-def one_party_by_torchrun(monkeypatch: pytest.MonkeyPatch) -> None:
+def one_party_by_torchrun(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The other party's workers are forked, with what `torchrun` sets in their environment.
 
     It starts an interpreter for each worker, which imports the package, and one for itself, in place of a fork.
     """
-    start = ddp._start
+    start, arguments_of = ddp._start, ddp._arguments
 
     def started(arguments: list[str], workers: int) -> tuple[Callable[[], int | None], Callable[[], None]]:
         if workers == 1 or "active" in arguments:
             return start(arguments, workers)
         meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(workers)}
-        forks = [forked(_ranked, arguments, {**meeting, "RANK": str(rank)}) for rank in range(workers)]
+        errors = [tmp_path / f"errors-{rank}.txt" for rank in range(workers)]
+        forks = [
+            Forked(_ranked, path, arguments, {**meeting, "RANK": str(rank)}, errors=path)
+            for rank, path in enumerate(errors)
+        ]
 
         def wait() -> int:
-            return max(abs(fork.wait()) for fork in forks)
+            return max([abs(fork.wait(2 * SLOWEST)) for fork in forks])  # of all, so that each prints what it said
 
         def kill() -> None:
             for fork in forks:
@@ -82,30 +92,40 @@ def one_party_by_torchrun(monkeypatch: pytest.MonkeyPatch) -> None:
         return wait, kill
 
     monkeypatch.setattr(ddp, "_start", started)
-    monkeypatch.setattr(ddp.subprocess, "Popen", Launcher)
+    # What a peer is waited for is stated sooner than where the threads are.
+    monkeypatch.setattr(ddp, "_arguments", lambda *given: [*arguments_of(*given), "--timeout", str(0.6 * SLOWEST)])
+    monkeypatch.setattr(ddp.subprocess, "Popen", partial(Launcher, tmp_path / "errors-torchrun.txt"))
 
 
 class Launcher:
     """`python -m torch.distributed.run` in a fork of a process that has imported PyTorch."""
 
-    def __init__(self, command: list[str], **_: int) -> None:
+    def __init__(self, errors: Path, command: list[str], **_: int) -> None:
         assert command[:2] == [sys.executable, "-m"]
-        self._fork = forked(_run_module, command[2:])
+        self._fork = Forked(_run_module, errors, command[2:], errors=errors)
 
     def wait(self, _seconds: float) -> int:
-        return self._fork.wait()
+        return self._fork.wait(2 * SLOWEST)
 
     def kill(self) -> None:
         self._fork.kill()
 
 
-def _run_module(arguments: list[str]) -> None:
+def _bounded(errors: Path) -> None:
+    """Write what this process and its own say to a file, and where its threads are if it does not end."""
+    os.dup2(os.open(errors, os.O_WRONLY | os.O_CREAT | os.O_APPEND), 2)
+    faulthandler.dump_traceback_later(SLOWEST, exit=True)
+
+
+def _run_module(errors: Path, arguments: list[str]) -> None:
+    _bounded(errors)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     sys.argv = arguments
     runpy.run_module(arguments[0], run_name="__main__")
 
 
-def _ranked(arguments: list[str], environment: Mapping[str, str]) -> None:
+def _ranked(errors: Path, arguments: list[str], environment: Mapping[str, str]) -> None:
+    _bounded(errors)
     os.environ.update(environment)
     ddp._run_alone(arguments)
 

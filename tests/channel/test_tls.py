@@ -8,13 +8,15 @@ import ssl
 import threading
 import time
 from contextlib import ExitStack, closing, suppress
-from datetime import timedelta
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from unittest.mock import patch
 
 import grpc
 import pytest
 import torch
+from cryptography import x509
 
 from cutlayer.certificates import files as certificate_files
 from cutlayer.certificates import probe as probe_of_certificates
@@ -201,6 +203,47 @@ def test_a_revoked_client_is_refused_without_a_restart(made):
         ):
             joined(made, bank.address)
     assert [text for text in shown if "refused a caller at 127.0.0.1: the certificate of spiffe://loans/telco" in text]
+
+
+def test_lists_and_authorities_count_each(made, tmp_path):
+    """Two federations in one file: every list is read, and a serial number is that of its own authority alone."""
+    other = Federation(tmp_path / "others", "telco")
+    made.authority.revoke("shop")
+    other.authority.revoke("telco")
+    for federation in (made, other):
+        federation.publish()
+    files = other.files("telco")
+    revoked = [federation.files(party).cert for federation, party in ((made, "shop"), (other, "telco"))]
+    for pair in (("bank", "others/bank"), ("others/bank", "bank")):
+        for name in ("ca.pem", "crl.pem"):
+            (files.ca.parent / name).write_bytes(b"".join((tmp_path / folder / name).read_bytes() for folder in pair))
+        loaded = certificate_files.load(files)
+        chains = [x509.load_pem_x509_certificates(path.read_bytes()) for path in (*revoked, made.files("telco").cert)]
+        assert [loaded.is_revoked(chain[0]) for chain in chains] == [True, True, False]
+        assert all(certificate_files.signed_by(chain, loaded.authorities) for chain in chains)
+        assert not certificate_files.signed_by(chains[0], loaded.authorities[pair[0] == "bank" :][:1])
+    of_another = frozenset({(chains[0][0].subject.public_bytes(), chains[0][0].serial_number)})
+    assert not replace(loaded, revoked=of_another).is_revoked(chains[0][0])
+    (files.ca.parent / "ca.pem").write_bytes((tmp_path / "bank" / "ca.pem").read_bytes())
+    with pytest.raises(TrustError, match=r"a list in .* that one of the authorities signed"):
+        certificate_files.load(files)
+
+
+def test_the_first_list_that_runs_out_is_the_one_to_replace(made, tmp_path, monkeypatch):
+    other = Federation(tmp_path / "others")
+    monkeypatch.setattr("cutlayer.certificates.authority.LIST_DAYS", 3)
+    other.authority.invite("late")
+    with other.authority._locked_record():
+        other.authority._write_list()
+    files = made.files("telco")
+    for first, second in (("bank", "others/bank"), ("others/bank", "bank")):
+        for name in ("ca.pem", "crl.pem"):
+            (files.ca.parent / name).write_bytes(
+                b"".join((tmp_path / folder / name).read_bytes() for folder in (first, second))
+            )
+        until = certificate_files.load(files).lists_until
+        assert until is not None
+        assert until - datetime.now(UTC) < timedelta(days=4)
 
 
 def test_a_revoked_server_is_refused(made):

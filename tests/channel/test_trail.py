@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -72,6 +73,18 @@ def test_a_later_start_continues_the_chain_and_leaves_earlier_files_alone(tmp_pa
     found = verify(tmp_path)
     assert not found.problems
     assert [file.name for file in found.files] == ["000001.jsonl", "000002.jsonl", "000003.jsonl"]
+
+
+def test_two_processes_at_once_each_continue_what_was_there(tmp_path):
+    here, _ = link("telco", "bank", "run")
+    first, second = Trail(tmp_path, {}), Trail(tmp_path, {})
+    for trail in (first, second, first, second, first):
+        here.record = trail.record
+        here.send(Kind.COMMITTED, epoch=0)
+    first.close()
+    second.close()
+    assert verify(tmp_path).problems == ()
+    assert verify(tmp_path).lines == 7
 
 
 def test_a_killed_process_leaves_a_trail_that_verifies(tmp_path):
@@ -145,6 +158,22 @@ def test_a_line_with_a_recomputed_hash_breaks_the_next_one(tmp_path):
     assert "line 4" in verify(tmp_path).problems[0]
 
 
+@pytest.mark.parametrize("line", [0, 2, -1])
+def test_a_file_that_was_written_anew_is_not_that_of_the_head(tmp_path, line):
+    """With as many lines, and the hash of each recomputed: only the head tells, whichever line was changed."""
+    from cutlayer.channel.trail import _body, _chained
+
+    write(tmp_path)
+    path = write(tmp_path)
+    lines = [json.loads(text) for text in lines_of(path)]
+    lines[line]["entry"]["time"] = "1999-01-01T00:00:00.000+00:00"
+    before = lines[0]["entry"]["before"]
+    for each in lines:
+        before = each["hash"] = _chained(before, _body(each["entry"]))
+    path.write_text("".join(json.dumps(each) + "\n" for each in lines))
+    assert verify(tmp_path).problems == (f"{path.name}: expected at least 7 lines, as head.json says, got 7 of them",)
+
+
 @pytest.mark.parametrize(
     ("number", "entry"),
     [(0, {"before": "", "time": "now", "ledger": 5}), (0, {"before": ""}), (1, []), (1, {"time": "now", "bytes": "x"})],
@@ -193,5 +222,11 @@ def test_the_digest_is_of_all_that_a_message_holds():
         content_digest(here.send(Kind.CLOSE, fields={"reason": "done"})),
         content_digest(here.send(Kind.CLOSE, fields={"reason": "gone"})),
     ]
-    assert len(set(digests)) == 4
+    kinds = Kind.REMASKED, Kind.MASKED
+    digests += [
+        content_digest(here.send(kind, step=0, tensors={"points": torch.zeros(2, 32).byte()})) for kind in kinds
+    ]
+    assert len(set(digests)) == 5
+    renamed = SimpleNamespace(fields={}, tensors={"other": torch.zeros(2, 32).byte()})
+    assert content_digest(renamed) not in digests
     assert content_digest(here.send(Kind.EMBEDDING, step=9, tensors=zeros)) == digests[0]

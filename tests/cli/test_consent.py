@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
+import sqlite3
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from ruamel.yaml import YAML
 
 from cutlayer.attacks.completion.base import CompletionAttack, CompletionTraining
 from cutlayer.errors import ConfigError
@@ -67,7 +69,7 @@ def test_a_job_that_names_a_program_runs_none(
 ) -> None:
     place.change({where: program(place.folder)})
     imports = []
-    monkeypatch.setattr("cutlayer.models.consent.importlib.import_module", imports.append)
+    monkeypatch.setattr("cutlayer.models.imports.importlib.import_module", imports.append)
     if options:
         monkeypatch.undo()
         monkeypatch.chdir(place.folder)
@@ -179,3 +181,35 @@ def test_a_foreign_run_folder_leads_to_no_other(finished: Path, place: Place, na
         result = place.call(verb, finished)
         assert result.code == 2
         assert f"expected names of compared runs in {finished}, got {name!a}" in result.error
+
+
+@pytest.mark.parametrize("verb", ["report", "audit", "predict", "export", "ledger", "trail"])
+def test_a_foreign_run_folder_runs_no_query_and_sends_nothing(finished: Path, place: Place, verb: str) -> None:
+    """The job of a folder that somebody sent names this user's database and a server."""
+    database = place.folder / "customers.db"
+    with sqlite3.connect(database) as connection:
+        connection.execute("create table customers (id text)")
+    foreign = place.folder / "foreign"
+    shutil.copytree(finished, foreign)
+    (place.folder / "q.sql").write_text("drop table customers")
+    raw = YAML(typ="safe").load((foreign / "job.yaml").read_text())
+    bank = raw["parties"]["bank"]
+    bank["table"] = {"path": str(place.folder / "q.sql"), "url": f"sqlite:///{database}"}
+    bank["secret"], bank["log"] = str(place.folder / "made.key"), {"mlflow": str(place.folder / "runs-of-mlflow")}
+    (foreign / "job.yaml").write_text(as_yaml(raw))
+    options = {"predict": ("--out", "s.csv"), "export": ("--party", "bank", "--out", "part")}
+    assert place.call(verb, foreign, *options.get(verb, ())).code in (0, 2)
+    with sqlite3.connect(database) as connection:
+        assert connection.execute("select name from sqlite_master").fetchall() == [("customers",)]
+    assert not (place.folder / "made.key").exists()
+    assert not (place.folder / "runs-of-mlflow").exists()
+
+
+def test_check_lists_what_is_outside_of_the_folder(place: Place, tmp_path_factory: pytest.TempPathFactory) -> None:
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    shutil.move(place.folder / "bank.csv", elsewhere / "bank.csv")
+    place.change({"parties.bank.table": str(elsewhere / "bank.csv")})
+    place.refused("parties.bank.table.path: expected consent before it reads", f"--allow-path {elsewhere}/bank.csv")
+    result = place.call("check", place.file, "--json", "--allow-path", elsewhere)
+    assert result.document()["outside"] == [f"parties.bank.table.path reads {elsewhere}/bank.csv"]
+    assert "parties.bank.table.path reads" in place.call("check", place.file, "--allow-path", elsewhere).out

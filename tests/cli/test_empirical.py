@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from cutlayer.protections import DPEmbedding
+from cutlayer.protections.catalogue import DPEmbedding
 
 CALL = ("--empirical-epsilon", "--canaries", "2000")
 

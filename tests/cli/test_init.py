@@ -161,9 +161,14 @@ def test_the_split(place, folder):
     for options, split in (
         (["--protect", "labels"], {}),
         (["--protect", "nothing"], {"stratify": True}),
-        (["--protect", "both", "--split-by", "balance"], {"by": "balance"}),
+        (["--protect", "both", "--split-by", "balance"], {"by": "balance", "public": True}),
+        (["--protect", "nothing", "--split-by", "balance"], {"by": "balance"}),
     ):
-        assert place.call("init", folder, *options, "--yes").code == 0
+        result = place.call("init", folder, *options, "--yes")
+        assert result.code == 0
+        assert ("are sent which rows have the largest values of balance" in result.out) is ("by" in split)
+        explained = "# train.split.public: partners are sent which rows" in (folder / "job.yaml").read_text()
+        assert explained is ("public" in split)
         assert load_job(folder / "job.yaml").train.split.model_dump(exclude_defaults=True) == split
         assert place.call("check", folder / "job.yaml").code == 0
         (folder / "job.yaml").unlink()
@@ -347,7 +352,7 @@ def test_nothing_is_overwritten(place, folder):
     before = (folder / "job.yaml").read_text()
     result = place.call("init", folder, "--yes", "--protect", "nothing")
     assert result.code == 2
-    assert "has job.yaml already" in result.error
+    assert "job.yaml, got one; move it, or choose another folder" in result.error
     assert (folder / "job.yaml").read_text() == before
 
 

@@ -193,6 +193,39 @@ def test_a_damaged_request_is_refused(invited):
     assert path.exists()
 
 
+def test_no_file_of_anybody_else_is_replaced(invited):
+    """But a certificate, an invitation or a request of an earlier call is."""
+    signed(invited)
+    request = "there/keys/telco.request.pem"
+    Path("mine").write_text("mine")
+    shutil.copy("mine", "telco.pem")
+    calls = (
+        ("invite", "telco", "--address", "b:1", "--out", "mine"),
+        ("sign", request),
+        ("sign", request, "--out", "keys/ca.pem"),
+        ("renew", "telco", "--out", "mine"),
+        ("init", "mine", "--folder", "new"),
+        ("request", "telco.invite", "--folder", "new"),
+    )
+    Path("new").mkdir()
+    for name in ("mine.pem", "telco.request.pem"):
+        shutil.copy("mine", f"new/{name}")
+    before = {path: path.read_bytes() for path in Path().rglob("*") if path.is_file() and path.suffix != ".lock"}
+    for arguments in calls:
+        result = invited.call("keys", *arguments)
+        assert (result.code, "expected no file at" in result.error) == (2, True), arguments
+    assert {path: path.read_bytes() for path in before} == before
+    assert {path.name for path in Path("new").iterdir()} == {"mine.pem", "telco.request.pem", "keys.lock"}
+    Path("telco.pem").unlink()
+    for arguments in (
+        ("sign", request),
+        ("sign", request),
+        ("renew", "telco"),
+        ("invite", "telco", "--address", "b:1"),
+    ):
+        assert invited.call("keys", *arguments).code == 0
+
+
 FILES = {
     "readable by others": (lambda files: files.key.chmod(0o640), "expected a key that only its owner can read"),
     "no key": (lambda files: files.key.unlink(), "cannot be read"),

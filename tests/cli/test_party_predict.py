@@ -38,6 +38,16 @@ def test_options_that_do_not_fit_the_role(parts: tuple[Place, Path]) -> None:
     assert "a passive party that is not absent, got none; use cutlayer predict" in everybody
 
 
+def test_no_file_is_replaced_unless_the_user_says_so(parts: tuple[Place, Path]) -> None:
+    place, run = parts
+    (place.folder / "mine.csv").write_text("mine")
+    assert "expected no file at mine.csv, got one" in refused(parts, "bank", "--out", "mine.csv")
+    for out in ("bank.csv", "mine.csv", run / "predictions.parquet"):
+        error = refused(parts, "bank", "--data", "mine.csv", "--out", out, "--overwrite")
+        assert f"read or belong to the run, got {out}" in error
+    assert (place.folder / "mine.csv").read_text() == "mine"
+
+
 def test_tables_and_folders_that_cannot_be_used(parts: tuple[Place, Path]) -> None:
     place, _ = parts
     assert "gone.csv: no such file" in refused(parts, "telco", "--data", "gone.csv")

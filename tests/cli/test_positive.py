@@ -32,7 +32,7 @@ def trained(place: Place, name: str, **more: object) -> Path:
 
 def scores(place: Place, run: Path) -> np.ndarray:
     new = ("--data", "bank=bank.csv", "--data", "telco=telco.csv")
-    assert place.call("predict", run, "--out", "s.parquet", "--key", "key", *new).code == 0
+    assert place.call("predict", run, "--out", "s.parquet", "--overwrite", "--key", "key", *new).code == 0
     return parquet.read_table(place.folder / "s.parquet")["probability"].to_numpy()
 
 

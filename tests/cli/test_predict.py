@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 from pyarrow import csv, parquet
 
+from cutlayer.serving.models import Models
 from tests.cli.jobs import Place
 
 
@@ -28,7 +30,7 @@ def test_predict_writes_scores_and_says_who_contributed(finished: Path, place: P
     assert text["id"].cast("string").equals(table["id"].cast("string"))
     np.testing.assert_allclose(text["probability"].to_numpy(), table["probability"].to_numpy(), rtol=1e-6)
     assert set(text["contributed"].to_pylist()) == {"bank telco"}
-    result = place.call("predict", finished, "--out", "s.parquet", "--absent", "telco")
+    result = place.call("predict", finished, "--out", "s.parquet", "--overwrite", "--absent", "telco")
     assert "telco contributed to 0 (absent)" in result.out
 
 
@@ -51,6 +53,31 @@ def test_bad_options_are_refused(finished: Path, place: Place, options: tuple[st
     assert place.left() == before
 
 
+def test_no_file_is_replaced_unless_the_user_says_so(
+    finished: Path, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before any model is loaded; and the tables and the run not even then."""
+    monkeypatch.setattr(Models, "load", lambda *_: pytest.fail("the prediction has begun"))
+    job = finished / "job.yaml"
+    job.write_text(re.sub(r"path: .*/(bank|telco).csv", rf"path: {place.folder}/\1.csv", job.read_text()))
+    for name in ("report.csv", "new.csv", "folder.csv/kept"):
+        (place.folder / name).parent.mkdir(exist_ok=True)
+        (place.folder / name).write_text("mine")
+    (place.folder / "link.csv").symlink_to("bank.csv")
+    (place.folder / "dangling.csv").symlink_to("gone.csv")
+    before = {path: path.read_bytes() for path in place.folder.rglob("*") if path.is_file()}
+    given = ("--data", "bank=new.csv", "--data", "telco=telco.csv")
+    for out in ("report.csv", "folder.csv", "dangling.csv"):
+        result = place.call("predict", finished, "--out", out, *given)
+        assert (result.code, f"no file at {out}, got one" in result.error) == (2, True)
+    run = finished / "predictions.parquet"
+    for out in ("new.csv", "bank.csv", "link.csv", "telco.csv", run):
+        result = place.call("predict", finished, "--out", out, "--overwrite", *given)
+        assert (result.code, f"read or belong to the run, got {out}" in result.error) == (2, True), result.err
+    assert place.call("predict", finished, "--out", "folder.csv", "--overwrite").code == 2
+    assert {path: path.read_bytes() for path in place.folder.rglob("*") if path.is_file()} == before
+
+
 @pytest.mark.parametrize("delimiter", [";", "\t"])
 def test_new_rows_may_be_separated_otherwise(finished: Path, place: Place, delimiter: str) -> None:
     telco = place.folder / "telco.csv"
@@ -58,7 +85,7 @@ def test_new_rows_may_be_separated_otherwise(finished: Path, place: Place, delim
     scores = []
     for name in ("telco.csv", "other.csv"):
         given = ("--data", "bank=bank.csv", "--data", f"telco={name}")
-        assert place.call("predict", finished, "--out", "s.parquet", *given).code == 0
+        assert place.call("predict", finished, "--out", "s.parquet", "--overwrite", *given).code == 0
         scores.append(parquet.read_table(place.folder / "s.parquet"))
     assert scores[0].equals(scores[1])
 

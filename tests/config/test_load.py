@@ -11,7 +11,16 @@ from cutlayer import demo
 from cutlayer.config import Job, PrivatePart
 from cutlayer.config.lines import MAX_BYTES
 from cutlayer.config.load import dump_job, load_job, load_private_part, read_yaml, with_private_part
+from cutlayer.consent import allowed
 from cutlayer.errors import ConfigError
+
+
+@pytest.fixture(autouse=True)
+def _every_path():
+    """The files here are this user's own, wherever they are; tests of consent have a file of their own."""
+    with allowed(paths=["/"]):
+        yield
+
 
 SHORT = """
 parties:
@@ -219,13 +228,29 @@ def test_a_few_lines_of_aliases_do_not_stand_for_more_than_memory_holds(tmp_path
             "1,000,000 values",
         ),
         ("a: &a\n  <<: *a\n", "job.yaml"),
+        (f"parties: [{', '.join(f'c{n}x1..c{n}x99999' for n in range(12))}]", "1,000,000 values"),
+        (f"parties: {{{', '.join(f'c{n}x1..c{n}x99999: 1' for n in range(12))}}}", "1,000,000 values"),
+        ("name: " + "1" * 500_000, "up to 1,000 digits"),
+        ("name: x" + "1" * 500_000 + "..2", "job.yaml"),
         ("name: 0x" + "f" * 20_000, "up to 1,000 digits, got 20,002"),
         ("? 0b" + "1" * 20_000 + "\n: 1", "up to 1,000 digits, got 20,002"),
         ("name: !!bool x", "a value of the type in its tag, got 'x'"),
         ("".join(f"k{n}: 1\n" for n in range(300)), "and 281 more"),
         ("".join(f"k{n}: 1\n" for n in range(200_000)), "up to 1,048,576 bytes"),
     ],
-    ids=["merges", "merge of itself", "long number", "long key", "tag", "many keys", "long file"],
+    ids=[
+        "merges",
+        "merge of itself",
+        "ranges",
+        "keys",
+        "digits",
+        "long range",
+        "long number",
+        "long key",
+        "tag",
+        "many keys",
+        "long file",
+    ],
 )
 def test_a_hostile_file_is_refused_at_once(tmp_path, text, message, monkeypatch):
     composed = []

@@ -16,11 +16,9 @@ from tests.parties.runs import make_job
     [
         ({}, 29, 14, MIN_STEPS * 14),  # small batches: as few as a leak can be measured on
         ({}, 2000, 16, 152 * 16),
-        ({"live": 0.2}, 2000, 16, 304 * 16),
-        ({"live": 0.5}, 782, 256, 8192),
+        ({}, 782, 256, 8192),
         ({}, 63, 256, 9 * 256),
         ({"rows": 500}, 29, 14, 500),
-        ({"rows": 500, "live": 0.9}, 29, 14, 500),
     ],
 )
 def test_a_share_is_of_estimated_work_and_a_number_is_as_it_is(
@@ -40,9 +38,7 @@ def test_several_classes_cost_more_and_a_party_that_attacks_features_records_all
     assert sampled_rows(job, "telco", 29, 14) == 8192
 
 
-@pytest.mark.parametrize(
-    "audit", [{"rows": 63}, {"rows": 0.5}, {"rows": 100.5}, {"followed": 0.1}, {"live": 0}, {"live": 1}]
-)
+@pytest.mark.parametrize("audit", [{"rows": 63}, {"rows": 0.5}, {"rows": 100.5}, {"followed": 0.1}])
 def test_neither_a_share_nor_a_number_of_rows_is_refused(audit: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=rf"audit\.{next(iter(audit))}"):
         make_job(audit=audit)

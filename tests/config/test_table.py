@@ -26,7 +26,7 @@ def test_ranges(given, columns):
     assert expand(given) == columns
 
 
-@pytest.mark.parametrize("name", ["a1..b2", "a3..a1", "a0..a99999999"])
+@pytest.mark.parametrize("name", ["a1..b2", "a3..a1"])
 def test_what_is_no_range(name):
     with pytest.raises(ValueError, match=r"a range such as I1\.\.I13, got"):
         expand((name,))
@@ -45,10 +45,6 @@ def test_an_empty_list_of_features_is_none():
     [
         ({"path": "t", "columns": ["a", "b1..b2", "b2"]}, "table.columns: expected every column named once, got b2"),
         ({"path": "t", "delimiter": ""}, r"table.delimiter: expected at least 1 character\(s\), got ''"),
-        (
-            {"path": "t", "format": "xlsx"},
-            "table.format: expected 'auto', 'csv', 'parquet', 'npz' or 'sql', got 'xlsx'",
-        ),
         ({}, "table.path: missing"),
         (5, "table: expected keys and values, got 5"),
     ],

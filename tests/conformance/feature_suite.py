@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -19,7 +18,7 @@ from cutlayer.errors import NotApplicable
 from cutlayer.results.features import FeatureResult
 
 from .feature_world import MODELS, measured_once, world_of
-from .suite import last_bit_moved
+from .suite import last_bit_moved, reads_more, states_its_paper
 from .table import FeatureCase
 
 FeatureClass = type[FeatureAttack[Any]]
@@ -47,9 +46,7 @@ def _briefly(attack: FeatureClass, repeats: Mapping[str, int] = REPEATS) -> Iter
 
 def states_its_terms(attack: FeatureClass, case: FeatureCase) -> None:
     """Name, paper, knowledge, and that `auto` leaves it out."""
-    assert re.fullmatch(r"[a-z][a-z0-9_]*", attack.name)
-    assert re.search(r"\d{4}", attack.reference)
-    assert "Reference:" in (attack.__doc__ or "")
+    states_its_paper(attack)
     assert attack.reads == ("embedding",)
     assert attack.needs <= {Need.AUXILIARY_FEATURES, Need.INITIAL_WEIGHTS, Need.SIMULATOR, *MODELS}
     assert attack.needs
@@ -59,7 +56,7 @@ def states_its_terms(attack: FeatureClass, case: FeatureCase) -> None:
 def succeeds_undefended(attack: FeatureClass, case: FeatureCase) -> None:
     """Informative embeddings give far more than an attacker without embeddings has."""
     found = measured_once(attack, informative=True)
-    assert found.value > case.least
+    reads_more(attack, found.metric, found.value, case.least)
     assert found.low - found.baseline > case.margin
 
 

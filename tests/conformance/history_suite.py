@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache, partial
@@ -19,7 +18,7 @@ from cutlayer.errors import NotApplicable
 from cutlayer.tasks import Task
 
 from .history_world import ROWS, WIDTH, World, crowded, regression, sparsified, undefended
-from .suite import last_bit_moved
+from .suite import last_bit_moved, reads_more, states_its_paper
 from .table import HistoryCase
 
 AttackClass = type[HistoryAttack]
@@ -27,10 +26,8 @@ AttackClass = type[HistoryAttack]
 
 def states_its_terms(attack: AttackClass, case: HistoryCase) -> None:
     """Name, paper, targets, and a line of the table for every target."""
-    assert re.fullmatch(r"[a-z][a-z0-9_]*", attack.name)
-    assert "Reference:" in (attack.__doc__ or "")
-    assert attack.tasks <= {"binary", "multiclass", "regression"}
-    assert set(case.succeeds) == set(attack.reads)
+    states_its_paper(attack)
+    assert set(case.succeeds) == set(attack.reads), "expected a limit in the table for each message that it `reads`"
 
 
 def succeeds_undefended(attack: AttackClass, case: HistoryCase) -> None:
@@ -38,7 +35,7 @@ def succeeds_undefended(attack: AttackClass, case: HistoryCase) -> None:
     for world in _worlds(attack, case):
         for target in case.succeeds:
             limit = case.limit(world.view.task.kind, target)
-            assert strongest(_undefended_scores(attack, world, target), world.truth) > limit
+            reads_more(attack, target, strongest(_undefended_scores(attack, world, target), world.truth), limit)
 
 
 def survives_an_invertible_map(attack: AttackClass, case: HistoryCase) -> None:
@@ -112,7 +109,8 @@ def refuses_what_it_lacks(attack: AttackClass, case: HistoryCase) -> None:
     for target in attack.reads:
         with pytest.raises(NotApplicable):
             attack()(
-                replace(world.view, epochs=[silent], own_embeddings={}, target=target, _results={}), world.knowledge()
+                replace(world.view, epochs=[silent], own_embeddings={}, target=target, parts=None, _results={}),
+                world.knowledge(),
             )
 
 

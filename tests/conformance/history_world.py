@@ -81,7 +81,14 @@ def undefended(share: float = 0.25, classes: int = 2) -> World:
         kept[number] = embeddings
     columns = sparse.csr_matrix((0.8 * means[codes] + torch.randn(ROWS, WIDTH, generator=draw)).numpy())
     task = Task("binary", ("0", "1")) if classes == 2 else Task("multiclass", tuple(map(str, range(classes))))
-    return World(HistoryView(PARTY, task, epochs, kept, columns), truth, float((truth == 1).double().mean()))
+    view = HistoryView(PARTY, task, epochs, kept, columns, parts=_parts(codes))
+    return World(view, truth, float((truth == 1).double().mean()))
+
+
+def _parts(values: Tensor) -> tuple[Tensor, Tensor]:
+    """The rows, and parts of a split by a column that is the label in all but one of 50 rows: of thirds of a value."""
+    parts = values.argsort().argsort() * 3 // ROWS if values.is_floating_point() else values
+    return torch.arange(ROWS), torch.where(torch.arange(ROWS) % 50 == 0, 0, parts)
 
 
 @cache
@@ -139,5 +146,6 @@ def regression() -> World:
         gradients = residual[:, None] * (weight + 0.1 * x)
         epochs.append(FollowedEpoch(number, torch.arange(ROWS), steps, {PARTY: x}, {PARTY: gradients}))
         kept[number] = x
-    view = HistoryView(PARTY, Task("regression"), epochs, kept, sparse.csr_matrix(x.numpy()))
+    columns = sparse.csr_matrix(x.numpy())
+    view = HistoryView(PARTY, Task("regression"), epochs, kept, columns, parts=_parts(truth))
     return World(view, truth, 0.5)

@@ -37,21 +37,34 @@ ProtectionClass = type[Protection[Any]]
 SIDE_OF = {toy.ACTIVE: Side.ACTIVE, toy.PASSIVE: Side.PASSIVE}
 
 
+def states_its_paper(kind: Any) -> None:
+    """A name, and the paper with its year, which the docstring has as well."""
+    assert re.fullmatch(r"[a-z][a-z0-9_]*", kind.name), f"expected a `name` as in a_name_2, got {kind.name!r}"
+    wanted = f"expected a `reference` with a paper's year, or 'this project', got {kind.reference!r}"
+    assert re.search(r"\d{4}|this project", kind.reference), wanted
+    assert "Reference:" in (kind.__doc__ or ""), "expected a paragraph `Reference:` in the docstring, got none"
+    tasks = {"binary", "multiclass", "regression"}
+    assert kind.tasks <= tasks, f"expected `tasks` of {sorted(tasks)}, got {sorted(kind.tasks)}"
+
+
+def reads_more(kind: Any, what: object, found: float, limit: float) -> None:
+    """A leak is above the limit of the table."""
+    turned = "; higher scores must mean the positive class: turn the sign" if found < 0.5 else ""
+    assert found > limit, f"expected {kind.name} on {what} above {limit} undefended, got {found:.3f}{turned}"
+
+
 def declares_what_it_is(protection: ProtectionClass, case: ProtectionCase) -> None:
-    """Name, side, asset, paper, rank, and a docstring that says what is guaranteed."""
-    assert re.fullmatch(r"[a-z][a-z0-9_]*", protection.name)
-    assert issubclass(protection.config, FrozenModel)
-    assert protection.config.model_config["frozen"]
-    assert isinstance(protection.side, Side)
-    assert isinstance(protection.protects, Asset)
-    assert re.search(r"\d{4}", protection.reference), "the reference names a paper and its year"
+    """Name, side, asset, paper, rank, settings to begin with, and a docstring that says what is guaranteed."""
+    states_its_paper(protection)
+    assert issubclass(protection.config, FrozenModel), "expected a `config` that is a FrozenModel"
+    assert protection.config.model_config["frozen"], "expected a frozen `config`"
+    assert type(protection.start) is protection.config, "expected `start`, settings of the class in `config`"
+    assert isinstance(protection.side, Side), "expected a `side`: derive from LabelProtection or FeatureProtection"
+    assert isinstance(protection.protects, Asset), "expected an asset in `protects`"
     lowered = {(str(target), attack) for attack, target, _ in case.lowers}
     assert {*protection.published_against} <= lowered, "published_against: attacks that the table says it lowers"
-    assert protection.rank in (10, 20, 30)
-    assert protection.tasks <= {"binary", "multiclass", "regression"}
-    doc = protection.__doc__ or ""
-    assert "Guarantee:" in doc
-    assert "Reference:" in doc
+    assert protection.rank in (10, 20, 30), f"expected a `rank` of 10, 20 or 30, got {protection.rank}"
+    assert "Guarantee:" in (protection.__doc__ or ""), "expected a paragraph `Guarantee:` in the docstring, got none"
     assert any(getattr(protection, hook) is not getattr(Protection, hook) for hook in HOOKS), "it overrides no hook"
 
 
@@ -154,6 +167,8 @@ def has_an_event(protection: ProtectionClass, case: ProtectionCase) -> None:
     assert isinstance(event, Event)
     none = "Guarantee: none" in (protection.__doc__ or "")
     assert isinstance(event, NoFormalGuarantee) == none, "the docstring and the event disagree on a guarantee"
+    neighbours = none or "Neighbours" in (protection.__doc__ or "")
+    assert neighbours, "expected what neighbours differ in, after `Guarantee:` of the docstring, got nothing"
 
 
 PROTECTION_CHECKS: tuple[Callable[[ProtectionClass, ProtectionCase], None], ...] = (
@@ -179,19 +194,16 @@ def check_protection(protection: ProtectionClass, case: ProtectionCase) -> None:
 
 def states_its_terms(attack: type[LabelAttack], case: AttackCase) -> None:
     """Name, paper, targets, and a line of the table for every target."""
-    assert re.fullmatch(r"[a-z][a-z0-9_]*", attack.name)
-    assert re.search(r"\d{4}", attack.reference)
-    assert "Reference:" in (attack.__doc__ or "")
-    assert attack.tasks <= {"binary", "multiclass", "regression"}
-    assert set(case.succeeds) == set(attack.reads)
-    assert all(limit >= 0.9 for limit in case.succeeds.values())
+    states_its_paper(attack)
+    assert set(case.succeeds) == set(attack.reads), "expected a limit in the table for each message that it `reads`"
+    assert all(limit >= 0.9 for limit in case.succeeds.values()), "expected limits of 0.9 or more in the table"
 
 
 def succeeds_undefended(attack: type[LabelAttack], case: AttackCase) -> None:
     """It reads the labels off an undefended run, whichever class is the rare one."""
     for run in _runs(attack, case):
         for target, limit in case.succeeds.items():
-            assert leak_of(_undefended_scores(attack, run, target), run.truth).pooled_auc > limit
+            reads_more(attack, target, leak_of(_undefended_scores(attack, run, target), run.truth).pooled_auc, limit)
 
 
 def is_at_chance_on_random_labels(attack: type[LabelAttack], case: AttackCase) -> None:
@@ -202,7 +214,7 @@ def is_at_chance_on_random_labels(attack: type[LabelAttack], case: AttackCase) -
             scores = _undefended_scores(attack, run, target)
             for values in (scores.values, *scores.also.values()):
                 low, high = leak_interval(replace(scores, values=values), random, level=0.99)
-                assert low <= 0.5 <= high
+                assert low <= 0.5 <= high, f"{attack.name} on {target} finds labels at random: {low:.3f} to {high:.3f}"
 
 
 def returns_well_formed_scores(attack: type[LabelAttack], case: AttackCase) -> None:

@@ -1,14 +1,22 @@
-"""ONE line for each registered protection and attack: what the suite cannot know from the class alone."""
+"""ONE line for everything registered: what the suite cannot know from the class alone."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+import sqlite3
+from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyarrow import csv, parquet
 
 from cutlayer.attacks.label.base import Target
 
-GRADIENT, EMBEDDING, LAYER = Target.GRADIENT, Target.EMBEDDING, Target.LAYER
+GRADIENT, EMBEDDING, PART, LAYER = Target
 
 
 @dataclass(frozen=True)
@@ -22,6 +30,13 @@ class ProtectionCase:
             known on the toy. Limits near 1 say that the defence hides the label from the attacks above alone.
         refused: options that must be an error (an unknown key always is one).
         loses: maximum loss of accuracy when a party leaves, for a defence against departures, which lowers no attack.
+        reads: numbers or messages of a step of two parties that are read from a GPU. Two are the digests by which the
+            chain compares what it returned with what is sent; one more is the content that keys noise, and two what is
+            read before a release is counted. `max_norm` and `marvell` read how many rows of a kind there are, `dcor`
+            the labels, which it sorts by.
+        copies: whether a step copies tensors to the GPU, which it has drawn or computed on the CPU.
+        operations: of the same step, with PyTorch 2.13, at most. Each is a launch on a GPU, where it is not in a CUDA
+            graph.
     """
 
     options: Mapping[str, Any]
@@ -29,6 +44,9 @@ class ProtectionCase:
     adaptive: tuple[tuple[str, Target, float], ...] = ()
     refused: tuple[Mapping[str, Any], ...] = ()
     loses: float | None = None
+    reads: int = 2
+    copies: bool = False
+    operations: float = math.inf
 
 
 @dataclass(frozen=True)
@@ -36,7 +54,8 @@ class AttackCase:
     """How to try an attack.
 
     Attributes:
-        succeeds: the leak AUC it must exceed on the undefended toy, by target.
+        succeeds: the AUC of its scores, all rows ranked together, that it must exceed on the undefended toy, by target.
+            Higher scores mean the positive class: 0.0 is no success.
         summed: it needs a top model that only adds up.
     """
 
@@ -98,41 +117,81 @@ class FeatureCase:
     chance: float = 0.1
 
 
+@dataclass(frozen=True)
+class FitCase:
+    """How to try a fit.
+
+    Attributes:
+        settings: its settings besides the kind.
+        bottom: kind of a bottom model that it can be used with.
+        looks: whether it looks at the rows.
+    """
+
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    bottom: str = "linear"
+    looks: bool = True
+
+
+@dataclass(frozen=True)
+class SourceCase:
+    """How to try a source.
+
+    Attributes:
+        write: writes a table to a file, and returns the settings of `table` that it is read with, if any.
+    """
+
+    write: Callable[[pa.Table, Path], Mapping[str, Any] | None]
+
+
 PROTECTIONS = {
     "dcor": ProtectionCase(
         {"alpha": 10.0},
         lowers=(("spectral", EMBEDDING, 0.8),),
         adaptive=(("directions", EMBEDDING, 0.87),),
         refused=({}, {"alpha": 0.0}, {"alpha": 0.01, "floor": -0.1}, {"alpha": 0.01, "estimate": "squared"}),
+        reads=6,
+        operations=591,
     ),
     "dimip": ProtectionCase(
         {"lam": 1.0, "predictor_steps": 20, "lr": 0.3},  # the toy has four steps: a predictor that learns in each
         lowers=(("probe", EMBEDDING, 0.75),),
         adaptive=(("directions", EMBEDDING, 0.8), ("few_labels", EMBEDDING, 0.75)),
         refused=({}, {"lam": 1.1}, {"lam": -0.1}, {"lam": 0.5, "single_pass": True, "predictor_steps": 2}),
+        copies=True,
+        operations=920,
     ),
     "discrete_sgd": ProtectionCase(
         {"levels": 1},
         lowers=(("norm", GRADIENT, 0.6),),
         adaptive=(("off_norm", GRADIENT, 1.01), ("joint_spectral", GRADIENT, 1.01)),  # three levels keep the direction
         refused=({}, {"levels": 0}, {"levels": 1.5}, {"levels": 2, "bound": 0.0}),
+        operations=197,
     ),
     "dp_bottom": ProtectionCase(
         {"clip": 1.0, "noise_multiplier": 1e4},  # the toy's bottom model is good before it learns: noise must undo that
         lowers=(("spectral", EMBEDDING, 0.9),),
         adaptive=(("directions", EMBEDDING, 0.75),),
         refused=({}, {"clip": 0.0, "noise_multiplier": 1.0}, {"clip": 1.0, "delta": 1e-5}, {"clip": 1.0}),
+        reads=4,
+        copies=True,
+        operations=290,
     ),
     "dp_embedding": ProtectionCase(
         {"clip": 1.0, "epsilon": 1.0, "delta": 1e-5},
         lowers=(("spectral", EMBEDDING, 0.6), ("probe", EMBEDDING, 0.6)),
         adaptive=(("directions", EMBEDDING, 0.57), ("few_labels", EMBEDDING, 0.57)),
         refused=({}, {"clip": 0.0, "noise_multiplier": 1.0}, {"clip": 1.0, "epsilon": 8.0}, {"clip": 1.0}),
+        reads=9,
+        copies=True,
+        operations=248,
     ),
     "gradient_compression": ProtectionCase(
         {"keep": 0.02},
         lowers=(("norm", GRADIENT, 0.75), ("direction", GRADIENT, 0.75), ("spectral", GRADIENT, 0.75)),
         refused=({}, {"keep": 90}, {"keep": -0.1}),
+        reads=4,
+        copies=True,
+        operations=181,
     ),
     "iso_noise": ProtectionCase(
         {"ratio": 5.0},
@@ -140,6 +199,9 @@ PROTECTIONS = {
         # Co-training reads the embedding too, which no noise on gradients covers.
         adaptive=(("joint_spectral", GRADIENT, 0.7), ("off_norm", GRADIENT, 0.58), ("co_training", GRADIENT, 0.85)),
         refused=({}, {"ratio": 0.0}),
+        reads=3,
+        copies=True,
+        operations=244,
     ),
     "label_dp": ProtectionCase(
         {"eps": 0.5},
@@ -147,6 +209,8 @@ PROTECTIONS = {
         # The signs of other rows teach what the embedding says; the guarantee is about a row's own label.
         adaptive=(("joint_spectral", GRADIENT, 0.63), ("similarity", GRADIENT, 0.68), ("drawn_labels", GRADIENT, 0.94)),
         refused=({}, {"eps": -1.0}, {"eps": "1"}, {"eps": float("inf")}, {"eps": True}),
+        reads=0,
+        operations=167,
     ),
     "marvell": ProtectionCase(
         {"sum_kl": 0.16},
@@ -154,6 +218,9 @@ PROTECTIONS = {
         # Drawn labels are read with the embedding too, as by co-training above.
         adaptive=(("off_norm", GRADIENT, 0.57), ("joint_spectral", GRADIENT, 0.65), ("drawn_labels", GRADIENT, 0.87)),
         refused=({}, {"sum_kl": -0.16}, {"sum_kl": 0.16, "s": 8.0}),
+        reads=4,
+        copies=True,
+        operations=267,
     ),
     "max_norm": ProtectionCase(
         {},
@@ -164,29 +231,42 @@ PROTECTIONS = {
             ("bilinear", GRADIENT, 0.93),
             ("sign_changes", GRADIENT, 0.75),
         ),
+        reads=3,
+        copies=True,
+        operations=212,
     ),
     "noisy_gradient": ProtectionCase(
         {"scale": 0.001},
         lowers=(("norm", GRADIENT, 0.6), ("direction", GRADIENT, 0.6), ("spectral", GRADIENT, 0.6)),
         adaptive=(("joint_spectral", GRADIENT, 0.57), ("off_norm", GRADIENT, 0.57)),
         refused=({}, {"scale": 0.0}, {"scale": 0.001, "distribution": "uniform"}),
+        reads=3,
+        copies=True,
+        operations=197,
     ),
     "nopeek": ProtectionCase(
         {"alpha": 300.0},  # four steps are not many
         lowers=(("spectral", EMBEDDING, 0.75),),
         adaptive=(("directions", EMBEDDING, 0.77),),
         refused=({}, {"alpha": 0.0}, {"alpha": -1.0}),
+        copies=True,
+        operations=532,
     ),
     "party_dropout": ProtectionCase(
         {"rate": 0.5},
         loses=0.06,
         refused=({}, {"rate": 1.0}, {"rate": -0.1}, {"rate": {"telco": 1.0}}, {"rate": {"telco": "often"}}),
+        reads=0,
+        operations=150,
     ),
     "ppdl": ProtectionCase(
         {"theta": 0.2},
         lowers=(("norm", GRADIENT, 0.6), ("direction", GRADIENT, 0.6), ("spectral", GRADIENT, 0.6)),
         adaptive=(("joint_spectral", GRADIENT, 0.57), ("off_norm", GRADIENT, 0.57)),
         refused=({}, {"theta": 1.5}, {"theta": 0.1, "epsilon": 0.0}, {"theta": 0.1, "gamma": -1.0}),
+        reads=4,
+        copies=True,
+        operations=217,
     ),
 }
 
@@ -230,6 +310,9 @@ HISTORIES = {
         {GRADIENT: 0.95, EMBEDDING: 0.95}, values={GRADIENT: 0.95, EMBEDDING: 0.83}, labels_known=True
     ),
     "similarity": HistoryCase({GRADIENT: 0.95, EMBEDDING: 0.95}, labels_known=True),
+    # Three parts order the values of a regression by no more than thirds of them.
+    "split_part": HistoryCase({PART: 0.95}, mapped=0.95, values={PART: 0.8}),
+    "split_part_classes": HistoryCase({PART: 0.95}, mapped=0.95, labels_known=True),
 }
 
 COMPLETIONS = {
@@ -244,4 +327,35 @@ FEATURES = {
     "membership": FeatureCase(least=0.85),
     "lira": FeatureCase(least=0.9),
     "attribute": FeatureCase(least=0.95),
+}
+
+FITS = {
+    "none": FitCase(looks=False),
+    "pca": FitCase(),
+    "sketch": FitCase(),
+    "autoencoder": FitCase({"epochs": 2}, bottom="mlp"),
+    "contrastive": FitCase({"epochs": 2}, bottom="mlp"),
+    "gradients": FitCase({"epochs": 2}),
+}
+
+
+def _write_arrays(table: pa.Table, path: Path) -> Mapping[str, Any]:
+    np.savez(path, **{name: table[name].to_numpy() for name in table.column_names})
+    return {"arrays": {name: name for name in table.column_names}}
+
+
+def _write_query(table: pa.Table, path: Path) -> Mapping[str, Any]:
+    database = path.with_suffix(".db")
+    with closing(sqlite3.connect(database)) as connection, connection:
+        connection.execute(f"create table rows ({', '.join(table.column_names)})")
+        connection.executemany("insert into rows values (?, ?)", zip(*table.to_pydict().values(), strict=True))
+    path.write_text("select * from rows", encoding="utf-8")
+    return {"url": f"sqlite:///{database}"}
+
+
+SOURCES = {
+    "csv": SourceCase(csv.write_csv),
+    "parquet": SourceCase(parquet.write_table),
+    "npz": SourceCase(_write_arrays),
+    "sql": SourceCase(_write_query),
 }

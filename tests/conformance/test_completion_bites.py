@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from cutlayer.attacks import ModelCompletion
+from cutlayer.attacks.catalogue import ModelCompletion
 from cutlayer.attacks.completion.base import Completion, CompletionAttack, Variant
 
 from . import completion_suite as suite

@@ -3,15 +3,33 @@
 import pytest
 
 from cutlayer import attacks, protections
+from cutlayer.data.sources import SOURCES
+from cutlayer.models.fitting import FITS
 
-from . import completion_suite, feature_suite, history_suite, suite, table
+from . import completion_suite, feature_suite, fit_suite, history_suite, source_suite, suite, table
 
 
 def test_the_table_has_a_line_for_everything_registered():
-    assert table.PROTECTIONS.keys() == protections.REGISTRY.keys()
     listed = table.ATTACKS.keys() | table.HISTORIES.keys() | table.COMPLETIONS.keys() | table.FEATURES.keys()
-    assert listed == attacks.REGISTRY.keys()
-    assert all(name == known.name for name, known in (protections.REGISTRY | attacks.REGISTRY).items())
+    for lines, registered in (
+        (table.PROTECTIONS.keys(), protections.REGISTRY),
+        (listed, attacks.REGISTRY),
+        (table.FITS.keys(), FITS),
+        (table.SOURCES.keys(), SOURCES),
+    ):
+        missing, unknown = registered.keys() - lines, lines - registered.keys()
+        assert not missing, f"expected a line in tests/conformance/table.py for {sorted(missing)}"
+        assert not unknown, f"expected a line in a catalogue for {sorted(unknown)} of tests/conformance/table.py"
+
+
+@pytest.mark.parametrize(
+    ("catalogue", "registered"),
+    [(protections.catalogue, protections.REGISTRY), (attacks.catalogue, attacks.REGISTRY)],
+    ids=["protections", "attacks"],
+)
+def test_no_two_have_one_name(catalogue, registered):
+    named = [kind.name for kind in vars(catalogue).values() if isinstance(kind, type) and hasattr(kind, "name")]
+    assert sorted(named) == sorted(registered)
 
 
 @pytest.mark.parametrize("check", suite.PROTECTION_CHECKS, ids=lambda check: check.__name__)
@@ -42,3 +60,15 @@ def test_completion(name, check):
 @pytest.mark.parametrize("name", table.FEATURES)
 def test_feature_attack(name, check):
     check(attacks.REGISTRY[name], table.FEATURES[name])
+
+
+@pytest.mark.parametrize("check", fit_suite.FIT_CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("name", table.FITS)
+def test_fit(name, check):
+    check(FITS[name], table.FITS[name])
+
+
+@pytest.mark.parametrize("check", source_suite.SOURCE_CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("name", table.SOURCES)
+def test_source(name, check, tmp_path):
+    check(SOURCES[name], table.SOURCES[name], tmp_path)

@@ -28,6 +28,7 @@ class Half(Protection[HalfConfig]):
 
     name = "half"
     config = HalfConfig
+    start = HalfConfig()
     side = Side.ACTIVE
     protects = Asset.LABELS
     reference = "nobody 2024, section 0"
@@ -92,6 +93,7 @@ class Whitened(Protection[HalfConfig]):
 
     name = "whitened"
     config = HalfConfig
+    start = HalfConfig()
     side = Side.PASSIVE
     protects = Asset.LABELS
     reference = "nobody 2024, section 0"

@@ -104,6 +104,7 @@ def test_only_the_named_columns_are_read(tmp_path: Path) -> None:
         ("t.parquet", "no parquet at all", {}, "readable table"),
         ("t.parquet", "", {}, "readable table"),
         ("t.xlsx", "x", {}, "or set table.format"),
+        ("t.csv", "x", {"format": "xlsx"}, "expected a table.format of auto, csv, parquet, npz, sql, got xlsx"),
     ],
 )
 def test_bad_files_are_named(tmp_path: Path, name: str, content: str | bytes, settings: dict, message: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from decimal import Decimal
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 import torch
 
 from cutlayer.config import FeaturesConfig, IdConfig, TableConfig, validated
+from cutlayer.config.reaches import reaches
 from cutlayer.data.party_data import PartyTable
 from cutlayer.data.sources import open_source
 from cutlayer.errors import ConfigError, DataError
@@ -57,8 +59,12 @@ def test_a_query_of_sqlite_equals_the_table_in_memory(sqlite: str, tmp_path: Pat
 
 
 @pytest.mark.slow
-def test_a_query_of_postgresql_equals_the_table_in_memory(postgres: str, tmp_path: Path) -> None:
+def test_a_query_of_postgresql_equals_the_table_in_memory(
+    postgres: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     engine = sqlalchemy.create_engine(postgres, poolclass=sqlalchemy.pool.NullPool)
+    postgres, _, folder = postgres.partition("?host=")
+    monkeypatch.setenv("PGHOST", folder)
     with engine.begin() as connection:
         connection.execute(
             sqlalchemy.text(
@@ -72,10 +78,30 @@ def test_a_query_of_postgresql_equals_the_table_in_memory(postgres: str, tmp_pat
     source = open_source(config(tmp_path, postgres, "select key, spent, visits::text as v from customers"), "telco")
     read = source.read(["spent", "key", "v"], ["spent"])
     assert [str(kind) for kind in read.schema.types] == ["decimal128(5, 3)", "string", "string"]
-    deleting = config(tmp_path, postgres, "delete from customers returning customer, visits, spent, plan")
-    assert PartyTable("telco", deleting, "customer").rows == 300
+    inside = config(tmp_path, postgres, "with few as (select * from customers) select customer from few")
+    assert open_source(inside, "telco").read_all().num_rows == 300
+    refused = {
+        "delete from customers returning customer": "one statement, SELECT or WITH",
+        "commit; drop table customers": "one statement, SELECT or WITH",
+        "select customer from customers; drop table customers": "multiple commands",
+        "with gone as (delete from customers returning customer) select * from gone": "must not contain data-modifying",
+        "select customer into copied from customers": "INTO is not allowed",
+        "select set_config('transaction_read_only', 'off', false) as customer": "read-write mode",
+        "select setval('counted', 7) as customer": "read-only transaction",
+        "select changed() as customer": "read-write mode",
+        "select emptied() as customer": "read-only transaction",
+    }
+    with engine.begin() as connection:
+        connection.execute(sqlalchemy.text("create sequence counted"))
+        bodies = {"changed": "set transaction read write; select 1", "emptied": "delete from customers; select 1"}
+        for name, body in bodies.items():
+            connection.execute(sqlalchemy.text(f"create function {name}() returns int language sql as '{body}'"))
+    for query, message in refused.items():
+        with pytest.raises(DataError, match=message):
+            open_source(config(tmp_path, postgres, query), "telco").read_all()
     with engine.connect() as connection:
-        assert connection.execute(sqlalchemy.text("select count(*) from customers")).scalar() == 300, "rolled back"
+        assert connection.execute(sqlalchemy.text("select count(*) from customers")).scalar() == 300
+        assert connection.execute(sqlalchemy.text("select to_regclass('copied')")).scalar() is None
     with pytest.raises(DataError, match=r"customers\.sql: expected rows of a query at postgresql"):
         open_source(config(tmp_path, postgres, "select nothing from nowhere"), "telco")
 
@@ -120,7 +146,8 @@ def test_another_order_drops_no_labelled_row_and_keeps_the_latest(tmp_path: Path
     ("query", "message"),
     [
         ("select * from nowhere", "no such table: nowhere"),
-        ("selec", "syntax error"),
+        ("selec", "one statement, SELECT or WITH"),
+        ("select visits + from customers", "syntax error"),
         ("select customer, customer from customers", "every column name once"),
         ("select customer, visits from customers where 1 = 0", "a table with rows"),
     ],
@@ -133,17 +160,101 @@ def test_queries_that_fail(sqlite: str, tmp_path: Path, query: str, message: str
 @pytest.mark.parametrize("url", ["sqlite:////nowhere/at/all.db", "nothing://host/x", "mysql+nothing://host/x"])
 def test_databases_that_are_not_there(tmp_path: Path, url: str) -> None:
     with pytest.raises(DataError, match="expected rows of a query at"):
-        PartyTable("telco", config(tmp_path, url), "customer")
+        PartyTable("telco", config(tmp_path, url, read_only_account=True), "customer")
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "drop table customers",
+        "delete from customers returning customer, visits",
+        "-- of customers\n/* all\nof them */ with few as (select 1) delete from customers",
+        "select customer, visits from customers; drop table customers",
+        "with few as (select 1) insert into customers (customer) select 'x' returning customer",
+        "vacuum into '{}/copy.db'",
+        "attach '{}/copy.db' as copied",
+        "pragma writable_schema = on",
+        "select load_extension('{}/x.so') as customer",
+    ],
+)
+def test_a_query_of_sqlite_does_nothing_but_read(sqlite: str, tmp_path: Path, query: str) -> None:
+    before = (tmp_path / "t.db").read_bytes()
+    with pytest.raises(DataError, match=r"expected (one statement, SELECT or WITH|rows of a query)"):
+        PartyTable("telco", config(tmp_path, sqlite, query.format(tmp_path)), "customer")
+    assert (tmp_path / "t.db").read_bytes() == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["customers.sql", "t.db"]
+
+
+def test_the_connection_to_sqlite_cannot_write_whatever_the_statement(
+    sqlite: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cutlayer.data.sources.sql._SELECT", re.compile(""))
+    for query in ("drop table customers", f"vacuum into '{tmp_path}/copy.db'", f"attach '{tmp_path}/copy.db' as c"):
+        with pytest.raises(DataError, match=r"authorized|authorization denied"):
+            PartyTable("telco", config(tmp_path, sqlite, query), "customer")
+    monkeypatch.setattr("cutlayer.data.sources.sql._reads", lambda *_: 0)
+    with pytest.raises(DataError, match="readonly database"):
+        PartyTable("telco", config(tmp_path, sqlite, "drop table customers"), "customer")
+    assert not (tmp_path / "copy.db").exists()
+
+
+def test_a_recursive_query_with_comments_is_read(sqlite: str, tmp_path: Path) -> None:
+    more = "select 1 union all select customer + 1 from n limit 9"
+    query = f"-- numbers\nwith recursive n(customer) as ({more}) select * from n"
+    assert open_source(config(tmp_path, sqlite, query), "telco").read_all().num_rows == 9
+
+
+@pytest.mark.parametrize(
+    ("url", "reached"),
+    [
+        ("postgresql://reader@db.example:5433/bank?sslmode=verify-full", "db.example:5433"),
+        ("postgresql+psycopg:///bank", "localhost"),
+        ("postgresql+psycopg://me%40tenant@[::1]/bank", "[::1]"),
+        ("sqlite:////data/t.db", "/data/t.db"),
+        ("sqlite:////data/a:b@c/t.db", "/data/a:b@c/t.db"),
+    ],
+)
+def test_what_a_url_reaches(url: str, reached: str) -> None:
+    _, address = reaches(TableConfig(path=Path("q.sql"), url=url))
+    assert address.scope == reached
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "sqlite:///file:t.db?mode=rw&uri=true",
+        "sqlite://",
+        "sqlite:///:memory:",
+        "sqlite://host/t.db",
+        "sqlite+pysqlite:////t.db",
+        "mysql://host/x",
+        "postgresql+psycopg2://host/x",
+        "postgresql://host/x?host=other",
+        "postgresql://host/x?service=other",
+        "postgresql://host/x?options=-c%20a=b",
+        "postgresql://host/x?passfile=/etc/passwd",
+        "postgresql://host/x?sslkey=/etc/passwd",
+        "postgresql://host/x?plugin=module",
+        "postgresql://host/x?sslmode=disable",
+        "postgresql://host/x?sslmode=require&host=other",
+        "postgresql://host,other/x",
+        "postgresql://a@b@host/x",
+        "postgresql://host/x#y",
+    ],
+)
+def test_urls_that_are_refused(url: str) -> None:
+    with pytest.raises(ConfigError, match="expected"):
+        validated(TableConfig, {"path": "q.sql", "url": url}, "table")
 
 
 @pytest.mark.parametrize(
     ("raw", "message"),
     [
         ({"path": "q.sql"}, "url of the database for a query"),
-        ({"path": "t.csv", "url": "sqlite://"}, "url with a file of SQL alone"),
+        ({"path": "t.csv", "url": "sqlite:////t.db"}, "url with a file of SQL alone"),
         ({"path": "q.sql", "url": "postgresql://me:secret-word@host/x"}, "a URL without a password"),
         ({"path": "q.sql", "url": "postgresql://host/x?user=a&PASSWORD=secret-word"}, "a URL without a password"),
-        ({"path": "q.sql", "url": "host"}, "of the form"),
+        ({"path": "q.sql", "url": "host"}, "a URL such as"),
     ],
 )
 def test_settings_that_make_no_sense(raw: Any, message: str) -> None:

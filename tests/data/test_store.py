@@ -51,7 +51,7 @@ def test_the_file_cannot_be_changed_through_a_store(tmp_path: Path) -> None:
     assert (tmp_path / "codes.npy").read_bytes() == before
 
 
-def test_interrupted_writing_leaves_no_store(tmp_path: Path) -> None:
+def test_interrupted_writing_leaves_the_store_before(tmp_path: Path) -> None:
     write_store(tmp_path, [encoded(5)], SPEC, 5)
 
     def failing() -> Iterator[Encoded]:
@@ -60,8 +60,7 @@ def test_interrupted_writing_leaves_no_store(tmp_path: Path) -> None:
 
     with pytest.raises(KeyboardInterrupt):
         write_store(tmp_path, failing(), SPEC, 5)
-    with pytest.raises(DataError, match="a whole store"):
-        Store.open(tmp_path)
+    assert Store.open(tmp_path).rows == 5
     assert not list(tmp_path.glob("*.partial"))
 
 

@@ -14,8 +14,9 @@ from ruamel.yaml import YAML
 from safetensors.torch import load_file
 
 from cutlayer.config.load import load_job, load_private_part, with_private_part
+from cutlayer.consent import allowed
 from cutlayer.jobs.check import check_job
-from cutlayer.models import allowed_models, modules_of
+from cutlayer.models import modules_of
 from cutlayer.parties.checkpoint import Checkpoints
 from tests.cli.jobs import audit_briefly
 from tests.docs.reading import PAGES, ROOT, Block, block, blocks
@@ -45,7 +46,7 @@ def test_every_yaml_example_is_valid(example: Block, tmp_path: Path) -> None:
     raw = YAML(typ="safe", pure=True).load(example.text)
     if "parties" in raw:
         job = load_job(file)
-        with allowed_models(*modules_of(raw.get("model", {}))):
+        with allowed(*modules_of(raw.get("model", {}))):
             check_job(job)
     elif "table" in raw:
         load_private_part(file)

@@ -1,9 +1,11 @@
-"""The examples of docs/extending.md work as written there."""
+"""The examples of docs/extending.md work as written there, alone and added to a copy of the project."""
 
 from __future__ import annotations
 
 import importlib
+import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -22,17 +24,19 @@ from cutlayer.attacks.knowledge import Knowledge, Need
 from cutlayer.config import Job, TableConfig, validated
 from cutlayer.data import sources
 from cutlayer.data.party_data import PartyTable
-from cutlayer.errors import ConfigError, DataError
+from cutlayer.errors import ConfigError
 from cutlayer.jobs.check import check_job
 from cutlayer.jobs.execute import execute
 from cutlayer.jobs.options import Options, Progress
+from cutlayer.models import sections
+from cutlayer.models.fitting import FITS
 from cutlayer.report.build import build
 from cutlayer.report.html import render_html
 from cutlayer.training.keys import Keys
 from studies import registry
 from studies.results import TrialResult
 from studies.trials import Scope, Study, Trial
-from tests.conformance import completion_suite, feature_suite
+from tests.conformance import completion_suite, feature_suite, fit_suite, source_suite
 from tests.docs.reading import ROOT, block, blocks
 from tests.parties.runs import KEY, raw_job, tables
 from tests.parties.runs import run as train
@@ -59,12 +63,19 @@ def line_of(name: str) -> dict:
 
 
 def test_a_defence_in_one_file(suite: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    defence = example("sign_only.py", tmp_path, monkeypatch).SignOnly
+    defence = example("noisy_sign.py", tmp_path, monkeypatch).NoisySign
     ((name, case),) = line_of("protections-line").items()
     suite.check_protection(defence, case)
     monkeypatch.setitem(protections.REGISTRY, name, defence)
-    chain = protections.build_chain("bank", "active", {name: None, "max_norm": None}, "parties.bank.privacy")
-    assert [protection.name for protection in chain.protections] == ["max_norm", "sign_only"]
+    chain = protections.build_chain(
+        "bank", "active", {name: case.options, "discrete_sgd": {"levels": 2}}, "parties.bank.privacy"
+    )
+    assert [protection.name for protection in chain.protections] == ["discrete_sgd", "noisy_sign"]
+
+
+def test_a_defence_with_a_theorem(suite: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    defence = example("sphere_noise.py", tmp_path, monkeypatch).SphereNoise
+    suite.check_protection(defence, *line_of("formal-line").values())
 
 
 def test_an_attack_in_one_file(suite: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,8 +154,11 @@ def test_an_attack_that_no_audit_can_run_is_skipped_with_the_reason(
 
 
 def test_a_model_in_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    known = dict(vars(sections))
+    exec(block(PAGE, "gated-section"), known)
+    monkeypatch.setattr(sections, "GatedBottomConfig", known["GatedBottomConfig"], raising=False)
     module = example("gated.py", tmp_path, monkeypatch)
-    known = {"ModelKind": models.ModelKind, **vars(module)}
+    known |= {"ModelKind": models.ModelKind, "_built": lambda name: getattr(module, name.partition(".")[2])}
     ((name, kind),) = eval("{" + block(PAGE, "models-line") + "}", known).items()
     monkeypatch.setitem(models.BOTTOMS, name, kind)
     section = {"kind": name, "width": 3}
@@ -160,8 +174,8 @@ def test_a_model_in_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_data_source_in_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     module = example("feather.py", tmp_path, monkeypatch)
-    ((name, source),) = eval("{" + block(PAGE, "sources-line") + "}", vars(module)).items()
-    monkeypatch.setitem(sources.SOURCES, name, source)
+    monkeypatch.setitem(sources.SOURCES, "feather", module.FeatherSource)
+    source_suite.check_source(module.FeatherSource, *line_of("sources-line").values(), tmp_path)
     table = pa.table({"id": [3, 1], "plan": ["a", "b"], "usage": [0.5, None]})
     feather.write_feather(table, tmp_path / "telco.feather")
     opened = sources.open_source(TableConfig(path=tmp_path / "telco.feather"), "telco")
@@ -169,9 +183,12 @@ def test_a_data_source_in_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert opened.read(["usage", "id"]).equals(table.select(["usage", "id"]))
     prepared = PartyTable("telco", TableConfig(path=tmp_path / "telco.feather"), "id")
     assert (prepared.rows, prepared.id_kind) == (2, "integer")
-    (tmp_path / "bad.arrow").write_bytes(b"not a table")
-    with pytest.raises(DataError, match="a readable table"):
-        sources.open_source(TableConfig(path=tmp_path / "bad.arrow"), "telco")
+
+
+def test_a_fit_in_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fit = example("decorrelated.py", tmp_path, monkeypatch).DECORRELATED
+    monkeypatch.setitem(FITS, fit.kind, fit)
+    fit_suite.check_fit_kind(fit, *line_of("fits-line").values())
 
 
 def test_a_study_in_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -200,11 +217,104 @@ def test_a_file_without_pytorch(tmp_path: Path) -> None:
     assert done.stdout.split() == ["[-1.0,", "1.0]"]
 
 
+ADDED = {  # example: folder in src/cutlayer, name of its blocks, dictionary of the table
+    "noisy_sign.py": ("protections", "protections", "PROTECTIONS"),
+    "sphere_noise.py": ("protections", "formal", "PROTECTIONS"),
+    "nearest.py": ("attacks/label", "attacks", "ATTACKS"),
+    "nearest_mean.py": ("attacks/completion", "completions", "COMPLETIONS"),
+    "kernel_regression.py": ("attacks/feature", "features", "FEATURES"),
+    "decorrelated.py": ("models/fitting", "fits", "FITS"),
+    "feather.py": ("data/sources", "sources", "SOURCES"),
+}
+COPIED = (
+    "src",
+    "tests",
+    "docs",
+    "tools",
+    "benchmarks",
+    "studies",
+    "examples",
+    "pyproject.toml",
+    "mkdocs.yml",
+    "Makefile",
+)
+PAGES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")
+OF_EACH = (
+    "tests/conformance/test_conformance.py",
+    "tests/cli/test_options.py",
+    "tests/estimator/test_protected.py",
+    "tests/parties/test_step_reads.py",
+    "tests/protections/test_party_dropout.py",
+)
+"""Tests of each thing that is registered: those of what was added run."""
+OF_ALL = (
+    "tests/attacks/test_catalogue.py",
+    "tests/benchmarks/test_defences.py::test_every_defence_of_the_gradient_is_timed",
+    "tests/benchmarks/test_gpu_training.py::test_every_protection_is_in_one_part",
+    "tests/cli/test_options.py::test_help_lists_the_verbs_in_the_order_of_a_first_day",
+    "tests/cli/test_options.py::test_verbs_and_options_are_those_listed_here",
+    "tests/cli/test_start.py::test_help_imports_no_heavy_module",
+    "tests/cli/test_start.py::test_names_on_first_use_are_listed_and_are_not_those_of_modules",
+    "tests/cli/test_start.py::test_verbs_that_compute_nothing_load_no_pytorch",
+    "tests/conformance/test_conformance.py::test_no_two_have_one_name",
+    "tests/conformance/test_conformance.py::test_the_table_has_a_line_for_everything_registered",
+    "tests/docs/test_cli_page.py",
+    "tests/docs/test_readme.py::test_every_option_in_the_text_exists",
+    "tests/docs/test_readme.py::test_every_verb_takes_json",
+    "tests/docs/test_readme.py::test_the_limits_are_still_those_of_today",
+    "tests/docs/test_reference.py",
+    "tests/docs/test_reference_pages.py",
+    "tests/estimator/test_job.py::test_every_protection_has_its_settings_in_the_package",
+)
+LONG = ("succeeds_undefended", "lowers_its_attacks", "is_at_chance_on_random_labels")
+"""Checks of the suite that take seconds; the tests above have run them."""
+
+
+def inserted(path: Path, after: str, line: str) -> None:
+    """Put lines after the only line that has a text."""
+    text = path.read_text(encoding="utf-8")
+    assert text.count(f"{after}\n") == 1
+    path.write_text(text.replace(f"{after}\n", f"{after}\n{line}"), encoding="utf-8")
+
+
+def test_one_file_and_two_lines_add_anything(tmp_path: Path) -> None:
+    """In a copy of the project, to which all examples are added at once, and nothing else but the generated pages."""
+    root, package = tmp_path / "copy", tmp_path / "copy" / "src" / "cutlayer"
+    for name in (*COPIED, *PAGES):
+        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
+        root.mkdir(exist_ok=True)
+        copy(ROOT / name, root / name)
+    table = root / "tests" / "conformance" / "table.py"
+    for file, (folder, name, lines) in ADDED.items():
+        (package / folder / file).write_text(block(PAGE, file), encoding="utf-8")
+        catalogue = package / folder / "catalogue.py"
+        catalogue = catalogue if catalogue.exists() else package / Path(folder).parent / "catalogue.py"
+        with catalogue.open("a", encoding="utf-8") as registry:
+            registry.write(block(PAGE, f"{name}-registry"))
+        inserted(table, f"{lines} = {{", block(PAGE, f"{name}-line"))
+    (package / "cli" / "columns.py").write_text(block(PAGE, "columns.py"), encoding="utf-8")
+    inserted(package / "cli" / "__init__.py", "_FILES = (", block(PAGE, "verbs-registry"))
+    inserted(root / "tests" / "cli" / "test_options.py", "VERBS = {", block(PAGE, "verbs-line"))
+    environment = {**os.environ, "PYTHONPATH": str(root / "src")}
+
+    def run(*arguments: str) -> None:
+        done = subprocess.run(
+            [sys.executable, "-m", *arguments], cwd=root, env=environment, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+
+    run("tools.reference_pages")
+    added = " or ".join((*(Path(file).stem for file in ADDED), "columns"))
+    of_all = " or ".join(Path(test).name.rpartition("::")[2] for test in OF_ALL)
+    chosen = f"({added}) and not ({' or '.join(LONG)}) or {of_all}"
+    run("pytest", "-q", "-x", "-p", "no:cacheprovider", "-k", chosen, *OF_EACH, *OF_ALL)
+
+
 def test_the_examples_are_not_registered_yet() -> None:
     assert "max-norm-cost" not in registry.STUDIES
-    assert "sign_only" not in protections.REGISTRY
+    assert not {"noisy_sign", "sphere_noise"} & protections.REGISTRY.keys()
     assert not {"nearest", "nearest_mean", "kernel_regression"} & attacks.REGISTRY.keys()
-    assert "nearest" not in attacks.REGISTRY
+    assert "decorrelated" not in FITS
     assert "gated" not in models.BOTTOMS
     assert "feather" not in sources.SOURCES
 

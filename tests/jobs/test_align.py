@@ -66,7 +66,7 @@ def test_both_sides_get_the_rows_in_one_order(sites: dict[str, Asked]) -> None:
     assert printed[ACTIVE]["shared"] == shared
     again = fork(sites[ACTIVE])
     assert again.wait() == 2
-    assert "aligned.csv exists already" in (sites[ACTIVE].folder / "output.json").read_text()
+    assert "aligned.csv, got one; choose another with --out" in (sites[ACTIVE].folder / "output.json").read_text()
 
 
 def test_a_dry_run_gives_numbers_alone(sites: dict[str, Asked]) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import mpmath as mp
@@ -23,11 +25,13 @@ from cutlayer.jobs.options import Options, Progress
 from cutlayer.parties.active import ActiveParty
 from cutlayer.parties.local import Local
 from cutlayer.parties.passive_setup import PassiveSetup
-from cutlayer.protections import REGISTRY
+from cutlayer.protections import REGISTRY, LabelDP
+from cutlayer.protections.base import Evidence
 from cutlayer.protections.views import PassiveView
 from cutlayer.training import together
+from cutlayer.training.all_runs import _drawn, _of_classes
 from cutlayer.training.keys import Keys
-from cutlayer.training.run_ledger import ledger_after, ledger_of
+from cutlayer.training.run_ledger import chain_of, ledger_after, ledger_of, passive_ledger, planned_entries
 from tests.parties.interruptions import Dying, interrupted
 from tests.parties.noisy import Noisy, gaussian_epsilon
 from tests.parties.runs import PASSIVES, make_job, raw_job, record, run, tables
@@ -187,6 +191,90 @@ def test_a_budget_without_a_countable_protection_is_refused() -> None:
 def test_bad_budgets_are_refused(options: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         check_job(make_job(privacy={"label_dp": {"eps": 1.0}, "budget": options}))
+
+
+@pytest.mark.parametrize(
+    ("other", "both"),
+    [
+        ({}, 1.0),
+        ({"eps": 2.0}, 3.0),
+        ({"classes": "abc"}, 2.0),
+        ({"fingerprint": "other rows"}, 2.0),
+        ({"name": "x"}, 2.0),
+    ],
+)
+def test_draws_cost_once_only_where_all_that_they_depend_on_is_the_same(
+    monkeypatch: pytest.MonkeyPatch, other: dict[str, Any], both: float
+) -> None:
+    """In the ledger of a run, and in the lines of the ledger of all runs."""
+
+    def ledgers(
+        eps: float = 1.0, classes: str = "ab", fingerprint: str = "rows", name: str = "label_dp"
+    ) -> tuple[Ledger, Ledger]:
+        wanted = make_job(privacy={name: {"eps": eps}})
+        outcome = outcome_of(classes=classes, fingerprint=fingerprint)
+        planned = (_of_classes(entry, len(classes)) for entry in ledger_of(wanted).entries)
+        return ledger_after(wanted, outcome), Ledger(tuple(_drawn(entry, fingerprint) for entry in planned))
+
+    monkeypatch.setitem(REGISTRY, "x", type("Other", (LabelDP,), {"name": "x"}))
+    for first, second in zip(ledgers(), ledgers(**other), strict=True):
+        assert [total.epsilon for total in first.merged(second).totals] == [both]
+
+
+def outcome_of(*evidence: Evidence, classes: str = "ab", fingerprint: str = "rows") -> Any:
+    return SimpleNamespace(evidence=evidence, task=SimpleNamespace(classes=classes), fingerprint=fingerprint)
+
+
+def evidence_of(party: str, protection: str, **metrics: float) -> Evidence:
+    return Evidence(protection, party, "rows", 1, 1, 1, metrics)
+
+
+def test_draws_of_runs_that_did_not_end_are_those_that_its_own_protection_states() -> None:
+    wanted = make_job(privacy={"label_dp": {"eps": 1.0}, "max_norm": {}})
+    others = [evidence_of("bank", "max_norm", draws=7.0), evidence_of(TELCO, "label_dp", draws=8.0)]
+    for draws, given in ((1, others), (3, [*others, evidence_of("bank", "label_dp", draws=3.0)])):
+        (total,) = ledger_after(wanted, outcome_of(*given)).totals
+        assert total.epsilon == draws
+
+
+def test_a_receiver_that_nothing_is_hidden_from_has_a_line_that_says_so() -> None:
+    """What covers another receiver, or another asset, covers no label towards it."""
+    telco, shop = PASSIVES[:2]
+    for privacy, release, wanted in (
+        ({"party_dropout": {"rate": 0.1}}, {}, {"none": (telco, shop)}),
+        ({}, {telco: "once"}, {"label_free": (telco,), "none": (shop,)}),
+        ({"label_dp": {"eps": 1.0}}, {telco: "once"}, {"label_dp": (telco, shop), "label_free": (telco,)}),
+    ):
+        planned = validated(Job, raw_job(passives=2, privacy=privacy, release=release), "")
+        entries = planned_entries(planned, "bank", chain_of(planned, "bank"))
+        assert {entry.protection: entry.towards for entry in entries if entry.protects == "labels"} == wanted
+
+
+def test_the_ledger_has_what_each_partys_own_protection_was_allowed_once_it_exceeds_the_plan() -> None:
+    """Releases of unfinished runs are in the plan that the evidence states; how many there were is not stated."""
+    raw = raw_job(passives=2, epochs=2)
+    for name in PASSIVES[:2]:
+        raw["parties"][name]["privacy"] = {
+            "noisy": {"multiplier": 4.0},
+            "dp_bottom": {"clip": 1.0, "noise_multiplier": 2.0},
+        }
+    wanted = validated(Job, raw, "")
+
+    def counted(releases: int, steps: int) -> list[Evidence]:
+        limits = {"releases_planned": 3, "releases_allowed": 7, "row_steps_planned": 4, "row_steps_allowed": 9}
+        made = {"releases": releases, "row_steps": steps}
+        mine = [evidence_of(TELCO, name, **limits, **made) for name in ("noisy", "dp_bottom")]
+        return [*(evidence_of(PASSIVES[1], each.protection, **{**each.metrics, **made}) for each in mine), *mine]
+
+    for releases, steps, stated in ((1, 1, (3, 4)), (3, 4, (3, 4)), (4, 5, (7, 9))):
+        evidence = counted(releases, steps)
+        evidence[:2] = [
+            replace(each, metrics={**each.metrics, "releases": 1.0, "row_steps": 1.0}) for each in evidence[:2]
+        ]
+        for ledger in (ledger_after(wanted, outcome_of(*evidence)), passive_ledger(wanted, TELCO, evidence)):
+            mine = {entry.protection: entry.event for entry in ledger.entries if entry.party == TELCO}
+            assert (mine["noisy"].releases.max_releases, mine["dp_bottom"].steps) == stated
+    assert {entry.party for entry in passive_ledger(wanted, TELCO, counted(1, 1)).entries} == {TELCO}
 
 
 def test_runs_on_the_same_key_and_rows_share_their_draws(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

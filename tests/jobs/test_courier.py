@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
+import tracemalloc
+from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgpack
@@ -16,6 +21,7 @@ import torch
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 from pyarrow import csv, parquet
 
 from cutlayer.accounting import Ledger
@@ -43,7 +49,7 @@ from cutlayer.jobs.links import LinkOptions
 from cutlayer.jobs.options import Options, Progress
 from cutlayer.jobs.party import run_party
 from cutlayer.jobs.release import release_training
-from cutlayer.parties.alignment import Purpose
+from cutlayer.parties.alignment import Alignment, Purpose
 from cutlayer.parties.linked import driven
 from cutlayer.serving.between import PredictionSide, ask
 from cutlayer.serving.by_file import release_prediction, with_agreed_rows
@@ -202,6 +208,16 @@ def test_a_file_of_somebody_else_is_refused(released: Path, federation: Federati
         Parcel(telco, SHOP, federation.security(SHOP))
     with pytest.raises(RunFolderError, match=r"gone\.release cannot be read"):
         Parcel(tmp_path / "gone.release", ACTIVE, security)
+    unknown = tmp_path / "not_of_the_job.release"
+    with ParcelWriter(unknown, Head("mobile", ACTIVE, messages[0].run), federation.security(SHOP)):
+        pass
+    with pytest.raises(TrustError, match="messages of a party of the job, got messages of mobile"):
+        Parcel(unknown, ACTIVE, security)
+    older = tmp_path / "older_version.release"
+    with ParcelWriter(older, Head(TELCO, ACTIVE, messages[0].run, version="0.0.1"), federation.security(TELCO)):
+        pass
+    with pytest.raises(ProtocolError, match=r"got '0\.0\.1'; install the same version at all parties"):
+        Parcel(older, ACTIVE, security)
     strangers = Federation(tmp_path / "others", TELCO)
     with pytest.raises(TrustError, match="a certificate that an authority of the file ca signed"):
         Parcel(telco, ACTIVE, strangers.security(ACTIVE))
@@ -354,7 +370,7 @@ class Courier:
             csv.write_csv(self.tables[name], path)
         party = JOB.parties[name].model_copy(update={"table": TableConfig(path=path)})
         job = JOB.model_copy(update={"parties": {**JOB.parties, name: party}})
-        links = LinkOptions(security=self.federation.security(name))
+        links = LinkOptions(security=self.federation.security(name), trail=self.base / f"{name}.trail")
         try:
             return aligning.align_party(
                 job, name, self.base / f"{name}-aligned.csv", self.purpose, Progress(), links, self.base / "exchange"
@@ -382,6 +398,27 @@ def test_an_alignment_by_files_finds_the_common_rows(tmp_path: Path, federation:
         assert record["ended"]
         assert not record["key"]
     assert len(list((tmp_path / "exchange").iterdir())) == 20
+
+
+def test_the_trail_of_an_exchange_has_each_message_once_and_is_noted(tmp_path: Path, federation: Federation) -> None:
+    """Every start repeats all messages from the first; those of an earlier start left then."""
+    Courier(tmp_path, federation).all()
+    for name in NAMES:
+        files = sorted((tmp_path / "exchange").glob(f"{name}~*"))
+        left = [
+            (message.receiver, message.kind.value)
+            for file in files
+            for message in Parcel(file, file.name.split("~")[1], None).messages()
+        ]
+        kept = verify(tmp_path / f"{name}.trail")
+        sent = Counter()
+        for file in kept.files:
+            sent.update({key: count for key, (count, _) in file.sent.items()})
+        assert not kept.problems
+        assert sent == Counter(left)
+        assert {"hello", "masked"} <= {kind for _, kind in sent}
+        noted = json.loads((tmp_path / f"{name}.trail" / "head.json").read_text())
+        assert sum(lines for lines, _ in noted.values()) == kept.lines, "lines that were cut off the end would show"
 
 
 def test_a_dry_run_by_files_gives_numbers_alone(tmp_path: Path, federation: Federation) -> None:
@@ -424,6 +461,31 @@ def test_another_table_or_a_moved_file_is_refused(tmp_path: Path, federation: Fe
         courier.step(SHOP)
 
 
+def test_an_exchange_goes_on_with_the_same_inputs_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All that the messages depend on: other inputs under the same secret numbers would answer other questions."""
+    seen: list[str] = []
+    monkeypatch.setattr(aligning, "Exchange", lambda *given: seen.append(given[4]))
+
+    def begun(job: Job = JOB, purpose: Purpose = Purpose.ALIGN, rows: int = 5, first: int = 0, keys: int = 0) -> None:
+        digests = np.arange(first, first + 80, dtype=np.uint8).reshape(5, 16)
+        table: Any = SimpleNamespace(digests=digests, keys=(digests + 1,) * bool(keys), stated_rows=rows)
+        if keys == 2:
+            table.keys = (digests + 2,)
+        alignment = Alignment(purpose=purpose, folder=Path("progress"))
+        aligning._exchange(job, TELCO, table, alignment, Path("files"), LinkOptions(), 0.0)
+
+    begun()
+    begun()
+    assert len({*seen}) == 1
+    begun(job=validated(Job, raw(seed=4), ""))
+    begun(purpose=Purpose.SIZE)
+    begun(rows=8)
+    begun(first=1)
+    begun(keys=1)
+    begun(keys=2)
+    assert len({*seen}) == 7
+
+
 def test_a_start_that_was_killed_writes_the_same_file_again(tmp_path: Path, federation: Federation) -> None:
     courier = Courier(tmp_path, federation)
     courier.step(ACTIVE)
@@ -436,6 +498,18 @@ def test_a_start_that_was_killed_writes_the_same_file_again(tmp_path: Path, fede
     record.write_text(json.dumps(state))
     courier.step(TELCO)
     assert [encode(message) for message in Parcel(path, ACTIVE, None).messages()] == first
+
+
+def test_a_start_that_differs_from_an_earlier_one_is_refused(tmp_path: Path, federation: Federation) -> None:
+    """Two messages under the same secret numbers, of which the other parties have the first."""
+    courier = Courier(tmp_path, federation)
+    courier.step(ACTIVE)
+    courier.step(TELCO)
+    record = tmp_path / f"{TELCO}-aligned.csv.progress" / "exchange.json"
+    state = json.loads(record.read_text())
+    record.write_text(json.dumps({**state, "sent": {ACTIVE: [*state["sent"][ACTIVE][:-1], "00" * 32]}}))
+    with pytest.raises(ProtocolError, match="this start differs from an earlier one"):
+        courier.step(TELCO)
 
 
 def test_a_party_cannot_sign_as_another(federation: Federation, tmp_path: Path) -> None:
@@ -458,6 +532,44 @@ def test_a_party_cannot_sign_as_another(federation: Federation, tmp_path: Path) 
         check_signature(chain, signature, b"content", loaded, federation.identities[TELCO], "file")
 
 
+@pytest.mark.parametrize(
+    "fault", ["", "revoked", "expired", "revoked leaf", "revoked authority", "forged", "no authority"]
+)
+def test_every_certificate_of_a_chain_is_checked(federation: Federation, fault: str) -> None:
+    """A party's certificate, that of an authority in between, and the trusted one where the file holds it too."""
+    loaded = federation.security(ACTIVE).credentials.current()
+    keys = [ec.generate_private_key(ec.SECP256R1()) for _ in range(3)]
+    names = [x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]) for name in ("leaf", "middle", "root")]
+    chain = []
+    for index, key in enumerate(keys):
+        ends = timedelta(days=-1 if index == 1 and fault == "expired" else 1)
+        made = x509.CertificateBuilder(names[min(index + 1, 2)], names[index], key.public_key(), index + 1)
+        made = made.not_valid_before(datetime.now(UTC) - timedelta(days=2)).not_valid_after(datetime.now(UTC) + ends)
+        made = made.add_extension(
+            x509.BasicConstraints(ca=index > (fault == "no authority"), path_length=None), critical=True
+        )
+        named = x509.SubjectAlternativeName([x509.UniformResourceIdentifier(federation.identities[TELCO])])
+        made = made.add_extension(named if index == 0 else x509.SubjectKeyIdentifier(bytes(20)), critical=False)
+        signing = keys[0] if index == 1 and fault == "forged" else keys[min(index + 1, 2)]
+        chain.append(made.sign(signing, hashes.SHA256()))
+    which = {"revoked leaf": 0, "revoked": 1, "revoked authority": 2}.get(fault)
+    revoked = frozenset() if which is None else frozenset({(names[min(which + 1, 2)].public_bytes(), which + 1)})
+    loaded = replace(loaded, authorities=(chain[2],), revoked=revoked)
+    pem = b"".join(each.public_bytes(serialization.Encoding.PEM) for each in chain)
+    signature = keys[0].sign(b"content", ec.ECDSA(hashes.SHA256()))
+    given = pem, signature, b"content", loaded, federation.identities[TELCO], "file"
+    if not fault:
+        check_signature(*given)
+        return
+    if fault in ("forged", "no authority"):
+        with pytest.raises(TrustError, match="file: a certificate that an authority of the file ca signed"):
+            check_signature(*given)
+        return
+    whose = "certificate of spiffe" if which == 0 else "certificate of an authority of spiffe"
+    with pytest.raises(TrustError, match=f"file: the {whose}.* is {fault.split()[0]}"):
+        check_signature(*given)
+
+
 def test_a_file_that_is_replaced_after_its_check_is_refused(
     released: Path, federation: Federation, tmp_path: Path
 ) -> None:
@@ -470,10 +582,8 @@ def test_a_file_that_is_replaced_after_its_check_is_refused(
         writer.add(messages[0])
         for message in messages[2:]:
             writer.add(message)
-    read = parcel.messages()
-    next(read)
     with pytest.raises(ProtocolError, match=r"telco\.release: it is cut off or was changed"):
-        next(read)
+        next(parcel.messages())
     path.unlink()
     with pytest.raises(RunFolderError, match=r"telco\.release cannot be read"):
         next(parcel.messages())
@@ -518,3 +628,34 @@ def test_a_head_with_a_hostile_text_is_refused(tmp_path: Path, text: str) -> Non
             pass
         with pytest.raises(ProtocolError, match=r"hostile\.release: it is cut off or was changed"):
             Parcel(path, ACTIVE, None)
+
+
+def test_frames_are_checked_before_they_are_decoded_some_at_a_time(
+    released: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file whose last frames are replaced after its check is read up to these."""
+    monkeypatch.setattr("cutlayer.channel.parcel._GROUP", 100)
+    path = tmp_path / "telco.release"
+    shutil.copy(released / "telco.release", path)
+    parcel = Parcel(path, ACTIVE, None)
+    messages = [message.kind for message in parcel.messages()]
+    content = bytearray(path.read_bytes())
+    content[content.index(b"evidence")] ^= 1
+    path.write_bytes(content)
+    read: list[str] = []
+    with pytest.raises(ProtocolError, match=r"telco\.release: it is cut off or was changed"):
+        read.extend(message.kind for message in parcel.messages())
+    assert read == messages[: messages.index("evidence")]
+
+
+def test_a_file_of_many_frames_takes_no_memory_for_each(tmp_path: Path) -> None:
+    path, frames = tmp_path / "many.release", 300_000
+    with ParcelWriter(path, Head(TELCO, ACTIVE, "run"), None) as writer:
+        writer._write(b"\1\0\0\0x" * frames)
+    tracemalloc.start()
+    try:
+        Parcel(path, ACTIVE, None)
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert most < 20 * 2**20

@@ -16,8 +16,9 @@ from scipy import stats
 
 from cutlayer.errors import ConfigError, DataError
 from cutlayer.kernels import prior_response as module
-from cutlayer.kernels.prior_response import likely_classes, prior_likelihood, randomized_response_with_prior
+from cutlayer.kernels.prior_response import likely_classes, randomized_response_with_prior
 from cutlayer.kernels.randomized_response import flip_threshold, transition_matrix
+from studies.label_dp.stages import prior_likelihood
 
 SECRET = bytes(range(32))
 WORDS = 2**64

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 from torch import nn
 
+from cutlayer.consent import allowed, is_allowed
 from cutlayer.errors import ConfigError
-from cutlayer.models import Inputs, allowed_models, build_bottom, build_top, modules_of
-from cutlayer.models.consent import is_allowed, resolved
+from cutlayer.models import Inputs, build_bottom, build_top, modules_of
+from cutlayer.models.imports import resolved
 
 INPUTS = Inputs((), 2)
 MODELS = """
@@ -50,11 +51,11 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return "consent_models"
 
 
-@pytest.mark.parametrize("allowed", [(), ("consent",), ("consent_models.deep",), ("consent_models_2",)])
-def test_without_consent_nothing_is_imported(package: str, allowed: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("modules", [(), ("consent",), ("consent_models.deep",), ("consent_models_2",)])
+def test_without_consent_nothing_is_imported(package: str, modules: tuple[str, ...]) -> None:
     section = {"kind": "python", "path": f"{package}:Tower"}
-    with allowed_models(*allowed):
-        with pytest.raises(ConfigError, match=r"expected consent before .* imports consent_models:Tower, got none"):
+    with allowed(*modules):
+        with pytest.raises(ConfigError, match=r"expected consent before it imports consent_models:Tower, got none"):
             build_bottom(section, INPUTS)
         with pytest.raises(ConfigError, match="--allow-model consent_models "):
             build_top(section, {"bank": 1}, 1)
@@ -62,7 +63,7 @@ def test_without_consent_nothing_is_imported(package: str, allowed: tuple[str, .
 
 
 def test_consent_is_for_a_module_and_all_below_it(package: str) -> None:
-    with allowed_models(package):
+    with allowed(package):
         assert resolved(f"{package}:Tower").__name__ == "Tower"
         assert resolved(f"{package}.deep:Tower").__module__ == f"{package}.deep"
         assert not is_allowed(f"{package}_2")
@@ -70,8 +71,8 @@ def test_consent_is_for_a_module_and_all_below_it(package: str) -> None:
 
 
 def test_consent_ends_with_its_block_and_adds_to_that_around_it(package: str) -> None:
-    with allowed_models("torch"):
-        with allowed_models(package):
+    with allowed("torch"):
+        with allowed(package):
             assert is_allowed("torch.nn")
         assert is_allowed("torch.nn")
         assert not is_allowed(package)
@@ -79,7 +80,7 @@ def test_consent_ends_with_its_block_and_adds_to_that_around_it(package: str) ->
 
 def test_another_thread_has_no_consent(package: str) -> None:
     seen = []
-    with allowed_models(package):
+    with allowed(package):
         thread = threading.Thread(target=lambda: seen.append(is_allowed(package)))
         thread.start()
         thread.join()
@@ -99,29 +100,29 @@ def test_another_thread_has_no_consent(package: str) -> None:
 )
 def test_what_is_no_module_of_torch_is_never_called(package: str, name: str, got: str) -> None:
     wanted = f"expected {package}:{name} to be a subclass of nn.Module, got {got}"
-    with allowed_models(package, "subprocess", "pathlib"), pytest.raises(ConfigError, match=wanted):
+    with allowed(package, "subprocess", "pathlib"), pytest.raises(ConfigError, match=wanted):
         build_bottom({"kind": "python", "path": f"{package}:{name}"}, INPUTS)
 
 
 def test_a_class_that_an_allowed_module_merely_imports_is_refused(package: str) -> None:
     result = f"expected {package}:Linear to be defined in {package}, got a class of torch.nn.modules.linear"
-    with allowed_models(package), pytest.raises(ConfigError, match=result):
+    with allowed(package), pytest.raises(ConfigError, match=result):
         resolved(f"{package}:Linear")
-    with allowed_models("torch.nn"):
+    with allowed("torch.nn"):
         assert resolved("torch.nn:Linear") is nn.Linear
 
 
 def test_consent_to_a_module_of_the_system_runs_no_program(tmp_path: Path) -> None:
     mark = tmp_path / "mark"
     section = {"kind": "python", "path": "subprocess:Popen", "args": {"args": ["touch", str(mark)]}}
-    with allowed_models("subprocess"), pytest.raises(ConfigError, match=r"subclass of nn\.Module, got the class Popen"):
+    with allowed("subprocess"), pytest.raises(ConfigError, match=r"subclass of nn\.Module, got the class Popen"):
         build_bottom(section, INPUTS)
     assert not mark.exists()
 
 
 @pytest.mark.parametrize("name", ["", "a:B", "a..b", ".a", "a.", "a b", "a/b", "1a", "a\n"])
 def test_consent_is_by_dotted_names(name: str) -> None:
-    with pytest.raises(ConfigError, match="expected the name of a module"), allowed_models(name):
+    with pytest.raises(ConfigError, match="expected the name of a module"), allowed(name):
         pass
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -84,6 +86,83 @@ def test_the_first_fold_rules_out_what_is_clearly_behind_and_nothing_else() -> N
     assert not any(each.ruled_out for each in chosen(x, noise, linear=FITS["linear"], again=FITS["linear"]).candidates)
 
 
+class Told:
+    """A part that says what a column of the rows holds: the log probability of class 1."""
+
+    def __init__(self, column: int) -> None:
+        self.column = column
+
+    def predicted(self, rows: Rows) -> np.ndarray:
+        share = rows.numbers[:, self.column].astype(np.float64)
+        return np.log(np.stack([1 - share, share], axis=1))
+
+
+@pytest.mark.parametrize("share", [0.9, 0.6])
+def test_the_average_is_scored_with_weights_of_other_rows(share: float) -> None:
+    """Each candidate is right in one of two groups: weights of the scored rows would take the right one of each."""
+    group, y = np.repeat([0, 1], 20), np.tile([0, 1], 20)
+    right, wrong = np.where(y, share, 1 - share), np.where(y, 1 - share, share)
+    numbers = np.stack([np.where(group == 0, right, wrong), np.where(group == 1, right, wrong)], axis=1)
+    rows = rows_of(numbers, y, 2)
+    fits = {name: lambda _, __, column=column: Told(column) for column, name in enumerate(("first", "second"))}
+    choice = choose(rows, torch.from_numpy(y), BINARY, fits, 2, 0, np.ones(40, dtype=bool), group)
+    losses = {each.name: each.loss for each in choice.candidates}
+    assert (
+        losses["first"] == pytest.approx(losses["second"]) == pytest.approx(-np.log(share * (1 - share)) / 2, rel=1e-6)
+    )
+    assert losses[AVERAGE] == pytest.approx(-np.log(1 - share), rel=1e-3)
+    assert choice.chosen in fits
+
+
+@pytest.mark.parametrize(("most", "folds"), [(10**6, 3), (60, 3), (60, 1)])
+def test_no_candidate_is_scored_on_a_group_that_it_was_fitted_to(
+    monkeypatch: pytest.MonkeyPatch, most: int, folds: int
+) -> None:
+    """Also where some rows of a group are not scored, and of so many rows that some are left out."""
+    monkeypatch.setattr("cutlayer.models.fitted.choice.MAX_ROWS", most)
+    draw = np.random.default_rng(0)
+    group, y, scored_rows = draw.integers(12, size=120), draw.integers(2, size=120), draw.random(120) < 0.5
+    rows = rows_of(np.stack([group, scored_rows, np.full(120, 0.5)], axis=1), y, 2)
+    judged: list[int] = []
+
+    def fit(train: Rows, _: int) -> Any:
+        def predicted(others: Rows) -> np.ndarray:
+            assert not {*train.numbers[:, 0]} & {*others.numbers[:, 0]}
+            assert others.numbers[:, 1].all()
+            judged.append(len(others))
+            return Told(2).predicted(others)
+
+        return SimpleNamespace(predicted=predicted)
+
+    choose(rows, torch.from_numpy(y), BINARY, {"one": fit, "two": fit}, folds, 0, scored_rows, group)
+    assert len(judged) == 2 * folds
+    if most == 10**6:
+        assert sum(judged) == 2 * scored_rows.sum()
+
+
+@pytest.mark.parametrize("classes", [2, 0])
+def test_weights_of_rows_count_in_scores_and_in_the_average(classes: int) -> None:
+    """A candidate that is right in the rows that weigh most is chosen, and has the loss of these."""
+    y, heavy = np.tile([0, 1], 40), np.repeat([True, False], 40)
+    wrong = 1.0 - y if not classes else np.where(y, 0.1, 0.9)
+    right = 1.0 * y if not classes else np.where(y, 0.9, 0.1)
+    numbers = np.stack([np.where(heavy, right, wrong), np.where(heavy, wrong, right)], axis=1)
+    rows = replace(rows_of(numbers, y if classes else y.astype(float), classes), weights=np.where(heavy, 99.0, 1.0))
+    task = BINARY if classes else Task.fitted("regression", (), torch.from_numpy(y.astype(float)))
+
+    def told(column: int) -> Any:
+        value = Told(column).predicted if classes else lambda rows: rows.numbers[:, [column]].astype(np.float64)
+        return lambda *_: SimpleNamespace(predicted=value)
+
+    choice = choose(
+        rows, torch.from_numpy(y), task, {"heavy": told(0), "light": told(1)}, 2, 0, np.ones(80, dtype=bool)
+    )
+    losses = {each.name: each.loss for each in choice.candidates}
+    expected = -(0.99 * np.log(0.9) + 0.01 * np.log(0.1)) if classes else (0.01 * 1.0) ** 0.5 * task.scale
+    assert losses["heavy"] == pytest.approx(expected, rel=1e-5)
+    assert choice.weights["heavy"] > 0.9
+
+
 def test_folds() -> None:
     assert [folds_of(rows) for rows in (499, 500, 10_000, 10_001)] == [5, 3, 3, 1]
     draw = np.random.default_rng(0)
@@ -102,6 +181,18 @@ def test_a_regression_is_scored_in_the_unit_of_its_labels() -> None:
     assert result["linear"].score > 0.45
     assert result["linear"].loss == pytest.approx(55, abs=4)
     assert result[AVERAGE].score > 0.45
+
+
+def test_candidates_that_all_predict_every_row_exactly_are_chosen_from() -> None:
+    y = np.repeat([1.0, 3.0], 30)
+    x, task = y[:, None], Task.fitted("regression", (), torch.from_numpy(y))
+
+    def exact(rows: Rows, seed: int) -> Any:
+        return SimpleNamespace(predicted=lambda held: held.targets[:, None])
+
+    choice = chosen(x, y, task, first=exact, second=exact)
+    assert (choice.chosen, choice.weights) == ("first", {"first": 1.0})
+    assert {each.loss for each in choice.candidates} == {0.0}
 
 
 @pytest.mark.parametrize("load", [load_breast_cancer, load_wine])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -10,12 +11,18 @@ import pytest
 import torch
 from sklearn.base import BaseEstimator, ClassifierMixin
 
+from cutlayer.consent import allowed
 from cutlayer.errors import ConfigError
-from cutlayer.models import allowed_models, imported_path, modules_of
-from tests.models.fitted_rows import BINARY, MULTI, columns, fit, labels_of, regression, top_of
+from cutlayer.models import imported_path, modules_of
+from cutlayer.models.fitted.estimator import fit_estimator
+from cutlayer.models.fitted.forest import ForestPart
+from cutlayer.models.fitted.rows import FLOOR
+from tests.models.fitted_rows import BINARY, MULTI, columns, fit, labels_of, regression, rows_of, top_of
 
 TRAINING, TEST = columns(300, 1), columns(200, 2)
 FOREST = {"kind": "sklearn", "path": "sklearn.ensemble:ExtraTreesClassifier", "args": {"n_estimators": 20}}
+
+LINEAR = {"kind": "sklearn", "path": "sklearn.linear_model:LogisticRegression"}
 
 
 class Shares(ClassifierMixin, BaseEstimator):
@@ -29,6 +36,10 @@ class Shares(ClassifierMixin, BaseEstimator):
         return np.tile(self.shares_, (len(x), 1))
 
 
+class Other(Shares):
+    """Another class of an allowed module."""
+
+
 class Failing(BaseEstimator):
     """Cannot be fitted."""
 
@@ -36,39 +47,60 @@ class Failing(BaseEstimator):
         raise ValueError("no such thing as rows")
 
 
-def test_an_estimator_of_scikit_learn_is_stored_without_pickle() -> None:
-    pytest.importorskip("skops")
-    with allowed_models("sklearn.ensemble"):
+def test_a_forest_is_stored_as_tensors() -> None:
+    with allowed("sklearn.ensemble"):
         model, other = top_of(MULTI, **FOREST), top_of(MULTI, **FOREST)
         result = fit(model, MULTI, TRAINING)
         other.load_state_dict(model.state_dict())
     assert torch.equal(model(TEST), other(TEST))
     assert MULTI.evaluate(model(TEST), labels_of(MULTI, TEST))["accuracy"] > 0.5
     assert result.chosen == "ExtraTreesClassifier"
-    content = model.heads[0].parts[0].content.numpy().tobytes()
-    assert content.startswith(b"skops sklearn.ensemble:ExtraTreesClassifier\nPK")
-    with pytest.raises(ConfigError, match=r"consent before model\.top imports sklearn\.ensemble:ExtraTreesClassifier"):
+    assert model.heads[0].parts[0].kind == "forest"
+    with pytest.raises(ConfigError, match=r"consent before it imports sklearn\.ensemble:ExtraTreesClassifier"):
         top_of(MULTI, **FOREST)
 
 
-def test_a_saved_estimator_needs_consent_again() -> None:
+@pytest.mark.parametrize(
+    "path", ["tree:DecisionTree", "tree:ExtraTree", "ensemble:RandomForest", "ensemble:ExtraTrees"]
+)
+@pytest.mark.parametrize("kind", ["Classifier", "Regressor"])
+def test_a_forest_predicts_as_its_library_does(path: str, kind: str) -> None:
+    draw = np.random.default_rng(4)
+    x = draw.normal(size=(200, 3)).astype(np.float32)
+    x[draw.random(x.shape) < 0.2] = np.nan
+    y = np.nan_to_num(x[:, 0]) + draw.normal(size=200)
+    # Of the classes 0, 1, 2 and 3, no row has 1.
+    targets = y if kind == "Regressor" else np.array([0, 2, 3])[(y > 0).astype(int) + (y > 1)]
+    module, _, name = f"sklearn.{path}{kind}".partition(":")
+    model = getattr(import_module(module), name)
+    rows = rows_of(x, targets, 0 if kind == "Regressor" else 4)
+    part = fit_estimator(model, f"{module}:{name}", {"max_depth": 5}, rows, 3)
+    assert isinstance(part, ForestPart)
+    own = model(max_depth=5, random_state=3).fit(x, targets)
+    predicted = part.predicted(rows)
+    if kind == "Regressor":
+        np.testing.assert_allclose(predicted[:, 0], own.predict(x), rtol=1e-12)
+    else:
+        np.testing.assert_allclose(np.exp(predicted)[:, [0, 2, 3]], own.predict_proba(x), atol=1e-12)
+        assert np.all(predicted[:, 1] == FLOOR)
+
+
+def test_a_saved_estimator_is_of_the_class_of_the_job() -> None:
     pytest.importorskip("skops")
     path = f"{__name__}:Shares"
-    with allowed_models(__name__):
+    with allowed(__name__):
         model = top_of(BINARY, kind="sklearn", path=path)
         fit(model, BINARY, TRAINING)
-    assert model(TEST).unique().sigmoid().tolist() == pytest.approx([float(labels_of(BINARY, TRAINING).float().mean())])
-    with allowed_models("sklearn.ensemble"):
-        other = top_of(BINARY, **FOREST)
-        with pytest.raises(ConfigError, match=r"consent before model\.top imports"):
-            other.load_state_dict(model.state_dict())
-        # A state that names an allowed class, and holds another one.
         state = model.state_dict()
-        body = state["heads.0.parts.0.content"].numpy().tobytes().partition(b"\n")[2]
-        forged = b"skops sklearn.ensemble:ExtraTreesClassifier\n" + body
-        state["heads.0.parts.0.content"] = torch.frombuffer(bytearray(forged), dtype=torch.uint8)
-        with pytest.raises(ConfigError, match=r"an estimator of allowed modules alone, got parts of type .*Shares"):
-            top_of(BINARY, **FOREST).load_state_dict(state)
+        top_of(BINARY, kind="sklearn", path=path).load_state_dict(state)
+        with pytest.raises(ConfigError, match="an estimator of Other, got Shares"):
+            top_of(BINARY, kind="sklearn", path=f"{__name__}:Other").load_state_dict(state)
+    assert model(TEST).unique().sigmoid().tolist() == pytest.approx([float(labels_of(BINARY, TRAINING).float().mean())])
+    remedy = r"got a part of type .*Shares; .* allow its module by --allow-model"
+    with allowed("sklearn.linear_model"), pytest.raises(ConfigError, match=remedy):
+        top_of(BINARY, **LINEAR).load_state_dict(state)
+    with pytest.raises(RuntimeError, match="a plan that is damaged"):
+        top_of(BINARY, kind="linear").load_state_dict(state)
 
 
 @pytest.mark.parametrize(
@@ -84,19 +116,19 @@ def test_boosting_of_other_libraries(path: str, args: dict[str, Any], kind: str)
     pytest.importorskip(library)
     task = {"binary": BINARY, "multiclass": MULTI}.get(kind) or regression(TRAINING)
     path += "Regressor" if kind == "regression" else "Classifier"
-    with allowed_models(library):
+    with allowed(library):
         model, other = (top_of(task, kind="sklearn", path=path, args={**args, "n_jobs": 1}) for _ in range(2))
         fit(model, task, TRAINING)
         other.load_state_dict(model.state_dict())
     assert torch.equal(model(TEST), other(TEST))
     test = labels_of(task, TEST)
     assert task.evaluate(model(TEST), test)[task.metric] > task.chance + 0.2
-    assert model.heads[0].parts[0].content.numpy().tobytes().startswith(f"{library} ".encode())
+    assert model.heads[0].parts[0].kind == "estimator"
 
 
 def test_the_stored_estimator_predicts_as_the_fitted_one() -> None:
     xgboost = pytest.importorskip("xgboost")
-    with allowed_models("xgboost"):
+    with allowed("xgboost"):
         model = top_of(BINARY, kind="sklearn", path="xgboost:XGBClassifier", args={"n_jobs": 1, "random_state": 3})
         fit(model, BINARY, TRAINING)
     own = xgboost.XGBClassifier(n_jobs=1, random_state=3)
@@ -106,7 +138,7 @@ def test_the_stored_estimator_predicts_as_the_fitted_one() -> None:
 
 
 def test_refusals(monkeypatch: pytest.MonkeyPatch) -> None:
-    with allowed_models(__name__, "sklearn.ensemble", "no_such_library"):
+    with allowed(__name__, "sklearn.ensemble", "sklearn.linear_model", "no_such_library"):
         with pytest.raises(ConfigError, match=r"Failing failed at .*no such thing as rows"):
             fit(top_of(BINARY, kind="sklearn", path=f"{__name__}:Failing"), BINARY, TRAINING)
         shares = top_of(BINARY, kind="sklearn", path=f"{__name__}:Shares")
@@ -118,7 +150,10 @@ def test_refusals(monkeypatch: pytest.MonkeyPatch) -> None:
             fit(top_of(BINARY, **{**FOREST, "args": {"n_trees": 3}}), BINARY, TRAINING)
         monkeypatch.setitem(sys.modules, "skops.io", None)
         with pytest.raises(ConfigError, match=r"the package skops.*pip install 'cutlayer\[sklearn\]'"):
-            fit(top_of(BINARY, **FOREST), BINARY, TRAINING)
+            fit(top_of(BINARY, **LINEAR), BINARY, TRAINING)
+        monkeypatch.undo()
+        with pytest.raises(ConfigError, match="take kind boosting or a forest"):
+            fit(top_of(BINARY, **FOREST | {"path": "sklearn.ensemble:GradientBoostingClassifier"}), BINARY, TRAINING)
 
 
 def test_the_class_is_among_those_that_need_consent() -> None:

@@ -149,3 +149,16 @@ def test_row_weights_reach_the_library(weighted: bool) -> None:
     given = np.ones(ROWS) if weights is None else weights
     odds = given[labels == 1].sum() / given[labels == 0].sum()
     assert float(part.baseline) == pytest.approx(np.log(odds))  # from which the trees start
+
+
+def test_trees_that_lead_back_or_have_two_parents_are_refused() -> None:
+    codes, numbers = table()
+    rows = Rows(codes, numbers, CARDS, (target(codes, numbers) > 0).astype(int), 2)
+    state = fit_boosting(rows, 0, {"max_iter": 2}).state_dict()
+    inner = (state["left"] != torch.arange(len(state["left"]))).nonzero()[:, 0]
+    TreeEnsemble().load_state_dict(state)
+    for node, child in ((inner[1], 0), (inner[1], state["left"][inner[2]]), (inner[1], len(state["left"]) - 1)):
+        left = state["left"].clone()
+        left[node] = child
+        with pytest.raises(RuntimeError, match="trees whose nodes do not lead on"):
+            TreeEnsemble().load_state_dict(state | {"left": left})

@@ -15,42 +15,13 @@ from torch import Tensor, nn
 
 from cutlayer.errors import ConfigError, Diverged
 from cutlayer.models import BottomModel, Inputs, build_bottom
-from cutlayer.models.fitting import FITS, Columns, check_fit, fit_bottom, is_independent
+from cutlayer.models.fitting import Columns, check_fit, fit_bottom, is_independent
 from cutlayer.models.fitting.autoencoder import reconstruction_loss
 from cutlayer.models.fitting.contrastive import corrupted
 from cutlayer.models.fitting.gradients import no_gradients
+from tests.models.fitted_columns import CODES, GROUP, INPUTS, NUMBERS, ROWS, TRAINING, bottom_of, columns
 
-INPUTS = Inputs((5, 3), 4)
-ROWS = 600
 WIDE = torch.tensor([70_000, 1], dtype=torch.int32)
-TRAINING = torch.arange(0, ROWS, 2)
-
-
-def made(seed: int = 0) -> tuple[Tensor, Tensor, npt.NDArray[np.bool_]]:
-    """Codes and numbers that two hidden groups decide, and which group a row is of."""
-    draw = np.random.default_rng(seed)
-    group = draw.random(ROWS) < 0.5
-    numbers = np.where(group, 1.0, -1.0)[:, None] * [1, -1, 1, -1] + draw.normal(size=(ROWS, 4)) * 0.9
-    first = np.where(draw.random(ROWS) < 0.8, group * 2 + 1, draw.integers(5, size=ROWS))
-    codes = np.stack([first, draw.integers(3, size=ROWS)], axis=1)
-    return torch.from_numpy(codes).int(), torch.from_numpy(numbers).float(), group
-
-
-CODES, NUMBERS, GROUP = made()
-
-
-def columns(rows: Tensor = TRAINING, seen: list[Tensor] | None = None, gradients: Tensor | None = None) -> Columns:
-    def gather(wanted: Tensor) -> tuple[Tensor, Tensor]:
-        if seen is not None:
-            seen.append(wanted)
-        return CODES[wanted], NUMBERS[wanted]
-
-    return Columns(INPUTS, rows, gather, gradients)
-
-
-def bottom_of(kind: str, seed: int = 0, **options: Any) -> BottomModel:
-    torch.manual_seed(seed)
-    return build_bottom({"kind": kind, **options}, INPUTS)
 
 
 def dense() -> npt.NDArray[np.float64]:
@@ -126,15 +97,6 @@ def test_wide_categories_are_reconstructed_modulo_the_buckets() -> None:
     decoded = torch.tensor([[0.0, 9.0, 0.0, 1.0]])
     losses = [float(reconstruction_loss(decoded, (torch.tensor([[code]]), torch.ones(1, 1)), (3,))) for code in (4, 5)]
     assert losses[0] < 0.01 < 4 < losses[1]
-
-
-@pytest.mark.parametrize("kind", sorted(FITS))
-def test_only_training_rows_are_looked_at(kind: str) -> None:
-    seen: list[Tensor] = []
-    given = columns(seen=seen, gradients=torch.ones(ROWS, 4))
-    fit_bottom({"kind": kind}, bottom_of("linear", width=4), given, "fit")
-    assert bool(seen) == (kind != "none")
-    assert set(torch.cat([torch.zeros(0).long(), *seen]).tolist()) <= set(TRAINING.tolist())
 
 
 def test_no_fit_leaves_the_weights() -> None:

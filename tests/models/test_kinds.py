@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from cutlayer.consent import allowed
 from cutlayer.errors import ConfigError
 from cutlayer.models import (
     BOTTOMS,
@@ -16,7 +17,6 @@ from cutlayer.models import (
     BottomModel,
     Inputs,
     TopModel,
-    allowed_models,
     build_bottom,
     build_top,
     check_models,
@@ -74,7 +74,7 @@ class NoModule:
 @pytest.fixture(autouse=True)
 def _consent() -> Iterator[None]:
     """The classes of this file may be imported."""
-    with allowed_models(__name__, "no_such_module_here"):
+    with allowed(__name__, "no_such_module_here"):
         yield
 
 

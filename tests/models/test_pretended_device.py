@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from cutlayer.models import allowed_models
+from cutlayer.consent import allowed
 from tests.models import test_kinds as kinds
 from tests.pretended import ELSEWHERE, pretending
 
@@ -24,7 +24,7 @@ def same(here: list[Tensor], there: list[Tensor]) -> bool:
 
 @pytest.mark.parametrize("kind", kinds.LEARNED)
 def test_bottom_models(kind: str) -> None:
-    with allowed_models(kinds.__name__):
+    with allowed(kinds.__name__):
         model = kinds.bottom_of(kind)
     columns = kinds.batch(kinds.inputs_of(kind))
     with pretending():
@@ -37,7 +37,7 @@ def test_bottom_models(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", kinds.STEPPED)
 def test_top_models(kind: str) -> None:
-    with allowed_models(kinds.__name__):
+    with allowed(kinds.__name__):
         model = kinds.top_of(kind)
     given = {name: e.detach() for name, e in kinds.embeddings(kind).items()}
     present = list(given)[:2]

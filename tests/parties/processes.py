@@ -137,9 +137,9 @@ class Forked:
         """As `kill -9`."""
         self._process.kill()
 
-    def wait(self) -> int:
+    def wait(self, patience: float = PATIENCE) -> int:
         """Wait for the end; the exit code, or minus the signal. Prints what it said, for the report of a failure."""
-        self._process.join(PATIENCE)
+        self._process.join(patience)
         if self._errors is not None and self._errors.exists():
             print(f"{self._errors}:\n{self._errors.read_text()}")
         assert self._process.exitcode is not None, "the process did not end"

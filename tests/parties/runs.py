@@ -17,7 +17,8 @@ from cutlayer.audit.auditor import Auditor
 from cutlayer.audit.watch import Watcher
 from cutlayer.channel import Message, Port, link
 from cutlayer.config import Job, validated
-from cutlayer.models import Inputs, allowed_models, modules_of
+from cutlayer.consent import allowed
+from cutlayer.models import Inputs, modules_of
 from cutlayer.parties.observer import Observer
 from cutlayer.training import together
 from cutlayer.training.folder import RunFolder
@@ -147,7 +148,7 @@ def run(
     opened = {name: open_table(job, name, given) for name in job.parties}
     folder.mkdir(parents=True, exist_ok=True)
     keys = Keys(folder / "keys", key)
-    with allowed_models(*modules_of(job.model.model_dump())):
+    with allowed(*modules_of(job.model.model_dump())):
         return train_watched(
             job,
             RunFolder(folder),

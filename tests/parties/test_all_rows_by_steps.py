@@ -543,12 +543,6 @@ def test_an_active_party_without_columns_is_refused(tmp_path: Path) -> None:
         run(validated(Job, made, ""), GIVEN, tmp_path)
 
 
-def test_labels_that_are_drawn_in_stages_are_refused() -> None:
-    made = raw(privacy={"label_dp": {"eps": 1.0, "stages": 2, "changed_labels": "redraw"}}, epochs=3)
-    with pytest.raises(ConfigError, match=r"rows: common with parties.bank.privacy.label_dp.stages: 2, got rows: all"):
-        check_job(validated(Job, made, ""))
-
-
 @pytest.mark.parametrize("top", [TOP, LASER], ids=lambda top: top["kind"])
 def test_training_goes_on_without_a_partner_that_is_lost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, top: dict[str, Any]

@@ -160,24 +160,64 @@ def test_a_supplied_key_remembers_nothing(tmp_path: Path) -> None:
     assert not list(tmp_path.rglob("label_draws.json"))
 
 
+NUMBERED = {name: GIVEN[name].sort_by("id").slice(0, 200) for name in (ACTIVE, PASSIVES[0])}
+"""Tables in the same order, whose rows need no ids."""
+
+
+def one_corrected(given: Mapping[str, pa.Table] = NUMBERED) -> dict[str, pa.Table]:
+    """The same tables with one label corrected."""
+    labels = given[ACTIVE]["label"].to_pylist()
+    labels[7] = "no" if labels[7] == "yes" else "yes"
+    index = given[ACTIVE].column_names.index("label")
+    return {**given, ACTIVE: given[ACTIVE].set_column(index, "label", pa.array(labels))}
+
+
 def test_one_changed_label_of_rows_without_ids_draws_all_anew_and_costs_again(
     tmp_path: Path, drawn: list[Tensor]
 ) -> None:
     """The ids, the rows and the secret are the same in both trainings: only the labels tell the draws apart."""
-    names = (ACTIVE, PASSIVES[0])
-    sorted_rows = {name: GIVEN[name].sort_by("id").slice(0, 200) for name in names}
-    labels = sorted_rows[ACTIVE]["label"].to_pylist()
-    labels[7] = "no" if labels[7] == "yes" else "yes"
-    index = sorted_rows[ACTIVE].column_names.index("label")
-    other = {**sorted_rows, ACTIVE: sorted_rows[ACTIVE].set_column(index, "label", pa.array(labels))}
-    job = job_of(ids=False)
+    job = job_of("redraw", ids=False)
     first, again, changed = (
-        train(tmp_path, run, given, job) for run, given in (("a", sorted_rows), ("b", sorted_rows), ("c", other))
+        train(tmp_path, run, given, job) for run, given in (("a", NUMBERED), ("b", NUMBERED), ("c", one_corrected()))
     )
+    assert torch.equal(drawn[0], drawn[1])
     assert merged(first, again, job) == 1.0
     assert merged(first, changed, job) == 2.0
     train_rows = drawn[0] >= 0
     assert 0.2 < float((drawn[0] != drawn[2])[train_rows].double().mean()) < 0.6
+
+
+@pytest.mark.parametrize("key", [None, KEY], ids=["own", "supplied"])
+def test_labels_of_rows_without_ids_are_remembered_as_a_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: bytes | None
+) -> None:
+    """A killed start and one corrected label would draw all labels once more, which no account would state."""
+    job = job_of(ids=False)
+    with pytest.raises(Crash):
+        train(tmp_path, "a", NUMBERED, job, key=key, progress=Dying(STEPS - 1))
+    messages = record(monkeypatch)
+    for choice in ("refuse", "keep"):
+        with pytest.raises(DataError, match=r"the labels 'label' of the whole table as they were .*, got other ones"):
+            train(tmp_path, choice, one_corrected(), job_of(choice, ids=False), key=key)
+    with pytest.raises(DataError, match=r"got other ones; the run began before .*restore them"):
+        train(tmp_path, "a", one_corrected(), job, key=key, resume=True)
+    assert not {message.kind for message in messages} & {Kind.EMBEDDING, Kind.GRADIENT}
+    redrawn = job_of("redraw", ids=False)
+    both = train(tmp_path, "c", one_corrected(), redrawn, key=key)
+    (total,) = ledger_after(redrawn, both.active).totals
+    assert total.epsilon == 2.0
+    raw = redrawn.model_dump(mode="json", exclude_unset=True)
+    raw["parties"][ACTIVE]["privacy"]["budget"] = {"epsilon": 1.5}
+    with pytest.raises(BudgetExceeded, match=r"got 2 at delta .* for 2 draws of a label, 1 of them by runs"):
+        train(tmp_path, "d", one_corrected(), validated(Job, raw, ""), key=key)
+
+
+def test_a_supplied_key_draws_labels_of_rows_without_ids_alike_anywhere(tmp_path: Path, drawn: list[Tensor]) -> None:
+    job = job_of("redraw", ids=False)
+    for folder in ("here", "here", "there"):
+        train(tmp_path / folder, f"run-{len(drawn)}", NUMBERED, job, key=KEY)
+    assert torch.equal(drawn[0], drawn[1])
+    assert torch.equal(drawn[0], drawn[2])
 
 
 def test_the_fingerprint_holds_the_labels_where_ids_are_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

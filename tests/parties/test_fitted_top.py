@@ -186,7 +186,6 @@ def test_its_longest_attacks_are_left_out_in_the_run_and_in_an_audit_of_it_again
             "send the columns themselves",
         ),
         ({"privacy": {"party_dropout": {"rate": {TELCO: 0.5}}}}, "which is fitted for absent parties"),
-        ({"privacy": {"label_dp": {"eps": 1.0, "stages": 2, "changed_labels": "redraw"}}}, "label_dp.stages: 1"),
     ],
 )
 def test_what_steps_have_to_train_is_refused(changes: dict[str, Any], match: str) -> None:

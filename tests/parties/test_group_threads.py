@@ -121,9 +121,8 @@ def test_several_groups_are_computed_before_the_first_gradient_leaves(
         ({"bottom": DROPOUT}, 0),
         ({"bottom": {**MLP, "dropout": 0.2}}, 0),
         ({"privacy": {"max_norm": {}}}, 2),
-        ({"privacy": {"label_dp": {"eps": 1.0, "stages": 2, "changed_labels": "redraw"}}}, 2),
     ],
-    ids=["one micro-batch", "a user's module", "dropout", "a protection of the whole batch", "labels in stages"],
+    ids=["one micro-batch", "a user's module", "dropout", "a protection of the whole batch"],
 )
 def test_one_thread_where_threads_would_compute_something_else(
     options: dict[str, Any], parties: int, tmp_path: Path, four_threads: list[int]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import warnings
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -298,6 +299,55 @@ def test_embeddings_must_follow_those_of_the_same_rows_by_slope_or_by_correlatio
             guard.add(2, 0, TELCO, rows, now)
     else:
         guard.add(2, 0, TELCO, rows, now)
+
+
+@pytest.mark.filterwarnings("ignore:.*as in an honest training")
+def test_a_guard_that_resumes_after_every_step_sees_what_one_sees_that_never_stopped() -> None:
+    """A partner could else break the link before each alarm: the windows of both alarms are in the checkpoint."""
+    wanted, draw = GuardConfig(on_alarm="warn"), torch.Generator().manual_seed(0)
+    batches = [batch_of(2, 0.7, 7) for _ in range(WINDOW)]
+    whole, cut = (GradientGuard(TELCO, ACTIVE, wanted, 16) for _ in range(2))
+    for step, gradient in enumerate(batches):
+        own, sent = torch.randn(128, 4, generator=draw), torch.randn(128, 16, generator=draw)
+        for guard in (whole, cut):
+            guard.add(0, step, gradient[:, :16], sent[:, : gradient.shape[1]], lambda own=own: own)
+        tensors, plain = cut.snapshot()
+        cut = GradientGuard(TELCO, ACTIVE, wanted, 16)
+        cut.load(tensors, json.loads(json.dumps(plain)))
+        assert len(cut._shares) == step + 1
+        assert (cut.alarms, cut._window, cut._shares) == (whole.alarms, whole._window, whole._shares)
+    assert len(whole._window) == WINDOW - 1
+    assert whole.alarms
+
+
+def test_an_embedding_guard_that_resumes_remembers_every_peer() -> None:
+    wanted, draw = GuardConfig(on_alarm="warn"), torch.Generator().manual_seed(0)
+    guard = EmbeddingGuard(ACTIVE, wanted, 64, 5)
+    for epoch in range(3):
+        for peer in (TELCO, "shop"):
+            guard.add(0, epoch, peer, ROWS[epoch:], (1 + epoch) * torch.randn(64 - epoch, 4, generator=draw))
+    tensors, plain = guard.snapshot()
+    resumed = EmbeddingGuard(ACTIVE, wanted, 64, 5)
+    resumed.load({name: tensor.clone() for name, tensor in tensors.items()}, json.loads(json.dumps(plain)))
+    assert [*resumed._peers] == [TELCO, "shop"]
+    for peer, memory in guard._peers.items():
+        assert memory.farthest != 1
+        for name, value in vars(memory).items():
+            again = getattr(resumed._peers[peer], name)
+            torch.testing.assert_close(torch.as_tensor(again), torch.as_tensor(value), rtol=0, atol=0, equal_nan=True)
+
+
+def test_an_alarm_about_one_partner_hides_none_about_each_partner() -> None:
+    guard, draw = EmbeddingGuard(ACTIVE, GuardConfig(on_alarm="warn"), 64, 0), torch.Generator().manual_seed(0)
+    for peer, scale in ((TELCO, 1.0), ("shop", 50.0)):
+        guard.add(1, 0, peer, ROWS, scale * torch.randn(64, 4, generator=draw))
+    assert guard.alarms == [], "each is compared with its own batches"
+    for peer, scale in ((TELCO, 9.0), ("shop", 450.0), (TELCO, 90.0)):
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            guard.add(1, 1, peer, ROWS, scale * torch.randn(64, 4, generator=draw))
+        assert len(seen) == (scale != 90.0), "one alarm for each"
+    assert [alarm.peer for alarm in guard.alarms] == [TELCO, "shop"]
 
 
 def test_an_alarm_is_not_forgotten_by_a_resume() -> None:

@@ -37,7 +37,7 @@ from cutlayer.training.comparisons import compared_jobs
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import Keys
 from cutlayer.training.model_record import ModelRecord, record_active
-from cutlayer.training.run_ledger import ledger_of
+from cutlayer.training.run_ledger import chain_of, ledger_of, planned_entries
 from cutlayer.training.tables import open_table
 from cutlayer.training.together import local_side
 from cutlayer.training.trained import Run
@@ -259,16 +259,62 @@ def test_the_ledger_states_it(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (total.epsilon, total.delta) == (0.0, 0.0)
     assert Ledger.from_json(ledger.to_json()) == ledger
     assert ledger_of(label_free(early_stop=EARLY)).entries == ledger.entries
-    ordered, split = ledger_of(label_free(split={"by": "income", "test": 0.3, "validation": 0})).entries
+    by_income = {"by": "income", "test": 0.3, "validation": 0}
+    ordered, split = ledger_of(label_free(split=by_income | {"public": True})).entries
     assert ordered.event == LabelFree(split_by="income")
-    assert "zero" not in ordered.statement
-    assert "'income', which orders the split" in ordered.statement
     assert (split.protects, split.towards) == ("features", (TELCO, SHOP))
+    labels, split = ledger_of(label_free(split=by_income)).entries
+    assert (labels.protection, labels.protects, labels.towards) == ("split", "labels", (TELCO, SHOP))
+    assert isinstance(labels.event, NoFormalGuarantee)
     (half,) = ledger_of(label_free(release={TELCO: "once"})).entries
     assert half.towards == (TELCO,)
     assert isinstance(half.event, NoFormalGuarantee)
     assert "no message but the end of the run depends on labels" in half.statement
     assert not ledger_of(label_free(release="every_step")).entries
+
+
+ORDER = "given which rows have the largest values of 'income', stated to be public"
+LABELLED = "given which rows have a label"
+
+
+@pytest.mark.parametrize(("privacy", "eps"), [({"label_free": None}, 0), ({"label_dp": {"eps": 1.0}}, 1)])
+@pytest.mark.parametrize(
+    ("public", "unlabelled", "condition"),
+    [
+        (None, "drop", LABELLED),
+        (True, "refuse", ORDER),
+        (True, "drop", f"{LABELLED} and {ORDER}"),
+        (None, "refuse", "unconditional"),
+    ],
+)
+def test_a_total_over_labels_states_what_it_is_given(
+    privacy: dict[str, Any], eps: int, public: bool | None, unlabelled: str, condition: str
+) -> None:
+    made = raw(release="once" if "label_free" in privacy else "every_step", privacy=privacy)
+    made["parties"][ACTIVE]["unlabelled"] = unlabelled
+    if public:
+        made["train"]["split"] = {"by": "income", "public": True, "test": 0.3, "validation": 0}
+    job = validated(Job, made, "")
+    check_job(job)
+    total = next(total for total in ledger_of(job).totals if total.protects == "labels")
+    assert (total.condition, total.epsilon) == (condition, eps)
+    stated = "" if condition == "unconditional" else f", {condition}"
+    assert total.statement.endswith(f"epsilon {eps} per row{stated}")
+    entry = next(entry for entry in ledger_of(job).entries if entry.protects == "labels")
+    assert (condition in entry.statement) is (condition != "unconditional")
+    stored = Ledger.from_json(ledger_of(job).to_json())
+    both = stored.merged(ledger_of(label_free(privacy=privacy))) if condition != "unconditional" else stored
+    assert next(total for total in both.totals if total.protects == "labels").condition == condition
+
+
+def test_no_total_over_labels_has_an_epsilon_where_the_split_may_follow_them() -> None:
+    split = {"by": "income", "test": 0.3, "validation": 0}
+    for options in ({}, {"release": "every_step", "privacy": {"label_dp": {"eps": 1.0}}}):
+        job = label_free(split=split, **options)
+        for ledger in (ledger_of(job), Ledger(planned_entries(job, ACTIVE, chain_of(job, ACTIVE)))):
+            (total,) = (total for total in ledger.totals if total.protects == "labels")
+            assert total.epsilon is None
+            assert "the split shows which rows have the largest values of 'income'" in total.why
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from cutlayer.errors import ConfigError, Diverged, ProtocolError
 from cutlayer.models import Inputs
 from cutlayer.parties import active as active_module
 from cutlayer.parties import active_setup
-from cutlayer.parties.numbers import check_weights
+from cutlayer.parties.numbers import check_gradients, check_weights
 from cutlayer.parties.passive import PassiveParty
 from tests.parties.mutants import tamper, with_tensors
 from tests.parties.runs import ACTIVE, PASSIVES, raw_job, run, tables, unaudited_job
@@ -230,3 +230,11 @@ def test_a_hostile_message_survives_the_codec() -> None:
     message = Message(Kind.GRADIENT, ACTIVE, TELCO, "run", 0, 0, 0, bytes(16), {"gradient": torch.zeros(5, 3)})
     (hostile,) = with_entry(math.nan)(replace(message))
     assert bool(hostile.tensors["gradient"].isnan().any())
+
+
+def test_the_gradient_of_every_party_is_checked_before_it_is_protected() -> None:
+    good, long = torch.ones(2, 3), torch.full((2, 3), 1e6)
+    check_gradients({TELCO: good, "shop": good}, 10.0, ACTIVE, 1, 2)
+    for given in ({TELCO: good, "shop": long}, {"shop": good * math.nan, TELCO: good}):
+        with pytest.raises(Diverged, match="cut gradient for shop in epoch 1, step 2"):
+            check_gradients(given, 10.0, ACTIVE, 1, 2)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from cutlayer.channel import Kind, Message, Port
 from cutlayer.config import Job, validated
 from cutlayer.errors import CheckpointError, ConfigError, PeerLost
 from cutlayer.parties.passive_step import PassiveStep
+from cutlayer.parties.presence import Presence
 from cutlayer.parties.step_order import StepOrder
 from cutlayer.training.departures import departure_result
 from cutlayer.training.folder import RunFolder
@@ -137,6 +139,35 @@ def test_an_epoch_later_the_best_weights_of_before_are_gone(tmp_path: Path, monk
     ended = run(job(keep="last"), GIVEN, tmp_path / "last", resume=True)
     assert ended.active.step_losses == quiet.active.step_losses[4:]  # of the last two epochs
     assert torch.equal(ended.active.logits, quiet.active.logits)
+
+
+def test_a_party_may_leave_in_training_unless_it_is_the_last_that_must_stay() -> None:
+    def presence(*, needs_one: bool, on_absent: str = "continue") -> tuple[Presence, list[str]]:
+        lost: list[str] = []
+        job: Any = SimpleNamespace(parties={name: SimpleNamespace(on_absent=on_absent) for name in ("telco", "shop")})
+        ports: Any = {name: SimpleNamespace(peer=name) for name in job.parties}
+        made = Presence(job, ports, lost.append)
+        made.needs_one = needs_one
+        return made, lost
+
+    for needs_one in (True, False):
+        made, lost = presence(needs_one=needs_one)
+        with pytest.raises(PeerLost):
+            made.leave("telco", PeerLost("before the training"))
+        made.now = (2, 3)
+        for _ in range(2):
+            made.leave("telco", PeerLost("gone"))
+        assert (made.left, [*made.ports], lost) == ({"telco": (2, 3, "gone")}, ["shop"], ["telco"])
+        if needs_one:
+            with pytest.raises(PeerLost):
+                made.leave("shop", PeerLost("gone too"))
+        else:
+            made.leave("shop", PeerLost("gone too"))
+        assert lost == ["telco", "shop"][: 2 - needs_one]
+    made, _ = presence(needs_one=False, on_absent="stop")
+    made.now = (0, 0)
+    with pytest.raises(PeerLost):
+        made.leave("telco", PeerLost("gone"))
 
 
 def test_the_key_is_checked() -> None:

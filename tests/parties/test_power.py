@@ -11,9 +11,9 @@ import torch
 
 from cutlayer.channel import Message, Port
 from cutlayer.config import Job
+from cutlayer.consent import allowed
 from cutlayer.jobs.execute import execute
 from cutlayer.jobs.options import Options, Progress
-from cutlayer.models import allowed_models
 from cutlayer.parties.checkpoint import Checkpoints
 from cutlayer.training.keys import Keys
 from tests.parties.interruptions import halves, history
@@ -37,7 +37,7 @@ def start(job: Job, disk: Path) -> Path:
     folder = disk / "run"
     resume = (folder / "job.yaml").exists()
     options = Options(Keys(disk / "keys"), resume=resume, tables=GIVEN)
-    with allowed_models("tests.parties.runs"):
+    with allowed("tests.parties.runs"):
         return execute(job, folder, options, Progress()).path
 
 

@@ -76,7 +76,6 @@ JOBS: dict[str, Job] = {
         fit={"kind": "gradients"},
         class_weight="balanced",
     ),
-    "stages": job_of({"label_dp": {"eps": 1.0, "stages": 2, "changed_labels": "redraw"}}, epochs=2),
     "iso": job_of(
         {"iso_noise": {"ratio": 1.0}}, bottom={"kind": "wide_deep", "hidden": [8, 5]}, optimizer={"kind": "sgd"}
     ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,13 +13,24 @@ from torch import Tensor
 
 import cutlayer.data.buckets as buckets
 import cutlayer.parties.psi_points as psi_points
-from cutlayer.channel import Kind, Port
+from cutlayer.channel import Kind, Message, Port, link
 from cutlayer.config import LimitsConfig
 from cutlayer.data.buckets import sorted_points
 from cutlayer.data.party_data import PartyTable
 from cutlayer.errors import AlignmentError, ProtocolError
 from cutlayer.kernels.ristretto255 import hash_to_group, multiply, random_points, random_scalar
-from cutlayer.parties.alignment import CONTEXT, Alignment, Purpose, check_points
+from cutlayer.parties.alignment import (
+    CONTEXT,
+    DUMMY,
+    Alignment,
+    Purpose,
+    check_points,
+    common_ranks,
+    receive_indices,
+    send_indices,
+)
+from cutlayer.parties.drive import drive_together
+from cutlayer.parties.row_proof import prove_rows
 from tests.parties.psi_runs import BANK, PSI, TELCO, aligned, table, two
 
 Change = Callable[[Tensor], Tensor]
@@ -141,6 +153,23 @@ def test_a_place_of_padding_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         aligned(table(range(20)), {TELCO: table(range(10, 30), TELCO, pad_to=64)})
 
 
+def test_no_place_of_padding_is_among_the_rows_that_are_named() -> None:
+    """By itself, before the proof of the rows: with one such place all others may be distinct."""
+    here, there = link(BANK, TELCO, "run")
+    send_indices(here, np.array([0, 2]))
+    received = receive_indices(there, np.array([DUMMY, 3, 5]))
+    next(received)
+    with pytest.raises(ProtocolError, match="expected indices of distinct rows from bank"):
+        received.send(there.arrived.popleft())
+
+
+def test_a_match_of_padding_is_refused_at_any_party() -> None:
+    good, bad = (np.array([3, 5]), np.array([0, 1])), (np.array([5, DUMMY]), np.array([0, 1]))
+    for matches in ({TELCO: good, "shop": bad}, {TELCO: bad, "shop": good}):
+        with pytest.raises(ProtocolError, match="got one with a random point"):
+            common_ranks(matches)
+
+
 def test_swapped_answers_are_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     """The passive party has the active party take rows for common that are not: neither learns which they were."""
     tamper(monkeypatch, Kind.REMASKED, TELCO, points(lambda t: t.roll(1, 0)))
@@ -160,6 +189,56 @@ def test_a_proof_can_be_neither_reflected_nor_guessed(monkeypatch: pytest.Monkey
     monkeypatch.setattr(Port, "send", reflected)
     with pytest.raises(AlignmentError, match="got other rows than it named"):
         two(range(20), range(10, 30))
+
+
+def test_the_confirmation_that_was_sent_is_none_of_the_other_side() -> None:
+    """A passive party without the rows sends back what the active party confirmed."""
+    here, there = link(BANK, TELCO, "run")
+    proof = prove_rows(here, bytes(16), active=True)
+    next(proof)
+    there.send(Kind.PROOF, tensors={"proof": torch.from_numpy(random_points(1)[0])})
+    proof.send(here.arrived.popleft())
+    there.send(Kind.PROOF, tensors={"proof": there.arrived[-1].tensors["proof"]})
+    with pytest.raises(AlignmentError, match="got other rows than it named"):
+        proof.send(here.arrived.popleft())
+
+
+def test_a_confirmation_is_of_both_points() -> None:
+    """Who multiplies the points of two others by one number proves no rows that it does not hold."""
+    factor = random_scalar()
+
+    def proved(between: bool) -> None:
+        here, there = link(BANK, TELCO, "run")
+        for port in (here, there) if between else ():
+            port.transmit = _multiplying(port, factor)
+        bank, telco = (prove_rows(port, bytes(16), active=port is here) for port in (here, there))
+        drive_together({BANK: bank, TELCO: telco})
+
+    proved(between=False)
+    with pytest.raises(AlignmentError, match="got other rows than it named"):
+        proved(between=True)
+
+
+def _multiplying(port: Port, factor: bytes) -> Callable[[Message], None]:
+    transmit = port.transmit
+
+    def changed(message: Message) -> None:
+        if not message.sequence:
+            point = multiply(message.tensors["proof"].numpy().reshape(1, -1), factor)
+            message = replace(message, tensors={"proof": torch.from_numpy(point[0])})
+        transmit(message)
+
+    return changed
+
+
+def test_a_proof_is_of_the_rows_and_of_the_run() -> None:
+    """Under one scalar: neither other rows nor another run have the same point."""
+    points = set()
+    for order, run in ((bytes(16), "a"), (bytes([1] * 16), "a"), (bytes(16), "b")):
+        here, there = link(BANK, TELCO, run)
+        next(prove_rows(here, order, active=True, random=lambda count: bytes([7] * count)))
+        points.add(there.arrived[0].tensors["proof"].numpy().tobytes())
+    assert len(points) == 3
 
 
 def test_buckets_so_small_that_they_would_show_hashes_are_filled_up(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 import cutlayer.data.buckets as buckets
@@ -13,10 +15,11 @@ from cutlayer.channel import Kind, Message, Port, link
 from cutlayer.config import LimitsConfig
 from cutlayer.data.align import intersect
 from cutlayer.errors import PeerLost
-from cutlayer.parties.alignment import Alignment
+from cutlayer.parties.alignment import Alignment, Purpose
+from cutlayer.parties.alignment_progress import AlignmentProgress
 from cutlayer.parties.common_rows import CommonRows, rows_active, rows_passive
 from cutlayer.parties.drive import drive_together
-from cutlayer.parties.psi_points import AligningSide
+from cutlayer.parties.psi_points import AligningSide, _inputs
 from tests.parties.psi_runs import BANK, PSI, TELCO, table
 from tests.parties.test_keys import keyed
 
@@ -113,6 +116,23 @@ def test_other_rows_begin_again(tmp_path: Path) -> None:
     again = Run(tmp_path, telco=[*TELCO_IDS[1:], 9999])
     check(again, again.go("two"))
     assert again.buckets == 8
+
+
+def test_a_record_is_of_all_that_its_buckets_depend_on(tmp_path: Path) -> None:
+    """Buckets of another purpose or table, of another number of rows that a side states, or of other peers."""
+
+    def session(first: int = 0, stated: int = 4, purpose: Purpose = Purpose.ALIGN, **peers: int) -> str:
+        digests = np.arange(first, first + 64, dtype=np.uint8).reshape(4, 16)
+        own: Any = SimpleNamespace(digests=digests, stated_rows=stated)
+        return AlignmentProgress(tmp_path, *_inputs(own, {TELCO: 4} | peers, purpose)).session
+
+    own: Any = SimpleNamespace(digests=np.arange(64, dtype=np.uint8).reshape(4, 16), stated_rows=4)
+    AlignmentProgress(tmp_path, *_inputs(own, {TELCO: 4}, Purpose.ALIGN)).begin("one", 2, 0)
+    assert session() == "one"
+    assert {session(1), session(stated=8), session(purpose=Purpose.SIZE), session(shop=4), session(telco=5)} == {""}
+    assert (
+        AlignmentProgress(tmp_path / "b", b"ab", b"c")._inputs != AlignmentProgress(tmp_path / "b", b"a", b"bc")._inputs
+    )
 
 
 def test_a_single_bucket_and_the_ids_leave_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -129,6 +129,11 @@ def test_the_model_is_that_of_the_joined_table(tmp_path: Path) -> None:
     assert np.abs(gaps).max() < 0.01
 
 
+def test_a_padding_to_the_number_of_rows_is_what_is_stated() -> None:
+    """Although as many rows have fewer different ids."""
+    assert table([7, 8, 7, 9, 7, 8], duplicates="keep", pad_to=6).identified.stated_rows == 6
+
+
 def test_how_often_an_id_repeats_is_stated_to_nobody() -> None:
     bank = table([7, 8, 7, 9, 7, 8], duplicates="keep")
     identified = bank.identified

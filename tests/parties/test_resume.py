@@ -145,5 +145,5 @@ def test_the_last_two_epochs_and_the_best_are_kept(tmp_path: Path) -> None:
     run(JOB, GIVEN, tmp_path, key=KEY)
     for party in JOB.parties:
         names = {path.name for path in (tmp_path / "checkpoint" / party).glob("*.safetensors")}
-        assert names == {"best.safetensors", "epoch-0002.safetensors", "epoch-0003.safetensors"}
+        assert names == {"best.safetensors", "epoch-0002.safetensors", "epoch-0003.safetensors", "table.safetensors"}
     assert all(halves(tmp_path, JOB).values())

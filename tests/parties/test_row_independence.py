@@ -12,9 +12,10 @@ from torch import Tensor, nn
 
 from cutlayer.channel import Kind, Port
 from cutlayer.config import Job, validated
+from cutlayer.consent import allowed
 from cutlayer.errors import ConfigError
 from cutlayer.jobs.forecast import forecast
-from cutlayer.models import Inputs, allowed_models
+from cutlayer.models import Inputs
 from tests.parties.runs import PASSIVES, raw_job, run, tables
 
 TELCO = PASSIVES[0]
@@ -67,7 +68,7 @@ def test_check_refuses_it(tmp_path: Path, name: str) -> None:
     for party, table in tables().items():
         pq.write_table(table, paths[party])
     state = torch.get_rng_state()
-    with allowed_models("tests.parties.test_row_independence"):
+    with allowed("tests.parties.test_row_independence"):
         forecast(job(paths))
         with pytest.raises(ConfigError, match=f"embeds every row on its own, for {name} of {TELCO}"):
             forecast(job(paths, **{name: PRIVACY[name]}))

@@ -190,16 +190,22 @@ def test_who_knows_all_labels_of_a_part_but_one_knows_the_last() -> None:
     ("privacy", "named"),
     [({"label_dp": {"eps": 1.0}}, "label_dp"), ({"label_free": None}, "label_free")],
 )
-def test_no_stratified_split_with_a_formal_guarantee_of_labels(privacy: dict[str, Any], named: str) -> None:
+def test_no_split_that_may_follow_labels_with_a_formal_guarantee_of_them(privacy: dict[str, Any], named: str) -> None:
     job = job_of(STRATIFIED, privacy=privacy, release="once")
     with pytest.raises(ConfigError, match=f"no train.split.stratify with {named}, whose guarantee"):
         check_job(job)
-    check_job(job_of(BY_DATE, privacy=privacy, release="once"))  # dates are no labels
+    with pytest.raises(ConfigError, match=f"no train.split.by with {named}, .* got since; .* train.split.public: true"):
+        check_job(job_of(BY_DATE, privacy=privacy, release="once"))
+    check_job(job_of(BY_DATE | {"public": True}, privacy=privacy, release="once"))
+    check_job(job_of(BY_DATE, release="once"))
 
 
-def test_a_stratified_split_is_no_label_free_run() -> None:
-    assert not job_of(STRATIFIED, release="once").train.is_label_free(PASSIVES[0])
-    assert job_of(BY_DATE, release="once").train.is_label_free(PASSIVES[0])
+def test_a_run_whose_split_may_follow_labels_is_not_label_free() -> None:
+    for split in (STRATIFIED, BY_DATE):
+        assert not job_of(split, release="once").train.is_label_free(PASSIVES[0])
+    assert job_of(BY_DATE | {"public": True}, release="once").train.is_label_free(PASSIVES[0])
+    with pytest.raises(ConfigError, match="public with by, got it alone"):
+        job_of({"test": 0.2, "public": True})
 
 
 def test_the_ledger_states_what_the_split_shows() -> None:
@@ -210,8 +216,10 @@ def test_the_ledger_states_what_the_split_shows() -> None:
     assert "all labels of a part but one, knows the last" in labels.statement
     (hidden,) = ledger_of(job_of(STRATIFIED, privacy={"max_norm": {}})).totals
     assert "nothing protects" not in hidden.statement
-    (features,) = ledger_of(job_of(BY_DATE)).totals
-    assert "which rows have the largest values of 'since'" in features.statement
+    for public in (False, True):
+        *_, features = ledger_of(job_of(BY_DATE | {"public": public})).totals
+        assert "which rows have the largest values of 'since', and which the next" in features.statement
+        assert ("the job states to be public" in features.statement) is public
 
 
 def test_jobs_with_the_default_split_have_the_digest_that_they_had() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections import Counter
 from collections.abc import Iterator
@@ -19,64 +18,18 @@ from cutlayer.config import Job, validated
 from cutlayer.parties import resident
 from cutlayer.protections import REGISTRY
 from cutlayer.protections.base import Side
-from tests.conformance.table import PROTECTIONS
+from tests.conformance.table import PROTECTIONS, ProtectionCase
 from tests.parties.counted import Counted, counted_step
 from tests.parties.runs import ACTIVE, PASSIVES, UNAUDITED, raw_job, tables
 
 ROWS = 64
 SMOOTH = {"kind": "mlp", "hidden": [8], "activation": "silu"}
 """A top model that gives every row a gradient: `max_norm` reads more where there are rows without."""
-READS = {
-    "": 0,
-    "dcor": 6,
-    "dimip": 2,
-    "discrete_sgd": 2,
-    "dp_bottom": 4,
-    "dp_embedding": 9,
-    "gradient_compression": 4,
-    "iso_noise": 3,
-    "label_dp": 0,
-    "marvell": 4,
-    "max_norm": 3,
-    "noisy_gradient": 3,
-    "nopeek": 2,
-    "party_dropout": 0,
-    "ppdl": 4,
-}
-"""Readings of a step of two parties by the protection that one of them has, "" for none: mostly copies of a message.
-
-Two are the digests by which the chain compares what it returned with what is sent; one more is the content that keys
-noise, and two what is read before a release is counted. `max_norm` and `marvell` read how many rows of a kind there
-are, `dcor` the labels, which it sorts by.
-"""
-
-
-OPERATIONS = {
-    "": 147,
-    "dcor": 591,
-    "dimip": 920,
-    "discrete_sgd": 197,
-    "dp_bottom": 290,
-    "dp_embedding": 248,
-    "gradient_compression": 181,
-    "iso_noise": 244,
-    "label_dp": 167,
-    "marvell": 267,
-    "max_norm": 212,
-    "noisy_gradient": 197,
-    "nopeek": 532,
-    "party_dropout": 150,
-    "ppdl": 217,
-}
-"""Operations of the same step, with PyTorch 2.13. Each is a launch on a GPU, where it is not in a CUDA graph."""
+UNPROTECTED = ProtectionCase({}, reads=0, operations=147)
 SLACK = 1.05
 """What another version of PyTorch may add."""
-USUAL = 2
-"""Readings of a protection that is not among them: the two digests."""
 UNORDERED = {"bincount", "cumsum", "histc", "kthvalue", "put_", "scatter_add", "scatter_add_", "_embedding_bag"}
 """Operations that may add up in another order each time on a GPU, or that PyTorch warns of there."""
-DRAWN_HERE = {"dimip", "dp_bottom", "dp_embedding", "gradient_compression", "iso_noise", "marvell", "max_norm",
-              "noisy_gradient", "nopeek", "ppdl"}  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
@@ -90,15 +43,16 @@ def quiet() -> Iterator[None]:
 @pytest.mark.parametrize("name", ["", *sorted(REGISTRY)])
 def test_a_step_reads_and_computes_as_little_as_stated(name: str, tmp_path: Path) -> None:
     raw = raw_job(top=SMOOTH, audit=UNAUDITED, batch_size=16, epochs=1)
+    case = PROTECTIONS[name] if name else UNPROTECTED
     if name:
         party = ACTIVE if REGISTRY[name].side is Side.ACTIVE else PASSIVES[0]
-        raw["parties"][party]["privacy"] = {name: PROTECTIONS[name].options}
+        raw["parties"][party]["privacy"] = {name: case.options}
     step = counted_step(validated(Job, raw, ""), tables(rows=160), tmp_path, there=True)
-    assert step.reads.total() == READS.get(name, USUAL), dict(step.reads)
-    assert step.operations.total() <= SLACK * OPERATIONS.get(name, math.inf)
+    assert step.reads.total() == case.reads, f"`reads` of the conformance table differs: {dict(step.reads)}"
+    assert step.operations.total() <= SLACK * case.operations, "more than `operations` of the conformance table"
     assert not UNORDERED & step.operations.keys()
     # Columns, labels and row numbers are there: a step copies nothing but what a protection has drawn, or computed.
-    assert bool(step.copies) == (name in DRAWN_HERE)
+    assert bool(step.copies) == case.copies, "`copies` of the conformance table differs"
 
 
 def test_a_step_has_few_more_operations_than_a_centralised_loop(tmp_path: Path) -> None:

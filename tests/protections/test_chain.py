@@ -6,10 +6,10 @@ from itertools import permutations
 import pytest
 import torch
 
-from cutlayer.accounting import GaussianRelease, NoFormalGuarantee, ReleasePlan
+from cutlayer.accounting import GaussianRelease, NoFormalGuarantee, ReleaseLog, ReleasePlan
 from cutlayer.channel import Kind
 from cutlayer.config import BudgetConfig, FrozenModel
-from cutlayer.errors import BudgetExceeded, ConfigError, NotApplicable, NotApplied
+from cutlayer.errors import BudgetExceeded, CheckpointError, ConfigError, NotApplicable, NotApplied
 from cutlayer.protections.base import Asset, Context, Protection, Side
 from cutlayer.protections.chain import Chain
 from cutlayer.protections.coverage import HOOK_OF
@@ -341,6 +341,66 @@ def test_what_is_released_is_counted_up_to_the_plan_and_then_refused(hook):
     release(2.0)
 
 
+def test_receivers_have_accounts_and_messages_of_their_own():
+    """The same gradients for both: what one was sent is no release to the other, and covers no message to it."""
+    chain = Chain("bank", [Spend()])
+    both = replace(context(), peers=("telco", "shop"), widths={"telco": 3, "shop": 3}, plan=ReleasePlan(training=1))
+    chain.setup(both)
+    view, gradient = active_view(), torch.ones(5, 3)
+    sent = {party: chain.gradient_out(gradient, party, view) for party in both.peers}
+    for party in reversed(both.peers):
+        chain.sending(Kind.GRADIENT, party, sent[party])
+    for party in both.peers:
+        with pytest.raises(BudgetExceeded, match="release 2 of a row"):
+            chain.gradient_out(gradient, party, replace(view, epoch=1))
+    log = chain._account._log
+    assert {(occasion.receiver, occasion.kind) for occasion in log.tally.highest} == {
+        ("telco", "gradient"),
+        ("shop", "gradient"),
+    }
+    (evidence,) = chain.proof(SENT | {"gradient": 2, "local_loss": 0})
+    assert evidence.metrics["releases"] == 1
+
+
+def test_terms_for_one_party_are_none_for_another():
+    chain, view = Chain("bank", [Push()]), active_view()
+    summed = chain.cut_gradients(view)
+    with pytest.raises(NotApplied, match="bank: the gradient for shop lacks the terms of push"):
+        chain.gradient_out(summed["telco"], "shop", view)
+
+
+def test_every_protection_begins_ends_and_is_tested_for_rows(monkeypatch):
+    class WithRows(Spend):
+        name = "with_rows"
+        needs_row_independence = True
+
+    tested = []
+    monkeypatch.setattr(
+        "cutlayer.models.row_independence.check_row_independence", lambda *given, **_: tested.append(given[2])
+    )
+    spends = [Spend(), WithRows()]
+    chain = Chain("telco", spends)
+    chain.setup(replace(context(), plan=ReleasePlan(training=2)))
+    chain.check_bottom(None, None)
+    chain.close_account()
+    assert [(spend.begun, spend.ended) for spend in spends] == [(1, 1), (1, 1)]
+    assert tested == ["with_rows of telco"]
+
+
+def test_the_transitions_of_label_protections_follow_one_another():
+    """From the true labels to those that the last of them returns."""
+
+    def drawing(name, rank, transition):
+        def labels(self, y, ids):
+            return y
+
+        return type(name, (Fake,), {"name": name, "rank": rank, "transition": transition, "labels": labels})()
+
+    first, second = torch.tensor([[0.9, 0.1], [0.4, 0.6]]), torch.tensor([[0.8, 0.2], [0.0, 1.0]])
+    chain = Chain("bank", [drawing("late", 12, second), drawing("none", 11, None), drawing("early", 10, first)])
+    torch.testing.assert_close(chain.transition, first @ second)
+
+
 def test_a_protection_begins_once_the_account_has_room_and_ends_with_it():
     spend = Spend()
     chain = Chain("bank", [spend], BudgetConfig(epsilon=1e-3, delta=1e-5))
@@ -377,6 +437,21 @@ class Counting(Fake):
     name = "counting"
     counters = ("rows",)
     means = (("mean_norm", "norms", "batches"),)
+
+
+def test_a_resume_with_an_older_release_log_is_refused(tmp_path):
+    def opened(name):
+        chain = Chain("bank", [Spend()])
+        log = ReleaseLog(tmp_path / name / "log.jsonl", {"party": "bank", "folder": name})
+        chain.setup(replace(context(), plan=ReleasePlan(training=2)), log)
+        return chain
+
+    chain = opened("one")
+    chain.gradient_out(torch.ones(5, 3), "telco", active_view())
+    state = chain.state_dict()
+    opened("one").load_state_dict(state)
+    with pytest.raises(CheckpointError, match="an older copy is in its place"):
+        opened("other").load_state_dict(state)
 
 
 def test_counters_are_metrics_and_what_means_are_taken_of_is_not():

@@ -101,7 +101,7 @@ def test_without_it_the_history_has_no_metrics_and_the_losses_differ(table, tmp_
 
 
 def test_beside_label_dp_it_sees_the_drawn_labels_alone(table, tmp_path, monkeypatch):
-    from cutlayer.protections import DIMIP as Protection
+    from cutlayer.protections.catalogue import DIMIP as Protection
 
     seen = []
     whole = Protection.setup

@@ -25,7 +25,8 @@ from cutlayer.kernels.row_gradients import row_gradients
 from cutlayer.kernels.row_norms import clip_rows
 from cutlayer.models import BottomModel, Inputs, build_bottom
 from cutlayer.models.base import EmbeddingTable
-from cutlayer.protections import DPBottom, build, build_chain
+from cutlayer.protections import build, build_chain
+from cutlayer.protections.catalogue import DPBottom
 from cutlayer.protections.keyed_noise import Noise
 from cutlayer.protections.views import Mode, PassiveView, Update
 from tests.protections.float_attack import impossible

@@ -187,6 +187,9 @@ def test_a_key_names_its_use_and_its_content():
     keys = {own.key(**use), Noise(bytes(32)).key(**use)} | {own.key(**{**use, **other}) for other in others}
     assert len(keys) == 2 + len(others)
     assert {len(key) for key in keys} == {32}
+    contents = [g, g + 1, g.view(6, 4), torch.zeros(4, 6, dtype=torch.int32)]
+    digests = {noise.digest(content) for noise in (own, Noise(bytes(32))) for content in contents}
+    assert len(digests) == 8, "released again, these are no repetitions"
 
 
 def test_draws_of_another_shape_or_law_share_no_numbers():

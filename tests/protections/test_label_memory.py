@@ -11,8 +11,10 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from safetensors import safe_open
+from safetensors.numpy import save_file
 
-from cutlayer.errors import CheckpointError, ConfigError, DataError, RunFolderError
+from cutlayer.errors import CheckpointError, DataError, RunFolderError
 from cutlayer.protections import build, label_memory
 from cutlayer.protections.base import Context
 from cutlayer.protections.label_memory import Drawn, LabelMemory
@@ -152,6 +154,19 @@ def test_another_eps_or_number_of_classes_has_draws_and_a_memory_of_its_own(tmp_
     assert precision(first, second, changed) < 0.2
 
 
+def test_another_label_column_has_a_memory_and_draws_of_its_own(tmp_path):
+    ids, y, corrected, _ = rows(count=500)
+    first = memory(tmp_path, "a").recall(y, ids, DRAWN, "refuse")
+    other = memory(tmp_path, "b").recall(corrected, ids, replace(DRAWN, column="late"), "refuse")
+    assert torch.equal(other.codes, corrected)
+    assert (other.old_draws, other.which != first.which, other.draws != first.draws) == (0, True, True)
+    assert (
+        memory(tmp_path, "c").latest(DRAWN)
+        == first.draws
+        != memory(tmp_path, "c").latest(replace(DRAWN, column="late"))
+    )
+
+
 def classes_of(*names):
     """What a training on labels of these names has."""
     return replace(context(len(names)), task=Task("binary" if len(names) == 2 else "multiclass", names))
@@ -172,6 +187,8 @@ def test_renamed_classes_whose_order_changes_are_refused_and_not_kept_as_other_c
     wanted = r"'default' by the names that they were drawn under, got 'active', 'quit'; .*rename them back.*redraw"
     with pytest.raises(DataError, match=wanted):
         trained_on(tmp_path, "b", 1 - y, ids, choice, "active", "quit")
+    with pytest.raises(DataError, match="rename them back"):  # the other one is the positive class now
+        trained_on(tmp_path, "d", 1 - y, ids, choice, "stays", "leaves")
     assert not torch.equal(first, trained_on(tmp_path, "c", 1 - y, ids, "redraw", "active", "quit"))
     assert torch.equal(first, trained_on(tmp_path, "a", y, ids, choice, "leaves", "stays")), "the old run goes on"
 
@@ -229,6 +246,18 @@ def test_a_damaged_memory_is_refused(tmp_path, damage):
     path.write_bytes({"flipped": bytes(content), "cut": bytes(content[:-9]), "empty": b""}[damage])
     with pytest.raises(CheckpointError, match="is damaged or of another secret; restore it from a backup"):
         train(tmp_path, "b", corrected, ids)
+
+
+def test_a_memory_under_another_name_is_damaged(tmp_path):
+    """The name is part of the draws: one that was changed would draw every row again, and cost nothing twice."""
+    ids, y, _, _ = rows(count=50)
+    train(tmp_path, "a", y, ids)
+    (path,) = (tmp_path / "bank.key.labels").glob("*.safetensors")
+    with safe_open(path, framework="numpy") as file:
+        header, tensors = file.metadata(), {name: file.get_tensor(name) for name in ("ids", "labels")}
+    save_file(tensors, path, header | {"memory": "00" * 8})
+    with pytest.raises(CheckpointError, match="is damaged or of another secret"):
+        train(tmp_path, "b", y, ids)
 
 
 def test_a_memory_that_was_lost_shares_no_draws_with_the_one_begun_again(tmp_path):
@@ -311,13 +340,31 @@ def test_a_generation_that_did_not_end_counts_unless_nothing_of_it_leaves_the_pr
     assert counted == [0, unfinished]
 
 
+def test_every_other_generation_of_these_draws_counts_until_a_run_of_it_ends(tmp_path):
+    ids, y, _, _ = rows(count=50)
+    recalled = {}
+
+    def begun(run, drawn=DRAWN, choice="redraw"):
+        one = memory(tmp_path, run)
+        recalled[run] = one.recall(y, ids, drawn, choice)
+        one.begin(recalled[run])
+        return recalled[run].unfinished
+
+    assert [begun(run) for run in "abcd"] == [0, 1, 2, 3]
+    memory(tmp_path, "b").end(recalled["b"])
+    assert begun("a") == begun("c") == 2, "a resume does not count itself"
+    assert begun("b") == 3, "and does not take back that a run has ended"
+    assert begun("e") == 3
+    assert begun("other", replace(DRAWN, eps=2.0)) == 0
+    assert [begun(f"{number}") for number in range(8)] == [*range(4, 12)]
+    assert recalled["7"].generation == 12
+    assert begun("again", choice="refuse") == 11
+    assert recalled["again"].generation == 12
+    memory(tmp_path, "7").end(recalled["7"])
+    assert begun("last") == 11
+
+
 def test_a_context_is_of_one_epoch_unless_it_says_otherwise():
-    settings = {"eps": EPS, "changed_labels": "redraw", "stages": 2}
     whole = context()
     given = {name: getattr(whole, name) for name in ("party", "peers", "widths", "task", "labels", "training")}
-    bare = Context(**given, secret=KEY, noise=whole.noise)
-    ids, y, _, _ = rows(count=50)
-    built = build("label_dp", settings, "privacy")
-    built.setup(bare)
-    with pytest.raises(ConfigError, match=r"expected train\.epochs of 2 or more, one for each stage, got 1"):
-        built.labels(y, ids)
+    assert Context(**given, secret=KEY, noise=whole.noise).epochs == 1

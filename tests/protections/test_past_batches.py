@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy import stats
 
-from cutlayer.attacks import MessageSize
+from cutlayer.attacks.catalogue import MessageSize
 from cutlayer.attacks.knowledge import Knowledge
 from cutlayer.attacks.label.history import HistoryView
 from cutlayer.audit.known_labels import strongest
@@ -191,3 +191,22 @@ def test_a_resumed_run_continues_with_the_past_batches(name, options, own):
         step = at(int(number == 9), number, torch.arange(100), labels)
         assert torch.equal(resumed.gradient_out(g, "telco", step), built.gradient_out(g, "telco", step))
     assert resumed.metrics() == built.metrics()
+
+
+@pytest.mark.parametrize(
+    ("name", "options"), [(name, given) for name, own, form in FORMS for given in (own, own | {"form": form})]
+)
+def test_what_one_party_is_sent_depends_on_nothing_that_another_was_sent(name, options):
+    """Parties whose gradients are far larger, and begin later; also after a resume."""
+    g, labels = gradients(100, 6)
+    alone, both = (protection(name, options) for _ in range(2))
+    for number in range(12):
+        of_one_class = number in (4, 9)
+        step = at(number // 8, number, torch.arange(100), torch.ones_like(labels) if of_one_class else labels)
+        if number:
+            both.gradient_out(1e3 * g.roll(1, 0) + 7.0, "shop", step)
+        sent = alone.gradient_out((1 + number) * g, "telco", step)
+        assert torch.equal(both.gradient_out((1 + number) * g, "telco", step), sent), number
+        if number in (2, 6):
+            before, both = saved(both), protection(name, options)
+            resume(both, before)

@@ -3,7 +3,8 @@
 import pytest
 
 from cutlayer.errors import ConfigError
-from cutlayer.protections import REGISTRY, LabelDP, MaxNorm, build, build_chain
+from cutlayer.protections import REGISTRY, build, build_chain
+from cutlayer.protections.catalogue import LabelDP, MaxNorm
 
 
 def test_builds_by_name():
@@ -44,3 +45,10 @@ def test_a_protection_on_the_wrong_side_is_refused():
     )
     with pytest.raises(ConfigError, match=message):
         build_chain("telco", "passive", {"label_dp": {"eps": 1.0}}, "parties.telco.privacy")
+
+
+def test_a_protection_without_a_state_refuses_one():
+    protection = build("label_dp", {"eps": 1.0}, "privacy")
+    protection.load_state_dict({})
+    with pytest.raises(ValueError, match="a state of label_dp, which has none"):
+        protection.load_state_dict({"stages": 2})

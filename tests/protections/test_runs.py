@@ -7,7 +7,7 @@ import pytest
 from cutlayer.config import Job, validated
 from cutlayer.errors import NotApplied
 from cutlayer.jobs.options import Progress
-from cutlayer.protections import Marvell
+from cutlayer.protections.catalogue import Marvell
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import Keys
 from cutlayer.training.tables import open_table

@@ -47,7 +47,6 @@ RANGES = {
     "gradient_compression.keep": ([0.0, 1.0], [-ABOVE_0, math.nextafter(1.0, 2.0)]),
     "iso_noise.ratio": ([ABOVE_0], [0.0]),
     "label_dp.eps": ([0.0], [-ABOVE_0]),
-    "label_dp.stages": ([1, 100], [0, 101]),
     "marvell.sum_kl": ([ABOVE_0], [0.0]),
     "marvell.s": ([ABOVE_0], [0.0]),
     "nopeek.alpha": ([ABOVE_0], [0.0]),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import io
 import json
+import shutil
 from itertools import product
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from cutlayer.attacks.knowledge import Need
 from cutlayer.cli import app
 from cutlayer.config import Job, validated
 from cutlayer.config.load import load_job
-from cutlayer.errors import ConfigError, DataError
+from cutlayer.errors import ConfigError, DataError, RunFolderError
 from cutlayer.jobs.links import LinkOptions
 from cutlayer.jobs.party import run_party
 from cutlayer.report.build import build
@@ -287,6 +288,23 @@ def test_columns_that_went_in_are_named(card: PrivacyCard) -> None:
     by_party = {party.party: party for party in card.columns}
     assert by_party["telco"].used == ("calls", "age")
     assert (by_party[ACTIVE].used, by_party[ACTIVE].available) == (("income", "colour"), 2), "without id and label"
+
+
+def test_no_table_is_opened_for_a_report(
+    run: Path, card: PrivacyCard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copied = Path(shutil.copytree(run, tmp_path / "copied"))
+    monkeypatch.setattr("cutlayer.data.sources.FileSource.__init__", lambda *_: pytest.fail("a table was opened"))
+    assert build(copied).columns == card.columns
+    summary = json.loads((copied / "summary.json").read_bytes())
+    for party in summary["parties"]:
+        del party["columns"]
+    (copied / "summary.json").write_text(json.dumps(summary))
+    assert {party.available for party in build(copied).columns} == {None}, "of a run that did not record them"
+    summary["parties"][0]["name"] = "../../elsewhere"
+    (copied / "summary.json").write_text(json.dumps(summary))
+    with pytest.raises(RunFolderError, match="expected a party name of letters"):
+        build(copied)
 
 
 def test_subgroups_add_up_and_small_ones_are_not_shown(run: Path, card: PrivacyCard) -> None:

@@ -141,6 +141,23 @@ def test_what_a_fallback_drops_is_logged_as_released(headed: Path, tmp_path: Pat
     assert line["released"] == {"telco": len(IDS), "shop": 0}
 
 
+def test_an_answer_that_comes_too_late_is_logged_as_asked_for(run: Path) -> None:
+    """A caller's own deadline does not undo what a party releases for it."""
+
+    async def check() -> None:
+        async with world(run, ("shop",)) as served, impostor(served, lambda _: None) as call:
+            await served.wait(("telco", "shop"))
+            await served.predict([1, 2], deadline_ms=1)
+            lost = asyncio.create_task(served.predict([3]))
+            await asyncio.sleep(0.1)
+            call.cancel()
+            assert (await lost)["subsets"][0]["absent"] == {"telco": "its connection ended before it answered"}
+
+    asyncio.run(check())
+    lines = read_log(audit_path(TrainedParty.open(run, ACTIVE)))
+    assert [(line["released"]["telco"], line["unanswered"]["telco"]) for line in lines] == [(0, 2), (0, 1)]
+
+
 def test_a_log_has_all_lines_of_a_batch_or_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log, write = AuditLog(tmp_path / "log.jsonl"), os.write
     log.write(rows=1)

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import torch
 
+from cutlayer.consent import allowed
 from cutlayer.data.store import Store
 from cutlayer.errors import ConfigError, CutlayerError
-from cutlayer.models import allowed_models
 from cutlayer.report.model_card import model_card, write_card
 from cutlayer.results.finding import Finding
 from cutlayer.serving.export import ARCHITECTURE, Architecture, ExportResult, export_part, load_part
@@ -164,6 +164,38 @@ def test_bad_exports_are_refused(run: Trained, exports: dict[str, ExportResult],
         load_part(mixed)
 
 
+@pytest.mark.parametrize(
+    "stated",
+    [
+        {"cardinalities": [2**40]},
+        {"numbers": 2**40},
+        {"section": {"kind": "mlp", "hidden": [65_536, 65_536]}},
+        {"section": {"kind": "mlp", "hidden": [1] * 10_000}},
+    ],
+)
+def test_shapes_that_the_weights_do_not_have_are_refused_before_memory_is_taken(
+    exports: dict[str, ExportResult], tmp_path: Path, stated: dict[str, Any]
+) -> None:
+    folder = Path(shutil.copytree(exports["telco"].folder, tmp_path / "theirs"))
+    architecture = json.loads((folder / ARCHITECTURE).read_text())
+    architecture["bottom"] |= stated
+    (folder / ARCHITECTURE).write_text(json.dumps(architecture))
+    with pytest.raises(CutlayerError, match=r"numbers for a model of|256"):
+        load_part(folder)
+
+
+def test_an_encoder_of_more_codes_than_its_run_has_is_refused(run: Trained, tmp_path: Path) -> None:
+    folder = RunFolder(Path(shutil.copytree(run[1].path, tmp_path / "theirs")))
+    path = folder.data("telco") / "encoder.json"
+    encoder = json.loads(path.read_text())
+    encoder["encoders"] = [
+        {**each, **({"cardinality": 2**40} if "cardinality" in each else {})} for each in encoder["encoders"]
+    ]
+    path.write_text(json.dumps(encoder))
+    with pytest.raises(CutlayerError, match="numbers for a model of"):
+        PartyModel.load(run[0], folder, "telco")
+
+
 def test_an_export_that_fails_leaves_nothing_and_can_be_repeated(
     run: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -190,5 +222,5 @@ def test_a_shared_export_imports_nothing_without_consent(exports: dict[str, Expo
         patch.syspath_prepend(tmp_path)
         with pytest.raises(ConfigError, match="evil_models"):
             load_part(folder)
-        with allowed_models("evil_models"), pytest.raises(SystemExit):
+        with allowed("evil_models"), pytest.raises(SystemExit):
             load_part(folder)

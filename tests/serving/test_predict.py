@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Collection, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,17 @@ import pytest
 import torch
 from pyarrow import parquet
 
+from cutlayer.accounting import GaussianRelease, NoFormalGuarantee, ReleasePlan, log_of_run
 from cutlayer.config import TableConfig
-from cutlayer.errors import AlignmentError, BudgetExceeded, ConfigError, CutlayerError, DataError, ProtocolError
+from cutlayer.errors import (
+    AlignmentError,
+    BudgetExceeded,
+    ConfigError,
+    CutlayerError,
+    DataError,
+    ProtocolError,
+    RunFolderError,
+)
 from cutlayer.estimator.prediction import embed, encode
 from cutlayer.results.scores import scores_of
 from cutlayer.serving import Serving, new_rows, servings
@@ -160,6 +170,31 @@ def test_a_row_is_released_once_in_a_prediction(noisy: Trained) -> None:
                 prediction.release(lambda rows: zeros[rows], torch.tensor(rows))
         prediction.release(lambda rows: zeros[rows], torch.arange(10, 20))
     assert serving.predictions_made == 1
+    log = log_of_run(noisy[1].path / "checkpoint" / "telco")
+    assert '"end":true' in log.read_text().splitlines()[-1], "a later run takes it for one that has ended"
+
+    def interrupted() -> None:
+        with serving.prediction() as prediction:
+            prediction.release(lambda rows: zeros[rows], torch.arange(10))
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert serving.predictions_made == 2
+    assert '"end":true' in log.read_text().splitlines()[-1]
+
+
+def test_predictions_count_where_any_of_several_protections_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan, opened = ReleasePlan(training=1, serving=1), []
+    events = [NoFormalGuarantee("a penalty"), GaussianRelease(2.0, plan), NoFormalGuarantee("another")]
+    protections = [SimpleNamespace(event=lambda _, event=event: event) for event in events]
+    monkeypatch.setattr("cutlayer.serving.release.plan_of", lambda *_: plan)
+    monkeypatch.setattr("cutlayer.serving.release.set_up_releases", lambda *_, counted: opened.append(counted))
+    for chosen, counted in ((protections, True), (protections[::-1], True), (protections[::2], False), ([], False)):
+        chain = SimpleNamespace(protections=chosen)
+        monkeypatch.setattr("cutlayer.serving.release.chain_of", lambda *_, chain=chain: chain)
+        nothing: Any = None
+        assert Serving(nothing, nothing, "telco", 4, KEY).counted == opened.pop() == counted
 
 
 def test_absent_parties_are_named_and_need_no_table(plain: Trained, tmp_path: Path) -> None:
@@ -246,8 +281,8 @@ def test_bad_requests_are_refused(plain: Trained, tmp_path: Path) -> None:
     for arguments, error, message in cases:
         with pytest.raises(error, match=message):
             asked(plain, tmp_path / "s.parquet", **arguments)
-    with pytest.raises(ConfigError, match="another file than the test predictions of the run"):
-        asked(plain, plain[1].path / "predictions.parquet")
+    with pytest.raises(RunFolderError, match="another file than those that are read or belong to the run"):
+        asked(plain, plain[1].path / "predictions.parquet", overwrite=True)
     for out in ("s.txt", "nowhere/s.parquet", "nowhere/s.csv"):
         with pytest.raises(ConfigError, match="for the predictions"):
             asked(plain, tmp_path / out)

@@ -17,10 +17,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.errors import Unsatisfiable
 
+from cutlayer.config import CallerConfig, validated
 from cutlayer.errors import ConfigError
 from cutlayer.serving.online.audit_log import read_log
 from cutlayer.serving.online.body import parsed
-from cutlayer.serving.online.callers import Refused
+from cutlayer.serving.online.callers import Caller, Refused
 from cutlayer.serving.online.process import audit_path
 from cutlayer.serving.online.schema import PredictRequest
 from cutlayer.serving.online.trained_party import TrainedParty
@@ -250,6 +251,35 @@ def test_rates_and_totals_hold_over_restarts(run: Path) -> None:
             assert (await post(served, b'{"ids": [1, 2]}', **good))[0] == 200
 
     asyncio.run(check())
+
+
+def test_no_minute_has_more_rows_than_the_rate() -> None:
+    """Whenever it begins, and however the requests are spread."""
+    now, asked = 0.0, list[tuple[float, int]]()
+    caller = Caller(validated(CallerConfig, {**CALLER, "rows_per_minute": 600}, ""), clock=lambda: now)
+    for step in range(2000):
+        now, rows = step * 0.11, (600, 100, 37, 1)[step % 4]
+        with suppress(Refused):
+            caller.take(rows)
+            asked.append((now, rows))
+    most = max(sum(rows for at, rows in asked if begin <= at < begin + 60) for begin, _ in asked)
+    assert most == 600
+    assert sum(rows for _, rows in asked) > 3 * 600, "and a minute later it may ask again"
+
+
+def test_a_caller_over_its_rate_learns_when_it_may_ask_again() -> None:
+    now = 0.0
+    caller = Caller(validated(CallerConfig, {**CALLER, "rows_per_minute": 10}, ""), clock=lambda: now)
+    caller.take(4)
+    now = 20.0
+    caller.take(6)
+    now = 30.0
+    for rows, wait in ((4, 30.0), (5, 50.0)):
+        with pytest.raises(Refused) as refused:
+            caller.take(rows)
+        assert refused.value.wait == pytest.approx(wait)
+    now = 60.0
+    caller.take(4)
 
 
 def test_requests_at_once_do_not_share_what_is_left(run: Path) -> None:

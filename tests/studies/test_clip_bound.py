@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 
+from cutlayer.consent import allowed
 from cutlayer.errors import ConfigError
 from cutlayer.jobs.check import check_job
-from cutlayer.models import allowed_models
 from cutlayer.models.inputs import Inputs
 from studies.claims import Verdict
 from studies.clip_bound.maps import Maps
@@ -32,7 +32,7 @@ def test_jobs_are_valid_and_differ_as_their_names_say(name: str) -> None:
     assert len({setting_of(*setting) for setting in settings}) == len(settings)
     for protection, setup in settings:
         job = job_of(group, protection, setup, 2)
-        with allowed_models("studies.clip_bound.maps"):
+        with allowed("studies.clip_bound.maps"):
             check_job(job)
         assert job.train.optimizer.lr == setup.rate
         party = group.data.parties[0]

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import studies.model_completion.attacks as completion
-from cutlayer.attacks import ActiveModelCompletion, ModelCompletion
+from cutlayer.attacks.catalogue import ActiveModelCompletion, ModelCompletion
 from cutlayer.attacks.completion.base import CompletionTraining
 from cutlayer.data.images import image_column
 from cutlayer.jobs.check import check_job

@@ -6,6 +6,7 @@ import shutil
 import sqlite3
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,13 +14,30 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from cutlayer.accounting import Ledger
+from cutlayer.accounting import (
+    DPSGD,
+    Composition,
+    Entry,
+    GaussianRelease,
+    Ledger,
+    NoFormalGuarantee,
+    RandomizedResponse,
+    ReleasePlan,
+)
 from cutlayer.accounting.run_store import NAME, RunLine, RunStore, row_words, rows_digest
 from cutlayer.cli.app import _run
-from cutlayer.config import Job, SplitConfig, validated
+from cutlayer.config import BudgetConfig, Job, SplitConfig, validated
 from cutlayer.errors import BudgetExceeded, CheckpointError, ConfigError
 from cutlayer.protections import REGISTRY
-from cutlayer.training.all_runs import forecast_all_runs, sum_of, under_other_names
+from cutlayer.training.all_runs import (
+    AllRuns,
+    check_all_runs,
+    forecast_all_runs,
+    of_party,
+    sum_of,
+    under_other_names,
+    warn_of_draws,
+)
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import Keys
 from cutlayer.training.tables import open_table
@@ -75,6 +93,70 @@ class World:
 @pytest.fixture
 def world(tmp_path: Path) -> World:
     return World(tmp_path)
+
+
+ROW_WORDS = row_words(np.ones((1, 16), np.uint8))
+DRAWN = Entry("label_dp", ACTIVE, "labels", (TELCO,), RandomizedResponse(1.0, 2), fingerprint="draws")
+NOISY = Entry("noisy", ACTIVE, "features", (TELCO,), GaussianRelease(4.0, ReleasePlan(3)))
+STEPS = Entry("steps", ACTIVE, "features", (TELCO,), DPSGD(8.0, 5))
+
+
+def line_of(run: str, *entries: Entry, source: str = "s") -> RunLine:
+    return RunLine(run, ACTIVE, "job", source, rows_digest(ROW_WORDS), 1, "p", Ledger(entries))
+
+
+def test_a_sum_is_of_runs_of_which_each_covers_itself() -> None:
+    """What one run released as it is, no other run's noise hides; and epsilon is at the smallest delta, or as asked."""
+    bare = replace(NOISY, event=NoFormalGuarantee("as it is"))
+    assert [total.epsilon for total in sum_of([line_of("a", NOISY), line_of("b", bare)]).totals] == [None]
+    lines = [line_of("a", replace(NOISY, delta=1e-3)), line_of("b", replace(NOISY, delta=1e-6))]
+    twice = replace(NOISY.event, releases=ReleasePlan(6))
+    for given, delta in ((None, 1e-6), (1e-2, 1e-2)):
+        (total,) = sum_of(lines, given).totals
+        assert (total.delta, total.epsilon) == (delta, Composition.of([twice]).epsilon(delta))
+
+
+def test_a_budget_of_all_runs_is_of_every_asset_and_receiver_at_its_own_delta() -> None:
+    lines = [line_of(run, DRAWN, replace(NOISY, towards=(TELCO, "shop"), delta=0.5)) for run in "ab"]
+    noise = Composition.of([replace(NOISY.event, releases=ReleasePlan(6))])
+    for delta in (1e-6, 1e-2):
+        enough = noise.epsilon(delta)
+        check_all_runs(ACTIVE, lines, BudgetConfig(epsilon=enough, delta=delta, over="all_runs"))
+        check_all_runs(ACTIVE, lines, BudgetConfig(epsilon=0.99 * enough, delta=delta))
+        check_all_runs(ACTIVE, lines, None)
+        for order in (lines, [replace(line, ledger=Ledger(line.ledger.entries[::-1])) for line in lines]):
+            with pytest.raises(BudgetExceeded, match=f"at delta {delta:g} over 2 runs towards telco, shop; nothing"):
+                check_all_runs(ACTIVE, order, BudgetConfig(epsilon=0.99 * enough, delta=delta, over="all_runs"))
+
+
+def test_lines_of_another_party_of_a_run_are_no_cost_of_this_one() -> None:
+    mine, theirs = line_of("a", DRAWN), replace(line_of("a", NOISY), party=TELCO)
+    assert of_party(ACTIVE, [theirs, mine, theirs]) == [mine]
+    assert under_other_names(ACTIVE, [theirs, mine]) == []
+
+
+def test_other_draws_are_named_wherever_they_are_in_a_line() -> None:
+    other = line_of("b", NOISY, replace(DRAWN, fingerprint="other"), source="t")
+    with pytest.warns(UserWarning, match=r"under another secret.*by 2 runs.*epsilon 2 in all"):
+        warn_of_draws(line_of("a", NOISY, DRAWN), [line_of("same", DRAWN), other, replace(other, run="c", source="s")])
+    warn_of_draws(line_of("a", NOISY, DRAWN), [line_of("same", DRAWN)])
+    warn_of_draws(line_of("a", NOISY), [other])
+
+
+def test_a_run_that_exceeds_its_plan_is_counted_beyond_it_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before the first release beyond the plan; the line takes the place of that of the plan, also after a resume."""
+    monkeypatch.setattr("cutlayer.training.all_runs.planned_entries", lambda *_: (DRAWN, NOISY, STEPS))
+    chain: Any = SimpleNamespace(budget=None)
+    for start in range(2):
+        run = AllRuns(job(), ACTIVE, chain, RunStore(tmp_path / NAME), tmp_path / "mark.json", "run", "s")
+        run.exceed(2, 4)
+        assert len(RunStore(tmp_path / NAME).lines()) == start, "it names no rows before it is set up"
+        run.set_up(np.ones((1, 16), np.uint8), lambda: "draws")
+        run.exceed(2, 4)
+        (line,) = RunStore(tmp_path / NAME).lines()
+        drawn, noisy, steps = (entry.event for entry in line.ledger.entries)
+        assert isinstance(noisy, GaussianRelease)
+        assert (drawn, noisy.releases.max_releases, steps) == (DRAWN.event, 5, DPSGD(8.0, 9))
 
 
 def test_labels_cost_once_and_noise_adds_up(world: World) -> None:
@@ -161,7 +243,7 @@ def test_a_split_counts_before_it_is_sent(world: World, monkeypatch: pytest.Monk
 def test_a_split_counts_before_it_is_sent_although_the_draws_come_later(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    split = SplitConfig(test=0.2, validation=0.2, by="bank_0")
+    split = SplitConfig(test=0.2, validation=0.2, by="bank_0", public=True)
     wanted = job()
     wanted = wanted.model_copy(update={"train": wanted.train.model_copy(update={"split": split})})
     sent: list[str] = []

@@ -16,11 +16,12 @@ from torch.nn import functional
 
 from cutlayer.channel import Kind
 from cutlayer.config import Job
+from cutlayer.consent import allowed
 from cutlayer.data.batches import Schedule
 from cutlayer.data.ids import row_digests
 from cutlayer.data.split import split_rows
 from cutlayer.data.store import Store
-from cutlayer.models import Inputs, allowed_models, build_bottom, build_top, modules_of
+from cutlayer.models import Inputs, build_bottom, build_top, modules_of
 from tests.parties.runs import ACTIVE, DROPOUT, KEY, PASSIVES, record, run, tables, unaudited_job
 
 CLASSES = {"binary": 1, "multiclass": 3, "regression": 1}
@@ -155,7 +156,7 @@ def test_held_out_logits_are_those_of_the_kept_weights_without_dropout(
     rows, embeddings = active.split.part("test"), {}
     for party, half in halves.items():
         store = Store.open(tmp_path / "data" / party)
-        with allowed_models(*modules_of(job.model.model_dump())):
+        with allowed(*modules_of(job.model.model_dump())):
             model = build_bottom(bottom, store.columns.inputs)
         model.load_state_dict(_under("module/bottom.", half))
         embeddings[party] = model.eval()(*store.gather(rows))

@@ -15,9 +15,9 @@ import pytest
 import torch
 
 from cutlayer.config import Job
+from cutlayer.consent import allowed
 from cutlayer.jobs.execute import execute
 from cutlayer.jobs.options import Options, Progress
-from cutlayer.models import allowed_models
 from cutlayer.training.keys import Keys
 from tests.parties.interruptions import halves, history
 from tests.parties.processes import PATIENCE, forked
@@ -30,7 +30,7 @@ MEGABYTES = 48
 
 
 def start(job: Job, folder: Path, resume: bool) -> None:
-    with allowed_models("tests.parties.runs"):
+    with allowed("tests.parties.runs"):
         execute(job, folder, Options(Keys(folder, KEY), resume=resume, tables=GIVEN), Progress())
 
 

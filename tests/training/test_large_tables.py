@@ -102,10 +102,6 @@ CASES: Mapping[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"task": "regression", "label": "amount", "weight": "weight", "audit": {"depth": "quick"}},
     ),
     "drawn labels": ({}, {"privacy": {"label_dp": {"eps": 1.0}}, **NORM}),
-    "labels drawn in stages": (
-        {},
-        {"privacy": {"label_dp": {"eps": 1.0, "stages": 2, "changed_labels": "redraw"}}, **NORM},
-    ),
 }
 
 

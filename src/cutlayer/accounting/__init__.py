@@ -4,6 +4,7 @@ from cutlayer.accounting.account import Account as Account
 from cutlayer.accounting.composition import DELTA as DELTA
 from cutlayer.accounting.composition import Composition as Composition
 from cutlayer.accounting.events import DPSGD as DPSGD
+from cutlayer.accounting.events import AboutLabels as AboutLabels
 from cutlayer.accounting.events import Event as Event
 from cutlayer.accounting.events import GaussianRelease as GaussianRelease
 from cutlayer.accounting.events import LabelFree as LabelFree

@@ -17,8 +17,28 @@ _MIN_MULTIPLIER, _MAX_MULTIPLIER = 1e-100, 1e100
 """Noise multipliers whose square, by which costs are divided, is neither 0 nor infinite."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class AboutLabels:
+    """What a guarantee of labels is given, since partners learn it by design.
+
+    Attributes:
+        split_by: Column of the active party, stated to be public, that orders the split which the receivers are sent;
+            `None` where they are sent no split.
+        unlabelled: Whether rows without a label are left out, so that the common rows show which rows have one.
+    """
+
+    split_by: str | None = None
+    unlabelled: bool = False
+
+    @property
+    def given(self) -> tuple[str, ...]:
+        """The conditions of the guarantee, in words that follow "given"."""
+        order = f"which rows have the largest values of {self.split_by!r}, stated to be public"
+        return ("which rows have a label",) * self.unlabelled + (order,) * (self.split_by is not None)
+
+
 @dataclass(frozen=True)
-class RandomizedResponse:
+class RandomizedResponse(AboutLabels):
     """Each row's label was drawn by randomised response; neighbours differ in one row's label.
 
     Attributes:
@@ -26,7 +46,8 @@ class RandomizedResponse:
         classes: Number of values that a label can take.
         draws: Number of independent draws of one row's label that are used: 1 where all epochs use one draw, more where
             unfinished runs drew the label too.
-        stages: Number of parts of the rows; the parts after the first are drawn with a prior from the draws of others.
+        stages: Number of parts of the rows in a ledger of an earlier version, which could draw a part with a prior from
+            the draws of others; else 1.
     """
 
     eps: float
@@ -92,18 +113,12 @@ class DPSGD:
 
 
 @dataclass(frozen=True)
-class LabelFree:
+class LabelFree(AboutLabels):
     """No message to the receivers depends on a label; neighbours differ in any number of labels.
 
     The receivers release each row once, and are sent no gradient, so that what they hold and send is a function of
     their own columns and keys. The times at which messages are sent are not covered.
-
-    Attributes:
-        split_by: Column of the active party that orders the split, which the receivers are sent: they learn which rows
-            have its largest values, and so of the labels what that column shows. `None` for a split by chance.
     """
-
-    split_by: str | None = None
 
 
 @dataclass(frozen=True)
@@ -112,9 +127,12 @@ class NoFormalGuarantee:
 
     Attributes:
         why: The reason, one sentence.
+        voids: Whether this is a message of its own, which no protection of the run covers: no total about the asset has
+            an epsilon.
     """
 
     why: str
+    voids: bool = False
 
 
 Event = RandomizedResponse | GaussianRelease | DPSGD | LabelFree | NoFormalGuarantee

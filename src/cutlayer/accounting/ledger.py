@@ -14,6 +14,7 @@ from cutlayer.accounting import wording
 from cutlayer.accounting.composition import DELTA, Composition
 from cutlayer.accounting.events import (
     DPSGD,
+    AboutLabels,
     Event,
     Formal,
     GaussianRelease,
@@ -187,7 +188,7 @@ def _total(towards: tuple[str, ...], entries: Sequence[Entry]) -> Total:
         delta=0.0 if cost.accountant == "pure" else delta,
         accountant=cost.accountant,
         rdp_epsilon=None if cost.accountant == "pure" else cost.rdp_epsilon(delta),
-        condition=_condition(runs),
+        condition=_given(entries) or _condition(runs),
         curve=cost.curve(),
         auc_bound=cost.auc_bound,
         releases=sum(event.releases.max_releases for event in noisy) if noisy else None,
@@ -206,12 +207,18 @@ def _draws(entry: Entry) -> int:
 
 def _uncovered(asset: Asset, events: Sequence[Event]) -> str:
     """Reason why no theorem covers the releases of a run, or empty."""
+    reasons = [event for event in events if isinstance(event, NoFormalGuarantee)]
     if any(isinstance(event, Formal) and not isinstance(event, DPSGD) for event in events):
-        return ""
+        return "; ".join(dict.fromkeys(event.why for event in reasons if event.voids))
     if any(isinstance(event, DPSGD) for event in events):
         return "the bottom model is trained privately, but the embeddings are released without noise"
-    reasons = "; ".join(dict.fromkeys(event.why for event in events if isinstance(event, NoFormalGuarantee)))
-    return reasons or f"nothing protects the {asset}"
+    return "; ".join(dict.fromkeys(event.why for event in reasons)) or f"nothing protects the {asset}"
+
+
+def _given(entries: Sequence[Entry]) -> str:
+    """What the guarantees of labels are given, of all runs; empty where they are given nothing."""
+    events = [entry.event for entry in entries if isinstance(entry.event, AboutLabels)]
+    return wording.given(dict.fromkeys(condition for event in events for condition in event.given))
 
 
 def _condition(runs: Sequence[Sequence[Event]]) -> Condition:

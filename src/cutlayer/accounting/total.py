@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Literal
 
-from cutlayer.accounting.plan import Condition
 from cutlayer.config import FrozenModel
 
 Asset = Literal["labels", "features", "model"]
@@ -21,7 +20,8 @@ class Total(FrozenModel):
         delta: Delta of the total; 0 if epsilon is pure.
         accountant: Method of the account: `pure`, `exact Gaussian` or `PLD`.
         rdp_epsilon: Looser epsilon by Renyi differential privacy, for comparison; `None` if not known.
-        condition: `unconditional`, or given the bottom model, the encoding of the columns, or both.
+        condition: `unconditional`; or given the bottom model, the encoding of the columns, or both; of labels, what
+            partners learn by design (`AboutLabels.given`).
         curve: Further pairs (epsilon, delta) that hold.
         auc_bound: Bound on the ROC AUC of every test between two values of one row, all else known; for Gaussian
             releases.
@@ -37,7 +37,7 @@ class Total(FrozenModel):
     delta: float
     accountant: str = ""
     rdp_epsilon: float | None = None
-    condition: Condition = "unconditional"
+    condition: str = "unconditional"
     curve: tuple[tuple[float, float], ...] = ()
     auc_bound: float | None = None
     releases: int | None = None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from cutlayer.accounting.events import (
     DPSGD,
     Event,
@@ -14,14 +16,9 @@ from cutlayer.accounting.plan import ReleasePlan
 from cutlayer.accounting.total import Total
 
 LABEL_FREE = (
-    "no message depends on a label, so the excess of any attack over the receiver's own features is zero by "
-    "construction, also against a malicious partner (each row is released once, before training, and no gradient is "
-    "sent; timing is not covered)"
-)
-LABEL_FREE_ORDERED = (
-    "no message depends on a label but through {column}, which orders the split: the receivers are sent which rows "
-    "have its largest values, and can infer of the labels what these show beside their own features (each row is "
-    "released once, before training, and no gradient is sent; timing is not covered)"
+    "no message depends on a label{given}, so the excess of any attack over the receiver's own features{besides} is "
+    "zero by construction, also against a malicious partner (each row is released once, before training, and no "
+    "gradient is sent; timing is not covered)"
 )
 MALICIOUS = "also against a malicious partner"
 """Stands where the proof assumes nothing of what the receiver sends; docs/guarantees.md has the argument for each."""
@@ -39,9 +36,10 @@ STRATIFIED = (
     "all labels of a part but one, knows the last"
 )
 ORDERED = (
-    "the split shows which rows have the largest values of {column}, and which the next; no epsilon covers what that "
-    "shows of the labels, if the column follows them"
+    "the split shows which rows have the largest values of {column}, and which the next{public}; no epsilon covers "
+    "what that shows of the labels, if the column follows them"
 )
+PUBLIC = ", which the job states to be public"
 
 
 def of_event(event: Event) -> str:
@@ -53,12 +51,20 @@ def of_event(event: Event) -> str:
             return _release(event)
         case DPSGD():
             return _training(event)
-        case LabelFree(split_by=None):
-            return LABEL_FREE
         case LabelFree():
-            return LABEL_FREE_ORDERED.format(column=repr(event.split_by))
+            stated = given(event.given)
+            return LABEL_FREE.format(given=f", {stated}" if stated else "", besides=" and that" if stated else "")
         case NoFormalGuarantee():
             return f"none, empirical: {event.why}"
+
+
+def given(conditions: Iterable[str]) -> str:
+    """Conditions of a guarantee of labels as a clause; empty without one.
+
+    >>> given(["which rows have a label"]), given([])
+    ('given which rows have a label', '')
+    """
+    return " and ".join(f"given {condition}" for condition in conditions)
 
 
 def of_total(total: Total) -> str:
@@ -67,7 +73,8 @@ def of_total(total: Total) -> str:
     if total.epsilon is None:
         return f"{about}: no formal guarantee: {total.why}"
     if total.accountant == "pure":
-        return f"{about}: epsilon {total.epsilon:.4g} per row"
+        condition = "" if total.condition == "unconditional" else f", {total.condition}"
+        return f"{about}: epsilon {total.epsilon:.4g} per row{condition}"
     rdp = "" if total.rdp_epsilon is None else f", {total.rdp_epsilon:.4g} by RDP"
     text = f"{about}: epsilon {total.epsilon:.4g} at delta {total.delta:.4g} per row ({total.accountant}{rdp})"
     text += f", {total.condition}"
@@ -123,9 +130,10 @@ def _response(event: RandomizedResponse) -> str:
     stages = ""
     if event.stages > 1:
         stages = f" in {event.stages} stages on separate rows, each with a prior from the draws of earlier ones"
+    stated = given(event.given)
     return (
         f"label differential privacy of eps {event.eps * event.draws:g} per row (neighbours differ in one row's label; "
-        f"randomised response{stages}, {spent}), {MALICIOUS}"
+        f"randomised response{stages}, {spent}), {MALICIOUS}{', ' * bool(stated)}{stated}"
     )
 
 

@@ -1,4 +1,4 @@
-"""The catalogue of attacks: one file each, one line here."""
+"""The registry of attacks: one file each, one line in `catalogue`."""
 
 from __future__ import annotations
 
@@ -6,85 +6,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from cutlayer.attacks import catalogue
 from cutlayer.attacks.base import Attack
-from cutlayer.attacks.completion.active import ActiveModelCompletion
 from cutlayer.attacks.completion.base import CompletionAttack
-from cutlayer.attacks.completion.passive import ModelCompletion
-from cutlayer.attacks.feature.attribute import Attribute
 from cutlayer.attacks.feature.base import FeatureAttack
-from cutlayer.attacks.feature.exact import Exact
-from cutlayer.attacks.feature.inversion import Inversion
-from cutlayer.attacks.feature.lira import Lira
-from cutlayer.attacks.feature.membership import Membership
-from cutlayer.attacks.feature.sdar import Sdar
-from cutlayer.attacks.label.aligned_match import AlignedMatch
 from cutlayer.attacks.label.base import LabelAttack
-from cutlayer.attacks.label.bilinear import Bilinear
-from cutlayer.attacks.label.co_training import CoTraining
-from cutlayer.attacks.label.direct import Direct
-from cutlayer.attacks.label.direction import Direction
-from cutlayer.attacks.label.directions import Directions
-from cutlayer.attacks.label.drawn_labels import DrawnLabels
-from cutlayer.attacks.label.exploit import Exploit
-from cutlayer.attacks.label.feature_prior import FeaturePrior
-from cutlayer.attacks.label.few_labels import FewLabels
-from cutlayer.attacks.label.gradient_match import GradientMatch
-from cutlayer.attacks.label.hint import Hint
 from cutlayer.attacks.label.history import HistoryAttack
-from cutlayer.attacks.label.joint_spectral import JointSpectral
-from cutlayer.attacks.label.mean_gradient import MeanGradient
-from cutlayer.attacks.label.mean_length import MeanLength
-from cutlayer.attacks.label.message_size import MessageSize
-from cutlayer.attacks.label.mixture import Mixture
-from cutlayer.attacks.label.norm import Norm
-from cutlayer.attacks.label.off_norm import OffNorm
-from cutlayer.attacks.label.probe import Probe
-from cutlayer.attacks.label.regression_labels import RegressionLabels
-from cutlayer.attacks.label.self_training import SelfTraining
-from cutlayer.attacks.label.sign_changes import SignChanges
-from cutlayer.attacks.label.similarity import Similarity
-from cutlayer.attacks.label.spectral import Spectral
-from cutlayer.attacks.label.strong_probe import StrongProbe
 from cutlayer.errors import ConfigError
 
-_ATTACKS: tuple[type[Attack[Any, Any]], ...] = (
-    Norm,
-    Direction,
-    Hint,
-    Spectral,
-    Direct,
-    GradientMatch,
-    Probe,
-    Directions,
-    JointSpectral,
-    Mixture,
-    OffNorm,
-    MeanLength,
-    MessageSize,
-    SignChanges,
-    Bilinear,
-    AlignedMatch,
-    Exploit,
-    FeaturePrior,
-    CoTraining,
-    DrawnLabels,
-    FewLabels,
-    MeanGradient,
-    SelfTraining,
-    StrongProbe,
-    Similarity,
-    RegressionLabels,
-    ModelCompletion,
-    ActiveModelCompletion,
-    Inversion,
-    Exact,
-    Sdar,
-    Membership,
-    Lira,
-    Attribute,
-)
-
-REGISTRY: Mapping[str, type[Attack[Any, Any]]] = {attack.name: attack for attack in _ATTACKS}
+REGISTRY: Mapping[str, type[Attack[Any, Any]]] = {
+    kind.name: kind for kind in vars(catalogue).values() if isinstance(kind, type) and issubclass(kind, Attack)
+}
 """All attacks by their name in `audit.attacks`."""
 
 

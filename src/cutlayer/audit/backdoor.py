@@ -10,7 +10,7 @@ from torch import Tensor
 
 from cutlayer.attacks.malicious.backdoor import trigger_of
 from cutlayer.config import Job
-from cutlayer.config.load import load_job
+from cutlayer.config.load import load_closed_job
 from cutlayer.parties.local import EVALUATION_ROWS
 from cutlayer.results.number import Number
 from cutlayer.results.run import RunId
@@ -49,7 +49,7 @@ def backdoors(
         classes: Classes of the task.
     """
     malicious = folder.of_run(run.label)
-    attacked = Run(load_job(malicious.path / "job.yaml"), malicious, origin=folder, classes=classes)
+    attacked = Run(load_closed_job(malicious.path / "job.yaml"), malicious, origin=folder, classes=classes)
     honest = Run(job, folder, classes=classes)
     links = {name: (name,) for name in parties} | ({"+".join(parties): tuple(parties)} if len(parties) > 1 else {})
     return {link: (success(attacked, names), success(honest, names)) for link, names in links.items()}

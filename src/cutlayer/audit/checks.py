@@ -21,7 +21,7 @@ class FindingContext:
         utility: Held-out metrics of this run and its references.
         protections: Result of each protection.
         audit: Attacks and tested guarantees; its own findings are not read.
-        label_free: Names of the parties that are sent no message which depends on a label.
+        label_free: Names of the parties that are sent no message which depends on a label, or on a column of its owner.
         no_common_row: Whether no training row of a run on all rows is with every party.
         idle_epochs: Numbers, from 1, of the epochs whose gradients were all zero.
         alarms: What the parties' guards saw.

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from cutlayer.attacks import CATALOGUES
@@ -21,7 +22,7 @@ from cutlayer.audit.known_labels import asked, by_variant, granted, label_curve,
 from cutlayer.audit.leak import Leak, folded, leak_interval
 from cutlayer.audit.own_columns import OwnColumns, predict_from_columns, sparse_columns
 from cutlayer.audit.permuted import permuted_leak
-from cutlayer.channel.followed import FollowedEpoch, read_followed, read_own_embeddings
+from cutlayer.channel.followed import FollowedEpoch, draw_followed, read_followed, read_own_embeddings
 from cutlayer.config import AuditConfig, Job
 from cutlayer.errors import NotApplicable
 from cutlayer.kernels.roc import true_positive_rate
@@ -155,6 +156,7 @@ class _PartyAudit:
         crossed = {
             Target.EMBEDDING: any(party in epoch.embeddings for epoch in epochs),
             Target.GRADIENT: any(party in epoch.gradients for epoch in epochs),  # no party that releases once
+            Target.PART: view.parts is not None,
         }
         enough = _enough(self.run.job.parties[self.run.job.active].audit)
         for attack in sorted(self.attacks, key=lambda attack: attack.costly):
@@ -215,8 +217,10 @@ class _PartyAudit:
             self.undefined.append(Attempt.model_validate(subject | counts))
             return
         about = {**about, "knowledge": sorted(attack.needs)}
-        leak = _result(tried[0], measured, truth, about, view.epochs)
+        leak = _result(tried[0], measured, truth, about, view)
         self.leaks.append(leak)
+        if view.target is Target.PART:  # of all parts, also those that a model of inferred labels is measured on
+            return
         if run.task.kind == "binary" and not attack.needs - _SHARES:
             chosen = variant_of(tried[0], leak.variant)
             upright = chosen.values if (leak.batch_auc or 0.5) >= 0.5 else -chosen.values
@@ -271,7 +275,16 @@ def _enough(config: AuditConfig) -> float:
 def _view(run: Run, party: str, epochs: Sequence[FollowedEpoch]) -> HistoryView:
     own = read_own_embeddings(run.folder.transcript(party))
     columns = sparse_columns(run.stores[party], epochs[0].rows) if party in run.stores else None
-    return HistoryView(party, run.task, epochs, own, columns)
+    return HistoryView(party, run.task, epochs, own, columns, parts=_sent_parts(run, party))
+
+
+def _sent_parts(run: Run, party: str) -> tuple[Tensor, Tensor] | None:
+    """As many rows as are followed, of all that a party has, and their parts; `None` where it computes the split."""
+    if not run.job.train.split.is_sent:
+        return None
+    held = (run.held.own_numbers(party, torch.arange(len(run.truth))) >= 0).nonzero().flatten()
+    rows = draw_followed(held, run.job.parties[run.job.active].audit.followed, run.job.train.seed)
+    return rows, run.split.codes[rows].long()
 
 
 def _result(
@@ -279,7 +292,7 @@ def _result(
     measured: Sequence[Mapping[str, Leak]],
     truth: Tensor,
     about: Mapping[str, object],
-    epochs: Sequence[FollowedEpoch],
+    view: HistoryView,
 ) -> LeakResult:
     """The leak of the strongest variant: the mean over draws of the known rows, with the interval of the first draw."""
     means = {name: float(np.mean([leaks[name].value for leaks in measured])) for name in measured[0]}
@@ -292,12 +305,12 @@ def _result(
             "leak": means[best],
             "low": low,
             "high": high,
-            "epoch": epochs[-1].epoch + 1,
-            "epochs_seen": len(epochs),
+            "epoch": view.epochs[-1].epoch + 1,
+            "epochs_seen": len(view.epochs),
             "whole_run": True,
             "variant": best,
             "rows": leak.rows,
-            "rows_recorded": len(epochs[0].rows),
+            "rows_recorded": len(view.rows),
             "positives": leak.positives,
             "pooled_auc": leak.pooled_auc,
             "batch_auc": leak.batch_auc,

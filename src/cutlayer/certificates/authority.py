@@ -26,7 +26,7 @@ from cutlayer.certificates.files import CertificateFiles, pem_of
 from cutlayer.certificates.names import HOST, fingerprint, identity_of, key_fingerprint
 from cutlayer.config.identities import identity
 from cutlayer.errors import TrustError
-from cutlayer.storage.durable import locked, make_folder, write_whole
+from cutlayer.storage.durable import check_output, locked, make_folder, write_whole
 
 AUTHORITY_DAYS, CERTIFICATE_DAYS, LIST_DAYS = 3650, 365, 3650
 _CLOCK_SKEW = timedelta(minutes=5)
@@ -80,6 +80,8 @@ class Authority:
         with locked(folder / "keys.lock", "cutlayer keys"):
             if (folder / "ca.key").exists() or (folder / "ca.pem").exists():
                 raise TrustError(f"{folder} holds the certificate of an authority already; choose another --folder")
+            others = ("issued.json", "crl.pem", f"{party}.key", f"{party}.pem")
+            check_output(*(folder / other for other in others), remedy="choose another --folder")
             key = ec.generate_private_key(ec.SECP256R1())
             name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"cutlayer authority of {federation}"[:64])])
             certificate = _authority_certificate(key, name)
@@ -198,6 +200,8 @@ class Authority:
         return party
 
     def _issue(self, party: str, key: CertificatePublicKeyTypes, days: int, out: Path) -> None:
+        issued = {entry["pem"].encode() for entry in self._record["issued"]}
+        check_output(out, own=issued.__contains__)
         now = datetime.now(UTC)
         certificate = (
             _builder(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, party)]), self.certificate.subject, key, now)
@@ -260,7 +264,9 @@ def make_request(folder: Path, federation: str, party: str) -> tuple[Path, x509.
         File of the request, and the request.
     """
     make_folder(folder)
-    path = folder / f"{party}.key"
+    path, out = folder / f"{party}.key", folder / f"{party}.request.pem"
+    own = lambda content: content.startswith(b"-----BEGIN CERTIFICATE REQUEST-----\n")  # noqa: E731
+    check_output(out, own=own, remedy="move it, or choose another --folder")
     if not path.exists():
         write_key(path, ec.generate_private_key(ec.SECP256R1()))
     key = serialization.load_pem_private_key(path.read_bytes(), None)
@@ -272,7 +278,6 @@ def make_request(folder: Path, federation: str, party: str) -> tuple[Path, x509.
         .add_extension(names_of(federation, party), critical=False)
         .sign(key, hashes.SHA256())
     )
-    out = folder / f"{party}.request.pem"
     write_whole(out, request.public_bytes(serialization.Encoding.PEM), PUBLIC)
     return out, request
 

@@ -29,7 +29,7 @@ from cutlayer.channel.codec import DEFAULT_LIMITS, FrameLimits, decode, encode, 
 from cutlayer.channel.message import Message
 from cutlayer.channel.security import Security
 from cutlayer.errors import ProtocolError, RunFolderError, TrustError
-from cutlayer.storage.durable import create, make_folder, sync_file, sync_folder
+from cutlayer.storage.durable import check_output, create, make_folder, sync_file, sync_folder
 from cutlayer.version import __version__
 
 MAGIC = b"CUTPARC1"
@@ -39,6 +39,8 @@ MAX_RUN = 64
 """Maximum length of each text of the head, in characters."""
 _MAX_MAP = 2**16
 """Maximum size of the head and of the seal, in bytes."""
+_GROUP = 2**20
+"""Size from which on frames that follow each other are checked, and then decoded, in bytes."""
 _Text = Annotated[StrictStr, Field(min_length=1, max_length=MAX_RUN), AfterValidator(printable_name)]
 T = TypeVar("T")
 
@@ -90,8 +92,7 @@ class ParcelWriter:
     """
 
     def __init__(self, path: Path, head: Head, security: Security | None) -> None:
-        if path.exists():
-            raise RunFolderError(f"{path} exists already; choose another file with --out")
+        check_output(path)
         self.path, self._head, self._security = path, head, security
         self._partial = path.with_name(f"{path.name}.partial")
         self._hasher = hashlib.sha256()
@@ -141,7 +142,8 @@ class ParcelWriter:
 class Parcel:
     """A parcel that was checked as a whole: by its digest, and by the signature of its sender.
 
-    What is read later on is compared with what was checked, frame by frame: a file in a shared folder may be replaced.
+    What is read later on is compared with what was checked, some frames at a time and before any of them is decoded: a
+    file in a shared folder may be replaced.
 
     Args:
         path: Path of the file.
@@ -164,7 +166,7 @@ class Parcel:
         self, path: Path, receiver: str, security: Security | None, limits: FrameLimits = DEFAULT_LIMITS
     ) -> None:
         self.path, self._limits = path, limits
-        self._frames: list[bytes] = []
+        self._marks: list[bytes] = []
         with self._opened() as file:
             self.head, self.digest, seal = self._scanned(file)
         if self.head.receiver != receiver:
@@ -191,13 +193,13 @@ class Parcel:
             RunFolderError: The file cannot be read any more.
         """
         with self._opened() as file:
-            file.seek(len(MAGIC))
-            self._block(file, _MAX_MAP)
-            for digest in self._frames:
-                block = self._block(file, self._limits.frame_bytes)
-                if hashlib.sha256(block).digest() != digest:
+            hasher = hashlib.sha256()
+            self._beginning(file, hasher)
+            for mark, group in zip(self._marks, self._groups(file, hasher), strict=False):
+                if hasher.digest() != mark:
                     raise self._damaged()
-                yield decode(block, self._limits)
+                for block in group:
+                    yield decode(block, self._limits)
 
     @contextmanager
     def _opened(self) -> Iterator[BinaryIO]:
@@ -214,13 +216,9 @@ class Parcel:
     def _scanned(self, file: BinaryIO) -> tuple[Head, bytes, _Seal]:
         """Head, digest and seal, after a check of the digest."""
         hasher = hashlib.sha256()
-        magic = file.read(len(MAGIC))
-        if magic != MAGIC:
-            raise ProtocolError.expected(f"{self.path}: a file of cutlayer release or align --exchange", "another file")
-        hasher.update(magic)
-        raw = self._block(file, _MAX_MAP, hasher)
-        while block := self._block(file, self._limits.frame_bytes, hasher):
-            self._frames.append(hashlib.sha256(block).digest())
+        raw = self._beginning(file, hasher)
+        for _ in self._groups(file, hasher):
+            self._marks.append(hasher.digest())
         read, seal = self._map(raw, Head), self._map(file.read(_MAX_MAP + 1), _Seal)
         if seal.digest != hasher.digest():
             raise self._damaged()
@@ -229,7 +227,27 @@ class Parcel:
             raise ProtocolError.expected(wanted, ascii(read.version)[:20], "install the same version at all parties")
         return read, seal.digest, seal
 
-    def _block(self, file: BinaryIO, most: int, hasher: Any = None) -> bytes:
+    def _beginning(self, file: BinaryIO, hasher: Any) -> bytes:
+        """The head, packed."""
+        magic = file.read(len(MAGIC))
+        if magic != MAGIC:
+            raise ProtocolError.expected(f"{self.path}: a file of cutlayer release or align --exchange", "another file")
+        hasher.update(magic)
+        return self._block(file, _MAX_MAP, hasher)
+
+    def _groups(self, file: BinaryIO, hasher: Any) -> Iterator[list[bytes]]:
+        """All frames, some at a time; `hasher` has then read all up to the last of them, or the end."""
+        group: list[bytes] = []
+        size = 0
+        while block := self._block(file, self._limits.frame_bytes, hasher):
+            group.append(block)
+            size += _LENGTH.size + len(block)
+            if size >= _GROUP:
+                yield group
+                group, size = [], 0
+        yield group
+
+    def _block(self, file: BinaryIO, most: int, hasher: Any) -> bytes:
         raw = file.read(_LENGTH.size)
         if len(raw) < _LENGTH.size:
             raise self._damaged()
@@ -239,9 +257,8 @@ class Parcel:
         content = file.read(length)
         if len(content) < length:
             raise self._damaged()
-        if hasher is not None:
-            hasher.update(raw)
-            hasher.update(content)
+        hasher.update(raw)
+        hasher.update(content)
         return content
 
     def _map(self, raw: bytes, kind: type[T]) -> T:

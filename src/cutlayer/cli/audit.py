@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from cutlayer.training.folder import RunFolder
 
 
-@verb()
+@verb(consent=("model", "path"))
 def audit(
     path: Path,
     *,
@@ -27,7 +27,6 @@ def audit(
     empirical_epsilon: bool = False,
     canaries: int | None = None,
     served: bool = False,
-    allow_model: list[str] | None = None,
     json: bool = False,
 ) -> None:
     """Repeat the audit of a run from its recorded transcript, with intervals, findings and gates.
@@ -45,15 +44,14 @@ def audit(
 
     folder = RunFolder.open(path)
     if served:
-        raise typer.Exit(_served(folder, tuple(attack or ()), fail_above, allow_model, as_json=json))
+        raise typer.Exit(_served(folder, tuple(attack or ()), fail_above, as_json=json))
     from cutlayer.audit.guarantees import CANARIES, check_guarantees
     from cutlayer.jobs.audit import audit_again
-    from cutlayer.models import allowed_models
     from cutlayer.results.audit import PassiveAudit
     from cutlayer.training.process import one_blas_thread
 
     number = CANARIES if canaries is None else canaries
-    with folder.locked("an audit"), allowed_models(*allow_model or ()), one_blas_thread():
+    with folder.locked("an audit"), one_blas_thread():
         tested = check_guarantees(folder, number) if empirical_epsilon else None
         if tested is not None and folder.of_passive:
             PassiveAudit(guarantees=tuple(tested)).write(folder.path / "audit.json")
@@ -62,13 +60,10 @@ def audit(
     raise typer.Exit(finish(folder, as_json=json))
 
 
-def _served(
-    folder: RunFolder, attacks: tuple[str, ...], limit: float | None, models: list[str] | None, *, as_json: bool
-) -> int:
+def _served(folder: RunFolder, attacks: tuple[str, ...], limit: float | None, *, as_json: bool) -> int:
     """Attack the samples of what was served, and show what was reached."""
-    from cutlayer.config.load import load_job
+    from cutlayer.config.load import load_closed_job
     from cutlayer.jobs.audit import with_attacks
-    from cutlayer.models import allowed_models
     from cutlayer.report.sections.served import served_sections
     from cutlayer.report.terminal import print_section
     from cutlayer.serving.served_audit import audit_served
@@ -76,8 +71,8 @@ def _served(
 
     if limit is not None and not 0.5 < limit <= 1:
         raise ConfigError.expected("--fail-above in (0.5, 1]", limit, "0.5 is chance")
-    with folder.locked("an audit"), allowed_models(*models or ()), one_blas_thread():
-        result = audit_served(folder, with_attacks(load_job(folder.path / "job.yaml"), attacks))
+    with folder.locked("an audit"), one_blas_thread():
+        result = audit_served(folder, with_attacks(load_closed_job(folder.path / "job.yaml"), attacks))
         result.write(folder.path / "serving" / "audit.json")
     if as_json:
         emit(result.model_dump(mode="json"))

@@ -19,6 +19,7 @@ from cutlayer.cli.verb import verb
 from cutlayer.report.rounding import plain, size, times
 
 if TYPE_CHECKING:
+    from cutlayer.consent import Reach
     from cutlayer.jobs.forecast import Forecast
 
 
@@ -26,13 +27,12 @@ MAX_COLUMNS = 40
 """Columns of a party that a terminal shows; `--json` has all."""
 
 
-@verb()
+@verb(consent=("host", "model", "path"))
 def check(
     job: Path,
     *,
     name: str | None = None,
     local: Path | None = None,
-    allow_model: list[str] | None = None,
     device: str | None = None,
     json: bool = False,
 ) -> None:
@@ -45,22 +45,24 @@ def check(
     Example: cutlayer check job.yaml --as telco --local telco.yaml
     """
     if name is not None or local is not None:
-        raise typer.Exit(_check_own_part(job, name, local, allow_model or [], device, as_json=json))
+        raise typer.Exit(_check_own_part(job, name, local, device, as_json=json))
     from cutlayer.config.lines import located
     from cutlayer.config.load import load_job, with_device
+    from cutlayer.config.reaches import reaches
+    from cutlayer.consent import is_in
 
     loaded = with_device(load_job(job), device)
     from cutlayer.jobs.forecast import forecast
-    from cutlayer.models import allowed_models
 
-    with located(job), allowed_models(*allow_model or ()):
+    with located(job):
         result = forecast(loaded, keys_for(job.parent, None).folder)
+    outside = [reach for reach in reaches(loaded) if not is_in(job.parent, reach)]
     if json:
-        emit(result.model_dump(mode="json"))
+        emit(result.model_dump(mode="json") | {"outside": [f"{reach.where} {reach.act}" for reach in outside]})
         return
     console = Console()
     grid = Table.grid(padding=(0, 2, 0, 0))
-    for title, text in _lines(result):
+    for title, text in _lines(result, outside):
         grid.add_row(plain(title), plain(text))  # names of columns and classes, from any table
     console.print(grid, highlight=False)
     console.print()
@@ -69,29 +71,27 @@ def check(
     console.print(_columns(result))
 
 
-def _check_own_part(
-    job: Path, name: str | None, local: Path | None, modules: list[str], device: str | None, *, as_json: bool
-) -> int:
+def _check_own_part(job: Path, name: str | None, local: Path | None, device: str | None, *, as_json: bool) -> int:
     """Check one party's own part, from its private file; returns the exit code."""
     from cutlayer.cli.party import show_checks
     from cutlayer.config.lines import with_lines
-    from cutlayer.config.load import load_job, load_private_part, with_device, with_private_part
+    from cutlayer.config.load import load_closed_job, load_private_part, with_device, with_private_part
     from cutlayer.errors import ConfigError
 
     if name is None or local is None:
         raise ConfigError.expected("--as and --local together", "--as alone" if local is None else "--local alone")
     private = load_private_part(local)
-    part = with_device(with_private_part(load_job(job), name, private), device, name)
+    part = with_device(with_private_part(load_closed_job(job), name, private), device, name)
+    from cutlayer.consent import allowed
     from cutlayer.jobs.preflight import check_own_part
-    from cutlayer.models import allowed_models
 
-    with allowed_models(*private.allow_models, *modules):
+    with allowed(*private.allow_models):
         checks = check_own_part(part, name)
     located = [replace(check, problem=with_lines(check.problem, job, local)) for check in checks]
     return show_checks(located, as_json=as_json)
 
 
-def _lines(result: Forecast) -> Iterator[tuple[str, str]]:
+def _lines(result: Forecast, outside: Sequence[Reach]) -> Iterator[tuple[str, str]]:
     from cutlayer.data.classes import listed_classes
 
     held_out = f"{result.validation:,} validation, {result.test:,} test"
@@ -114,6 +114,8 @@ def _lines(result: Forecast) -> Iterator[tuple[str, str]]:
         yield "warm-up", f"{epochs}; in each {sent}"
     for where, path in result.imports.items():
         yield "imports", f"{path} for {where}"
+    for reach in outside:
+        yield "outside", f"{reach.where} {reach.act}"
     for column in result.columns:
         if column.classes and column.distinct is not None:
             title, classes = listed_classes(column.classes, column.distinct, column.positive)

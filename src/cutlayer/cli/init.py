@@ -12,7 +12,7 @@ import typer
 
 from cutlayer.cli.app import answer
 from cutlayer.cli.verb import verb
-from cutlayer.errors import ConfigError, RunFolderError
+from cutlayer.errors import ConfigError
 
 if TYPE_CHECKING:
     from cutlayer.config.job import TaskKind
@@ -49,7 +49,7 @@ def init(
         id: The column that identifies a row; repeat it where the tables name it differently.
         protect: What to protect: labels, columns, both or nothing.
         apart: A private file for each organisation, or all in job.yaml.
-        split_by: A column of the labels' owner, such as a date: test on the last rows.
+        split_by: A column of the labels' owner, such as a date: test on the last rows, which partners learn.
         positive: Of two labels the one to call positive; default: the greater one.
         task: Kind of the labels: binary, multiclass or regression.
         rows: all rows of the labels' owner, or the common ones; default: all, if they differ.
@@ -100,6 +100,8 @@ def init(
         lines.append(": ".join(listed_classes(profile.classes, profile.distinct, job.positive or profile.positive)))
     if job.unlabelled:
         lines.append(f"left out: {job.unlabelled:,} of {job.owner.rows:,} rows, which have no label")
+    if job.split_by is not None:
+        lines.append(f"split: partners are sent which rows have the largest values of {job.split_by}")
     lines += [f"warning {profile.name}: {note}" for note in profile.notes]
     answer(json, {**answers, "next": checks}, *lines, "next:", *(f"  {command}" for command in checks))
 
@@ -222,15 +224,16 @@ def _choice(question: str, known: Sequence[str], option: str | None, default: st
 
 def _write(folder: Path, files: dict[str, dict[str, Any]]) -> list[Path]:
     from cutlayer.config.load import as_yaml
-    from cutlayer.storage.durable import write_whole
+    from cutlayer.jobs.first_job import PUBLIC_SPLIT
+    from cutlayer.storage.durable import check_output, write_whole
 
-    standing = [name for name in files if (folder / name).exists()]
-    if standing:
-        raise RunFolderError(f"{folder} has {', '.join(standing)} already; move them, or choose another folder")
+    check_output(*(folder / name for name in files), remedy="move it, or choose another folder")
     for name, values in files.items():
         # What the parties of a job share may be read by others; a private file states an organisation's protections.
         mode = 0o644 if name == "job.yaml" and len(files) > 1 else 0o600
-        write_whole(folder / name, as_yaml(values, flow=None), mode)
+        public = values.get("train", {}).get("split", {}).get("public")
+        explained = "".join(f"# {line}\n" for line in PUBLIC_SPLIT) if public else ""
+        write_whole(folder / name, explained + as_yaml(values, flow=None), mode)
     return [folder / name for name in files]
 
 

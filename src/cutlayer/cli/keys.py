@@ -14,7 +14,7 @@ from cutlayer.cli import verb as verbs
 from cutlayer.cli.app import answer, app
 from cutlayer.errors import ConfigError, TrustError
 from cutlayer.report.rounding import plain
-from cutlayer.storage.durable import make_folder, write_whole
+from cutlayer.storage.durable import check_output, make_folder, write_whole
 
 if TYPE_CHECKING:
     from cryptography import x509
@@ -73,9 +73,10 @@ def invite(name: str, *, address: str, out: Path | None = None, folder: Path = K
     from cutlayer.config.load import as_yaml
 
     check_fixed_port(address)
-    authority = Authority(folder)
-    authority.invite(_checked_party(name))
+    authority, party = Authority(folder), _checked_party(name)
     path = out or Path(f"{name}.invite")
+    check_output(path, own=lambda content: content.startswith(b"cutlayer: invitation\n"))
+    authority.invite(party)
     entries = {
         "cutlayer": "invitation",
         "federation": authority.federation,

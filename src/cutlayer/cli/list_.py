@@ -38,12 +38,12 @@ def list_(what: Catalogue, *, json: bool = False) -> None:
 
     Example: cutlayer list protections
     """
-    entries = list(_entries(what))
+    found = list(entries(what))
     if json:
-        emit(entries)
+        emit(found)
         return
     console = Console()
-    for entry in entries:
+    for entry in found:
         console.print(Text(entry.pop("name"), "bold"))
         grid = Table.grid(padding=(0, 2, 0, 0))
         grid.add_column(style="dim", no_wrap=True)
@@ -67,7 +67,8 @@ def _when(attack: type[Attack[Any, Any]]) -> str:
     return "after the run, by training models"
 
 
-def _entries(what: Catalogue) -> Iterator[dict[str, Any]]:
+def entries(what: Catalogue) -> Iterator[dict[str, Any]]:
+    """What is registered of a kind, each with its name, what it does and its properties."""
     if what is Catalogue.PROTECTIONS:
         return _protections()
     return _attacks() if what is Catalogue.ATTACKS else _models()

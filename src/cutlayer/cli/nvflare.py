@@ -31,10 +31,10 @@ def nvflare(
 
     Example: cutlayer nvflare job.yaml --out nvflare-job --site bank=site-1 --site telco=site-2
     """
-    from cutlayer.config.load import load_job
+    from cutlayer.config.load import load_closed_job
     from cutlayer.nvflare.export import export_job
 
-    exported = export_job(load_job(job), out, _sites(site or ()), route=route, resume=resume_job)
+    exported = export_job(load_closed_job(job), out, _sites(site or ()), route=route, resume=resume_job)
     needed = f"which needs local/cutlayer/{exported.name}/job.yaml and party.yaml"
     sites = [f"  {party}: site {name}, {needed}" for party, name in exported.sites.items()]
     left_out = [f"  left out: {', '.join(exported.left_out)}"] if exported.left_out else []

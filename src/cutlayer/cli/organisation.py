@@ -62,11 +62,11 @@ def organisation(
     Raises:
         CutlayerError: A file cannot be read or does not fit, or the certificates are missing or not accepted.
     """
-    from cutlayer.config.load import load_job, load_private_part, with_private_part
+    from cutlayer.config.load import load_closed_job, load_private_part, with_private_part
     from cutlayer.config.party import TlsConfig
 
     private = load_private_part(local)
-    read = with_private_part(load_job(job), name, private)
+    read = with_private_part(load_closed_job(job), name, private)
     from cutlayer.jobs.links import LinkOptions, at_address, security_of, trail_folder  # with gRPC and PyTorch
 
     whole = at_address(read, address)

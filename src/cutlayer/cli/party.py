@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from cutlayer.jobs.one_check import PreflightCheck
 
 
-@verb()
+@verb(consent=("model",))
 def party(
     job: Path,
     *,
@@ -40,7 +40,6 @@ def party(
     resume: bool = False,
     forget: bool = False,
     key: Path | None = None,
-    allow_model: list[str] | None = None,
     device: str | None = None,
     timeout: float = 300.0,
     deadline: float = 3600.0,
@@ -78,19 +77,19 @@ def party(
     from cutlayer.cli.progress import progress_for
     from cutlayer.config.lines import located
     from cutlayer.config.load import with_device
+    from cutlayer.consent import allowed
     from cutlayer.jobs.options import Options
     from cutlayer.jobs.party import run_party
     from cutlayer.jobs.preflight import run_preflight
     from cutlayer.jobs.team import rank_here
     from cutlayer.loggers.logged import logged
-    from cutlayer.models import allowed_models
 
     chosen = with_device(setup.job, device, name)
     folder = out or local.parent / "runs" / f"{job.stem}-{name}"
     links = replace(setup.links, releases=checked_releases(setup.job, name, release, rows), rows=rows)
     options = Options(keys_for(local.parent, key), resume, forget_peer_progress=checked_forget(forget, resume))
     lines = located(job, local)
-    models = allowed_models(*setup.private.allow_models, *allow_model or ())
+    models = allowed(*setup.private.allow_models)
     if preflight:
         with models:
             raise typer.Exit(show_checks(run_preflight(chosen, name, options, setup.links), as_json=json))

@@ -23,18 +23,18 @@ if TYPE_CHECKING:
     from cutlayer.training.folder import RunFolder
 
 
-@verb("party predict")
+@verb("party predict", consent=("model",))
 def party_predict(
     job: Path,
     *,
     name: str,
     local: Path,
     out: Path | None = None,
+    overwrite: bool = False,
     run: Path | None = None,
     data: Path | None = None,
     absent: list[str] | None = None,
     key: Path | None = None,
-    allow_model: list[str] | None = None,
     timeout: float = 300.0,
     deadline: float = 3600.0,
     reconnect: float | None = None,
@@ -56,8 +56,9 @@ def party_predict(
         job, name, local, plaintext=plaintext, timeout=timeout, deadline=deadline, reconnect=reconnect
     )
     from cutlayer.channel.address import check_loopback
+    from cutlayer.consent import allowed
     from cutlayer.jobs.links import address_of
-    from cutlayer.models import allowed_models
+    from cutlayer.results.scores import check_scores_output
     from cutlayer.serving.between import PredictionSide
     from cutlayer.serving.release import Serving
     from cutlayer.training.folder import RunFolder
@@ -69,13 +70,17 @@ def party_predict(
     links = replace(links, releases=checked_releases(checked_job, name, release, rows), rows=rows)
     if links.security is None and not links.releases:
         check_loopback(address_of(checked_job))
-    _check_options(checked_job, name, folder, out, absent or ())
+    table = new_rows(private, data)
+    _check_options(checked_job, name, out, absent or ())
+    if out is not None:
+        kept = [folder.path, *(each.path for each in (table, private.table) if each), *([rows] if rows else [])]
+        check_scores_output(out, kept, overwrite=overwrite)
     supplied = read_key(key) if key else None
     with (
-        allowed_models(*private.allow_models, *allow_model or ()),
+        allowed(*private.allow_models),
         run_threads(trained.train.threads, 1, processes=len(trained.parties)),
     ):
-        side = PredictionSide.open(trained, folder, name, new_rows(private, data), private.limits)
+        side = PredictionSide.open(trained, folder, name, table, private.limits)
         if name == trained.active and out is not None:
             _lead(side, checked_job, links, out, absent or (), as_json=json)
         else:
@@ -88,31 +93,26 @@ def trained_job(folder: RunFolder, job: Job) -> Job:
     Raises:
         ConfigError: The folder is of another job.
     """
-    from cutlayer.config.load import load_job
+    from cutlayer.config.load import load_closed_job
 
-    trained = load_job(folder.path / "job.yaml")
+    trained = load_closed_job(folder.path / "job.yaml")
     if trained.digest() != job.digest():
         wanted = f"the job that {folder.path} was trained with"
         raise ConfigError.expected(wanted, "another one", "the shared part of the job must be equal")
     return trained
 
 
-def _check_options(job: Job, name: str, folder: RunFolder, out: Path | None, absent: list[str] | tuple[()]) -> None:
+def _check_options(job: Job, name: str, out: Path | None, absent: list[str] | tuple[()]) -> None:
     """Raise unless the options fit the party's role.
 
     Raises:
         ConfigError: The active party has no `--out`, or a passive one has it or names absent parties.
     """
-    from cutlayer.results.scores import check_scores_path
-    from cutlayer.training.test_predictions import check_other_file
-
     if name == job.active:
         if out is None:
             raise ConfigError.expected(
                 f"--out at {name}, which has the predictions", "none", "name a .parquet or .csv file"
             )
-        check_scores_path(out)
-        check_other_file(folder, out)
     elif out is not None or absent:
         raise ConfigError.expected(f"--out and --absent at {job.active} alone", f"one at {name}", "leave it out")
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from cutlayer.serving.predict import Predicted
 
 
-@verb()
+@verb(consent=("host", "model"))
 def predict(
     path: Path,
     *,
@@ -24,8 +24,8 @@ def predict(
     data: list[str] | None = None,
     absent: list[str] | None = None,
     partial: bool = False,
+    overwrite: bool = False,
     key: Path | None = None,
-    allow_model: list[str] | None = None,
     json: bool = False,
 ) -> None:
     """Predict rows with the models of a finished run: one row per id, with the parties that contributed.
@@ -37,20 +37,19 @@ def predict(
 
     Example: cutlayer predict runs/job --data telco=new.csv --out scores.parquet
     """
-    from cutlayer.config.load import load_job
+    from cutlayer.config.load import load_closed_job
     from cutlayer.training.folder import RunFolder
     from cutlayer.training.keys import read_key
 
     folder = RunFolder.open(path)
-    job = load_job(folder.path / "job.yaml")
+    job = load_closed_job(folder.path / "job.yaml")
     tables, supplied = tables_of(job, data or ()), read_key(key) if key else None
-    from cutlayer.models import allowed_models
     from cutlayer.serving.predict import Request
     from cutlayer.serving.predict import predict as predict_rows
     from cutlayer.training.process import run_threads
 
-    request = Request(tables, absent or (), partial, supplied)
-    with allowed_models(*allow_model or ()), run_threads(job.train.threads, 1):
+    request = Request(tables, absent or (), partial, supplied, overwrite)
+    with run_threads(job.train.threads, 1):
         predicted = predict_rows(job, folder, out, request)
     answer(json, {**asdict(predicted), "out": str(predicted.out)}, *_lines(predicted))
 

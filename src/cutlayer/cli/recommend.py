@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from cutlayer.sweeps.recommend import Recommendation
 
 
-@verb()
+@verb(consent=("host", "model", "path"))
 def recommend(
     job: Path,
     *,
@@ -28,7 +28,6 @@ def recommend(
     seeds: int = 5,
     storage: str = "",
     out: Path | None = None,
-    allow_model: list[str] | None = None,
     quiet: bool = False,
     json: bool = False,
 ) -> None:
@@ -49,14 +48,13 @@ def recommend(
 
     load_job(job)  # which says what is wrong with the file before Optuna and PyTorch are loaded
     from cutlayer.cli.progress import progress_for
-    from cutlayer.models import allowed_models
     from cutlayer.sweeps.recommend import Limits, SearchRequest, parse_guarantee, recommended_diff, verdict
     from cutlayer.sweeps.recommend import recommend as search
 
     limits = Limits(max_leak, max_excess, max_loss, parse_guarantee(guarantee))
     request = SearchRequest(job, limits, out or job.parent / "runs" / f"{job.stem}-recommend", storage, seeds)
     keys = keys_for(job.parent, None)
-    with progress_for(quiet=quiet or json) as progress, allowed_models(*allow_model or ()):
+    with progress_for(quiet=quiet or json) as progress:
         result = search(request, keys, progress)
         diff = recommended_diff(result, job, request.out)
     if json:

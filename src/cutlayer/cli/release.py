@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from cutlayer.jobs.links import LinkOptions
 
 
-@verb()
+@verb(consent=("model",))
 def release(
     job: Path,
     *,
@@ -28,7 +28,6 @@ def release(
     data: Path | None = None,
     resume: bool = False,
     key: Path | None = None,
-    allow_model: list[str] | None = None,
     device: str | None = None,
     plaintext: bool = False,
     json: bool = False,
@@ -48,11 +47,11 @@ def release(
     setup = organisation(job, name, local, plaintext=plaintext, timeout=0, deadline=0, reconnect=None)
     from dataclasses import replace
 
-    from cutlayer.models import allowed_models
+    from cutlayer.consent import allowed
 
     links = replace(setup.links, rows=rows)
     place = folder or local.parent / "runs" / f"{job.stem}-{name}"
-    with allowed_models(*setup.private.allow_models, *allow_model or ()):
+    with allowed(*setup.private.allow_models):
         if run is not None:
             _release_new_rows(setup, links, name, out, run, data, key, as_json=json)
             return

@@ -27,7 +27,7 @@ class Purpose(StrEnum):
     DPIA = "dpia"
 
 
-@verb()
+@verb(consent=("path",))
 def report(path: Path, *, markdown: bool = False, purpose: Purpose | None = None, json: bool = False) -> None:
     """Write report.json and report.html of a run and print its tables, or write its privacy card.
 

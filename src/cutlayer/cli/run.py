@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from cutlayer.training.keys import Keys
 
 
-@verb()
+@verb(consent=("host", "model", "path"))
 def run(
     job: Path,
     *,
@@ -28,7 +28,6 @@ def run(
     resume: bool = False,
     forget: bool = False,
     key: Path | None = None,
-    allow_model: list[str] | None = None,
     device: str | None = None,
     quiet: bool = False,
     json: bool = False,
@@ -45,11 +44,10 @@ def run(
 
     loaded = with_device(load_job(job), device)
     from cutlayer.jobs.options import Options
-    from cutlayer.models import allowed_models
 
     folder = out or job.parent / "runs" / job.stem
     options = Options(keys_for(job.parent, key), resume, forget_peer_progress=checked_forget(forget, resume))
-    with located(job), allowed_models(*allow_model or ()):
+    with located(job):
         raise typer.Exit(finish(train(loaded, folder, options, quiet=quiet or json), as_json=json))
 
 

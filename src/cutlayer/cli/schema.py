@@ -69,6 +69,7 @@ def job_schema() -> dict[str, Any]:
     from cutlayer.config import BudgetConfig, Job
     from cutlayer.config.party import BUDGET, LABEL_FREE, LabelFreeConfig
     from cutlayer.config.protect_labels import PROTECT_LABELS, ProtectLabelsConfig
+    from cutlayer.data.sources import SOURCES
     from cutlayer.models import BOTTOMS, TOPS
     from cutlayer.models.fitting import FITS
     from cutlayer.protections import REGISTRY as PROTECTIONS
@@ -91,6 +92,7 @@ def job_schema() -> dict[str, Any]:
     definitions[PROTECT_LABELS] = ProtectLabelsConfig.model_json_schema()
     definitions[LABEL_FREE] = LabelFreeConfig.model_json_schema()
     definitions["PartyConfig"]["properties"]["privacy"] = privacy
+    definitions["TableConfig"]["properties"]["format"]["enum"] = ["auto", *SOURCES]
     for name, fit in FITS.items():
         definitions[f"fit_{name}"] = {**fit.config.model_json_schema(), "required": ["kind"]}
     fits: list[dict[str, str]] = [{"$ref": f"#/$defs/fit_{name}"} for name in FITS]

@@ -23,14 +23,13 @@ SWITCH_SECONDS = 0.0005
 """Time after which a thread of the service gives way to another."""
 
 
-@verb()
+@verb(consent=("model",))
 def serve(
     runs: list[Path],
     *,
     name: str,
     local: Path,
     key: Path | None = None,
-    allow_model: list[str] | None = None,
     plaintext: bool = False,
     json: bool = False,
 ) -> None:
@@ -42,16 +41,16 @@ def serve(
     Example: cutlayer serve runs/job --as bank --local bank.yaml
     """
     from cutlayer.config.load import load_private_part
+    from cutlayer.consent import allowed
     from cutlayer.training.keys import read_key
 
     private = load_private_part(local)
     supplied = read_key(key) if key else None
     from cutlayer.jobs.links import open_trail, security_of, trail_folder
-    from cutlayer.models import allowed_models
     from cutlayer.serving.online.process import serve_active, serve_passive
     from cutlayer.serving.online.trained_party import TrainedParty
 
-    with allowed_models(*private.allow_models, *allow_model or ()), suppress(KeyboardInterrupt):
+    with allowed(*private.allow_models), suppress(KeyboardInterrupt):
         trained = TrainedParty.open(runs[0], name)
         security = None if plaintext else security_of(trained.job, name, private, local.parent, notify)
         trail = open_trail(trained.job, name, trail_folder(private, name, local.parent), security)

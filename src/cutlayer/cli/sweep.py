@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from cutlayer.sweeps.result import SweepResult
 
 
-@verb()
+@verb(consent=("host", "model", "path"))
 def sweep(
     job: Path,
     *,
@@ -27,7 +27,6 @@ def sweep(
     storage: str = "",
     leak: LeakKind = LeakKind.ALL,
     out: Path | None = None,
-    allow_model: list[str] | None = None,
     quiet: bool = False,
     json: bool = False,
 ) -> None:
@@ -46,7 +45,6 @@ def sweep(
 
     load_job(job)  # which says what is wrong with the file before Optuna and PyTorch are loaded
     from cutlayer.cli.progress import progress_for
-    from cutlayer.models import allowed_models
     from cutlayer.sweeps.plan import Plan
     from cutlayer.sweeps.search import run_sweep
     from cutlayer.sweeps.space import parse_varied
@@ -54,7 +52,7 @@ def sweep(
     folder = out or job.parent / "runs" / f"{job.stem}-sweep"
     plan = Plan(job, [parse_varied(text) for text in vary], folder, trials, storage, leak)
     keys = keys_for(job.parent, None)
-    with progress_for(quiet=quiet or json) as progress, allowed_models(*allow_model or ()):
+    with progress_for(quiet=quiet or json) as progress:
         result = run_sweep(plan, keys, progress)
     if json:
         emit(result.to_json())

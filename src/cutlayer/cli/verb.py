@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Mapping
-from typing import Annotated, Any, TypeVar, get_type_hints
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
+from inspect import Parameter
+from typing import Annotated, Any, Literal, TypeVar, get_type_hints
 
 import typer
 
 from cutlayer.cli.app import app
+from cutlayer.consent import allowed
 
 FLAGS = {
     "apart": "--apart/--together",
@@ -22,7 +25,9 @@ FLAGS = {
 """Options that are not called as their parameter."""
 SHARED = {
     "absent": "A passive party that does not answer; may be repeated.",
-    "allow_model": "A module that the job may import, and so execute, for a model; may be repeated.",
+    "allow_host": "A host, or HOST:PORT, that the file may connect to and send to; may be repeated.",
+    "allow_model": "A module that the file may import, and so execute, for a model; may be repeated.",
+    "allow_path": "A file or folder outside of the file's own folder that it may read and write; may be repeated.",
     "deadline": "Seconds that a connected party may take for a single step.",
     "device": "Where the parties here train: cpu, cuda, cuda:N or auto; in place of their `device`.",
     "forget": "With --resume: continue although another party lost its progress; "
@@ -32,6 +37,7 @@ SHARED = {
     "key": "A 32-byte file used for all noise: repeatable, and marked not private.",
     "local": "This organisation's private party file.",
     "name": "The party of the job that this process runs.",
+    "overwrite": "Replace the file of --out if there is one; never one that is read, or belongs to the run.",
     "path": "The run folder.",
     "plaintext": "Link without TLS and certificates; only between processes of this machine.",
     "quiet": "Show no progress on standard error.",
@@ -46,7 +52,13 @@ _ENTRY = re.compile(r"^    (\w+): ", re.MULTILINE)
 _V = TypeVar("_V", bound=Callable[..., None])
 
 
-def verb(name: str | None = None, *, of: typer.Typer = app, shared: Mapping[str, str] = SHARED) -> Callable[[_V], _V]:
+def verb(
+    name: str | None = None,
+    *,
+    of: typer.Typer = app,
+    shared: Mapping[str, str] = SHARED,
+    consent: Sequence[Literal["model", "host", "path"]] = (),
+) -> Callable[[_V], _V]:
     """Add a function to the command line.
 
     A keyword-only parameter is an option, `--dry-run` for `dry_run`; any other is an argument. The docstring begins
@@ -57,20 +69,35 @@ def verb(name: str | None = None, *, of: typer.Typer = app, shared: Mapping[str,
         name: What the verb is called; by default as the function.
         of: Group of the verb.
         shared: Meanings that the verbs of the group share, besides those of all.
+        consent: What the user can consent to that a file of the verb reaches: each adds an option, `--allow-KIND`.
     """
 
     def added(function: _V) -> _V:
         text, own = entries_of(inspect.getdoc(function) or "", "Args")
         text, _, example = text.rpartition("\n\nExample: ")
         meanings, types = {**SHARED, **shared, **own}, get_type_hints(function)
-        for parameter in inspect.signature(function).parameters.values():
+        names = {kind: f"allow_{kind}" for kind in consent}
+
+        @wraps(function)
+        def command(**arguments: Any) -> None:
+            given = {kind: arguments.pop(name) or () for kind, name in names.items()}
+            with allowed(*given.get("model", ()), hosts=given.get("host", ()), paths=given.get("path", ())):
+                function(**arguments)
+
+        parameters = [*inspect.signature(function).parameters.values()]
+        asked = [Parameter(name, Parameter.KEYWORD_ONLY, default=None) for name in names.values()]
+        parameters[-1:-1] = asked
+        for index, parameter in enumerate(parameters):
             meaning = meanings.get(parameter.name)
             info: Any = typer.Argument(help=meaning)
             if parameter.kind is parameter.KEYWORD_ONLY:
                 flag = FLAGS.get(parameter.name, f"--{parameter.name.replace('_', '-')}")
                 info = typer.Option(flag, help=meaning)
-            function.__annotations__[parameter.name] = Annotated[types[parameter.name], info]
-        of.command(name, help=text, epilog=f"Example: {' '.join(example.split())}")(function)
+            kind: Any = types.get(parameter.name, list[str] | None)
+            parameters[index] = parameter.replace(annotation=Annotated[kind, info])
+        command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+        of.command(name, help=text, epilog=f"Example: {' '.join(example.split())}")(command)
         return function
 
     return added

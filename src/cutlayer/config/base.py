@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any, Self, TypeVar, get_origin
 
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
+from cutlayer.config.names import FOLDER
 from cutlayer.config.wording import near_miss, sentences
 from cutlayer.errors import ConfigError
 
@@ -59,13 +61,14 @@ def registered(registry: Mapping[str, K], raw: Mapping[str, Any], where: str) ->
     return registry[name]
 
 
-def validated(section: type[S], raw: object, where: str) -> S:
+def validated(section: type[S], raw: object, where: str, folder: Path | None = None) -> S:
     """Turn a mapping into `section`, or raise an error with a sentence per fault.
 
     Args:
         section: Pydantic model that reads the mapping.
         raw: Mapping that the user wrote; `None` counts as an empty one.
         where: Dotted path of the mapping in the file, for the message.
+        folder: Folder of the file, which relative paths in it start from; `None` leaves them as they are.
 
     Raises:
         ConfigError: Names the key, what was expected, what came, and a near miss where there is one.
@@ -79,6 +82,6 @@ def validated(section: type[S], raw: object, where: str) -> S:
     privacy.noise.scale: missing
     """
     try:
-        return section.model_validate({} if raw is None else raw)
+        return section.model_validate({} if raw is None else raw, context={FOLDER: folder})
     except ValidationError as failure:
         raise ConfigError("\n".join(sentences(section, raw, where, failure.errors()))) from None

@@ -27,7 +27,7 @@ FITTED_TOPS = frozenset({"auto", "boosting", "linear", "sklearn"})
 _OF_ALL_ROWS = ("alone", "undefended", "each", "uncompressed")
 """Baselines that are trained on all rows, by the active party's own columns or by the protocol."""
 _NEWER_OF_TRAIN = ("micro_batches", "workers", "precision", "checkpoint_every", "best_by", "class_weight")
-_NEWER_OF_SPLIT = ("by", "by_id", "stratify")
+_NEWER_OF_SPLIT = ("by", "by_id", "public", "stratify")
 COLUMNS = "columns"
 """Kind of the active party's bottom model under them: its columns as they are."""
 

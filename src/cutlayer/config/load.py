@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import copy
 import io
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
@@ -20,36 +19,63 @@ from cutlayer.config.base import validated
 from cutlayer.config.job import Job
 from cutlayer.config.lines import line_of
 from cutlayer.config.party import PartyConfig, PrivateFile, PrivatePart
+from cutlayer.config.reaches import closed, reaches
+from cutlayer.config.table import names_in
 from cutlayer.config.wording import did_you_mean
+from cutlayer.consent import check_open
 from cutlayer.errors import ConfigError
 
 MAX_BYTES = 1_048_576
 """Maximum size of a file, which the parser reads at some 50 kB a second."""
 MAX_VALUES = 1_000_000
-"""Maximum number of values in a file."""
+"""Maximum number of values in a file, with aliases and ranges of names written out."""
 _MAX_DIGITS = 1_000
 """Maximum length of a whole number in a file: Python writes out no number of more than 4,300 digits."""
 _INT = "tag:yaml.org,2002:int"
-_PATH = re.compile(
-    r"\.(secret|(serve\.)?table(\.path)?|tls\.[^.]+|log\.[^.]+|serve\.runs|serve\.http\.(certificate|key|callers_ca))"
-)
-"""Names of the keys of a party that hold a path. An address of MLflow that is no URI is a folder."""
 
 
 def load_job(path: Path) -> Job:
-    """Read a job file; relative paths in it are relative to its folder.
+    """Read a job file to run it; relative paths in it are relative to its folder.
+
+    Raises:
+        ConfigError: Missing, not YAML, a key twice, an unknown key, or a value out of range; or it names something
+            outside of its folder, without consent.
+    """
+    with _prefix_errors(path):
+        return opened(read_yaml(path), path.parent)
+
+
+def opened(raw: object, folder: Path) -> Job:
+    """A job from the values of its file, to be run.
+
+    Args:
+        raw: Plain values.
+        folder: Folder of the file.
+
+    Raises:
+        ConfigError: As `load_job`.
+    """
+    job = validated(Job, raw, "", folder.resolve())
+    check_open([*reaches(job)], folder)
+    return job
+
+
+def load_closed_job(path: Path) -> Job:
+    """Read a job file to know what was agreed or trained: that of a run folder, or the part that all parties share.
+
+    What it names outside of its folder is dropped, unless there is consent: nothing of it can be opened.
 
     Raises:
         ConfigError: Missing, not YAML, a key twice, an unknown key, or a value out of range.
     """
     with _prefix_errors(path):
-        return validated(Job, absolute(read_yaml(path), path.parent.resolve()), "")
+        return closed(validated(Job, read_yaml(path), "", path.parent.resolve()), path.parent)
 
 
 def load_private_part(path: Path) -> PrivateFile:
     """Read one organisation's private party file."""
     with _prefix_errors(path):
-        return validated(PrivateFile, _absolute(read_yaml(path), path.parent.resolve()), "")
+        return validated(PrivateFile, read_yaml(path), "", path.parent.resolve())
 
 
 def with_private_part(job: Job, name: str, part: PrivatePart) -> Job:
@@ -133,13 +159,13 @@ def _parsed(text: str) -> Any:
         return None
     # Before construction, which writes out merged mappings and converts numbers of any length.
     if _values_of(node, {}) > MAX_VALUES:
-        got = "aliases (*name) that stand for more of them"
+        got = "aliases (*name) or ranges (I1..I13) that stand for more of them"
         raise ConfigError.expected(f"up to {MAX_VALUES:,} values", got, "is it the right file?")
     return constructor.construct_document(node)
 
 
 def _values_of(node: Node, counts: dict[int, int]) -> int:
-    """Number of keys and values with aliases written out: few lines of aliases stand for more than memory holds.
+    """Number of keys and values with aliases and ranges written out: few lines stand for more than memory holds.
 
     Args:
         node: A node of the document, not constructed yet.
@@ -151,7 +177,7 @@ def _values_of(node: Node, counts: dict[int, int]) -> int:
     if isinstance(node, ScalarNode):
         if node.tag == _INT and len(node.value) > _MAX_DIGITS:
             raise ConfigError.expected(f"whole numbers of up to {_MAX_DIGITS:,} digits", f"{len(node.value):,}")
-        return 1
+        return names_in(node.value)
     if id(node) not in counts:
         counts[id(node)] = MAX_VALUES + 1  # of one that holds itself
         flat = [part for child in node.value for part in (child if isinstance(child, tuple) else (child,))]
@@ -179,33 +205,11 @@ def as_yaml(values: object, yaml: YAML | None = None, *, flow: bool | None = Fal
     return stream.getvalue()
 
 
-def absolute(raw: Any, folder: Path) -> Any:
-    """Make the paths of all parties of a raw job absolute."""
-    parties = raw.get("parties") if isinstance(raw, Mapping) else None
-    if not isinstance(parties, Mapping):
-        return raw
-    return {**raw, "parties": {name: _absolute(party, folder) for name, party in parties.items()}}
-
-
 def _yaml_files(folder: Path) -> list[str]:
     """Names of the YAML files of a folder; none if it is not readable."""
     with suppress(OSError):
         return sorted(path.name for path in folder.iterdir() if path.suffix in (".yaml", ".yml"))
     return []
-
-
-def _absolute(value: Any, folder: Path, name: str = "") -> Any:
-    """What a party states under a name, with its paths made absolute."""
-    if isinstance(value, Mapping):
-        return {key: _absolute(part, folder, f"{name}.{key}") for key, part in value.items()}
-    if not isinstance(value, str) or not _PATH.fullmatch(name) or (name.startswith(".log.") and not _is_path(value)):
-        return value
-    return str(folder / value)
-
-
-def _is_path(place: str) -> bool:
-    """Whether what `log` names is a folder, and not an address or the name of a service, as MLflow has one."""
-    return bool(place.strip()) and "://" not in place and place != "databricks"
 
 
 def _line(fault: Any) -> str:

@@ -8,6 +8,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator
 
+from cutlayer.config.addresses import address
 from cutlayer.config.base import FrozenModel
 from cutlayer.config.names import FilePath
 
@@ -39,7 +40,7 @@ class LogConfig(FrozenModel):
         tensorboard: Folder of TensorBoard, in which each run has a folder of its own.
     """
 
-    mlflow: Annotated[str, AfterValidator(tracking_uri)] | None = None
+    mlflow: Annotated[str, AfterValidator(tracking_uri), AfterValidator(address)] | None = None
     tensorboard: FilePath | None = None
 
     def _faults(self) -> Iterator[str]:

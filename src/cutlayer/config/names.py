@@ -7,15 +7,14 @@ import reprlib
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import AfterValidator
+from pydantic import AfterValidator, ValidationInfo
 
 from cutlayer.config.identities import federation_name, valid_identity
+from cutlayer.consent import DOTTED_NAME
 
 MAX_NAME_LENGTH = 64
-NAME = r"[^\W\d]\w*"
-"""Pattern of one Python name."""
-DOTTED_NAME = rf"{NAME}(?:\.{NAME})*"
-"""Pattern of the name of a module within its packages."""
+FOLDER = "folder"
+"""Key of the validation context: the folder of the file that is read, which its relative paths start from."""
 
 
 def module_name(name: str) -> str:
@@ -63,18 +62,25 @@ def alternative_name(name: str) -> str:
     return name
 
 
-def file_path(path: Path) -> Path:
-    """Return a path if it can name a file or a folder.
+def file_path(path: Path, info: ValidationInfo) -> Path:
+    """Return a path if it can name a file or a folder; one in a file is relative to the file's folder.
 
     Raises:
         ValueError: It is a root folder, or has a character that no name has.
     """
     if not path.name or "\0" in str(path):
         raise ValueError(f"the path of a file or folder, got {reprlib.repr(str(path))}")
-    return path
+    return in_folder(path, info)
+
+
+def in_folder(path: Path, info: ValidationInfo) -> Path:
+    """A path from the folder of the file that is read, if a file is read."""
+    folder: Path | None = (info.context or {}).get(FOLDER)
+    return path if folder is None else folder / path
 
 
 FilePath = Annotated[Path, AfterValidator(file_path)]
+"""A path that a file names; `reaches` finds it by this type."""
 PartyName = Annotated[str, AfterValidator(party_name)]
 AlternativeName = Annotated[str, AfterValidator(alternative_name)]
 FederationName = Annotated[str, AfterValidator(federation_name)]

@@ -24,7 +24,6 @@ OnAbsent = Literal["stop", "wait", "continue"]
 MAX_SERVING = 1_000_000
 MAX_SAMPLED_ROWS = 8192
 MaliciousName = Literal["hijack", "chosen_labels", "probing", "replay", "scaling", "swap", "backdoor"]
-Share = Annotated[float, Field(gt=0, lt=1)]
 RowCount = Annotated[int, Field(ge=64)]
 EpochCount = Annotated[int, Field(ge=1)]
 
@@ -58,10 +57,8 @@ class AuditConfig(FrozenModel):
             trees among the models of a party's own columns. Such an audit is partial: it passes no gate.
         every: `epoch` audits while training; `end` only afterwards; `never` records nothing. A number n records every
             n-th epoch, from the first, and the last one planned, and audits them while training.
-        live: Share of an epoch's work that the attacks on its sampled steps may take, by an estimate that is the same
-            everywhere: steps are sampled to fit.
-        rows: Approximate number of rows of whole sampled steps that are recorded in each epoch; by default what `live`
-            affords.
+        rows: Approximate number of rows of whole sampled steps that are recorded in each epoch; by default as many as
+            attacks read in a tenth of the epoch's work, by an estimate that is the same everywhere.
         followed: Number of training rows whose messages are recorded in every epoch: what a party that keeps all
             messages has of each row. At the active party alone.
         layers: Whether to attack every layer's output too (only where all parties run in one process).
@@ -80,7 +77,6 @@ class AuditConfig(FrozenModel):
     attacks: Literal["auto", "full"] | tuple[str, ...] = "auto"
     depth: Literal["quick", "full"] = "full"
     every: Literal["epoch", "end", "never"] | EpochCount = "epoch"
-    live: Share = 0.1
     rows: RowCount | None = None
     followed: RowCount = 8192
     layers: bool = True
@@ -177,8 +173,6 @@ class PrivatePart(FrozenModel):
             batches, with the same result. Lists of the rows, some 100 bytes for each, are in memory in addition.
         device: Where this party trains: `cpu`; `cuda`; `cuda:N`, the GPU of that number; or `auto`, a GPU where
             one gains. It is in no digest and crosses to no partner.
-        cuda_graphs: Whether a GPU replays the passes of this party's models from CUDA graphs. It is in no digest and
-            crosses to no partner.
         report: What the report shows besides.
         guard: Scrutiny of what this party receives; none without it. It is in no digest and crosses to no partner.
         log: Where curves and results go besides the run folder, at the active party; nowhere without it.
@@ -199,7 +193,6 @@ class PrivatePart(FrozenModel):
     limits: LimitsConfig = LimitsConfig()
     memory: MemorySize = "2 GB"
     device: DeviceName = "cpu"
-    cuda_graphs: bool = False
     report: ReportConfig = ReportConfig()
     guard: GuardConfig | None = None
     log: LogConfig | None = None
@@ -212,10 +205,6 @@ class PrivatePart(FrozenModel):
         if not isinstance(privacy, Mapping) or PROTECT_LABELS not in privacy:
             return raw
         return {**raw, "privacy": expanded(privacy)}
-
-    def _faults(self) -> Iterator[str]:
-        if self.cuda_graphs and self.device == "cpu":
-            yield ("device: cuda, cuda:N or auto with cuda_graphs, got cpu; name one, or leave cuda_graphs out")
 
     @property
     def protections(self) -> Mapping[str, Mapping[str, Any] | None]:
@@ -253,6 +242,11 @@ class PrivateFile(PrivatePart):
     serve: ServeConfig = ServeConfig()
     tls: TlsConfig | None = None
     listen: str | None = None
+
+    @property
+    def served(self) -> ServeConfig:
+        """Online serving, of the party's table unless it names another."""
+        return self.serve if self.serve.table else self.serve.model_copy(update={"table": self.table})
 
 
 class AlternativeConfig(FrozenModel):

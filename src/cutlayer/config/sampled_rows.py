@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from cutlayer.config.job import Job
 
+SHARE = 0.1
+"""Share of an epoch's work that the attacks on its sampled steps may take."""
 MIN_STEPS = 4
 """Steps that are recorded whatever their attacks cost: the mean AUC of fewer is a rough one."""
 
@@ -19,7 +21,7 @@ _SEVERAL = 4
 
 
 def sampled_rows(job: Job, name: str, steps: int, batch_size: int) -> int:
-    """Rows that a party records in an epoch: a fixed number as it is, else what `audit.live` affords.
+    """Rows that a party records in an epoch: a fixed number as it is, else what `SHARE` affords.
 
     Args:
         job: The job.
@@ -31,7 +33,7 @@ def sampled_rows(job: Job, name: str, steps: int, batch_size: int) -> int:
     if audit.rows is not None or (name != job.active and audit.attacks != "auto"):
         return audit.most_rows  # attacks on its features come after the training
     links = len(job.passives) * (_SEVERAL if job.task == "multiclass" else 1)
-    affordable = int(audit.live * steps * _seconds(_TRAINED, batch_size) / (links * _seconds(_ATTACKED, batch_size)))
+    affordable = int(SHARE * steps * _seconds(_TRAINED, batch_size) / (links * _seconds(_ATTACKED, batch_size)))
     return min(audit.most_rows, max(MIN_STEPS, affordable) * batch_size)
 
 

@@ -31,7 +31,7 @@ class CallerConfig(FrozenModel):
         name: Name of the caller, in the audit log and the metrics.
         sha256: SHA-256 of the key, 64 hexadecimal digits; `cutlayer api-key` draws a key and prints it. The key itself
             is stored nowhere.
-        rows_per_minute: Maximum number of rows that the caller may ask for in any minute.
+        rows_per_minute: Maximum number of rows that the caller may ask for in any 60 seconds.
         max_rows: Maximum number of rows of all answers to the caller, over all restarts, as the audit logs of the
             runs that are served and of those in `runs` count them; `None` for no limit.
         admin: Whether the caller may load runs and switch versions.

@@ -8,14 +8,17 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
-from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
+from cutlayer.config.addresses import address
 from cutlayer.config.base import FrozenModel
+from cutlayer.config.database import Database
+from cutlayer.config.names import FilePath
 
 _RANGE = re.compile(r"(?P<left>.*?)(?P<first>\d+)\.\.(?P<right>.*?)(?P<last>\d+)")
-_MAX_RANGE = 100_000
+_MAX_LENGTH = 100
+"""Maximum length of a range: a longer text is a name."""
 
 Infinite = Literal["error", "missing"]
 """What infinite numbers of a column are."""
@@ -33,12 +36,26 @@ def expand(names: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(single for name in names for single in _expanded(name))
 
 
+def names_in(text: str) -> int:
+    """Number of names that a text stands for where column names are: 1, unless it is a range.
+
+    >>> names_in("I1..I13"), names_in("label")
+    (13, 1)
+    """
+    match = _match(text)
+    return 1 if match is None else max(1, int(match["last"]) - int(match["first"]) + 1)
+
+
+def _match(text: str) -> re.Match[str] | None:
+    return _RANGE.fullmatch(text) if len(text) <= _MAX_LENGTH and ".." in text else None
+
+
 def _expanded(name: str) -> tuple[str, ...]:
-    match = _RANGE.fullmatch(name)
+    match = _match(name)
     if match is None:
         return (name,)
     first, last = int(match["first"]), int(match["last"])
-    if match["left"] != match["right"] or not first <= last < first + _MAX_RANGE:
+    if match["left"] != match["right"] or first > last:
         raise ValueError(f"a range such as I1..I13, got {name!r}")
     width = len(match["first"]) if match["first"].startswith("0") else 0
     return tuple(f"{match['left']}{number:0{width}d}" for number in range(first, last + 1))
@@ -53,7 +70,7 @@ class TableConfig(FrozenModel):
 
     Attributes:
         path: CSV, Parquet or npz file; a CSV file may be gzipped. Or a file with a query in SQL.
-        format: Format of the file; `auto` goes by its ending.
+        format: Format of the file, such as `csv`; `auto` goes by its ending.
         delimiter: Delimiter of a CSV file; without it, a tab for `.tsv` and a comma for all other files.
         columns: Names for a file without a header; `"I1..I13"` stands for I1, I2, ... I13.
         missing: Texts that mean "no value" in a CSV file.
@@ -63,10 +80,12 @@ class TableConfig(FrozenModel):
             of names to be joined one after the other. No other array is read.
         part: Part of the images in an npz file that the party holds.
         url: Database that a query is sent to, as a URL of SQLAlchemy without a password.
+        read_only_account: Whether the account in `url` can only read. A database other than SQLite and PostgreSQL needs
+            this statement, since its connection may write.
     """
 
-    path: Path
-    format: Literal["auto", "csv", "parquet", "npz", "sql"] = "auto"
+    path: FilePath
+    format: str = "auto"
     delimiter: str | None = Field(default=None, min_length=1, max_length=1)
     columns: Names | None = None
     missing: tuple[str, ...] = ("", "NA", "NaN", "nan", "null", "?")
@@ -74,7 +93,8 @@ class TableConfig(FrozenModel):
     thousands: Literal[".", ",", " ", "'", "\u00a0", "\u202f"] | None = None
     arrays: Mapping[str, str | Annotated[tuple[str, ...], Field(min_length=1)]] = Field(default_factory=dict)
     part: Part = "all"
-    url: str | None = Field(default=None, pattern=r"^[a-z0-9_+]+://")
+    url: Annotated[str, AfterValidator(address)] | None = None
+    read_only_account: bool = False
 
     @model_validator(mode="before")
     @classmethod
@@ -91,12 +111,10 @@ class TableConfig(FrozenModel):
 
     @field_validator("url")
     @classmethod
-    def _without_password(cls, url: str | None) -> str | None:
-        """Refuse a password: the job is written to the run folder."""
-        if url is not None and (urlsplit(url).password is not None or "password=" in url.lower()):
-            raise ValueError(
-                "a URL without a password, got one with it; the driver reads it elsewhere, as from PGPASSWORD"
-            )
+    def _readable(cls, url: str | None) -> str | None:
+        """Refuse a password, since the job is written to the run folder, and a URL of another form."""
+        if url is not None:
+            Database.of(url)
         return url
 
     def _faults(self) -> Iterator[str]:
@@ -106,10 +124,18 @@ class TableConfig(FrozenModel):
             yield "url of the database for a query, such as postgresql+psycopg://host/name, got none"
         if not self.is_sql and self.url is not None:
             yield f"url with a file of SQL alone, got {self.path.name}"
+        if self.database is not None and not self.database.is_read_only and not self.read_only_account:
+            wanted = "read_only_account: true for a database other than SQLite and PostgreSQL"
+            yield f"{wanted}, got {self.database.dialect} without it; state it if the account can only read"
         if self.is_npz and not self.arrays:
             yield "arrays of an npz file, such as {image: x_train, digit: y_train}, got none"
         if not self.is_npz and (self.arrays or self.part != "all"):
             yield f"arrays and part with an npz file alone, got {self.path.name}"
+
+    @property
+    def database(self) -> Database | None:
+        """The database that `url` names."""
+        return None if self.url is None else Database.of(self.url)
 
     @property
     def is_npz(self) -> bool:

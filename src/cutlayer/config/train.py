@@ -53,6 +53,8 @@ class SplitConfig(FrozenModel):
         test: Share of the rows that the report's metrics are computed on.
         validation: Share of the rows that decide early stopping and the best epoch.
         by: Column of the active party; the rows with its largest values are tested on, those before them validate.
+        public: The active party's statement that partners may know the order of the rows by that column, whatever it
+            shows of the labels. Guarantees of labels are then given that order; without it there are none.
         stratify: Whether every part has the same share of each class, by a secret draw of the active party.
         by_id: Whether the part of a row is drawn from its id and the seed alone: the shares then hold on average, and a
             row is in the same part whichever other rows there are.
@@ -61,6 +63,7 @@ class SplitConfig(FrozenModel):
     test: float = Field(default=0.1, ge=0, lt=1)
     validation: float = Field(default=0.1, ge=0, lt=1)
     by: str | None = Field(default=None, min_length=1)
+    public: bool = False
     stratify: bool = False
     by_id: bool = False
 
@@ -69,7 +72,14 @@ class SplitConfig(FrozenModel):
         """Whether the active party sends the split, since the other parties cannot compute it."""
         return self.by is not None or self.stratify
 
+    @property
+    def depends_on_labels(self) -> bool:
+        """Whether the split that is sent may depend on labels: by them, or by a column not stated to be public."""
+        return self.stratify or (self.by is not None and not self.public)
+
     def _faults(self) -> Iterator[str]:
+        if self.public and self.by is None:
+            yield "public with by, got it alone; name the column that orders the rows, or leave it out"
         stated = [name for name in ("by", "stratify", "by_id") if getattr(self, name)]
         if len(stated) > 1:
             yield f"by, stratify or by_id, got {' and '.join(stated)}; leave all but one of them out"
@@ -194,7 +204,7 @@ class TrainConfig(FrozenModel):
 
         Where all passive parties release once, they are sent no end either; see `Job.trains_alone`.
         """
-        return self.releases_once(party) and not self.warmup_epochs and not self.split.stratify
+        return self.releases_once(party) and not self.warmup_epochs and not self.split.depends_on_labels
 
     @field_validator("release", mode="before")
     @classmethod

@@ -51,10 +51,15 @@ class DistinctIds:
     keys: tuple[Digests, ...] = ()
 
     @classmethod
-    def of(cls, table: Identified) -> DistinctIds:
-        """The different ids of a table."""
+    def of(cls, table: Identified, *, padded: bool) -> DistinctIds:
+        """The different ids of a table.
+
+        Args:
+            table: The table.
+            padded: Whether the number of rows that it states is one that was chosen, which stays.
+        """
         _, first, of_rows = np.unique(as_values(table.digests), return_index=True, return_inverse=True)
-        stated = len(first) if table.stated_rows == table.rows else table.stated_rows
+        stated = table.stated_rows if padded else len(first)
         return cls(table.where, table.digests[first], table.id_kind, table.id_rule, stated, of_rows.astype(np.int64))
 
     @property

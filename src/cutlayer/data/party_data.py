@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import pyarrow.compute as pc
 from cutlayer.config import FeaturesConfig, IdConfig
 from cutlayer.config.job import TaskKind
 from cutlayer.data.align import Positions, checked_positions, order_digest
+from cutlayer.data.column_sums import ColumnSums
 from cutlayer.data.columns import feature_names, without_nan
 from cutlayer.data.digest_shares import has_duplicates
 from cutlayer.data.distinct_ids import DistinctIds, Identified
@@ -119,8 +121,9 @@ class PartyTable:
     @property
     def identified(self) -> Identified:
         """The different ids, for an alignment: this table, unless ids repeat in it."""
-        keeps = self._id is not None and self._id.duplicates == "keep"
-        return DistinctIds.of(self) if keeps and has_duplicates(self.digests) else self
+        if self._id is None or self._id.duplicates != "keep" or not has_duplicates(self.digests):
+            return self
+        return DistinctIds.of(self, padded=self._id.pad_to is not None)
 
     def id_texts(self) -> pa.ChunkedArray:
         """Canonical texts of the ids in the table's own order, `large_string` (n,); an id of several columns as one."""
@@ -135,6 +138,11 @@ class PartyTable:
     def left_out(self) -> Mapping[str, int]:
         """Number of rows that were left out of the table, by the reason."""
         return self._table_ids.left_out
+
+    @property
+    def available(self) -> int:
+        """Number of columns that could be features: all but id and label."""
+        return len({*self._source.names} - {*self._ids, self.label})
 
     @property
     def repeated_keys(self) -> tuple[int, ...]:
@@ -238,7 +246,13 @@ class PartyTable:
     def _label_where(self) -> str:
         return f"{self.where}: label {self.label!r}"
 
-    def prepare(self, positions: Positions, training: npt.NDArray[np.int64], folder: Path | None = None) -> Prepared:
+    def prepare(
+        self,
+        positions: Positions,
+        training: npt.NDArray[np.int64],
+        folder: Path | None = None,
+        check: Callable[[str, Mapping[str, str]], None] = lambda *_: None,
+    ) -> Prepared:
         """Encode the common rows, with encoders that have seen the training rows only.
 
         Args:
@@ -246,6 +260,8 @@ class PartyTable:
             training: Training rows, as positions in the common order, int64 (t,).
             folder: Folder of store and encoder; a store there with the same rows, features and split is taken as it
                 is. In memory if None.
+            check: Called with the digest of the ordered ids and the checksums of the encoded columns, by name, before a
+                store in the folder is replaced; it may raise to leave it.
 
         Raises:
             AlignmentError: Positions are not distinct rows of this table.
@@ -254,11 +270,12 @@ class PartyTable:
         positions = checked_positions(positions, self.rows, self.where)
         digests = gathered(self.digests, positions)
         labels, weights = self.labels(positions), self._weights(positions, training)
-        store, encoder = None, None
+        store, encoder, order = None, None, order_digest(digests).hex()
         if self._features.include != "none":
             fingerprint = self._fingerprint(digests, training)
             reusable = reusable_store(folder, fingerprint, self._memory) if folder else None
-            store, encoder = reusable or self._encoded(positions, training, folder, fingerprint)
+            store, encoder = reusable or self._encoded(positions, training, folder, fingerprint, partial(check, order))
+        check(order, store.column_sums if store else {})
         self._table.release()
         return Prepared(store, encoder, labels, digests, weights)
 
@@ -287,7 +304,12 @@ class PartyTable:
         return row_weights(self._table.column(self.weight), positions, where, training)
 
     def _encoded(
-        self, positions: Positions, training: npt.NDArray[np.int64], folder: Path | None, fingerprint: str
+        self,
+        positions: Positions,
+        training: npt.NDArray[np.int64],
+        folder: Path | None,
+        fingerprint: str,
+        check: Callable[[Mapping[str, str]], None],
     ) -> tuple[Store, Encoder]:
         """Pack the columns, put them into the common order one by one, and encode them in it."""
         features, where = self._features, self.where
@@ -302,8 +324,11 @@ class PartyTable:
         encoder = self._encoder or Encoder.fit(columns, kinds, features, where, training, positions)
         chunks = encoder.chunks(columns, where, positions)
         if folder is None:
-            return Store(collected(chunks, encoder.columns, len(positions)), encoder.columns), encoder
-        write_store(folder, chunks, encoder.columns, len(positions), fingerprint, {ENCODER: encoder.to_json()})
+            sums = ColumnSums(encoder.columns)
+            encoded = collected(sums.over(chunks), encoder.columns, len(positions))
+            return Store(encoded, encoder.columns, column_sums=sums.texts()), encoder
+        texts = {ENCODER: encoder.to_json()}
+        write_store(folder, chunks, encoder.columns, len(positions), fingerprint, texts, check)
         return Store.open(folder, memory), encoder
 
     def _labelled(self, label: str) -> Positions:

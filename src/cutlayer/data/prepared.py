@@ -54,10 +54,11 @@ class Prepared:
 
 
 def reusable_store(folder: Path, fingerprint: str, memory: int) -> tuple[Store, Encoder] | None:
-    """The store and encoder in the folder, if they are complete and of this fingerprint."""
+    """The store and encoder in the folder, if they are complete, with sums of columns, and of this fingerprint."""
     try:
         store = Store.open(folder, memory // SHARE)
         encoder = Encoder.from_json((folder / ENCODER).read_bytes())
     except (DataError, OSError):
         return None
-    return (store, encoder) if store.fingerprint == fingerprint and encoder.columns == store.columns else None
+    same = store.fingerprint == fingerprint and encoder.columns == store.columns
+    return (store, encoder) if same and store.column_sums else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
@@ -13,6 +13,7 @@ import numpy as np
 from pydantic import Field, ValidationError
 
 from cutlayer.config import FrozenModel
+from cutlayer.data.column_sums import ColumnSums
 from cutlayer.data.encoded import CHUNK_ROWS, ColumnSpec, Encoded, check_codes
 from cutlayer.data.faults import fault
 from cutlayer.data.images import ImageSpec
@@ -39,6 +40,7 @@ class _Index(FrozenModel):
     image: ImageSpec | None = None
     fingerprint: str = ""
     has_rare_categories: bool = False
+    column_sums: Mapping[str, str] = Field(default_factory=dict)
 
     @property
     def columns(self) -> ColumnSpec:
@@ -61,10 +63,16 @@ class Store:
         images: uint8 or float32 (n, channels, height, width), not scaled yet; None if there is no image column.
         columns: Cardinalities and names.
         fingerprint: Text that the writer stored, which identifies the rows; empty in memory.
+        column_sums: Checksum of each column, as `ColumnSums.texts`; empty where nobody summed them up.
     """
 
     def __init__(
-        self, encoded: Encoded, columns: ColumnSpec, fingerprint: str = "", pages: Pages | None = None
+        self,
+        encoded: Encoded,
+        columns: ColumnSpec,
+        fingerprint: str = "",
+        pages: Pages | None = None,
+        column_sums: Mapping[str, str] | None = None,
     ) -> None:
         """Hold the encoded rows without a copy and without checks."""
         self._pages = pages or Pages((), 0)
@@ -73,6 +81,7 @@ class Store:
         self.images = None if encoded.images is None else torch.from_numpy(encoded.images)
         self.columns = columns
         self.fingerprint = fingerprint
+        self.column_sums = column_sums or {}
         if columns.image is not None:
             factor, offset = (torch.from_numpy(values).reshape(-1, 1, 1) for values in columns.image.affine())
             self._factor, self._offset = factor, offset
@@ -108,7 +117,7 @@ class Store:
         for start in range(0, len(encoded), CHUNK_ROWS):
             check_codes(encoded[start : start + CHUNK_ROWS], index.columns, where)
             pages.give_back()
-        return cls(encoded, index.columns, index.fingerprint, pages)
+        return cls(encoded, index.columns, index.fingerprint, pages, index.column_sums)
 
     def read_ahead(self, rows: Tensor) -> None:
         """Let the operating system read rows that are needed soon, int64 (m,), if the store is larger than memory."""
@@ -177,6 +186,7 @@ class _Numbered(Store):
     def __init__(self, store: Store, numbers: Tensor) -> None:
         self._store, self._own = store, numbers
         self.columns, self.fingerprint, self.images = store.columns, store.fingerprint, store.images
+        self.column_sums = store.column_sums
 
     def to(self, device: torch.device) -> Store:
         return _Numbered(self._store.to(device), self._own.to(device))
@@ -220,6 +230,7 @@ def write_store(
     rows: int,
     fingerprint: str = "",
     texts: Mapping[str, str] | None = None,
+    check: Callable[[Mapping[str, str]], None] = lambda _: None,
 ) -> None:
     """Write encoded rows chunk by chunk, so that they need not fit into memory.
 
@@ -234,30 +245,35 @@ def write_store(
         fingerprint: Text that is stored for the readers of the store.
         texts: Further text files by name, which belong to the store and appear with it; readable by their owner alone,
             as are the matrices.
+        check: Called with the checksums of the columns, as `ColumnSums.texts`, before the store that lies there is
+            touched; it may raise to leave it.
 
     Raises:
         DataError: The chunks do not fit `columns` or `rows`.
     """
     where = f"store {folder}"
     make_folder(folder)
-    for name in (_INDEX, _IMAGES):
-        (folder / name).unlink(missing_ok=True)
     texts = dict(texts or {})
-    matrices = _matrices(columns, rows)
+    matrices, sums = _matrices(columns, rows), ColumnSums(columns)
     parts = {name: folder / f"{name}.partial" for name in (*matrices, *texts)}
     try:
         with ExitStack() as opened:
             files = {name: opened.enter_context(create(parts[name])) for name in matrices}
             for name, (dtype, shape) in matrices.items():
                 _header(files[name], dtype, shape)
-            written = _stream(files, chunks, columns, where)
+            written = _stream(files, sums.over(chunks), columns, where)
         if written != rows:
             raise fault(where, f"{rows} rows", f"{written}")
+        check(sums.texts())
         for name, text in texts.items():
             with create(parts[name]) as file:
                 file.write(text.encode())
         checksums = {name: of_file(part) for name, part in parts.items()}
-        index = _Index(rows=rows, fingerprint=fingerprint, checksums=checksums, **asdict(columns))
+        index = _Index(
+            rows=rows, fingerprint=fingerprint, checksums=checksums, column_sums=sums.texts(), **asdict(columns)
+        )
+        for name in (_INDEX, _IMAGES):
+            (folder / name).unlink(missing_ok=True)
         for name, part in parts.items():
             sync_file(part)
             part.replace(folder / name)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from cutlayer.config import Job
 from cutlayer.config.load import load_job
-from cutlayer.errors import RunFolderError
+from cutlayer.storage.durable import check_output
 
 FOLDER = Path(__file__).parent
 FILES = ("job.yaml", "adult.parquet", "ATTRIBUTION.md")
@@ -24,9 +24,7 @@ def copy_files(to: Path) -> None:
     Raises:
         RunFolderError: One of the files is there already.
     """
-    standing = [name for name in FILES if (to / name).exists()]
-    if standing:
-        raise RunFolderError(f"{to} has {', '.join(standing)} already; choose another folder")
+    check_output(*(to / name for name in FILES), remedy="choose another folder")
     to.mkdir(parents=True, exist_ok=True)
     for name in FILES:
         shutil.copyfile(FOLDER / name, to / name)

@@ -18,8 +18,9 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from cutlayer.config import Job
-from cutlayer.config.load import load_job
+from cutlayer.config.load import load_closed_job
 from cutlayer.config.wording import did_you_mean
+from cutlayer.consent import allowed
 from cutlayer.data.store import Store
 from cutlayer.errors import ConfigError, DataError, RunFolderError
 from cutlayer.estimator.arguments import arguments_named, columns_named, refuse_unknown
@@ -44,7 +45,7 @@ from cutlayer.estimator.validation import checked, checked_key, value_errors
 from cutlayer.jobs.audit import audit_again
 from cutlayer.jobs.execute import execute
 from cutlayer.jobs.options import Options, Progress
-from cutlayer.models import allowed_models, modules_of
+from cutlayer.models import modules_of
 from cutlayer.report.build import build
 from cutlayer.results.report import Report
 from cutlayer.serving import servings
@@ -90,6 +91,7 @@ class VerticalEstimator(BaseEstimator):  # type: ignore[misc]
     test: float = 0.1
     stratify: bool = False
     split_by: str | None = None
+    split_public: bool = False
     threads: Literal["auto"] | int = "auto"
     seed: int = 0
     run_dir: str | Path | None = None
@@ -150,7 +152,7 @@ class VerticalEstimator(BaseEstimator):  # type: ignore[misc]
             CutlayerError: No finished run with all parties' parts, or one of another task.
         """
         folder = RunFolder.open(Path(run))
-        job, record = load_job(folder.path / "job.yaml"), read_record(folder)
+        job, record = load_closed_job(folder.path / "job.yaml"), read_record(folder)
         model = cls(**parameters_of(job), columns=columns_of(record), key=checked_key(key))
         if (job.task == "regression") != (model._kind(np.arange(3)) == "regression"):
             other = "VerticalRegressor" if job.task == "regression" else "VerticalClassifier"
@@ -332,7 +334,7 @@ class VerticalEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _consent(self) -> AbstractContextManager[None]:
         """Naming a class in Python is consent to its import."""
-        return allowed_models(*modules_of({"bottom": self.bottom, "top": self.top}))
+        return allowed(*modules_of({"bottom": self.bottom, "top": self.top}))
 
     def _out(self) -> tuple[Path, Scratch | None]:
         """Folder of the run; a temporary folder is removed together with the last copy of this estimator."""

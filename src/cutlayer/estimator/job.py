@@ -25,6 +25,7 @@ KEYS = {
     "test": "train.split.test",
     "stratify": "train.split.stratify",
     "split_by": "train.split.by",
+    "split_public": "train.split.public",
     "threads": "train.threads",
     "seed": "train.seed",
 }

@@ -52,6 +52,8 @@ class VerticalClassifier(ClassifierMixin, VerticalEstimator):  # type: ignore[mi
         stratify: Whether all parts have the same share of each class; not with `label_dp` or `label_free`.
         split_by: Column of the active party's table, no feature then; the rows with its largest values, such as the
             newest, are reported, and those before them choose the epoch.
+        split_public: Whether partners may know the order of the rows by that column, whatever it shows of the labels;
+            `label_dp` and `label_free` need it, and their guarantees are given that order.
         threads: Threads of the tensor library, or `auto`.
         seed: Seed of the split and the schedule.
         run_dir: Folder in which the run folder stays, as `run_dir/run`; `None` uses a temporary folder.

@@ -20,7 +20,7 @@ from cutlayer.data.agreed_rows import COMMON_ID
 from cutlayer.data.align import Positions, nothing_in_common, order_digest
 from cutlayer.data.ids import Digests
 from cutlayer.data.party_data import PartyTable
-from cutlayer.errors import ConfigError, RunFolderError
+from cutlayer.errors import ConfigError
 from cutlayer.jobs.check import check_alignment
 from cutlayer.jobs.exchange import Exchange
 from cutlayer.jobs.links import LinkOptions, address_of, connected, open_trail
@@ -30,7 +30,7 @@ from cutlayer.parties.alignment import Alignment, Purpose, row_key
 from cutlayer.parties.handshake import Agreement, Saved, agree_active, agree_passive
 from cutlayer.parties.held_rows import HeldRows
 from cutlayer.parties.linked import driven
-from cutlayer.storage.durable import make_folder, replace_whole
+from cutlayer.storage.durable import check_output, make_folder, replace_whole
 from cutlayer.training.keys import load_or_make
 
 
@@ -98,8 +98,7 @@ def align_party(
     """
     check_alignment(job)
     check_purpose(job, purpose)
-    if out.exists():
-        raise RunFolderError(f"{out} exists already; choose another file with --out")
+    check_output(out)
     party = job.parties[name]
     if party.table is None:
         raise ConfigError.expected(f"parties.{name}.table", "none", "name the party's file")

@@ -20,7 +20,7 @@ from cutlayer.audit.own_columns import OwnColumns
 from cutlayer.audit.sample import sample_of
 from cutlayer.audit.watch import replay
 from cutlayer.config import Job
-from cutlayer.config.load import load_job
+from cutlayer.config.load import load_closed_job
 from cutlayer.config.party import GatesConfig
 from cutlayer.errors import ConfigError
 from cutlayer.results.audit import Audit, RunAudit
@@ -89,7 +89,9 @@ def conclude_audit(
         summary.utility,
         summary.protections,
         audit,
-        label_free=frozenset(name for name in job.passives if job.train.is_label_free(name)),
+        label_free=frozenset(
+            name for name in job.passives if job.train.is_label_free(name) and not job.train.split.is_sent
+        ),
         no_common_row=not rows,
         alarms=summary.alarms,
         idle_epochs=tuple(line["epoch"] + 1 for line in folder.history() if not line.get("learned", True)),
@@ -152,7 +154,7 @@ def audit_again(
         ConfigError: An unknown attack, or a limit outside (0.5, 1].
         RunFolderError, DataError: The run has not ended, or its transcript is damaged.
     """
-    job = _with_gate(with_attacks(load_job(folder.path / "job.yaml"), attacks), fail_above)
+    job = _with_gate(with_attacks(load_closed_job(folder.path / "job.yaml"), attacks), fail_above)
     summary, before = folder.summary, folder.audit
     folder.history()  # which the report needs: damage shows before the attacks have taken their time
     runs = {}

@@ -13,14 +13,14 @@ from cutlayer.config import Job, near_miss, validated
 from cutlayer.config.extras import check_extra
 from cutlayer.config.job import COLUMNS, FITTED_TOPS
 from cutlayer.config.party import LABEL_FREE, LabelFreeConfig, Role
+from cutlayer.consent import check_allowed
 from cutlayer.errors import ConfigError, CutlayerError
-from cutlayer.models import check_allowed, check_models, imported_path
+from cutlayer.models import check_models, imported_path
 from cutlayer.models.fitting import check_fit
 from cutlayer.parties.plan import plan_of
 from cutlayer.protections.base import Asset, Protection
 from cutlayer.protections.chain import Chain
 from cutlayer.protections.hooks import acts_at, hooks_of
-from cutlayer.protections.label_dp import LabelDP
 from cutlayer.results.run import RunKind
 from cutlayer.training.attacked import by_active
 from cutlayer.training.comparisons import alternative_job, compared_jobs
@@ -52,7 +52,6 @@ def check_job(job: Job, only: str | None = None) -> None:
     check_weights(job)
     check_split(job)
     check_label_free(job)
-    check_stages(job)
     check_alignment(job)
     check_repeated_ids(job)
     check_workers(job)
@@ -259,9 +258,6 @@ def check_fitted_top(job: Job) -> None:
     if "finetuned" in job.compare:
         wanted = f"compare without finetuned with model.top.kind {kind}, which is fitted for absent parties"
         raise ConfigError.expected(wanted, "it", "leave it out")
-    if any(item.settings.stages > 1 for item in chain.protections if isinstance(item, LabelDP)):
-        wanted = f"parties.{owner}.privacy.label_dp.stages: 1 with model.top.kind {kind}, which has no epochs"
-        raise ConfigError.expected(wanted, "more", "write model.top: {kind: mlp}")
 
 
 def check_weights(job: Job) -> None:
@@ -291,7 +287,7 @@ def check_split(job: Job) -> None:
 
     Raises:
         ConfigError: The column is that of the labels, weights or ids, whose values the split would reveal; there are
-            no classes; or labels have a formal guarantee, which a split by them does not have.
+            no classes; or labels have a formal guarantee, which a split that may depend on them does not have.
     """
     split, owner = job.train.split, job.parties[job.active]
     reserved = {"label": owner.label, "weight": owner.weight, "id": owner.id and owner.id.columns}
@@ -299,9 +295,9 @@ def check_split(job: Job) -> None:
         if split.by is not None and split.by in (value if isinstance(value, tuple) else (value,)):
             wanted = f"train.split.by with another column than parties.{job.active}.{key}"
             raise ConfigError.expected(wanted, split.by, "partners learn which rows have its largest values")
-    if not split.stratify:
+    if not split.depends_on_labels:
         return
-    if job.task == "regression":
+    if split.stratify and job.task == "regression":
         raise ConfigError.expected("train.split.stratify with classes alone", "task regression", "leave it out")
     chain, plan = chain_of(job, job.active), plan_of(job, job.active)
     formal = [LABEL_FREE] * (LABEL_FREE in owner.privacy)
@@ -311,8 +307,15 @@ def check_split(job: Job) -> None:
         if protection.protects is Asset.LABELS and not isinstance(protection.event(plan), NoFormalGuarantee)
     ]
     if formal:
-        wanted = f"no train.split.stratify with {formal[0]}, whose guarantee a split by the labels would void"
-        raise ConfigError.expected(wanted, "true", "leave one of them out")
+        key, got, what, remedy = "stratify", "true", "by the labels", "leave one of them out"
+        if split.by is not None:
+            key, got, what = "by", split.by, "by a column that may follow the labels"
+            remedy = (
+                "if partners may know which rows have its largest values, whatever that shows of the labels, write "
+                "train.split.public: true, and the guarantee is given that; else leave one of them out"
+            )
+        wanted = f"no train.split.{key} with {formal[0]}, whose guarantee a split {what} would void"
+        raise ConfigError.expected(wanted, got, remedy)
 
 
 def check_alignment(job: Job) -> None:
@@ -415,33 +418,6 @@ def check_label_free(job: Job) -> None:
         when = "in warm-up epochs" if job.train.releases_once(trained[0]) else "in every step"
         remedy = "write train.release: once, without warmup_epochs"
         raise ConfigError.expected(f"{where}: no party that is sent gradients", f"{trained[0]} {when}", remedy)
-
-
-def check_stages(job: Job) -> None:
-    """Validate labels that are drawn in stages.
-
-    Raises:
-        ConfigError: Fewer epochs than stages, a run that may end before the last stage, several workers, or another
-            protection of the active party that reads the labels of whole batches.
-    """
-    chain = chain_of(job, job.active)
-    stages = max((item.settings.stages for item in chain.protections if isinstance(item, LabelDP)), default=1)
-    if stages == 1:
-        return
-    train, where = job.train, f"parties.{job.active}.privacy.label_dp.stages: {stages}"
-    if stages > train.max_epochs:
-        raise ConfigError.expected(f"one epoch or more for each stage of {where}", train.max_epochs, "train longer")
-    if train.stops_early is not None:
-        got = "train.early_stop" if train.early_stop is not None else "train.epochs: auto, which stops early"
-        raise ConfigError.expected(f"a stated train.epochs alone with {where}", got, "labels would remain undrawn")
-    if job.draws_batches:
-        raise ConfigError.expected(f"rows: common with {where}", "rows: all", "leave one of them out")
-    if train.workers > 1:
-        raise ConfigError.expected(f"train.workers: 1 with {where}", train.workers, "leave one of them out")
-    reading = _acting_at(chain, "cut_gradient", "gradient_out")
-    if reading:
-        wanted = f"no protection of gradients with {where}, whose later rows have no label at first"
-        raise ConfigError.expected(wanted, reading[0], "leave one of them out")
 
 
 def _check_gradients(job: Job, chain: Chain) -> None:

@@ -99,8 +99,10 @@ class Exchange:
         self._out: dict[str, list[Message]] = {peer: [] for peer in peers}
         self._again = dict.fromkeys(peers, 0)
         self._in = {peer: self._messages(peer) for peer in peers}
-        for port in self.ports.values():
-            port.record = None if trail is None else self._recorded(trail)
+        if trail is not None:
+            self._held.callback(trail.close)
+            for port in self.ports.values():
+                port.record = self._recorded(trail)
 
     def __enter__(self) -> Self:
         return self

@@ -26,7 +26,7 @@ from cutlayer.data.sources import SOURCES, open_source
 from cutlayer.data.sources.csv import has_decimal_commas, unusual_delimiter
 from cutlayer.data.sources.csv_layout import uncompressed_name
 from cutlayer.errors import ConfigError, DataError, NothingInCommon
-from cutlayer.models.fitting.sections import SketchFit
+from cutlayer.models.fitting.sketch import SketchFit
 
 Protected = Literal["labels", "columns", "both", "nothing"]
 
@@ -44,6 +44,14 @@ STEP_INTERVALS = 64
 """Intervals of each number in runs on all rows that are trained by steps. Rows that no partner has are predicted from
 the owner's columns alone, of which networks use skewed numbers as well as trees do by their intervals only: see
 docs/how-to/all-rows.md."""
+
+
+PUBLIC_SPLIT = (
+    "train.split.public: partners are sent which rows have the largest values of this column. It states that they may",
+    "know this, whatever it shows of the labels, and the guarantee of the labels is given that. A date of application",
+    "may be public; a column that follows the label, as days past due do, is not: leave train.split out then.",
+)
+"""What the file of a job says of a split by a column beside protected labels."""
 
 
 @dataclass(frozen=True)
@@ -455,7 +463,8 @@ def files_of(job: FirstJob, folder: Path) -> dict[str, dict[str, Any]]:
 def _split(job: FirstJob, *, labels_protected: bool) -> dict[str, Any]:
     """Settings of the split: by a column if one is named, else stratified unless labels are protected or ids repeat.
 
-    A stratified split reveals a little of the labels: far less than gradients do, but it would void a guarantee.
+    A stratified split reveals a little of the labels: far less than gradients do, but it would void a guarantee. So
+    would one by a column that is not stated to be public.
 
     Raises:
         ConfigError: The owner's table has no such column.
@@ -464,7 +473,7 @@ def _split(job: FirstJob, *, labels_protected: bool) -> dict[str, Any]:
         if job.split_by not in job.owner.columns:
             near = near_miss(job.split_by, list(job.owner.columns))
             raise ConfigError(f"no column {job.split_by!r} in {job.owner.path.name}{near}")
-        return {"by": job.split_by}
+        return {"by": job.split_by} | ({"public": True} if labels_protected else {})
     return {} if labels_protected or job.repeats or task_of(job) == "regression" else {"stratify": True}
 
 

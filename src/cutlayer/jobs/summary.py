@@ -152,6 +152,7 @@ def _party(job: Job, name: str, trained: Trained) -> PartyInfo:
         name=name,
         role=role,
         rows_own=trained.rows_own[name],
+        columns=trained.columns.get(name),
         numeric=outcome.numeric if outcome else None,
         categorical=outcome.categorical if outcome else None,
         width=trained.active.widths.get(name),

@@ -26,23 +26,6 @@ def forward_corrected_loss(log_probabilities: Tensor, drawn: Tensor, transition:
     return likelihood_loss(log_probabilities, transition.T[drawn])
 
 
-def informative_loss(log_probabilities: Tensor, likelihood: Tensor) -> Tensor:
-    """`likelihood_loss` where rows without information on the true class count as 0 and have a gradient of exactly 0.
-
-    Args:
-        log_probabilities: As in `likelihood_loss`.
-        likelihood: As in `likelihood_loss`; a row has no information if all its numbers are the same.
-
-    Returns:
-        A scalar: the sum over the other rows, divided by the number of all rows.
-    """
-    informative = likelihood.amax(dim=1) > likelihood.amin(dim=1)
-    share = float(informative.double().mean())
-    if not share:
-        return log_probabilities.sum() * 0.0
-    return likelihood_loss(log_probabilities[informative], likelihood[informative]) * share
-
-
 def likelihood_loss(log_probabilities: Tensor, likelihood: Tensor) -> Tensor:
     """Mean negative log-likelihood of labels that each row drew in its own way.
 

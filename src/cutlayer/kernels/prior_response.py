@@ -43,23 +43,6 @@ def likely_classes(prior: Tensor, eps: float) -> Tensor:
     return rank <= weight.argmax(dim=1, keepdim=True)
 
 
-def prior_likelihood(drawn: Tensor, likely: Tensor, eps: float) -> Tensor:
-    """Probability of each row's drawn label by the class that its true label may be.
-
-    Args:
-        drawn: Drawn class codes, int64 (n,), each among the likely classes of its row.
-        likely: Classes that labels were drawn from, bool (n, classes).
-        eps: 0 or more.
-
-    Returns:
-        float64 (n, classes).
-    """
-    size = likely.sum(1, keepdim=True).double()
-    flip = math.exp(-eps) / (1 + (size - 1) * math.exp(-eps))  # of each other likely class
-    same = torch.zeros(likely.shape, dtype=torch.bool).scatter_(1, drawn[:, None], True)
-    return torch.where(likely, torch.where(same, 1 - (size - 1) * flip, flip), 1 / size)
-
-
 def randomized_response_with_prior(
     codes: Tensor, digests: Tensor, likely: Tensor, eps: float, secret: bytes, column: str, draws: str = ""
 ) -> Tensor:

@@ -12,10 +12,8 @@ from cutlayer.lazy import called_on_first_use, on_first_use
 from cutlayer.models.auto import auto_bottom
 from cutlayer.models.auto import resolved_section as resolved_section
 from cutlayer.models.auto import suits_rare_categories as suits_rare_categories
-from cutlayer.models.consent import IMPORTED_KINDS
-from cutlayer.models.consent import allowed_models as allowed_models
-from cutlayer.models.consent import check_allowed as check_allowed
-from cutlayer.models.consent import modules_of as modules_of
+from cutlayer.models.imports import IMPORTED_KINDS
+from cutlayer.models.imports import modules_of as modules_of
 from cutlayer.models.inputs import Inputs as Inputs
 from cutlayer.models.sections import (
     AutoBottomConfig,

@@ -9,12 +9,15 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import AfterValidator, Field
 
 from cutlayer.config import FrozenModel
-from cutlayer.config.names import DOTTED_NAME, NAME
+from cutlayer.consent import DOTTED_NAME, NAME
 
 MAX_WIDTH = 65_536
 
 Width = Annotated[int, Field(ge=1, le=MAX_WIDTH)]
 """Columns of a layer."""
+
+Widths = Annotated[tuple[Width, ...], Field(max_length=256)]
+"""Columns of layers that follow each other; a layer takes far more memory than its place in a file."""
 
 Cut = Literal["activated", "linear"]
 """Whether the layer that gives the embedding has an activation. Without one an embedding points in any direction."""
@@ -39,7 +42,7 @@ class AutoBottomConfig(FrozenModel):
     """
 
     kind: Literal["auto"] = "auto"
-    hidden: tuple[Width, ...] = Field(default=(64, 32), min_length=1)
+    hidden: Widths = Field(default=(64, 32), min_length=1)
 
 
 class MlpBottomConfig(FrozenModel):
@@ -54,7 +57,7 @@ class MlpBottomConfig(FrozenModel):
     """
 
     kind: Literal["mlp"] = "mlp"
-    hidden: tuple[Width, ...] = Field(default=(64, 32), min_length=1)
+    hidden: Widths = Field(default=(64, 32), min_length=1)
     embedding: Width = 4
     activation: Activation = "relu"
     cut: Cut = "activated"
@@ -72,7 +75,7 @@ class WideDeepBottomConfig(FrozenModel):
     """
 
     kind: Literal["wide_deep"] = "wide_deep"
-    hidden: tuple[Width, ...] = Field(default=(64, 32), min_length=1)
+    hidden: Widths = Field(default=(64, 32), min_length=1)
     embedding: Width = 4
     activation: Activation = "relu"
     wide: Width = 1
@@ -105,7 +108,7 @@ class TabularBottomConfig(FrozenModel):
     """
 
     kind: Literal["tabular"] = "tabular"
-    hidden: tuple[Width, ...] = Field(default=(64, 32), min_length=1)
+    hidden: Widths = Field(default=(64, 32), min_length=1)
     embedding: Width = 4
     frequencies: Width = 16
     number_embedding: Width = 3
@@ -172,7 +175,7 @@ class DenseTopConfig(FrozenModel):
         activation: Activation after each layer.
     """
 
-    hidden: tuple[Width, ...] = (32,)
+    hidden: Widths = (32,)
     activation: Activation = "relu"
 
 
@@ -186,7 +189,7 @@ class MlpTopConfig(DenseTopConfig):
     """
 
     kind: Literal["mlp"] = "mlp"
-    towers: tuple[Width, ...] = ()
+    towers: Widths = ()
 
 
 class WideDeepTopConfig(DenseTopConfig):

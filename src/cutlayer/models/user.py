@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from cutlayer.errors import ConfigError, CutlayerError
 from cutlayer.models.base import BottomModel, TopModel
-from cutlayer.models.consent import resolved
+from cutlayer.models.imports import resolved
 from cutlayer.models.inputs import Inputs
 from cutlayer.models.sections import UserModelConfig
 
@@ -58,7 +58,8 @@ class UserTop(TopModel):
 
 
 def _construct(config: UserModelConfig, *arguments: object) -> nn.Module:
-    with user_errors(config.path):
+    # A constructor may read its numbers, which a model that is built for its shapes alone has none of.
+    with user_errors(config.path), torch.device("cpu"):
         kind: Callable[..., object] = resolved(config.path, needs=nn.Module)
         module = kind(*arguments, **config.args)
     # A class may build something else in its `__new__`.

@@ -18,7 +18,7 @@ from cutlayer.certificates.files import CertificateFiles, Credentials
 from cutlayer.certificates.names import fingerprint
 from cutlayer.config import Job
 from cutlayer.config.identities import COMMON_NAME
-from cutlayer.config.load import load_job
+from cutlayer.config.load import load_closed_job
 from cutlayer.errors import ConfigError
 from cutlayer.nvflare.export import SHARED_JOB
 
@@ -103,7 +103,7 @@ def agreement(local: Path, kit: Path, name: str, submitted: Path, site: str) -> 
         if not (folder / file).is_file():
             wanted = f"{FOLDER}/{name}/{file} in the site's folder local"
             raise ConfigError.expected(wanted, "none", f"{site} runs only what it put there")
-    agreed, other = load_job(folder / SHARED_JOB), load_job(submitted)
+    agreed, other = load_closed_job(folder / SHARED_JOB), load_closed_job(submitted)
     if differing := _differences(agreed, other):
         # The submitter, and the server that reads this, need not be parties: they get the keys, the site's log all.
         keys = ", ".join([*dict.fromkeys(map(_key, differing))][:_MAX_NAMED])

@@ -21,6 +21,7 @@ from cutlayer.channel.transcript import Transcript
 from cutlayer.config import Job
 from cutlayer.data.batches import IdSchedule, Schedule, schedule_of
 from cutlayer.data.ids import Digests
+from cutlayer.data.prepared import Prepared
 from cutlayer.errors import CheckpointError
 from cutlayer.models.absence import Names, absent_sets
 from cutlayer.models.fitted.result import FitResult
@@ -30,11 +31,12 @@ from cutlayer.parties.active_fit import columns_of, fit_top
 from cutlayer.parties.active_setup import ActiveSetup
 from cutlayer.parties.active_step import ActiveStep
 from cutlayer.parties.alignment import row_key
+from cutlayer.parties.begun_table import BegunTable
 from cutlayer.parties.checkpoint import RELEASED, START, Point, State
 from cutlayer.parties.evidence import stated, stated_evidence
 from cutlayer.parties.handshake import agree_active, agree_order_active
 from cutlayer.parties.held_rows import store_held
-from cutlayer.parties.local import Local, compress_links
+from cutlayer.parties.local import HELD_OUT, Local, compress_links
 from cutlayer.parties.numbers import SATURATED_LOSS, check_weights, warn_of_zeros
 from cutlayer.parties.observer import EpochRecord, Observer
 from cutlayer.parties.outcome import ActiveOutcome
@@ -107,8 +109,6 @@ class ActiveParty:
             began = time.perf_counter()
             if not step:
                 self.usage.begin_epoch()
-            if self.setup.staged is not None:
-                self.setup.staged.begin(epoch)
             self.training_step.has_gradient = step > 0  # of an interrupted epoch it is not known
             loss = yield from self._train_epoch(epoch, step)
             learned = self.training_step.has_gradient or loss <= SATURATED_LOSS
@@ -177,7 +177,9 @@ class ActiveParty:
         self.part = "validation" if len(self.split.validation) else "test"
         # Before the table is released from memory, which `prepare` does.
         self.reported_ids = local.table.ids(gathered(agreement.positions, self.split.part(self._reported).numpy()))
-        prepared = local.table.prepare(agreement.positions, self.split.train, local.data / local.name)
+        begun = BegunTable(self.checkpoints, resume=local.resume)
+        data = local.data / local.name
+        prepared = local.table.prepare(agreement.positions, self.split.train, data, begun.check_columns)
         if self.partners is not None:
             widths = self.partners.widths
             self.partners.check_order(prepared.digests)
@@ -186,10 +188,12 @@ class ActiveParty:
         if job.trains_alone:
             self.passives.begin(widths, len(prepared.digests))
             yield from self._part_from_passives(prepared.order_digest.hex(), widths)
+        self._check_labels(begun, prepared)
         # After the orders were compared: labels are drawn and parameters initialised for the common rows only.
         order = order_with_batches(job, prepared.order_digest, self.schedule)
         self.setup = ActiveSetup(job, local, self.split, prepared, widths, self.ports, order)
         self.state, self.task = self.setup.state, self.setup.task
+        begun.keep()
         if not job.trains_alone:
             self.passives.begin(widths, len(self.setup.truth))
             if epoch >= job.train.warmup_epochs:
@@ -216,6 +220,23 @@ class ActiveParty:
             self.usage.add_earlier(commits[start]["usage"])
         self.observer.started(self.task, self.setup.truth, torch.from_numpy(training), job.train.max_epochs, epoch)
         return start
+
+    def _check_labels(self, begun: BegunTable, prepared: Prepared) -> None:
+        """Refuse other labels or weights than the run began with; a label that a row was drawn for is remembered.
+
+        Raises:
+            CheckpointError: They are others.
+        """
+        local = self.local
+        if prepared.labels is None:
+            return
+        drawn = local.config.privacy.get("label_dp")
+        remembered = drawn is not None and local.label_memory is not None and local.table.id_kind != "row"
+        rows = torch.cat([self.split.part(part) for part in HELD_OUT]) if remembered else None
+        if remembered and drawn is not None and drawn.get("changed_labels") == "keep":
+            rows = torch.zeros(0, dtype=torch.int64)
+        weights = {} if prepared.weights is None else {str(local.config.weight): prepared.weights}
+        begun.check_labels(str(local.config.label), prepared.labels, rows, weights)
 
     def _scheduled(self, audited: npt.NDArray[np.int64], ids: Digests, stated: int) -> Schedule:
         """The batches that are trained on; where no step is taken, those in which the audited rows are recorded.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 import torch
@@ -17,7 +17,6 @@ from cutlayer.kernels.row_tensors import number_equal, rows_of, scattered
 from cutlayer.models import Inputs, TopModel, bottom_of, top_of
 from cutlayer.parties.groups import check_bottom, check_top
 from cutlayer.parties.local import Local, context_of
-from cutlayer.parties.staged_labels import staged_labels
 from cutlayer.parties.state import PartyState
 from cutlayer.protections.views import ActiveView
 from cutlayer.storage.row_arrays import gathered
@@ -42,7 +41,6 @@ class ActiveSetup:
         labels: Protected labels by row; -1 where no training row is.
         task: Task with the true classes, for the evaluation of held-out rows.
         positive_share: Share of positive training rows by their true labels; `None` unless the task is binary.
-        staged: The labels where they are drawn in stages; `None` where all were drawn.
         training_task: Task of the protected labels, with weights of the classes.
         weights: Weights of the rows in the loss, if any.
         groups: Number of each row's id, int64 (n,), where ids repeat; else `None`.
@@ -139,8 +137,7 @@ class ActiveSetup:
             local.noise_key,
             task=self.task,
             label_column=local.config.label or "",
-            # Row numbers are no ids: a digest of the labels is part of them, so any change redraws all labels.
-            label_memory=None if local.table.id_kind == "row" else local.label_memory,
+            label_memory=local.label_memory,
             device=local.device,
         )
         chain, log = self.state.chain, local.release_log(self._job, prepared.order_digest)
@@ -154,7 +151,6 @@ class ActiveSetup:
         chain.setup(replace(context, labels=self.labels), log)
         # Apart from `task`, which evaluates on the true labels of held-out rows.
         self.training_task = replace(self.task, transition=chain.transition)
-        self.staged = staged_labels(chain, local, self.labels, train, self.training_task)
         if self._job.train.class_weight == "balanced":
             self.training_task = self.training_task.balanced(drawn)
         self.training_task = self.training_task.on(local.device)
@@ -165,17 +161,11 @@ class ActiveSetup:
             chain.draws, prepared.order_digest if None in chain.draws else b"", self.truth
         )
 
-    def own_embedding(self, rows: Tensor, bottom: Callable[..., Tensor] | None = None) -> dict[str, Tensor]:
-        """This party's own embedding, by its name; nothing if it has no columns.
-
-        Args:
-            rows: Row numbers, int64 (n,).
-            bottom: Computes it in place of the bottom model.
-        """
+    def own_embedding(self, rows: Tensor) -> dict[str, Tensor]:
+        """This party's own embedding of rows, int64 (n,), by its name; nothing if it has no columns."""
         if self.store is None:
             return {}
-        columns = self._local.resident.gather(self.store, rows)
-        return {self._local.name: (bottom or self.state.modules["bottom"])(*columns)}
+        return {self._local.name: self.state.modules["bottom"](*self._local.resident.gather(self.store, rows))}
 
     def ordered(self, active_embedding: Mapping[str, Tensor], view: ActiveView) -> dict[str, Tensor]:
         """All embeddings, including this party's own, in the job's order of parties."""

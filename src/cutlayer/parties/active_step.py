@@ -20,7 +20,6 @@ from cutlayer.models import tapped
 from cutlayer.parties.active_model import ActiveModel, TrainingLabels
 from cutlayer.parties.active_setup import ActiveSetup
 from cutlayer.parties.embedding_guard import EmbeddingGuard
-from cutlayer.parties.graphs import Replayed
 from cutlayer.parties.group_threads import GroupThreads
 from cutlayer.parties.groups import groups_of, joined, joined_by_name, parts_of
 from cutlayer.parties.held_rows import PartOfBatch
@@ -93,11 +92,8 @@ class ActiveStep:
         if local.config.guard is not None:
             seed = int.from_bytes(derive(local.noise_key, b"guard", size=4))
             self.guard = EmbeddingGuard(local.name, local.config.guard, len(setup.labels), seed)
-        own = None if setup.store is None else self.state.modules["bottom"]
-        self._own = None if own is None else Replayed.of(own, own, job, local)
-        self._objective = Replayed.of(setup.top, self._plain_objective, job, local)
         self._threads: GroupThreads | None = None
-        if not (setup.whole or local.team is not None or setup.staged is not None or job.fits_top):
+        if not (setup.whole or local.team is not None or job.fits_top):
             self._threads = GroupThreads.of(list(self.state.modules.values()), job.train, local.device)
 
     def meet_workers(self) -> None:
@@ -250,9 +246,7 @@ class ActiveStep:
         """
         epoch, step = order.epoch, order.step
         rows, digests = joined(parts), [rows_digest(part) for part in parts]
-        active_embedding = self.setup.own_embedding(
-            rows, self._own
-        )  # while the embeddings of the others are on their way
+        active_embedding = self.setup.own_embedding(rows)  # while the embeddings of the others are on their way
         received, held = [], self.passives.held.parts(rows)
         for part, digest in zip(parts, digests, strict=True):
             received.append((yield from self.passives.receive(Kind.EMBEDDING, epoch, step, part, digest, held)))
@@ -271,24 +265,13 @@ class ActiveStep:
 
     def _loss(self, batch: Batch) -> Tensor:
         """The loss of a group, on which the models train."""
-        rows, task, staged = batch.view.rows, self.setup.training_task, self.setup.staged
-        if staged is None and self.setup.weights is None and not batch.parts:  # the same computation in every step
-            return self._objective(batch.view.labels, *batch.shown.values())
+        task = self.setup.training_task
         if self.setup.weights is not None:
-            task = replace(task, row_weights=self.local.resident.take("weights", self.setup.weights, rows))
-        if staged is not None:
-            staged.predict(batch.view.epoch, rows, self.setup.top, batch.shown)
-            task = staged.task_of(rows)
-        task = task.on(self.local.device)
+            task = replace(task, row_weights=self.local.resident.take("weights", self.setup.weights, batch.view.rows))
         if batch.parts:
             present = self.passives.present(batch.parts)
             return self.setup.top.objective_of_rows(batch.shown, batch.view.labels, task, present)
         return self.setup.top.objective(batch.shown, batch.view.labels, task)
-
-    def _plain_objective(self, labels: Tensor, *shown: Tensor) -> Tensor:
-        """The loss of a group in which all parties have all rows, without weights or stages."""
-        embeddings = dict(zip(self.setup.widths, shown, strict=True))
-        return self.setup.top.objective(embeddings, labels, self.setup.training_task)
 
     def _read_loss(self, loss: Tensor, share: float, batch: Batch, losses: list[float]) -> None:
         """Add the loss of a group to those of the step, times its share, once it is read and found finite."""

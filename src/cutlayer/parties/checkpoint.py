@@ -31,6 +31,8 @@ RELEASED = "released.safetensors"
 """File of a single release, sent or received: a resume must use the same numbers."""
 PARTNERS = "partners.safetensors"
 """File of what the active party needs of its partners, besides their releases, to train without them."""
+TABLE = "table.safetensors"
+"""File of the checksums of the table that the run began with."""
 START = (0, 0)
 """The point at which a new run begins."""
 _COMMITTED = {"epoch", "step", "best", "best_loss", "best_epoch", "left", "stale", "stop", "usage"}
@@ -165,7 +167,7 @@ class Checkpoints:
         return self.load_best() if best else self.load(self.latest())
 
     def keep(self, name: str, state: State) -> None:
-        """Write what is of no epoch, `RELEASED` or `PARTNERS`."""
+        """Write what is of no epoch, `RELEASED`, `PARTNERS` or `TABLE`."""
         self._write(self.folder / name, "-1", state)
 
     def kept(self, name: str) -> State | None:

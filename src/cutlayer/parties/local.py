@@ -73,7 +73,8 @@ class Local:
         noise_key: 32 bytes for this run's noise.
         starting_key: 32 bytes for the initial weights and everything else drawn from the global random state.
         config: Its private part of the job.
-        label_memory: Record of the labels that this and earlier runs drew for; `None` with a supplied key.
+        label_memory: Record of the labels that this and earlier runs drew for, of the whole table where rows have no
+            ids; `None` with a supplied key and ids.
         resume: Whether to continue from the committed checkpoint in `folder`.
         releases: Folder of this party's release logs, next to its secret; `None` where nothing leaves the process or
             anybody can repeat the noise: the logs are then in the run folder.
@@ -187,7 +188,7 @@ class Local:
             truth: True labels of the common rows.
         """
         # With a label memory, each row has one draw per generation, whatever its label is now.
-        labels = (truth.numpy().data.cast("B"), self.table.labels_digest) if None in draws else ()
+        labels = (truth.numpy().data.cast("B"),) if None in draws else ()
         return fingerprint_of_draws(self.secret, self.config.label or "", (rows, *labels), draws)
 
     def checkpoints(self, job: Job) -> Checkpoints:

@@ -14,6 +14,7 @@ from cutlayer.channel.transcript import Step, Transcript
 from cutlayer.config import Job
 from cutlayer.data.batches import schedule_of, with_next
 from cutlayer.errors import ProtocolError
+from cutlayer.parties.begun_table import BegunTable
 from cutlayer.parties.checkpoint import RELEASED, START, Point, State
 from cutlayer.parties.evidence import evidence_text
 from cutlayer.parties.handshake import Saved, agree_order_passive, agree_passive
@@ -120,12 +121,15 @@ class PassiveParty:
         self.split = yield from split_at_passive(job, local, self.port, ids)
         train = self.split.train
         self.schedule = schedule_of(job, train, lambda: gathered(ids, train), agreement.stated)
-        prepared = local.table.prepare(agreement.positions, self.split.train, local.data / local.name)
+        begun = BegunTable(self.checkpoints, resume=local.resume)
+        data = local.data / local.name
+        prepared = local.table.prepare(agreement.positions, self.split.train, data, begun.check_columns)
         order = order_with_batches(job, prepared.order_digest, self.schedule)
         self.setup = PassiveSetup(job, local, self.split, prepared, self.port, order)
         self.state = self.setup.state
         yield from agree_order_passive(self.port, ids, self.setup.bottom.width)
         self.setup.set_up_chain(prepared.order_digest)
+        begun.keep()
         sampling = local.sampling(job, self.schedule.steps_per_epoch, self.schedule.batch_size)
         self.transcript = Transcript(local.transcript, sampling)
         self.training_step = PassiveStep(job, local, self.setup, self.port, self.transcript, sampling)

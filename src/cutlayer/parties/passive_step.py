@@ -18,7 +18,6 @@ from cutlayer.errors import ConfigError
 from cutlayer.kernels.received_gradient import backward_from
 from cutlayer.models import tapped
 from cutlayer.models.fitting.gradients import no_gradients
-from cutlayer.parties.graphs import Replayed
 from cutlayer.parties.group_threads import GroupThreads
 from cutlayer.parties.groups import BatchColumns, ReadAhead, groups_of, joined, joined_by_name, parts_of
 from cutlayer.parties.guard import GradientGuard
@@ -64,7 +63,6 @@ class PassiveStep:
             penalised = local.chain.acts_at("local_loss")
             self.guard = GradientGuard(local.name, port.peer, local.config.guard, setup.bottom.width, penalised)
         self._ahead = ReadAhead(setup.gather)
-        self._embed = Replayed.of(setup.bottom, setup.bottom, job, local)
         self._threads: GroupThreads | None = None
         if not setup.whole and local.team is None and self.state.optimizer is not None:
             self._threads = GroupThreads.of([setup.bottom], job.train, local.device)
@@ -180,7 +178,7 @@ class PassiveStep:
         """
         taps = self.setup.bottom if self.local.records_layers(self.sampling, order.epoch, order.step) else None
         with tapped(taps, LAYER_ROWS) as layers:
-            embedding: Tensor = self._embed(*columns) if computed is None else computed.result()
+            embedding: Tensor = self.setup.bottom(*columns) if computed is None else computed.result()
         self.setup.check_own(embedding, order.epoch, order.step, self.local.readings)
         rows = joined([part for part, _ in parts])
         view = self.setup.training_view(order, rows, len(parts))

@@ -1,4 +1,4 @@
-"""The registry of protections: one file each, one line here."""
+"""The registry of protections: one file each, one line in `catalogue`."""
 
 from __future__ import annotations
 
@@ -8,41 +8,12 @@ from typing import Any
 from cutlayer.config import BudgetConfig, near_miss, validated
 from cutlayer.config.party import BUDGET, LABEL_FREE, Role
 from cutlayer.errors import ConfigError
+from cutlayer.protections import catalogue
 from cutlayer.protections.base import Protection
 from cutlayer.protections.chain import Chain
-from cutlayer.protections.dcor import DCor
-from cutlayer.protections.dimip import DIMIP
-from cutlayer.protections.discrete_sgd import DiscreteSGD
-from cutlayer.protections.dp_bottom import DPBottom
-from cutlayer.protections.dp_embedding import DPEmbedding
-from cutlayer.protections.gradient_compression import GradientCompression
-from cutlayer.protections.iso_noise import IsoNoise
-from cutlayer.protections.label_dp import LabelDP
-from cutlayer.protections.marvell import Marvell
-from cutlayer.protections.max_norm import MaxNorm
-from cutlayer.protections.noisy_gradient import NoisyGradient
-from cutlayer.protections.nopeek import NoPeek
-from cutlayer.protections.party_dropout import PartyDropout
-from cutlayer.protections.ppdl import PPDL
 
 REGISTRY: Mapping[str, type[Protection[Any]]] = {
-    protection.name: protection
-    for protection in (
-        DCor,
-        DIMIP,
-        DiscreteSGD,
-        DPBottom,
-        DPEmbedding,
-        GradientCompression,
-        IsoNoise,
-        LabelDP,
-        Marvell,
-        MaxNorm,
-        NoisyGradient,
-        NoPeek,
-        PartyDropout,
-        PPDL,
-    )
+    kind.name: kind for kind in vars(catalogue).values() if isinstance(kind, type) and issubclass(kind, Protection)
 }
 """All protections by the name they have under `privacy:`."""
 

@@ -12,7 +12,6 @@ from cutlayer.config import FrozenModel
 from cutlayer.errors import NotApplicable
 from cutlayer.lazy import Tensor, torch
 from cutlayer.protections.keyed_noise import Noise
-from cutlayer.protections.label_stages import LabelStages
 from cutlayer.protections.tally import Tally
 from cutlayer.protections.views import ActiveView, PassiveView, Update
 
@@ -114,6 +113,7 @@ class Protection(Generic[C]):
         side: Role of the party that runs it.
         protects: The protected asset.
         reference: Paper and section.
+        start: Settings to begin with. The documentation, the tests and the benchmarks have them.
         published_against: Kind of message and name of each attack of the catalogue that its paper defends against.
         rank: Order in the chain; clipping (10) before noise (20) before post-processing that needs no noise (30).
         excludes: Names of protections that it cannot be combined with.
@@ -133,6 +133,7 @@ class Protection(Generic[C]):
     side: ClassVar[Side]
     protects: ClassVar[Asset]
     reference: ClassVar[str]
+    start: ClassVar[FrozenModel]
     published_against: ClassVar[tuple[tuple[str, str], ...]] = ()
     rank: ClassVar[int]
     excludes: ClassVar[frozenset[str]] = frozenset()
@@ -213,22 +214,6 @@ class Protection(Generic[C]):
         return None
 
     @property
-    def stages(self) -> LabelStages | None:
-        """The labels that are drawn during the run; `None` where `labels` draws all of them."""
-        return None
-
-    def begin_epoch(self, epoch: int) -> int:
-        """Called before each training epoch.
-
-        Args:
-            epoch: Number of the epoch, from 0.
-
-        Returns:
-            Number of labels that were drawn for it and differ from the true ones.
-        """
-        return 0
-
-    @property
     def transition(self) -> Tensor | None:
         """Transition matrix that the task loss corrects the labels for; `None` for no correction.
 
@@ -299,7 +284,13 @@ class Protection(Generic[C]):
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore the state that `state_dict` returned."""
+        """Restore the state that `state_dict` returned.
+
+        Raises:
+            ValueError: It is of a protection that has a state.
+        """
+        if state:
+            raise ValueError(f"a state of {self.name}, which has none")
 
 
 class LabelProtection(Protection[C]):

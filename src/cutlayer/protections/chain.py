@@ -13,12 +13,11 @@ from cutlayer.accounting.slots import ReleaseKind
 from cutlayer.channel import Kind
 from cutlayer.config import BudgetConfig
 from cutlayer.errors import ConfigError, NotApplied
-from cutlayer.kernels.row_tensors import number_differing, number_equal
+from cutlayer.kernels.row_tensors import number_differing
 from cutlayer.lazy import Tensor, torch
 from cutlayer.protections.base import Context, Evidence, Protection
 from cutlayer.protections.coverage import HOOK_OF, Coverage
 from cutlayer.protections.hooks import acts_at, hooks_of
-from cutlayer.protections.label_stages import UNDRAWN, LabelStages
 from cutlayer.protections.placement import CPU, Placement
 from cutlayer.protections.views import ActiveView, Mode, PassiveView, Update
 
@@ -127,10 +126,7 @@ class Chain:
         """Protect the training labels; counted in rows."""
         for protection in self._with("labels"):
             drawn = protection.labels(y, ids)
-            changed = number_differing(drawn, y)
-            if protection.stages is not None:
-                changed -= number_equal(drawn, UNDRAWN)
-            self._coverage.count(protection.name, "labels", len(y), changed)
+            self._coverage.count(protection.name, "labels", len(y), number_differing(drawn, y))
             y = drawn
         return y
 
@@ -138,16 +134,6 @@ class Chain:
     def draws(self) -> tuple[str | None, ...]:
         """Names of the labels' draws, of each protection that draws labels; see `Protection.draws`."""
         return tuple(protection.draws for protection in self._with("labels"))
-
-    @property
-    def stages(self) -> LabelStages | None:
-        """The labels that are drawn during the run; `None` where `labels` drew all of them."""
-        return next((stages for each in self._with("labels") if (stages := each.stages) is not None), None)
-
-    def begin_epoch(self, epoch: int) -> None:
-        """Let protections draw the labels that are due at the start of an epoch, and count those that they changed."""
-        for protection in self._with("labels"):
-            self._coverage.count(protection.name, "labels", 0, protection.begin_epoch(epoch))
 
     @property
     def transition(self) -> Tensor | None:

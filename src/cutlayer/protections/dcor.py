@@ -70,11 +70,14 @@ class DCor(LabelProtection[DCorConfig]):
     2203.01451), section 7.2.
 
     Guarantee: none, empirical. It is a penalty, paid against the task, on a dependence estimated from each batch.
+
+    Advice: gradients are not changed: add a protection of gradients (docs/results/forward-leakage.md).
     """
 
     name = "dcor"
     config = DCorConfig
     reference = "Sun et al. 2022 (arXiv 2203.01451), section 7.2"
+    start = DCorConfig(alpha=0.03)
     published_against = (("embedding", "spectral"),)
     rank = 30
     no_guarantee = "a penalty on the estimated dependence of embeddings on labels bounds nothing"

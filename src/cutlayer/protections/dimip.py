@@ -125,6 +125,8 @@ class DIMIP(Protection[DIMIPConfig]):
     parties (arXiv 2303.18178), algorithm 1; vCLUB: Cheng et al. 2020 (arXiv 2006.12013), sections 3.2 and 3.3.
 
     Guarantee: none, empirical. An estimate by one predictor bounds no other attacker.
+
+    Advice: costs most of what the party adds (docs/results/model-completion.md).
     """
 
     name = "dimip"
@@ -132,6 +134,7 @@ class DIMIP(Protection[DIMIPConfig]):
     side = Side.ACTIVE
     protects = Asset.MODEL
     reference = "Sun, Du et al. 2023 (arXiv 2303.18178), algorithm 1"
+    start = DIMIPConfig(lam=0.3)
     rank = 30
     tasks = frozenset({"binary", "multiclass"})
     no_guarantee = "a penalty on the information that one predictor finds in an embedding bounds nothing"

@@ -37,11 +37,14 @@ class DiscreteSGD(LabelProtection[DiscreteSGDConfig]):
     possible defenses (DiscreteSGD), a variant of Bernstein et al., signSGD (arXiv 1802.04434).
 
     Guarantee: none, empirical. Signs alone often reveal the label.
+
+    Advice: hides little (docs/results/model-completion.md).
     """
 
     name = "discrete_sgd"
     config = DiscreteSGDConfig
     reference = "Fu et al. 2022 (USENIX Security), possible defenses"
+    start = DiscreteSGDConfig(levels=6)
     rank = 10
     excludes = frozenset({"ppdl", "gradient_compression"})
     no_guarantee = "rounding is a function of the gradient, and signs often reveal the label"

@@ -55,11 +55,14 @@ class DPBottom(FeatureProtection[DPBottomConfig]):
     the active party sends back. Neighbours differ in one row, replaced. A row is in one step of each epoch, whose noise
     is that of a Gaussian mechanism. Steps compose adaptively, those of one epoch in parallel. It holds together with
     embeddings that are released with noise themselves, and says nothing of others.
+
+    Advice: has a total only with `dp_embedding` (docs/how-to/protect-features.md).
     """
 
     name = "dp_bottom"
     config = DPBottomConfig
     reference = "Abadi et al. 2016 (arXiv 1607.00133), algorithm 1"
+    start = DPBottomConfig(clip=1.0, noise_multiplier=1.0)
     rank = 20
     excludes = frozenset({"nopeek"})
     needs_row_independence = True

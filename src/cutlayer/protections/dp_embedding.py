@@ -91,11 +91,14 @@ class DPEmbedding(FeatureProtection[DPEmbeddingConfig]):
     needs a bottom model that embeds every row on its own, which is tested before anything about features is sent. It
     holds for the numbers that are sent, not for real numbers alone: they are points of a lattice (`kernels.lattice`).
     None with `rescale: paper`.
+
+    Advice: a total budget is best spent on a single release (docs/results/embedding-budget.md).
     """
 
     name = "dp_embedding"
     config = DPEmbeddingConfig
     reference = "Mi et al. 2023 (arXiv 2308.02362), section 3"
+    start = DPEmbeddingConfig(clip=1.0, epsilon=8.0, delta=1e-5)
     rank = 20
     needs_row_independence = True
     on_cpu = True

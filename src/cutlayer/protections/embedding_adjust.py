@@ -32,8 +32,9 @@ class AdjustConfig(FrozenModel):
         rounds: Maximum number of updates of the clusters in a batch, which start from those of the batch before. With
             1 the term takes half the time, and its clusters are a little less pure.
         stop: Mean gain of the clusters over 50 batches (`kernels.cluster_gain`) at which the term ends for the rest of
-            the run: 0 is that of shuffled clusters, 1 that of rows that coincide; 0.05 is a start. It never ends by
-            default.
+            the run. 0 is that of shuffled clusters, 1 that of rows that coincide; 0.05 is a start. It never ends by
+            default. `share_adjusted` is then not reported, since it would reveal where the term ended; the time of a
+            step still does.
     """
 
     classes: int = Field(ge=2, le=1000, strict=True, description="how many classes the labels have")

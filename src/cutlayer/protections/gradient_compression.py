@@ -35,11 +35,14 @@ class GradientCompression(LabelProtection[GradientCompressionConfig]):
     left out.
 
     Guarantee: none, empirical. The rows that keep entries are those of the largest gradients, which reveals something.
+
+    Advice: hides little (docs/results/model-completion.md).
     """
 
     name = "gradient_compression"
     config = GradientCompressionConfig
     reference = "Fu et al. 2022 (USENIX Security), possible defenses"
+    start = GradientCompressionConfig(keep=0.1)
     rank = 10
     on_cpu = True
     excludes = frozenset({"ppdl", "discrete_sgd"})

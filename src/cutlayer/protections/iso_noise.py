@@ -43,11 +43,14 @@ class IsoNoise(ByPastBatches[IsoNoiseConfig]):
 
     Guarantee: none, empirical. The scale follows the data, and noise is spent on directions that reveal nothing.
     The mean of a row's gradients over the epochs has less of it (`mean_gradient`).
+
+    Advice: noise in all directions (docs/results/gradient-leakage.md).
     """
 
     name = "iso_noise"
     config = IsoNoiseConfig
     reference = "Li, Sun et al. 2021 (arXiv 2102.08504), section 5"
+    start = IsoNoiseConfig(ratio=4.0)
     published_against = (("gradient", "norm"),)
     rank = 20
     excludes = frozenset({"max_norm", "marvell", "noisy_gradient", "ppdl"})

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import secrets
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -16,18 +16,16 @@ from cutlayer.config import FrozenModel, validated
 from cutlayer.errors import ConfigError, DataError
 from cutlayer.kernels.prior_response import likely_classes, randomized_response_with_prior
 from cutlayer.kernels.randomized_response import flip_probability, randomized_response, transition_matrix
-from cutlayer.kernels.row_tensors import copied, number_differing
+from cutlayer.kernels.row_tensors import number_differing
 from cutlayer.lazy import Tensor, torch
 from cutlayer.protections.base import LabelProtection
 from cutlayer.protections.label_memory import Choice, Drawn
-from cutlayer.protections.label_stages import Correction, LabelStages
 from cutlayer.storage.row_arrays import computed
 
 if TYPE_CHECKING:
     from cutlayer.protections.label_memory import Recalled
 
 
-MAX_STAGES = 100
 Labels = TypeVar("Labels", npt.NDArray[Any], Tensor)
 
 
@@ -38,23 +36,16 @@ class LabelDPConfig(FrozenModel):
         eps: Privacy of a label, 0 or more. 0 is a coin flip, 1 flips 27 % of binary labels, 5 flips 0.7 %.
         changed_labels: Action if a row's label differs from the label that an earlier training drew for.
             `refuse`: stop before any gradient is sent. `keep`: the row keeps its old draw. `redraw`: each new training
-            draws every row anew, and the eps of all of them add up.
+            draws every row anew, and the eps of all of them add up. Rows without ids have no draws of their own: one
+            changed label makes another table, which `keep` refuses too, and `redraw` draws anew.
         correction: Loss of the training on drawn labels. `forward` states their likelihood, so that predictions are
             calibrated for the true label. `none` takes drawn labels for true ones; predictions then tend to the
             probabilities of the drawn label.
-        stages: Number of parts of the training rows, each drawn at the start of its stage of the epochs. The prior is
-            from the model that the earlier parts trained. 1 draws all labels before the first epoch.
     """
 
     eps: float = Field(ge=0, strict=True)
     changed_labels: Choice = "refuse"
-    correction: Correction = "forward"
-    stages: int = Field(default=1, ge=1, le=MAX_STAGES, strict=True)
-
-    def _faults(self) -> Iterator[str]:
-        if self.stages > 1 and self.changed_labels != "redraw":
-            why = "the priors of another training are others, so that it draws every row anew and the eps add up"
-            yield f"changed_labels: redraw with stages above 1, got {self.changed_labels}; {why}"
+    correction: Literal["forward", "none"] = "forward"
 
 
 class LabelDP(LabelProtection[LabelDPConfig]):
@@ -69,17 +60,14 @@ class LabelDP(LabelProtection[LabelDPConfig]):
 
     A label that is corrected between two trainings would be the only one whose draw changes, and the change would show
     with certainty (the known limit of memoised randomised response). So a run remembers under its secret which label
-    each row was drawn for, and `changed_labels` says what is done about a change. A run with a supplied key remembers
-    nothing, nor do calls: they are reproducible. For privacy over changing labels use another key for each.
-
-    With `stages` the rows are divided by a keyed draw, and each part is drawn at the start of its stage, from the
-    classes that the model of the earlier stages finds likely (`LabelStages`). Each row is drawn once, so eps is the
-    same.
+    each row was drawn for, and `changed_labels` says what is done about a change. Where rows have no ids, all labels of
+    the table are part of every draw, and the table is remembered as a whole. With ids a run with a supplied key
+    remembers nothing, nor do calls: they are reproducible. For privacy over changing labels use another key for each.
 
     Reference: Warner 1965, Randomized response; Ghazi et al. 2021, Deep learning with label differential privacy
-    (arXiv 2102.06062), section 1, for training on it, and algorithms 2 and 3 for the stages; MindSpore Federated's
-    label_dp has the same probabilities but redraws in every batch. Patrini et al. 2017 (arXiv 1609.03683), section 4.2,
-    for the loss.
+    (arXiv 2102.06062), section 1, for training on it, and algorithm 2 for a prior; MindSpore Federated's label_dp has
+    the same probabilities but redraws in every batch. Patrini et al. 2017 (arXiv 1609.03683), section 4.2, for the
+    loss.
 
     Guarantee: eps-label differential privacy per row for the whole run, however many epochs, while the secret stays
     with the label's owner. Neighbours differ in one row's label; all else is post-processing. Over several trainings it
@@ -99,11 +87,14 @@ class LabelDP(LabelProtection[LabelDPConfig]):
     >>> flipped = LabelDP(eps=1.0)(np.zeros(10_000))
     >>> flipped.shape, flipped.dtype, bool(0.25 < flipped.mean() < 0.29)
     ((10000,), dtype('float64'), True)
+
+    Advice: the only noise on labels with a theorem (docs/results/label-dp.md).
     """
 
     name = "label_dp"
     config = LabelDPConfig
     reference = "Warner 1965; Ghazi et al. 2021 (arXiv 2102.06062), section 1"
+    start = LabelDPConfig(eps=1.0)
     rank = 10
     on_cpu = True
     tasks = frozenset({"binary", "multiclass"})
@@ -121,7 +112,6 @@ class LabelDP(LabelProtection[LabelDPConfig]):
         super().__init__(settings)
         self._key = secrets.token_bytes(32) if key is None else key
         self._recalled: Recalled | None = None
-        self._stages: LabelStages | None = None
         if settings.eps == 0:
             warnings.warn("label_dp at eps 0 is a coin flip: the labels carry nothing to learn", stacklevel=2)
 
@@ -130,14 +120,10 @@ class LabelDP(LabelProtection[LabelDPConfig]):
         context, eps, classes = self.context, self.settings.eps, self.classes
         codes, draws = y, ""
         if context.label_memory is not None:
-            of = Drawn(context.label_column, eps, classes, self.settings.stages)
+            of = Drawn(context.label_column, eps, classes)
             names = context.task.classes if context.task is not None else ()
             self._recalled = context.label_memory.recall(y, ids, of, self.settings.changed_labels, names)
             codes, draws = self._recalled.codes, self._recalled.draws
-        if self.settings.stages > 1:
-            self._stages = self._in_stages(codes, ids, draws)
-            self.begin_epoch(0)
-            return copied(self._stages.drawn)
         key = classes, eps, context.secret, context.label_column, draws
         pieces = computed(len(y), np.int64, lambda part: randomized_response(codes[part], ids[part], *key).numpy())
         drawn = torch.from_numpy(pieces)
@@ -145,64 +131,15 @@ class LabelDP(LabelProtection[LabelDPConfig]):
         self.counts = {"rows": len(y), "labels_flipped": number_differing(drawn, y)}
         return drawn
 
-    def _in_stages(self, codes: Tensor, ids: Tensor, draws: str) -> LabelStages:
-        context, memory, recalled = self.context, self.context.label_memory, self._recalled
-
-        def remembered(stage: int, digests: Tensor, likely: Tensor) -> Tensor:
-            return likely if memory is None or recalled is None else memory.stage(recalled, stage, digests, likely)
-
-        return LabelStages(
-            codes,
-            ids,
-            Drawn(context.label_column, self.settings.eps, self.classes, self.settings.stages),
-            epochs=context.epochs,
-            secret=context.secret,
-            draws=draws,
-            correction=self.settings.correction,
-            remembered=remembered,
-        )
-
-    @property
-    def stages(self) -> LabelStages | None:
-        """The labels that are drawn during the run; `None` with one stage."""
-        return self._stages
-
-    def begin_epoch(self, epoch: int) -> int:
-        """Draw the labels of the stage that starts with an epoch, if one does."""
-        if self._stages is None:
-            return 0
-        flipped = self._stages.begin(epoch)
-        self.counts = {"rows": self._stages.rows, "labels_flipped": self._stages.flipped}
-        return flipped
-
-    def state_dict(self) -> dict[str, Any]:
-        """The draws of the stages so far, and the priors of the next; nothing with one stage."""
-        return {} if self._stages is None else self._stages.state_dict()
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore the state that `state_dict` returned.
-
-        Raises:
-            ValueError: It is of another number of stages.
-        """
-        if self._stages is not None:
-            self._stages.load_state_dict(state)
-        elif state:
-            raise ValueError("labels that were drawn in stages")
-
     @property
     def draws(self) -> str | None:
-        """Name of the memory and its generation; `None` with a supplied key, and for rows without ids."""
+        """Name of the memory and its generation; `None` with a supplied key and ids."""
         return None if self._recalled is None else self._recalled.draws
 
     @property
     def transition(self) -> Tensor | None:
-        """Probabilities of the drawn classes (columns) given the true ones (rows); `None` without correction.
-
-        In stages these differ by row: `LabelStages.likelihood`.
-        """
-        corrected = self.settings.correction == "forward" and self.settings.stages == 1
-        return transition_matrix(self.settings.eps, self.classes) if corrected else None
+        """Probabilities of the drawn classes (columns) given the true ones (rows); `None` without correction."""
+        return transition_matrix(self.settings.eps, self.classes) if self.settings.correction == "forward" else None
 
     def begin(self) -> None:
         """Record that the draws are about to be used."""
@@ -244,12 +181,8 @@ class LabelDP(LabelProtection[LabelDPConfig]):
 
         Raises:
             DataError: The labels have another form, or the ids or the prior do not fit.
-            ConfigError: The key is shorter than 16 bytes, or there are stages, which only a run has.
+            ConfigError: The key is shorter than 16 bytes.
         """
-        if self.settings.stages > 1:
-            raise ConfigError.expected(
-                "stages 1 of a call", self.settings.stages, "draw in stages in a run, or give a prior"
-            )
         values = labels.detach().cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)
         codes, classes = _recognised(values)
         truth, digests, eps = torch.from_numpy(codes), _digests(ids, len(codes)), self.settings.eps
@@ -264,21 +197,7 @@ class LabelDP(LabelProtection[LabelDPConfig]):
 
     def event(self, plan: ReleasePlan) -> Event:
         """One randomised response per row for the whole run, and one for each run that did not end."""
-        return RandomizedResponse(self.settings.eps, self.classes, self._drawn_times, self.settings.stages)
-
-    @property
-    def _expected_share(self) -> float:
-        if self._stages is not None:
-            return self._stages.expected_flips / max(self._stages.rows, 1)
-        return flip_probability(self.settings.eps, self.classes)
-
-    def notes(self, epochs: int) -> Sequence[str]:
-        """When each stage draws its part of the labels."""
-        stages = self.settings.stages
-        if stages == 1:
-            return ()
-        starts = ", ".join(str(stage * epochs // stages + 1) for stage in range(stages))
-        return (f"labels are drawn in {stages} stages, at the start of epochs {starts}; each training draws them anew",)
+        return RandomizedResponse(self.settings.eps, self.classes, self._drawn_times)
 
     def metrics(self) -> Mapping[str, float]:
         """Rows drawn, labels flipped, their share, and the share to expect."""
@@ -286,8 +205,7 @@ class LabelDP(LabelProtection[LabelDPConfig]):
         return {
             **self.counts,
             "flipped_share": self.counts["labels_flipped"] / max(self.counts["rows"], 1),
-            "expected_share": self._expected_share,
-            **({"constant_labels": self._stages.constant} if self._stages is not None else {}),
+            "expected_share": flip_probability(self.settings.eps, self.classes),
             **({"draws": self._drawn_times} if self._drawn_times > 1 else {}),
             **({"old_draws_kept": old_draws} if old_draws else {}),
         }

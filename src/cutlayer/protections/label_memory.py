@@ -36,19 +36,16 @@ class Drawn:
         column: Name of the label column.
         eps: Privacy of one draw, 0 or more.
         classes: Number of values that a label can take, 2 or more.
-        stages: Number of stages in which the rows are drawn.
     """
 
     column: str
     eps: float
     classes: int
-    stages: int = 1
 
     @property
     def purpose(self) -> tuple[bytes, ...]:
         """The same as bytes, to derive keys from."""
-        drawn = self.column.encode(), float(self.eps).hex().encode(), str(self.classes).encode()
-        return drawn if self.stages == 1 else (*drawn, f"{self.stages} stages".encode())
+        return self.column.encode(), float(self.eps).hex().encode(), str(self.classes).encode()
 
 
 @dataclass(frozen=True)
@@ -100,14 +97,27 @@ class LabelMemory:
         secret: 32 bytes that stay with the label's owner.
         simulated: Whether nothing that is drawn leaves this process; generations that did not end are then neither
             recorded nor counted.
+        table: Digest of all labels of the table, where rows have no ids: the memory is then of the table as a whole.
+            With `redraw` a training of the same table repeats its draws; one changed label begins a generation.
+        named: Whether the names of generations are random; else they follow from the secret, so that a supplied key
+            repeats the draws anywhere.
 
     Reference: Erlingsson et al. 2014, RAPPOR (arXiv 1407.6981), section 3.1 (memoised randomised response), and Ding et
     al. 2017, Collecting telemetry data privately (arXiv 1712.01524), on values that change.
     """
 
-    def __init__(self, folder: Path, record: Path, secret: bytes, *, simulated: bool = False) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        record: Path,
+        secret: bytes,
+        *,
+        simulated: bool = False,
+        table: bytes = b"",
+        named: bool = True,
+    ) -> None:
         self.folder, self.simulated = folder, simulated
-        self._record, self._secret = LabelRecord(record), secret
+        self._record, self._secret, self._table, self._named = LabelRecord(record), secret, table, named
 
     def recall(
         self, codes: Tensor, digests: Tensor, drawn: Drawn, choice: Choice, classes: Sequence[str] = ()
@@ -134,8 +144,9 @@ class LabelMemory:
         make_folder(self.folder)
         with self._locked():
             begun, name = self._record.draws(which)
-            generation = self._next(which, choice) if begun is None else begun
-            path = self.folder / f"{which}-{generation}.safetensors"
+            ids, labels = self._words(digests, drawn), self._label_words(codes, digests, drawn)
+            generation = self._next(which, choice, labels) if begun is None else begun
+            path = self._path(which, generation)
             if begun is not None and not path.exists():
                 raise CheckpointError.expected(f"the label memory {path}", "none", "restore it from a backup")
             known_ids, known_labels, memory, named = self._read(path)
@@ -143,10 +154,11 @@ class LabelMemory:
             if begun is not None and name != memory:
                 wanted = f"the label memory {path} that the run was begun with"
                 raise CheckpointError.expected(wanted, "another one", "restore it from a backup, or start a new run")
-            ids, labels = self._words(digests, drawn), self._label_words(codes, digests, drawn)
             where = find(known_ids, ids)
             changed = changed_rows(where, known_labels, labels)
             old, count = codes, int(np.count_nonzero(changed))
+            if count and self._table:
+                raise _other_table(drawn, begun=begun is not None)
             if count and named and named != tag:
                 raise renamed(drawn.column, classes)
             if count:
@@ -162,68 +174,27 @@ class LabelMemory:
             unfinished = self._unfinished(which, generation)
         return Recalled(old, memory, generation, count, which, unfinished)
 
-    def latest(self, drawn: Drawn) -> str | None:
-        """Name of the draws that a new training without `redraw` repeats; `None` where there are none.
+    def latest(self, drawn: Drawn, choice: Choice) -> str | None:
+        """Name of the draws that a new training repeats; `None` where it makes new ones.
 
         Args:
             drawn: The inputs of the draws apart from the row.
+            choice: The action if labels changed.
 
         Raises:
             CheckpointError: The memory is damaged.
         """
         which = self._which(drawn)
         generation = self._latest(which)
-        if generation is None:
+        if generation is None or self._next(which, choice, self._table_word) != generation:
             return None
-        return f"{self._read(self.folder / f'{which}-{generation}.safetensors')[2]} {generation}"
+        return f"{self._read(self._path(which, generation))[2]} {generation}"
 
     def begin(self, recalled: Recalled) -> None:
         """Record that something that depends on the draws is about to be sent; on disk when this returns."""
         path = self._state(recalled.which, recalled.generation)
         if not self.simulated and not path.exists():
             write_whole(path, _BEGUN)
-
-    def stage(self, recalled: Recalled, number: int, digests: Tensor, likely: Tensor) -> Tensor:
-        """The likely classes that the labels of a stage are drawn from; on disk when this returns.
-
-        They are those of the first call for the stage. A resume that repeats epochs may predict otherwise, on another
-        machine or because a peer sends other embeddings, and a row that is drawn from two sets of classes spends twice
-        its eps.
-
-        Args:
-            recalled: The labels to draw for.
-            number: Number of the stage, 1 or more.
-            digests: Digests of the row ids of the stage, uint8 (n, 16).
-            likely: Likely classes of each row, bool (n, classes).
-
-        Raises:
-            CheckpointError: What is on disk is damaged, of other rows, or gone although the run folder names it.
-            RunFolderError: Another process has used the memory for a minute.
-        """
-        from safetensors import SafetensorError, safe_open
-        from safetensors.numpy import save
-
-        path = self.folder / f"{recalled.which}-{recalled.generation}-{number}.stage"
-        purpose = recalled.draws.encode(), str(number).encode(), (digests.numpy().data.cast("B"),)
-        with self._locked():
-            if not path.exists():
-                if number in self._record.stages(recalled.which):
-                    wanted = f"the likely classes of stage {number} that the run drew from, {path}"
-                    raise CheckpointError.expected(wanted, "none", "restore it from a backup, or start a new run")
-                packed = np.packbits(likely.numpy(), axis=1)
-                tag = derive(self._secret, b"label stage check", *purpose, packed.tobytes(), size=16).hex()
-                write_whole(path, save({"likely": packed}, {"check": tag}))
-                # After the file: a note of a stage that is not there would refuse the resume of a run that died here.
-                self._record.note_stage(recalled.which, number)
-                return likely
-            try:
-                with safe_open(path, framework="numpy") as file:
-                    packed, tag = file.get_tensor("likely"), file.metadata()["check"]
-            except (OSError, SafetensorError, KeyError, TypeError, ValueError):
-                raise damaged(path) from None
-        if tag != derive(self._secret, b"label stage check", *purpose, packed.tobytes(), size=16).hex():
-            raise damaged(path)
-        return torch.from_numpy(np.unpackbits(packed, axis=1, count=likely.shape[1]).astype(bool))
 
     def end(self, recalled: Recalled) -> None:
         """Record that a run with these draws has ended, whose ledger states them."""
@@ -276,11 +247,21 @@ class LabelMemory:
                 raise damaged(self.folder)
         return old
 
+    @property
+    def _table_word(self) -> Words:
+        """The label of a whole table, which is the only row of its memory."""
+        return np.frombuffer(derive(self._secret, b"label memory table", self._table, size=8), np.uint64)
+
     def _words(self, digests: Tensor, drawn: Drawn) -> Words:
+        if self._table:
+            return np.zeros(1, np.uint64)
         key = derive(self._secret, b"label memory id", *drawn.purpose)
         return computed(len(digests), np.uint64, lambda part: first_words(key, digests[part].numpy()))
 
     def _label_words(self, codes: Tensor, digests: Tensor, drawn: Drawn) -> Words:
+        if self._table:
+            return self._table_word
+
         def piece(part: slice) -> Words:
             own, words = codes[part].numpy(), digests[part].numpy()
             enciphered, order = np.zeros(len(own), np.uint64), np.argsort(own, kind="stable")
@@ -294,17 +275,24 @@ class LabelMemory:
         return computed(len(codes), np.uint64, piece)
 
     def _which(self, drawn: Drawn) -> str:
-        return derive(self._secret, b"label memory", *drawn.purpose, size=8).hex()
+        purpose = b"label memory of a table" if self._table else b"label memory"
+        return derive(self._secret, purpose, *drawn.purpose, size=8).hex()
 
     def _latest(self, which: str) -> int | None:
         """The latest generation; `None` before the first."""
         stems = [path.stem for path in self.folder.glob(f"{which}-*.safetensors")]
         return max((int(stem.rpartition("-")[2]) for stem in stems), default=None)
 
-    def _next(self, which: str, choice: Choice) -> int:
+    def _next(self, which: str, choice: Choice, labels: Words) -> int:
         """The generation of a new training."""
         latest = self._latest(which)
-        return 0 if latest is None else latest + (choice == "redraw")
+        if latest is None:
+            return 0
+        same = self._table and np.array_equal(self._read(self._path(which, latest))[1], labels)
+        return latest + (choice == "redraw" and not same)
+
+    def _path(self, which: str, generation: int) -> Path:
+        return self.folder / f"{which}-{generation}.safetensors"
 
     def _read(self, path: Path) -> tuple[Words, Words, str, str]:
         """Ids, sorted, their labels, the name of the memory, and the digest of the classes, empty where it has none.
@@ -314,7 +302,8 @@ class LabelMemory:
         from safetensors import SafetensorError, safe_open
 
         if not path.exists():
-            return np.zeros(0, np.uint64), np.zeros(0, np.uint64), secrets.token_hex(8), ""
+            name = secrets.token_hex(8) if self._named else derive(self._secret, path.stem.encode(), size=8).hex()
+            return np.zeros(0, np.uint64), np.zeros(0, np.uint64), name, ""
         try:
             with safe_open(path, framework="pt") as file:  # which maps the file: NumPy's tensors would be copies
                 header = file.metadata()
@@ -356,3 +345,15 @@ class LabelMemory:
                         raise
                     time.sleep(_PAUSE)
             yield
+
+
+def _other_table(drawn: Drawn, *, begun: bool) -> DataError:
+    """The error for other labels of a table whose rows have no ids."""
+    wanted = f"the labels {drawn.column!r} of the whole table as they were when they were drawn for"
+    remedy = (
+        "without ids all rows would be drawn once more. Restore the labels, or write 'changed_labels: redraw' of "
+        "label_dp at the label's owner, and the eps of both trainings add up"
+    )
+    if begun:
+        remedy = "the run began before they changed: restore them, or start a new run"
+    return DataError.expected(wanted, "other ones", remedy)

@@ -12,7 +12,7 @@ from cutlayer.storage.durable import make_folder, write_whole
 
 
 class LabelRecord:
-    """The generation, the memory and the stages that a run has drawn labels with.
+    """The generation and the memory that a run has drawn labels with.
 
     Args:
         path: File of the run folder.
@@ -35,23 +35,6 @@ class LabelRecord:
             return (int(noted[which]["generation"]), str(noted[which]["memory"])) if which in noted else (None, "")
         except (ValueError, KeyError, TypeError):
             raise damaged(self.path) from None
-
-    def stages(self, which: str) -> list[int]:
-        """Numbers of the stages whose likely classes the run has fixed.
-
-        Raises:
-            CheckpointError: The file is damaged.
-        """
-        try:
-            return [int(number) for number in self._noted()[which].get("stages", [])]
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            raise damaged(self.path) from None
-
-    def note_stage(self, which: str, number: int) -> None:
-        """Note that the likely classes of a stage are fixed; on disk when this returns."""
-        stages = sorted({*self.stages(which), number})
-        noted = self._noted()
-        self._write({**noted, which: {**noted[which], "stages": stages}})
 
     def note_draws(self, which: str, generation: int, memory: str) -> None:
         """Note the generation and the memory that the run draws with; on disk when this returns."""

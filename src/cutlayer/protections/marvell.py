@@ -165,11 +165,14 @@ class Marvell(LabelProtection[MarvellConfig]):
     An attacker who knows p_i besides w(e_i) faces w(e_i) instead of 2 g_i, which is longer where p_i is near y_i. The
     paper's bound on a detector's error, 1/2 - sqrt(sumKL)/4, holds for one row of one batch whose classes are isotropic
     Gaussians.
+
+    Advice: both forms under attacks on the whole run (docs/results/adaptive-audit.md).
     """
 
     name = "marvell"
     config = MarvellConfig
     reference = "Li, Sun et al. 2021 (arXiv 2102.08504), section 4.2"
+    start = MarvellConfig(sum_kl=0.16)
     published_against = (("gradient", "norm"), ("gradient", "spectral"))
     rank = 20
     excludes = frozenset({"max_norm", "iso_noise", "noisy_gradient", "ppdl"})

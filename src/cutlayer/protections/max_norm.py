@@ -62,11 +62,14 @@ class MaxNorm(ByPastBatches[MaxNormConfig]):
     some labels gets more than one of none, and so does one of the party's own columns (`co_training`). On the demo's
     job it reads 0.82 with half of the labels and 0.69 without; 0.97 and 0.86 in the paper's form (`python -m benchmarks
     label_defences`).
+
+    Advice: both forms under attacks on the whole run (docs/results/adaptive-audit.md).
     """
 
     name = "max_norm"
     config = MaxNormConfig
     reference = "Li, Sun et al. 2021 (arXiv 2102.08504), section 4"
+    start = MaxNormConfig()
     published_against = (("gradient", "norm"),)
     rank = 20
     no_guarantee = "max norm alignment hides the length of a gradient and keeps its direction up to a sign"

@@ -37,11 +37,14 @@ class NoisyGradient(LabelProtection[NoisyGradientConfig]):
 
     Guarantee: none, empirical. Nothing clips the gradient, so its sensitivity has no bound that a scale could be
     calibrated to.
+
+    Advice: measured against model completion (docs/results/model-completion.md).
     """
 
     name = "noisy_gradient"
     config = NoisyGradientConfig
     reference = "Fu et al. 2022 (USENIX Security), possible defenses"
+    start = NoisyGradientConfig(scale=0.01)
     rank = 20
     excludes = frozenset({"max_norm", "marvell", "iso_noise", "ppdl"})
     no_guarantee = "the gradient is not clipped, so noise of a fixed scale bounds nothing"

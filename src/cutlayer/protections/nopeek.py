@@ -37,11 +37,14 @@ class NoPeek(FeatureProtection[NoPeekConfig]):
 
     Guarantee: none, empirical. It is a penalty, paid against the task, on a dependence estimated from each batch. The
     embeddings of the first steps, which it has hardly changed, are sent as well.
+
+    Advice: a penalty bounds nothing (docs/how-to/protect-features.md).
     """
 
     name = "nopeek"
     config = NoPeekConfig
     reference = "Vepakomma et al. 2020 (arXiv 2008.09161), section 3"
+    start = NoPeekConfig(alpha=0.1)
     rank = 30
     no_guarantee = "a penalty on the estimated dependence of embeddings on inputs bounds nothing"
     counters = ("terms",)

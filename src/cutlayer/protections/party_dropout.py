@@ -40,6 +40,8 @@ class PartyDropout(Protection[PartyDropoutConfig]):
     parties (arXiv 2303.18178), party-wise dropout.
 
     Guarantee: none, empirical. What a model loses with a party depends on the other parties' features.
+
+    Advice: costs little or nothing at low rates (docs/results/departures.md).
     """
 
     name = "party_dropout"
@@ -47,6 +49,7 @@ class PartyDropout(Protection[PartyDropoutConfig]):
     side = Side.ACTIVE
     protects = Asset.MODEL
     reference = "Sun, Du et al. 2023 (arXiv 2303.18178), party-wise dropout"
+    start = PartyDropoutConfig(rate=0.1)
     rank = 30
     no_guarantee = "it makes the model robust to a party that leaves, and hides nothing from anyone"
     counters = ("steps",)

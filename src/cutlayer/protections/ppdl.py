@@ -57,11 +57,14 @@ class PPDL(LabelProtection[PPDLConfig]):
 
     Guarantee: none, empirical. Its authors' epsilon is per entry and message, so a run's adds up over all of them.
     The sensitivity of 1 that it assumes of an entry is not shown.
+
+    Advice: measured against model completion (docs/results/model-completion.md).
     """
 
     name = "ppdl"
     config = PPDLConfig
     reference = "Shokri and Shmatikov 2015 (CCS), section 5; Fu et al. 2022 (USENIX Security), possible defenses"
+    start = PPDLConfig(theta=0.001, scale=1e-4, tau=1e-3, gamma=1e-3)
     rank = 20
     on_cpu = True
     excludes = frozenset({"max_norm", "marvell", "iso_noise", "noisy_gradient", "gradient_compression", "discrete_sgd"})

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
-from cutlayer.config.load import load_job
-from cutlayer.errors import ConfigError, RunFolderError
+from cutlayer.errors import RunFolderError
 from cutlayer.report.columns import columns_of
 from cutlayer.results.audit import Conclusions
-from cutlayer.results.privacy_card import PartyColumns
 from cutlayer.results.report import Report
 from cutlayer.results.run import EpochResult, RunKind
-from cutlayer.results.summary import Summary
 from cutlayer.training.folder import RunFolder
 
 
@@ -38,15 +34,9 @@ def build(path: Path) -> Report:
             for label, run in audit.runs.items()
             for attack in (*run.skipped, *run.unneeded)
         ),
-        columns=_columns(folder, summary),
+        columns=tuple(columns_of(folder, summary.parties)),
         job=_job(folder.path / "job.yaml"),
     )
-
-
-def _columns(folder: RunFolder, summary: Summary) -> tuple[PartyColumns, ...]:
-    with suppress(ConfigError):  # a job of an earlier version can still be reported
-        return tuple(columns_of(load_job(folder.path / "job.yaml"), folder, summary.parties))
-    return ()
 
 
 def _job(path: Path) -> str:

@@ -6,7 +6,7 @@ from cutlayer.attacks.knowledge import condition
 from cutlayer.report.grading import SMALL, is_rebuilt, reading, rebuilding
 from cutlayer.report.matrix import Matrix, matrix_of
 from cutlayer.report.rounding import count, interval, metric
-from cutlayer.report.sections.protections import label_free_parties
+from cutlayer.report.sections.protections import given_of_labels, label_free_parties
 from cutlayer.report.sections.worth import worth_of_partners
 from cutlayer.results.features import FeatureResult
 from cutlayer.results.leaks import LeakResult
@@ -37,7 +37,7 @@ def headline(report: Report) -> str:
 def _now(report: Report, matrix: Matrix, worst: LeakResult) -> str:
     # The sentence is about all partners: each must be sent nothing that depends on a label, or have been compared.
     if {*report.passives} <= {*label_free_parties(report)}:
-        return "learn no more about labels than their own columns reveal"
+        return f"learn no more about labels than their own columns reveal{given_of_labels(report)}"
     compared = {name for name, baseline in matrix.baselines.items() if baseline.own_columns is not None}
     if {leak.party for leak in report.leaks if leak.run == RunKind.THIS_RUN} <= compared and (
         max(matrix.excesses) <= SMALL

@@ -105,7 +105,7 @@ class PartyColumns(FrozenModel):
     Attributes:
         party: Name of the party.
         used: Names of the columns; `None` where the party ran elsewhere.
-        available: Number of columns of its table without id and label; `None` where that is not readable here.
+        available: Number of columns of its table without id and label; `None` where the party ran elsewhere.
         rows: Number of rows of its table.
     """
 

@@ -199,6 +199,7 @@ class PartyInfo(FrozenModel):
         name: Name in the job.
         role: Active or passive.
         rows_own: Rows of its own table, before alignment.
+        columns: Number of columns of its own table besides id and label; `None` where the party ran elsewhere.
         numeric: Number of numeric inputs after encoding; `None` where the party ran elsewhere.
         categorical: Number of categorical inputs after encoding, of which the quantiles of a number are one; `None`
             where the party ran elsewhere.
@@ -214,6 +215,7 @@ class PartyInfo(FrozenModel):
     name: str
     role: Role
     rows_own: int
+    columns: int | None = None
     numeric: int | None
     categorical: int | None
     width: int | None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from pyarrow import csv, parquet
 from torch import Tensor
 
 from cutlayer.errors import ConfigError
-from cutlayer.storage.durable import sync_file, sync_folder
+from cutlayer.storage.durable import check_output, sync_file, sync_folder
 from cutlayer.tasks import Task
 
 ID, CONTRIBUTED = "id", "contributed"
@@ -169,8 +169,25 @@ def write_scores(
     return writer.counts
 
 
+def check_scores_output(path: Path, kept: Iterable[Path], *, overwrite: bool) -> None:
+    """Raise unless predictions may be written to a path.
+
+    Args:
+        path: The path.
+        kept: Files that the prediction reads, and folders of which nothing is replaced.
+        overwrite: Whether another file may be replaced.
+
+    Raises:
+        ConfigError: The name ends in neither .parquet nor .csv, or its folder does not exist.
+        RunFolderError: A file is there that must not be replaced.
+    """
+    check_scores_path(path)
+    remedy = "choose another with --out, or replace it with --overwrite"
+    check_output(path, overwrite=overwrite, kept=kept, remedy=remedy)
+
+
 def check_scores_path(path: Path) -> None:
-    """Raise unless predictions can be written to a path.
+    """Raise unless a file of predictions can have a path.
 
     Raises:
         ConfigError: The name ends in neither .parquet nor .csv, or its folder does not exist.

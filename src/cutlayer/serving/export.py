@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -26,7 +27,7 @@ from cutlayer.storage.durable import check_new, make_folder, write_whole
 from cutlayer.storage.tensor_file import read_tensors, write_tensors
 from cutlayer.tasks import Task
 from cutlayer.training.model_record import TrainedTask
-from cutlayer.training.trained import load_weights
+from cutlayer.training.trained import with_weights
 
 WEIGHTS, ENCODER, ARCHITECTURE, CARD = "weights.safetensors", "encoder.json", "architecture.json", "README.md"
 BOTTOM, TOP = "bottom", "top"
@@ -204,11 +205,8 @@ def load_part(folder: Path) -> ExportedPart:
         raise RunFolderError.expected(wanted, header.get("training"), "export it again")
     encoder = Encoder.from_json(text, str(folder / ENCODER)) if text else None
     with torch.random.fork_rng(devices=[]):  # the initial weights are drawn, then replaced
-        bottom = architecture.bottom.built(architecture.precision) if architecture.bottom else None
-        top = architecture.top.built(architecture.precision) if architecture.top else None
-    for name, part in ((BOTTOM, bottom), (TOP, top)):
-        if part is not None:
-            _restore(part, name, weights, folder)
+        bottom = _restored(architecture.bottom, BOTTOM, architecture.precision, weights, folder)
+        top = _restored(architecture.top, TOP, architecture.precision, weights, folder)
     return ExportedPart(architecture, encoder, bottom, top)
 
 
@@ -238,9 +236,17 @@ def _architecture(job: Job, model: PartyModel) -> Architecture:
     )
 
 
-def _restore(module: nn.Module, name: str, weights: Mapping[str, Tensor], folder: Path) -> None:
+def _restored(
+    stated: BottomArchitecture | TopArchitecture | None,
+    name: str,
+    precision: Precision,
+    weights: Mapping[str, Tensor],
+    folder: Path,
+) -> Any:
+    if stated is None:
+        return None
     try:
-        load_weights(module, f"{name}.", weights)
+        return with_weights(partial(stated.built, precision), f"{name}.", weights)
     except ValueError as mismatch:
         raise RunFolderError.expected(f"weights of the {name} model in {folder}", mismatch, "export it again") from None
 

@@ -18,7 +18,7 @@ from cutlayer.tasks import Task
 from cutlayer.training.finetuning import checked_absent
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.model_record import ModelRecord, record_path
-from cutlayer.training.trained import RESTORE, checkpoint_of, restore
+from cutlayer.training.trained import RESTORE, checkpoint_of, restored
 
 
 @dataclass(frozen=True)
@@ -116,17 +116,13 @@ def _bottom(job: Job, folder: RunFolder, party: str, state: State) -> tuple[Enco
         encoder = Encoder.from_json(path.read_bytes(), f"{path}")
     except OSError as failure:
         raise RunFolderError.expected(f"the encoder of {party} at {path}", failure.strerror) from None
-    bottom = bottom_of(job, party, encoder.columns.inputs)
-    restore(bottom, "bottom", state)
-    return encoder, bottom
+    return encoder, restored(lambda: bottom_of(job, party, encoder.columns.inputs), "bottom", state)
 
 
 def _top(job: Job, record: ModelRecord, state: State) -> TopModel | None:
-    if record.task is None:
+    if (trained := record.task) is None:
         return None
-    top = top_of(job, record.widths, record.task.task.outputs)
-    restore(top, "top", state)
-    return top
+    return restored(lambda: top_of(job, record.widths, trained.task.outputs), "top", state)
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from cutlayer.config import Job, near_miss
+from cutlayer.config import Job, TableConfig, near_miss
+from cutlayer.config.reaches import named_path
 from cutlayer.data.align import Positions
 from cutlayer.data.party_data import PartyTable
 from cutlayer.data.store import Store
@@ -25,14 +26,14 @@ from cutlayer.kernels.row_tensors import empty_rows
 from cutlayer.models import BottomModel
 from cutlayer.parties.held_rows import HeldRows, held_of_run
 from cutlayer.parties.split import split_of_run
-from cutlayer.results.scores import check_scores_path
+from cutlayer.results.scores import check_scores_output
 from cutlayer.serving.answers import answer_rows
 from cutlayer.serving.models import Models, embedding_of
 from cutlayer.serving.new_rows import RowsToPredict, in_order_of_use, new_rows, new_table
 from cutlayer.serving.release import OpenPrediction, servings
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.recorder import read_truth
-from cutlayer.training.test_predictions import check_other_file, reported_ids
+from cutlayer.training.test_predictions import reported_ids
 
 
 @dataclass(frozen=True)
@@ -45,12 +46,14 @@ class Request:
         partial: Whether rows that a passive party does not have are predicted without it, as those of a job with
             `rows: all` always are.
         key: Key that replaced all keys of the run, 32 bytes; `None` where each party has its own.
+        overwrite: Whether the predictions may replace a file; never one that is read or belongs to the run.
     """
 
     tables: Mapping[str, object] = field(default_factory=dict)
     absent: Collection[str] = ()
     partial: bool = False
     key: bytes | None = field(default=None, repr=False)
+    overwrite: bool = False
 
 
 @dataclass(frozen=True)
@@ -87,11 +90,13 @@ def predict(job: Job, folder: RunFolder, out: Path, request: Request) -> Predict
         request: What to predict.
 
     Raises:
+        RunFolderError: A file is at `out` that must not be replaced.
         CutlayerError: Bad input, or a party has no prediction left; nothing is written then, and as long as the rows
             are being read, nothing is released.
     """
-    check_scores_path(out)
-    check_other_file(folder, out)
+    read = (*request.tables.values(), *(party.table for party in job.parties.values()))
+    kept = folder.path, *(named_path(table.path) for table in read if isinstance(table, TableConfig))
+    check_scores_output(out, kept, overwrite=request.overwrite)
     models = Models.load(job, folder)
     absent = models.absent(request.absent)
     needed = [name for name in models.encoders if name not in absent]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
@@ -133,6 +133,35 @@ def check_new(path: Path) -> None:
     """Raise `RunFolderError` unless a folder is empty or to be made."""
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise RunFolderError.expected(f"a new or empty folder at {path}", "other files", "choose another one")
+
+
+def check_output(
+    *paths: Path,
+    own: Callable[[bytes], bool] = lambda _: False,
+    overwrite: bool = False,
+    kept: Iterable[Path] = (),
+    remedy: str = "choose another with --out",
+) -> None:
+    """Refuse to replace a file that the caller did not write, before it computes or releases anything.
+
+    Args:
+        paths: Files that the caller is going to write.
+        own: Whether the caller wrote a file, by its content; such a file may be replaced.
+        overwrite: Whether the user allows files to be replaced, apart from those of `kept`.
+        kept: Files that the caller reads, and folders: what is there is never replaced.
+        remedy: What the user can do instead.
+
+    Raises:
+        RunFolderError: A file is in the place of one of them.
+    """
+    standing = [path for path in paths if os.path.lexists(path) and not (path.is_file() and own(path.read_bytes()))]
+    places = [place.resolve() for place in kept]
+    for path in standing:
+        if any(path.resolve().is_relative_to(place) for place in places):
+            wanted = "another file than those that are read or belong to the run"
+            raise RunFolderError.expected(wanted, path, "choose another with --out")
+    if standing and not (overwrite and all(path.is_file() for path in standing)):
+        raise RunFolderError.expected(f"no file at {', '.join(map(str, standing))}", "one", remedy)
 
 
 @contextmanager

@@ -9,8 +9,8 @@ from typing import Any
 
 from cutlayer.attacks import resolve
 from cutlayer.attacks.base import Attack
-from cutlayer.config import Job, near_miss, validated
-from cutlayer.config.load import absolute, load_job, read_yaml
+from cutlayer.config import Job, near_miss
+from cutlayer.config.load import load_job, opened, read_yaml
 from cutlayer.errors import ConfigError
 from cutlayer.jobs.check import check_job
 from cutlayer.sweeps.space import Point, Range, Space, Varied, format_value
@@ -33,7 +33,7 @@ class Variants:
 
     def __init__(self, file: Path) -> None:
         self.base = load_job(file)
-        self._raw = absolute(read_yaml(file), file.parent.resolve())
+        self._raw, self._folder = read_yaml(file), file.parent
 
     def job(self, point: Point) -> Job:
         """The job at a point, checked; without comparisons, which a sweep does not need.
@@ -46,7 +46,7 @@ class Variants:
             raw = self._raw
             for path, value in point.items():
                 raw = changed(raw, path.split("."), value)
-            job = validated(Job, raw, "").uncompared()
+            job = opened(raw, self._folder).uncompared()
             check_job(job)
         except ConfigError as error:
             raise ConfigError("\n".join(f"--vary {values}: {line}" for line in str(error).splitlines())) from None

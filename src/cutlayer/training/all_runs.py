@@ -22,7 +22,7 @@ from cutlayer.accounting.run_store import MARKER, NAME, RunLine, RunStore, new_s
 from cutlayer.accounting.wording import of_asset
 from cutlayer.config import BudgetConfig, Job
 from cutlayer.config.party import ALL_RUNS
-from cutlayer.data.align import Positions, order_digest
+from cutlayer.data.align import Positions
 from cutlayer.data.ids import Digests
 from cutlayer.data.labels import Labels
 from cutlayer.data.party_data import PartyTable
@@ -279,7 +279,7 @@ def forecast_all_runs(job: Job, name: str, folder: Path, table: PartyTable, posi
         settings = next(
             (protection.settings for protection in chain.protections if isinstance(protection, LabelDP)), None
         )
-        draws = _next_draws(settings, job.parties[name].label or "", labels, table, digests, path, secret)
+        draws = _next_draws(settings, job.parties[name].label or "", labels, table, path, secret)
         entries = tuple(_drawn(_of_classes(entry, len(labels.classes)), draws) for entry in entries)
     ledger = Ledger(entries)
     source = new_source(secret) if secret else ""
@@ -295,7 +295,6 @@ def _next_draws(
     column: str,
     labels: Labels,
     table: PartyTable,
-    digests: Digests,
     path: Path,
     secret: bytes,
 ) -> str:
@@ -303,14 +302,11 @@ def _next_draws(
     from cutlayer.parties.local import fingerprint_of_draws
 
     anew = secrets.token_hex(16)
-    if settings is None or not secret or settings.changed_labels == "redraw":
+    if settings is None or not secret:
         return anew
-    if table.id_kind == "row":
-        what = order_digest(digests), labels.values.numpy().data.cast("B"), table.labels_digest
-        return fingerprint_of_draws(secret, column, what, (None,))
-    drawn = Drawn(column, settings.eps, max(2, len(labels.classes)), settings.stages)
-    memory = LabelMemory(label_folder(path), path, secret)
-    name = memory.latest(drawn)
+    drawn = Drawn(column, settings.eps, max(2, len(labels.classes)))
+    memory = LabelMemory(label_folder(path), path, secret, table=table.labels_digest)
+    name = memory.latest(drawn, settings.changed_labels)
     return anew if name is None else fingerprint_of_draws(secret, column, b"", (name,))
 
 

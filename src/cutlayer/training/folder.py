@@ -15,7 +15,8 @@ from pydantic_core import to_json
 
 from cutlayer.accounting import MARKER
 from cutlayer.config import Job
-from cutlayer.config.load import dump_job, load_job
+from cutlayer.config.load import dump_job, load_closed_job
+from cutlayer.config.names import party_name
 from cutlayer.config.wording import did_you_mean
 from cutlayer.errors import CheckpointError, RunFolderError
 from cutlayer.parties.checkpoint import RELEASED
@@ -149,7 +150,7 @@ class RunFolder:
         """
         path, text = self.path / _JOB, dump_job(job)
         if path.exists():
-            _check_same(load_job(path), job, path)
+            _check_same(load_closed_job(path), job, path)
             if path.read_bytes() == text.encode():
                 return
         write_whole(path, text)
@@ -277,8 +278,19 @@ class RunFolder:
         return self.path / "transcript" / party
 
     def data(self, party: str) -> Path:
-        """Folder of a party's encoded data."""
-        return self.path / "data" / party
+        """Folder of a party's encoded data.
+
+        Args:
+            party: Name of the party; it may come from a folder of another user.
+
+        Raises:
+            RunFolderError: The name would lead out of the folder.
+        """
+        try:
+            return self.path / "data" / party_name(party)
+        except ValueError as fault:
+            got = f"{party[:80]!a} in {self.path}"
+            raise RunFolderError.expected(str(fault), got, "run the job again") from None
 
     def _history_lines(self) -> list[bytes]:
         path = self.path / _HISTORY

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from cutlayer.accounting import (
     DELTA,
     DPSGD,
+    AboutLabels,
     Entry,
     Event,
     GaussianRelease,
@@ -20,7 +21,7 @@ from cutlayer.accounting import (
     ReleasePlan,
 )
 from cutlayer.accounting.total import Asset
-from cutlayer.accounting.wording import ORDERED, RUN_END, STRATIFIED
+from cutlayer.accounting.wording import ORDERED, PUBLIC, RUN_END, STRATIFIED
 from cutlayer.config import Job
 from cutlayer.config.party import LABEL_FREE
 from cutlayer.parties.plan import plan_of
@@ -51,10 +52,9 @@ def ledger_of(job: Job) -> Ledger:
     for name, party in job.parties.items():
         towards = job.passives if party.role == "active" else (job.active,)
         chain, plan = chain_of(job, name), plan_of(job, name)
-        entries += [_entry(protection, chain, towards, plan) for protection in chain.protections]
-    labels_protected = any(entry.protects == "labels" for entry in entries)
-    stratified = STRATIFIED if labels_protected else f"nothing protects the labels, and {STRATIFIED}"
-    return Ledger((*entries, *_label_free(job), *_split(job, stratified)))
+        entries += [_entry(job, protection, chain, towards, plan) for protection in chain.protections]
+    unprotected = not any(entry.protects == "labels" for entry in entries) and not job.trains_alone
+    return Ledger((*entries, *_label_free(job), *_split(job, "nothing protects the labels, and " * unprotected)))
 
 
 def planned_entries(job: Job, name: str, chain: Chain) -> tuple[Entry, ...]:
@@ -67,7 +67,7 @@ def planned_entries(job: Job, name: str, chain: Chain) -> tuple[Entry, ...]:
     """
     active = name == job.active
     towards, plan = job.passives if active else (job.active,), plan_of(job, name)
-    entries = [_entry(protection, chain, towards, plan) for protection in chain.protections]
+    entries = [_entry(job, protection, chain, towards, plan) for protection in chain.protections]
     entries += _label_free(job) if active else ()
     asset: Asset = "labels" if active else "features"
     covered = {receiver for entry in entries if entry.protects == asset for receiver in entry.towards}
@@ -81,22 +81,30 @@ def _label_free(job: Job) -> Iterator[Entry]:
     """The entry for the passive parties that are sent no message which depends on a label, if there are any."""
     if towards := tuple(name for name in job.passives if job.train.is_label_free(name)):
         # Where all parties release before the first step, none of them learns when the training ends, or how.
-        event = LabelFree(job.train.split.by) if job.trains_alone else NoFormalGuarantee(RUN_END)
+        event = _given(job, LabelFree()) if job.trains_alone else NoFormalGuarantee(RUN_END)
         yield Entry(LABEL_FREE, job.active, "labels", towards, event)
 
 
-def _split(job: Job, stratified: str = STRATIFIED) -> Iterator[Entry]:
-    """The entry for a split that depends on labels, or on a column of the active party.
+def _given(job: Job, event: Event) -> Event:
+    """The event; one of labels with the conditions that the job sets."""
+    if not isinstance(event, AboutLabels):
+        return event
+    return replace(event, split_by=job.train.split.by, unlabelled=job.parties[job.active].unlabelled == "drop")
+
+
+def _split(job: Job, before: str = "") -> Iterator[Entry]:
+    """The entries for a split that depends on labels, or on a column of the active party, which labels may follow.
 
     Args:
         job: The job.
-        stratified: Why a stratified split has no guarantee.
+        before: Stands before the reason why the labels have no guarantee.
     """
     split = job.train.split
-    if split.stratify:
-        yield Entry(SPLIT, job.active, "labels", job.passives, NoFormalGuarantee(stratified))
+    why = STRATIFIED if split.stratify else ORDERED.format(column=repr(split.by), public=PUBLIC * split.public)
+    if split.depends_on_labels:
+        event = NoFormalGuarantee(f"{before}{why}", voids=True)
+        yield Entry(SPLIT, job.active, "labels", job.passives, event)
     if split.by is not None:
-        why = ORDERED.format(column=repr(split.by))
         yield Entry(SPLIT, job.active, "features", job.passives, NoFormalGuarantee(why))
 
 
@@ -112,8 +120,8 @@ def passive_ledger(job: Job, name: str, evidence: Iterable[Evidence]) -> Ledger:
     return Ledger(tuple(replace(entry, event=_released(entry, evidence)) for entry in mine))
 
 
-def _entry(protection: Protection[Any], chain: Chain, towards: tuple[str, ...], plan: ReleasePlan) -> Entry:
-    event = protection.event(plan)
+def _entry(job: Job, protection: Protection[Any], chain: Chain, towards: tuple[str, ...], plan: ReleasePlan) -> Entry:
+    event = _given(job, protection.event(plan))
     stated = (event.delta if isinstance(event, GaussianRelease | DPSGD) else None) or DELTA
     return Entry(
         protection=protection.name,

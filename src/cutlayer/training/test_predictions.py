@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import parquet
 
-from cutlayer.errors import ConfigError, RunFolderError
+from cutlayer.errors import RunFolderError
 from cutlayer.parties.outcome import ActiveOutcome
 from cutlayer.results.scores import ID, write_scores
 from cutlayer.training.folder import RunFolder
@@ -17,16 +17,6 @@ from cutlayer.training.folder import RunFolder
 def predictions_path(folder: RunFolder) -> Path:
     """Path of the predictions in a run folder."""
     return folder.path / "predictions.parquet"
-
-
-def check_other_file(folder: RunFolder, out: Path) -> None:
-    """Refuse to replace the test predictions of a run by others.
-
-    Raises:
-        ConfigError: `out` is their file.
-    """
-    if out.resolve() == predictions_path(folder).resolve():
-        raise ConfigError.expected("another file than the test predictions of the run", out, "choose another --out")
 
 
 def write_test_predictions(folder: RunFolder, active: ActiveOutcome) -> None:

@@ -54,6 +54,7 @@ class Trained:
         rows_own: Number of rows of each party's own table, by name.
         seconds: Wall time of all starts of the run.
         devices: What each party in this process trained on, by name.
+        columns: Number of columns of the tables of the parties in this process besides id and label, by name.
         left_out: Number of rows of the files of the parties in this process that are no rows of their tables, by name
             and reason.
     """
@@ -65,6 +66,7 @@ class Trained:
     rows_own: Mapping[str, int]
     seconds: float
     devices: Mapping[str, str]
+    columns: Mapping[str, int]
     left_out: Mapping[str, Mapping[str, int]]
 
     @classmethod
@@ -91,6 +93,7 @@ class Trained:
             rows_own={**leader.peer_rows, **{name: side.table.rows for name, side in sides.items()}},
             seconds=leader.usage.seconds,
             devices={name: described(side.device) for name, side in sides.items()},
+            columns={name: side.table.available for name, side in sides.items()},
             left_out={name: side.table.left_out for name, side in sides.items()},
         )
 
@@ -129,6 +132,8 @@ def local_side(
         start / "checkpoint" / name / "label_draws.json",
         secret,
         simulated=keys.simulated,
+        table=table.labels_digest,
+        named=keys.supplied is None,
     )
     noise_key = keys.supplied or load_or_make(noise_key_path(folder.path, name))
     starting_noise = keys.supplied or load_or_make(noise_key_path(start, name))
@@ -149,7 +154,7 @@ def local_side(
         noise_key=noise_key,
         starting_key=load_or_derive_start(start, name, starting_noise, job.train.seed),
         config=party,
-        label_memory=None if keys.supplied else memory,
+        label_memory=None if keys.supplied and not table.labels_digest else memory,
         resume=resume,
         releases=secret_path.with_name(f"{secret_path.name}.releases") if counted else None,
         all_runs=all_runs_of(job, name, chain, secret_path.parent, party_folder, secret, noise_key)

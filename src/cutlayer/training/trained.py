@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +23,7 @@ from cutlayer.tasks import Task
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.recorder import read_truth
 
+M = TypeVar("M", bound=nn.Module)
 RESTORE = "restore the run folder, or run the job again"
 
 
@@ -98,9 +100,7 @@ class Run:
 
     def bottom(self, party: str) -> BottomModel:
         """The bottom model of one party, in evaluation mode."""
-        bottom = bottom_of(self.job, party, self.inputs(party))
-        self.restore(bottom, "bottom", party)
-        return bottom
+        return restored(lambda: bottom_of(self.job, party, self.inputs(party)), "bottom", self.checkpoint(party))
 
     def top(self, widths: Mapping[str, int]) -> TopModel:
         """The top model, in evaluation mode.
@@ -108,9 +108,8 @@ class Run:
         Args:
             widths: Width of every party's embedding, in the job's order.
         """
-        top = top_of(self.job, widths, self.task.outputs)
-        self.restore(top, "top", self.job.active)
-        return top
+        state = self.checkpoint(self.job.active)
+        return restored(lambda: top_of(self.job, widths, self.task.outputs), "top", state)
 
     def checkpoint(self, party: str) -> State:
         """Tensors and state of a party at the final epoch of the run."""
@@ -118,7 +117,7 @@ class Run:
 
     def restore(self, module: nn.Module, name: str, party: str) -> None:
         """Load the weights that the run ended with into `module`, which `party` calls `name`."""
-        restore(module, name, self.checkpoint(party))
+        restored(lambda: module, name, self.checkpoint(party))
 
     @cached_property
     def _labels(self) -> tuple[Tensor, Tensor]:
@@ -158,16 +157,34 @@ def checkpoint_of(job: Job, folder: RunFolder, party: str) -> State:
     return Checkpoints(folder.path / "checkpoint" / party, party, job.digest()).load_final(best=job.keeps_best)
 
 
-def restore(module: nn.Module, name: str, state: State) -> None:
-    """Load weights from a checkpoint into `module`, which its party calls `name`; then set evaluation mode.
+def restored(build: Callable[[], M], name: str, state: State) -> M:
+    """Build the model that a party calls `name` with its weights in a checkpoint, in evaluation mode.
 
     Raises:
         CheckpointError: They are of another model, or not finite.
     """
     try:
-        load_weights(module, f"module/{name}.", state[0])
+        return with_weights(build, f"module/{name}.", state[0])
     except ValueError as mismatch:
         raise CheckpointError.expected(f"weights of the {name} model of this run", mismatch, RESTORE) from None
+
+
+def with_weights(build: Callable[[], M], prefix: str, tensors: Mapping[str, Tensor]) -> M:
+    """Build a model, and load the tensors whose name begins with a prefix; then set evaluation mode.
+
+    Its shapes are stated by a file. So it is built without memory first, and has no more numbers than its weights have.
+
+    Raises:
+        ValueError: They are of another model, or not finite.
+    """
+    with torch.random.fork_rng(devices=[]), torch.device("meta"):
+        wanted = sum(tensor.numel() for tensor in build().state_dict().values())
+    stored = sum(tensor.numel() for name, tensor in tensors.items() if name.startswith(prefix))
+    if wanted > stored:
+        raise ValueError(f"{stored:,} numbers for a model of {wanted:,}")
+    module = build()
+    load_weights(module, prefix, tensors)
+    return module
 
 
 def load_weights(module: nn.Module, prefix: str, tensors: Mapping[str, Tensor]) -> None:

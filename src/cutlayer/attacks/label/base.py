@@ -24,10 +24,11 @@ _MAX_STACKED = 1 << 21
 
 
 class Target(StrEnum):
-    """The matrix that an attack reads."""
+    """The matrix that an attack reads; or the part of the split that each row is in, where that is sent."""
 
     GRADIENT = "gradient"
     EMBEDDING = "embedding"
+    PART = "part"
     LAYER = "layer"
 
 

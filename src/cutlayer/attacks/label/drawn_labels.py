@@ -38,14 +38,13 @@ class DrawnLabels(HistoryAttack):
     of a positive sign is corrected by it, and the sign is added as Bayes' rule does: logit p + log((1 - f) / f) times
     the sign. Variants: `predicted`, without the row's own sign, and `signs`, that alone.
 
-    With stages, some rows are sent no gradient before a later epoch, and some none at all: no sign is learned from the
-    latter, and they are not scored.
+    No sign is learned from rows that are sent no gradient, and they are not scored.
 
     Takes 2 s of one core for 8,192 rows.
 
     Reference: Natarajan et al., Learning with noisy labels (NeurIPS 2013), for what is learned from flipped labels; Wu
     et al. (arXiv 2202.12968), section 3, for a prediction as the prior of a drawn label. The use of the lines of
-    gradients is this project's, written against `label_dp` with stages.
+    gradients is this project's.
     """
 
     name = "drawn_labels"

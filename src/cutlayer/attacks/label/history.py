@@ -42,6 +42,8 @@ class HistoryView:
             by epoch; empty where only the messages are at hand.
         columns: The party's own encoded columns of these rows, sparse (n, c), or `None` where they are not at hand.
         target: The message that an attack on several of them reads.
+        parts: Row numbers of rows of all parts, ascending, int64 (m,), and the part of the split that each is in, int64
+            (m,), as the label owner sent it; `None` where the party computes the split.
     """
 
     party: str
@@ -50,12 +52,24 @@ class HistoryView:
     own_embeddings: dict[int, Tensor] = field(default_factory=dict)
     columns: sparse.csr_matrix | None = None
     target: Target = Target.GRADIENT
+    parts: tuple[Tensor, Tensor] | None = None
     _results: dict[Hashable, Any] = field(default_factory=dict, repr=False)
 
     @property
     def rows(self) -> Tensor:
-        """Row numbers of the followed rows, int64 (n,)."""
-        return self.epochs[0].rows
+        """Row numbers of the rows that are attacked, int64 (n,): the followed ones, or those that were sent a part."""
+        return self.sent_parts[0] if self.target is Target.PART else self.epochs[0].rows
+
+    @property
+    def sent_parts(self) -> tuple[Tensor, Tensor]:
+        """As `parts`.
+
+        Raises:
+            NotApplicable: No split was sent.
+        """
+        if self.parts is None:
+            raise NotApplicable.expected("a split that the label owner sends", "none")
+        return self.parts
 
     def matrices(self, target: Target) -> list[tuple[FollowedEpoch, Tensor]]:
         """The epochs in which such messages crossed, with their matrices (n, d); finite ones alone."""

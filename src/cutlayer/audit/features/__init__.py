@@ -22,7 +22,7 @@ from cutlayer.audit.features.other_columns import OtherColumns
 from cutlayer.audit.features.releases import UNRECORDED, released
 from cutlayer.audit.features.shadow import ShadowRoom
 from cutlayer.config import Job
-from cutlayer.config.load import load_job
+from cutlayer.config.load import load_closed_job
 from cutlayer.data.store import Store
 from cutlayer.errors import NotApplicable
 from cutlayer.models import bottom_of
@@ -57,11 +57,11 @@ def audit_features(
         """Shadows of a run are trained under the protections of that run, and serve all parties."""
         if classes is None:
             raise NotApplicable(NEEDS_ONE_PROCESS.format(job.active))
-        run_job = load_job(runs[name].path / "job.yaml")
+        run_job = load_closed_job(runs[name].path / "job.yaml")
         return ShadowRoom(Run(run_job, runs[name], origin=folder, classes=classes))
 
     # The undefended baseline of a run that releases once releases in every step.
-    trained = {name: load_job(run.path / "job.yaml").train for name, run in runs.items()}
+    trained = {name: load_closed_job(run.path / "job.yaml").train for name, run in runs.items()}
     jobs = {name: job.model_copy(update={"train": train}) for name, train in trained.items()}
     for party in job.passives:
         attacks = resolve(job.parties[party].audit.catalogue, job.task, "passive").features

@@ -12,7 +12,7 @@ from cutlayer.audit.guarantees.embeddings import embedding_scores
 from cutlayer.audit.guarantees.labels import label_votes
 from cutlayer.audit.guarantees.updates import update_scores
 from cutlayer.config import Job
-from cutlayer.config.load import load_job
+from cutlayer.config.load import load_closed_job
 from cutlayer.errors import ConfigError, NotApplicable
 from cutlayer.models import build_bottom
 from cutlayer.results.guarantee import GuaranteeTest
@@ -42,7 +42,7 @@ def check_guarantees(folder: RunFolder, canaries: int = CANARIES) -> list[Guaran
     """
     if canaries < MIN_CANARIES:
         raise ConfigError.expected(f"{MIN_CANARIES} canaries or more", canaries, f"{CANARIES:,} is the default")
-    job = load_job(folder.path / "job.yaml")
+    job = load_closed_job(folder.path / "job.yaml")
     ledger = Ledger.from_json(folder.read_json("ledger.json"))
     tests = [test for entry in ledger.entries for test in _tests(job, folder, entry, canaries)]
     if not tests:

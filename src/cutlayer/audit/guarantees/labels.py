@@ -69,6 +69,6 @@ class _LabelReader:
         weight = linear.weight.detach().double()
         residual = message.tensors["gradient"].double() @ torch.linalg.pinv(weight)
         drawn = (residual[:, 0] < 0).long() if residual.shape[1] == 1 else residual.argmin(1)
-        sent = (message.tensors["gradient"] != 0).any(1)  # nothing of labels that are drawn in a later stage
+        sent = (message.tensors["gradient"] != 0).any(1)  # a gradient of zero states no label
         self.votes[rows] += sent * ((drawn == 1).long() - (drawn == 0).long())
         self.used[rows] += sent

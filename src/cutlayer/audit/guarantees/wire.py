@@ -15,7 +15,7 @@ from cutlayer.attacks.completion.base import OptimizerHook
 from cutlayer.channel import Kind, Message, Port
 from cutlayer.channel.codec import decode, encode
 from cutlayer.config import Job
-from cutlayer.models import allowed_models
+from cutlayer.consent import allowed
 from cutlayer.parties.active import ActiveParty
 from cutlayer.parties.drive import drive_together
 from cutlayer.parties.observer import Observer
@@ -71,7 +71,7 @@ def train_on_canaries(
     seen = set[bytes]()
     stop = _middle(job)
     # The models of the canaries are this package's own.
-    with allowed_models(__package__ or ""), tempfile.TemporaryDirectory(prefix="cutlayer-canaries-") as scratch:
+    with allowed(__package__ or ""), tempfile.TemporaryDirectory(prefix="cutlayer-canaries-") as scratch:
         try:
             _start(job, tables, Path(scratch), key, _new_messages(reader, seen, stop), wrap, resume=False)
         except _Stopped:

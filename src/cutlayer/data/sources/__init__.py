@@ -5,23 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from cutlayer.config import TableConfig
+from cutlayer.config.reaches import is_closed, named_path
 from cutlayer.config.wording import did_you_mean
 from cutlayer.data.faults import fault
+from cutlayer.data.sources import catalogue
 from cutlayer.data.sources.base import FileSource, Source
-from cutlayer.data.sources.csv import CsvSource
 from cutlayer.data.sources.memory import MemorySource, as_table
-from cutlayer.data.sources.npz import NpzSource
-from cutlayer.data.sources.parquet import ParquetSource
-from cutlayer.data.sources.sql import SqlSource
-from cutlayer.errors import DataError
+from cutlayer.errors import ConfigError, DataError
 
 __all__ = ["SOURCES", "FileSource", "MemorySource", "Source", "as_table", "open_source"]
 
 SOURCES: Mapping[str, type[FileSource]] = {
-    "csv": CsvSource,
-    "parquet": ParquetSource,
-    "npz": NpzSource,
-    "sql": SqlSource,
+    kind.format: kind for kind in vars(catalogue).values() if isinstance(kind, type) and issubclass(kind, FileSource)
 }
 """Sources of files by format; a table without a format has that of its file's ending."""
 
@@ -35,11 +30,15 @@ def open_source(data: object, party: str, where: str | None = None) -> Source:
         where: What messages call a file instead of party and path.
 
     Raises:
+        ConfigError: A table that a run folder names, without consent.
         DataError: No such file, not a file, of unknown format, unreadable, or no table at all.
     """
     if not isinstance(data, TableConfig):
         memory = f"party {party}"
         return MemorySource(memory, as_table(data, memory))
+    if is_closed(data.path):
+        wanted = f"consent to read the table of {party} that a run folder names"
+        raise ConfigError.expected(wanted, "none", f"allow it by --allow-path {named_path(data.path)}")
     where = where or f"party {party}: {data.path}"
     if not data.path.exists():
         folder = data.path.parent
@@ -51,8 +50,10 @@ def open_source(data: object, party: str, where: str | None = None) -> Source:
 
 
 def _kind_of(config: TableConfig, where: str) -> type[FileSource]:
-    if config.format != "auto":
+    if config.format in SOURCES:
         return SOURCES[config.format]
+    if config.format != "auto":
+        raise fault(where, f"a table.format of auto, {', '.join(SOURCES)}", config.format)
     by_ending = {ending: kind for kind in SOURCES.values() for ending in kind.endings}
     endings = [suffix.lower() for suffix in config.path.suffixes if suffix.lower() not in (".gz", ".bz2")]
     if endings and endings[-1] in by_ending:

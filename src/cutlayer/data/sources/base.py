@@ -117,11 +117,13 @@ class FileSource(Source):
     """A table in a file. Subclasses implement `read_names` and `read_pieces`; both may raise any of `failures`.
 
     Attributes:
+        format: Name in `table.format`.
         endings: Endings of the files that are of this format, with their dots.
         failures: Exceptions with which a file of this format cannot be read.
         config: Path of the file, and how it is laid out.
     """
 
+    format: ClassVar[str]
     endings: ClassVar[tuple[str, ...]]
     failures: ClassVar[tuple[type[Exception], ...]] = (pa.ArrowException, OSError, EOFError, UnicodeError)
 

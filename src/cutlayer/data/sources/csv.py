@@ -31,6 +31,7 @@ _WRONG_FIELDS = re.compile(r"Expected (?P<fields>\d+) columns, got (?P<got>\d+)"
 class CsvSource(FileSource):
     """A CSV file, gzipped or not."""
 
+    format = "csv"
     endings = (".csv", ".tsv", ".txt", ".data")
 
     def read_names(self) -> tuple[str, ...]:

@@ -24,6 +24,7 @@ Array = npt.NDArray[Any]
 class NpzSource(FileSource):
     """A NumPy archive; only the arrays that the job names are read."""
 
+    format = "npz"
     endings = (".npz",)
     failures = (zipfile.BadZipFile, zlib.error, OSError, EOFError, ValueError)
 

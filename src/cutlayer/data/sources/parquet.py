@@ -13,6 +13,7 @@ from cutlayer.data.sources.base import FileSource, without_views
 class ParquetSource(FileSource):
     """A Parquet file."""
 
+    format = "parquet"
     endings = (".parquet", ".pq")
 
     def read_names(self) -> Sequence[str]:

@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 import re
+import sqlite3
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from decimal import Decimal
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 from uuid import UUID
 
 import pyarrow as pa
 
+from cutlayer.config.database import POSTGRESQL, SQLITE
 from cutlayer.data.faults import fault
 from cutlayer.data.sources.base import FileSource, first_line
 from cutlayer.errors import DataError
 
 if TYPE_CHECKING:
-    from sqlalchemy import CursorResult
+    from sqlalchemy import Connection, CursorResult
 
 FETCHED_ROWS = 50_000
 """Rows that are fetched at a time."""
-_SELECT = re.compile(r"\s*select\b", re.IGNORECASE)
-"""The statements that a cursor of the server can hold; a `with` may change data, which it cannot."""
+_SELECT = re.compile(r"(?:\s+|--[^\n]*|/\*.*?\*/)*+(?:select|with)\b", re.IGNORECASE | re.DOTALL)
+"""The beginning of the statements that are run, after comments."""
+_READING = (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_RECURSIVE)
 _PARAMETER = re.compile(r"(?<![:\w\\]):(?=\w)")
 
 
@@ -32,10 +37,13 @@ class _Failed(Exception):
 class SqlSource(FileSource):
     """The rows of a query.
 
-    The query runs once for the names of its columns and once for its rows, in a transaction that is rolled back. Its
-    rows may come in another order each time, so that they stay in memory, and need an id column.
+    The query is one statement, `SELECT` or `WITH`. It runs once for the names of its columns and once for its rows. The
+    connection cannot write: an SQLite file is opened for reading, and an authorizer refuses all else; a cursor of
+    PostgreSQL's server holds one query, and its transaction is read only. Other databases need an account that can only
+    read. Rows may come in another order each time, so that they stay in memory, and need an id column.
     """
 
+    format = "sql"
     endings = (".sql",)
     failures = (*FileSource.failures, _Failed)
     ordered = False
@@ -49,7 +57,6 @@ class SqlSource(FileSource):
         """Columns of these names in this order, `size` rows at a time, each of the types of its own rows.
 
         Exact decimals become floats, except in columns of `as_text`; a UUID becomes text.
-        The server holds the rest of a `select`; the rows of any other statement are fetched at once.
         """
         with self._result() as result:
             indices = [list(result.keys()).index(name) for name in names]
@@ -71,23 +78,56 @@ class SqlSource(FileSource):
         """Run the query.
 
         Raises:
+            DataError: The file holds another statement.
             _Failed: The database cannot be reached, or refuses the query.
         """
         try:
             import sqlalchemy
         except ModuleNotFoundError:
             raise _Failed("no SQLAlchemy; install cutlayer[sql]") from None
-        # No text of a query is a parameter of it, such as the :30 in a time.
         text = self.config.path.read_text(encoding="utf-8")
-        query = sqlalchemy.text(_PARAMETER.sub(r"\\:", text)).execution_options(
-            stream_results=bool(_SELECT.match(text)), max_row_buffer=FETCHED_ROWS
-        )
+        if not _SELECT.match(text):
+            raise fault(self.where, "one statement, SELECT or WITH", "another one", "write a query that only reads")
+        # No text of a query is a parameter of it, such as the :30 in a time.
+        query = sqlalchemy.text(_PARAMETER.sub(r"\\:", text))
         try:
-            engine = sqlalchemy.create_engine(self.config.url or "", poolclass=sqlalchemy.pool.NullPool)
-            with engine.connect() as connection, connection.execute(query) as result:
+            with self._connection() as connection, connection.execute(query) as result:
                 yield result
         except (sqlalchemy.exc.SQLAlchemyError, ModuleNotFoundError) as failure:
             raise _Failed(first_line(failure)) from None
+
+    @contextmanager
+    def _connection(self) -> Iterator[Connection]:
+        """A connection that cannot write, as far as the database has such connections."""
+        from sqlalchemy import URL, NullPool, create_engine
+
+        database = self.config.database
+        if database is None:  # the configuration refuses it
+            raise _Failed("no url")
+        dialect, user, host, port, name, sslmode = database
+        url = URL.create(dialect, user and unquote(user), None, host.strip("[]") or None, port, name)
+        options: dict[str, Any] = {}
+        if dialect == SQLITE:
+            options["creator"] = lambda: sqlite3.connect(f"{Path(name).absolute().as_uri()}?mode=ro", uri=True)
+        elif sslmode is not None:
+            options["connect_args"] = {"sslmode": sslmode}
+        engine = create_engine(url, poolclass=NullPool, **options)
+        # A cursor of the server is declared for one query, and for none that changes data.
+        with engine.connect().execution_options(
+            stream_results=True, max_row_buffer=FETCHED_ROWS, postgresql_readonly=dialect == POSTGRESQL
+        ) as connection:
+            if dialect == SQLITE:
+                lite: Any = connection.connection.driver_connection
+                lite.execute("PRAGMA query_only=ON")
+                lite.set_authorizer(_reads)
+            yield connection
+
+
+def _reads(action: int, _: str | None, name: str | None, *__: str | None) -> int:
+    """Whether SQLite may do a part of a statement: read a table, or call a function that loads no library."""
+    if action == sqlite3.SQLITE_FUNCTION:
+        return sqlite3.SQLITE_DENY if name == "load_extension" else sqlite3.SQLITE_OK
+    return sqlite3.SQLITE_OK if action in _READING else sqlite3.SQLITE_DENY
 
 
 def _plain(value: Any, *, exact: bool) -> Any:

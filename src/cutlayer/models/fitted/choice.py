@@ -258,8 +258,11 @@ def _least_squares(errors: Floats, weights: Floats) -> Floats:
     """Weights (k,) of the least mean square of the weighted errors (k, n), by projected steps on their products."""
     products = (errors * weights) @ errors.T / weights.sum()
     shares = np.full(len(errors), 1 / len(errors))
+    largest = np.abs(products).max()
+    if largest < np.finfo(np.float64).tiny:  # all predict every row: any weights are the best
+        return shares
     # Multiplicative steps stay among the shares; the rate is that of the largest product.
-    rate = 1 / np.abs(products).max()
+    rate = 1 / largest
     for _ in range(_ROUNDS * 5):
         shares = shares * np.exp(-rate * (products @ shares))
         shares /= shares.sum()

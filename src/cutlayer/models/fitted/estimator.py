@@ -15,8 +15,9 @@ import torch
 from torch import Tensor
 
 from cutlayer.errors import ConfigError
-from cutlayer.models.consent import check_allowed, is_allowed
-from cutlayer.models.fitted.rows import FLOOR, Byte, Floats, Part, Rows, Whole
+from cutlayer.models.fitted.archive import check_archive
+from cutlayer.models.fitted.forest import ForestPart
+from cutlayer.models.fitted.rows import Byte, Floats, Part, Rows, Whole, log_shares
 from cutlayer.models.user import user_errors
 
 Matrix: TypeAlias = npt.NDArray[np.float32]
@@ -30,9 +31,13 @@ class EstimatorPart(Part):
     It has no program for `torch.export`, since its library computes its predictions.
 
     Attributes:
-        content: Format and path of the class, a line of text; then the estimator; uint8.
+        content: The estimator, uint8. Its class, and so its format, are those of the job.
         position: Column of the estimator's probabilities that each class has, int64 (classes,); empty for a
             regression.
+
+    Args:
+        model: Class of the estimator.
+        path: Path of the class.
     """
 
     kind = "estimator"
@@ -40,9 +45,9 @@ class EstimatorPart(Part):
     content: Byte
     position: Whole
 
-    def __init__(self) -> None:
+    def __init__(self, model: Callable[..., Any], path: str) -> None:
         super().__init__()
-        self._path = ""
+        self._model, self._path = model, path
         self._predictor: Predictor | None = None
 
     def forward(self, codes: Tensor, numbers: Tensor) -> Tensor:
@@ -55,28 +60,27 @@ class EstimatorPart(Part):
         if not self.position.shape[0]:
             return predicted.reshape(-1, 1)
         shares = predicted if predicted.dim() == 2 else torch.stack([1 - predicted, predicted], dim=1)
-        known = shares.log().clamp_min(FLOOR)
-        return torch.cat([known, torch.full_like(known[:, :1], FLOOR)], dim=1)[:, self.position]
+        return log_shares(shares, self.position)
 
-    def take(self, model: Any, path: str, rows: Rows) -> None:
-        """Store a fitted estimator of the class that a path names; from then on the stored one predicts."""
-        form = next((name for name in _FORMATS if _is_of(model, name)), _SKOPS)
-        with user_errors(path):
-            text = f"{form} {path}\n".encode() + (_FORMATS[form].encode(model))
-        self.hold(content=torch.frombuffer(bytearray(text), dtype=torch.uint8))
+    def take(self, model: Any, rows: Rows) -> None:
+        """Store a fitted estimator of the class; from then on the stored one predicts."""
+        with user_errors(self._path):
+            content = self._format.encode(model)
+        self.hold(content=torch.frombuffer(bytearray(content), dtype=torch.uint8))
         if rows.classes:
-            present = torch.from_numpy(rows.present)
-            position = torch.full((rows.classes,), len(present))
-            position[present] = torch.arange(len(present))
-            self.hold(position=position)
+            self.hold(position=rows.positions)
         self._decode()
 
-    def _decode(self) -> None:
-        header, _, body = self.content.cpu().numpy().tobytes().partition(b"\n")
-        form, _, self._path = header.decode().partition(" ")
-        check_allowed(self._path, "model.top")
+    @property
+    def _format(self) -> Any:
+        form = next((name for name in _FORMATS if _is_of(self._model, name)), _SKOPS)
         _installed(form)
-        self._predictor = _FORMATS[form].decode(body)
+        return _FORMATS[form]
+
+    def _decode(self) -> None:
+        form = self._format
+        with user_errors(self._path):
+            self._predictor = form.decode(self.content.cpu().numpy().tobytes(), self._model)
 
     def _load_from_state_dict(self, *arguments: Any) -> None:
         super()._load_from_state_dict(*arguments)
@@ -84,7 +88,7 @@ class EstimatorPart(Part):
             self._decode()
 
 
-def fit_estimator(kind: Callable[..., Any], path: str, args: Mapping[str, Any], rows: Rows, seed: int) -> EstimatorPart:
+def fit_estimator(kind: Callable[..., Any], path: str, args: Mapping[str, Any], rows: Rows, seed: int) -> Part:
     """Fit an estimator to codes and numbers side by side, float32 (n, c + m), with NaN where a number is missing.
 
     Args:
@@ -110,13 +114,16 @@ def fit_estimator(kind: Callable[..., Any], path: str, args: Mapping[str, Any], 
     targets = np.searchsorted(rows.present, rows.targets) if rows.classes else rows.targets
     with user_errors(path):
         model.fit(matrix, targets, **given)
-    made = EstimatorPart()
-    made.take(model, path, rows)
+    forest = ForestPart.of(model, rows)
+    if forest is not None:
+        return forest
+    made = EstimatorPart(kind, path)
+    made.take(model, rows)
     return made
 
 
 def _is_of(model: Any, library: str) -> bool:
-    return any(part.__module__.partition(".")[0] == library for part in type(model).__mro__)
+    return any(part.__module__.partition(".")[0] == library for part in model.__mro__)
 
 
 def _installed(form: str) -> Any:
@@ -128,22 +135,19 @@ def _installed(form: str) -> Any:
 
 
 class _Skops:
-    """Estimators made of types of scikit-learn and of modules that were allowed; no other type is made."""
-
     @staticmethod
     def encode(model: Any) -> bytes:
         content: bytes = _installed(_SKOPS).dumps(model)
         return content
 
     @staticmethod
-    def decode(content: bytes) -> Predictor:
+    def decode(content: bytes, kind: Any) -> Predictor:
         skops = _installed(_SKOPS)
-        unknown = skops.get_untrusted_types(data=content)
-        refused = [name for name in unknown if not (name.startswith("sklearn.") or is_allowed(name.rpartition(".")[0]))]
-        if refused:
-            remedy = "allow its module by --allow-model if you trust it"
-            raise ConfigError.expected("an estimator of allowed modules alone", f"parts of type {refused[0]}", remedy)
-        return _probabilities(skops.loads(content, trusted=unknown))
+        check_archive(content)
+        model = skops.loads(content, trusted=skops.get_untrusted_types(data=content))
+        if type(model) is not kind:
+            raise ConfigError.expected(f"an estimator of {kind.__qualname__}", type(model).__qualname__)
+        return _probabilities(model)
 
 
 def _probabilities(model: Any) -> Predictor:
@@ -166,7 +170,7 @@ class _XGBoost:
         return bytes(model.get_booster().save_raw("ubj"))
 
     @staticmethod
-    def decode(content: bytes) -> Predictor:
+    def decode(content: bytes, _: Any) -> Predictor:
         xgboost = _installed("xgboost")
         booster = xgboost.Booster(model_file=bytearray(content))
         return lambda matrix: booster.predict(xgboost.DMatrix(matrix))
@@ -178,7 +182,7 @@ class _LightGBM:
         return str(model.booster_.model_to_string()).encode()
 
     @staticmethod
-    def decode(content: bytes) -> Predictor:
+    def decode(content: bytes, _: Any) -> Predictor:
         booster = _installed("lightgbm").Booster(model_str=content.decode())
         return lambda matrix: booster.predict(matrix)
 
@@ -191,7 +195,7 @@ class _CatBoost:
             return (Path(folder) / "model").read_bytes()
 
     @staticmethod
-    def decode(content: bytes) -> Predictor:
+    def decode(content: bytes, _: Any) -> Predictor:
         model = _installed("catboost").CatBoost().load_model(blob=content)
         classes = model.classes_ is not None and len(model.classes_) > 0
         return lambda matrix: model.predict(matrix, prediction_type="Probability" if classes else "RawFormulaVal")

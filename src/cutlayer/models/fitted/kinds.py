@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
-from cutlayer.models.consent import resolved
 from cutlayer.models.fitted.boosting import fit_boosting
 from cutlayer.models.fitted.choice import Fit
 from cutlayer.models.fitted.estimator import EstimatorPart, fit_estimator
+from cutlayer.models.fitted.forest import ForestPart
 from cutlayer.models.fitted.linear import LinearPart, fit_linear
 from cutlayer.models.fitted.network import NetworkPart, fit_network
 from cutlayer.models.fitted.rows import Part
 from cutlayer.models.fitted.trees import TreeEnsemble
+from cutlayer.models.imports import resolved
 from cutlayer.models.sections import AutoTopConfig, BoostingTopConfig, FittedConfig, SklearnTopConfig
 
-PARTS: Mapping[str, type[Part]] = {part.kind: part for part in (LinearPart, TreeEnsemble, NetworkPart, EstimatorPart)}
+_PARTS: Mapping[str, type[Part]] = {part.kind: part for part in (LinearPart, TreeEnsemble, NetworkPart, ForestPart)}
 """Fitted models by their name in a checkpoint."""
 
 _CANDIDATES: Mapping[str, Fit] = {"linear": fit_linear, "boosting": fit_boosting, "network": fit_network}
@@ -35,3 +36,18 @@ def fits_of(section: FittedConfig) -> Mapping[str, Fit]:
     if isinstance(section, BoostingTopConfig):
         return {"boosting": partial(fit_boosting, settings=section.model_dump(exclude={"kind", "folds"}))}
     return {"linear": fit_linear}
+
+
+def empty_part(kind: str, section: FittedConfig) -> Part:
+    """A part to load a state into; an estimator is of the class of the job, whatever a file says.
+
+    Args:
+        kind: Name of the part in a checkpoint.
+        section: Section of the job.
+
+    Raises:
+        KeyError: The section has no part of this name.
+    """
+    if kind == EstimatorPart.kind and isinstance(section, SklearnTopConfig):
+        return EstimatorPart(resolved(section.path, "model.top"), section.path)
+    return _PARTS[kind]()

@@ -59,6 +59,12 @@ class Rows:
         weighted = self.targets if self.weights is None else self.targets[self.weights > 0]
         return np.unique(weighted).astype(np.int64)
 
+    @property
+    def positions(self) -> Tensor:
+        """Place of each class among those present, int64 (classes,), and after them of a class that is not."""
+        present = torch.from_numpy(self.present)
+        return torch.full((self.classes,), len(present)).index_copy_(0, present, torch.arange(len(present)))
+
     def take(self, rows: Integers) -> Rows:
         """Some of the rows."""
         weights = None if self.weights is None else self.weights[rows]
@@ -124,6 +130,12 @@ class Part(nn.Module, ABC):
             if saved is not None and buffer is not None:
                 self._buffers[name] = buffer.new_empty(saved.shape)
         super()._load_from_state_dict(state_dict, prefix, *rest)
+
+
+def log_shares(shares: Tensor, positions: Tensor) -> Tensor:
+    """Log probabilities (n, classes) of shares (n, present) of the classes with a row; see `Rows.positions`."""
+    known = shares.log().clamp_min(FLOOR)
+    return torch.cat([known, torch.full_like(known[:, :1], FLOOR)], dim=1)[:, positions]
 
 
 def exchanged(codes: Tensor, numbers: Tensor, columns: Sequence[int], orders: Tensor) -> tuple[Tensor, Tensor]:

@@ -14,7 +14,7 @@ from cutlayer.errors import ConfigError
 from cutlayer.models.base import TopModel
 from cutlayer.models.fitted.choice import Choice, choose, fit_part
 from cutlayer.models.fitted.head import Head
-from cutlayer.models.fitted.kinds import PARTS, fits_of
+from cutlayer.models.fitted.kinds import empty_part, fits_of
 from cutlayer.models.fitted.layout import Layout, by_presence, present_sets
 from cutlayer.models.fitted.quiet import undisturbed
 from cutlayer.models.fitted.result import FitResult
@@ -27,6 +27,7 @@ from cutlayer.tasks import Task
 _CHUNK = 4096
 """Rows that are predicted together: what lies between columns and logits of more would leave the cache."""
 _MAIN_WEIGHT = 0.25
+_UNFITTED: Mapping[str, Any] = {"own": None, "categories": 0, "heads": []}
 
 
 class FittedTop(TopModel):
@@ -217,13 +218,22 @@ class FittedTop(TopModel):
         saved = state_dict.get(prefix + "plan")
         if saved is not None:
             self.plan = self.plan.new_empty(saved.shape)
-            plan = json.loads(bytes(saved.tolist())) if len(saved) else {"own": None, "categories": 0, "heads": []}
-            heads = [Head(PARTS[kind]() for kind in head["parts"]) for head in plan["heads"]]
-            self.heads = nn.ModuleList(heads).to(self.plan.device)
-            self._sets = tuple(frozenset(head["present"]) for head in plan["heads"])
-            self._layout = Layout(self.widths, plan["own"], plan["categories"])
-            self.fitted = FitResult(**plan["result"]) if "result" in plan else None
+            try:
+                self._plan(json.loads(saved.cpu().numpy().tobytes()) if len(saved) else _UNFITTED, len(state_dict))
+            except (KeyError, TypeError, AttributeError, RecursionError, ValueError) as damage:
+                raise RuntimeError(f"a plan that is damaged ({damage!r:.100})") from None
         super()._load_from_state_dict(state_dict, prefix, *rest)
+
+    def _plan(self, plan: Any, tensors: int) -> None:
+        parts = [head["parts"] for head in plan["heads"]]
+        # A model takes a thousand times the memory of its name.
+        if sum(map(len, parts)) + len(parts) > tensors:
+            raise ValueError("more models than tensors")
+        heads = [Head(empty_part(kind, self.config) for kind in kinds) for kinds in parts]
+        self.heads = nn.ModuleList(heads).to(self.plan.device)
+        self._sets = tuple(frozenset(head["present"]) for head in plan["heads"])
+        self._layout = Layout(self.widths, plan["own"], plan["categories"])
+        self.fitted = FitResult(**plan["result"]) if "result" in plan else None
 
 
 def _main(weights: Mapping[str, float]) -> Mapping[str, float]:

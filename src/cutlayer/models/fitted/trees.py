@@ -182,8 +182,14 @@ class TreeEnsemble(Part):
 
     def _levels(self) -> tuple[int, ...]:
         """Number of trees that reach below each level, from the roots on."""
-        left = self.left.cpu()
-        tree, node, levels = torch.arange(len(self.roots)), self.roots.cpu(), []
+        left, roots = self.left.cpu(), self.roots.cpu()
+        own = torch.arange(len(left))
+        inner = left != own
+        reached = torch.cat([roots, left[inner], left[inner] + 1])
+        # Where two paths lead to one node, or back, each level would have twice the nodes of the one before.
+        if (left < own).any() or (reached >= len(left)).any() or len(torch.unique(reached)) < len(reached):
+            raise RuntimeError("trees whose nodes do not lead on to others, each from one node")
+        tree, node, levels = torch.arange(len(roots)), roots, []
         while len(node):
             inner = left[node] != node
             tree, node = tree[inner].repeat(2), torch.cat([left[node[inner]], left[node[inner]] + 1])

@@ -2,57 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from cutlayer.config import FrozenModel, registered, validated
 from cutlayer.errors import ConfigError
-from cutlayer.lazy import called_on_first_use
 from cutlayer.models import BOTTOMS
-from cutlayer.models.fitting.base import Columns
-from cutlayer.models.fitting.sections import AutoencoderFit, ContrastiveFit, GradientsFit, NoFit, PcaFit, SketchFit
+from cutlayer.models.fitting import catalogue
+from cutlayer.models.fitting.base import Columns, Fit
 
 if TYPE_CHECKING:
     from cutlayer.models.base import BottomModel
 
-__all__ = ["FITS", "Columns", "check_columns", "check_fit", "fit_bottom", "is_independent"]
+__all__ = ["FITS", "Columns", "Fit", "check_columns", "check_fit", "fit_bottom", "is_independent"]
 
 
-class Fit(NamedTuple):
-    """A kind of fit: its section, what runs it, and what it needs.
-
-    Attributes:
-        config: Section of the job that describes a fit of this kind.
-        run: Fits the bottom model in place.
-        bottom: Kind of the bottom model that it needs; empty for any.
-        needs_warmup: Whether it needs gradients, so epochs before the release, and an embedding of both signs.
-        check: Refuses columns that it cannot be fitted to, at little cost; `None` where only the fit can tell.
-    """
-
-    config: type[FrozenModel]
-    run: Callable[[Any, BottomModel, Columns], tuple[float, ...]]
-    bottom: str = ""
-    needs_warmup: bool = False
-    check: Callable[[Any, Columns], None] | None = None
-
-
-def _leave(_settings: NoFit, _bottom: BottomModel, _columns: Columns) -> tuple[float, ...]:
-    return ()
-
-
-def _run(name: str) -> Callable[..., Any]:
-    """What runs or checks a fit, as `module.function`; PyTorch is loaded with it."""
-    return called_on_first_use(f"{__name__}.{name}")
-
-
-FITS: Mapping[str, Fit] = {
-    "none": Fit(NoFit, _leave),
-    "pca": Fit(PcaFit, _run("pca.fit_pca"), "linear"),
-    "sketch": Fit(SketchFit, _run("sketch.fit_sketch"), "linear", check=_run("sketch.check_sketch")),
-    "autoencoder": Fit(AutoencoderFit, _run("autoencoder.fit_autoencoder")),
-    "contrastive": Fit(ContrastiveFit, _run("contrastive.fit_contrastive")),
-    "gradients": Fit(GradientsFit, _run("gradients.fit_gradients"), needs_warmup=True),
-}
+FITS: Mapping[str, Fit] = {fit.kind: fit for fit in vars(catalogue).values() if isinstance(fit, Fit)}
+"""All fits by their name in `fit: {kind: ...}`."""
 
 
 def fit_bottom(raw: Mapping[str, Any] | None, bottom: BottomModel, columns: Columns, where: str) -> tuple[float, ...]:

@@ -2,15 +2,33 @@
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor, nn
-from torch.nn import functional
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field
 
 from cutlayer.errors import ConfigError
-from cutlayer.models.base import BottomModel, dense_stack
-from cutlayer.models.fitting.base import Batch, Columns, descend
-from cutlayer.models.fitting.sections import AutoencoderFit
-from cutlayer.models.sections import MAX_WIDTH
+from cutlayer.lazy import Tensor, functional, nn, torch
+from cutlayer.models.fitting.base import Batch, Columns, DescentConfig, Fit, descend
+from cutlayer.models.sections import MAX_WIDTH, Width
+
+if TYPE_CHECKING:
+    from cutlayer.models.base import BottomModel
+
+
+class AutoencoderFit(DescentConfig):
+    """A decoder on top of the bottom model reconstructs the columns, and is then discarded.
+
+    The loss is the squared error of numbers, and the cross-entropy of categories.
+
+    Attributes:
+        hidden: Widths of the decoder's layers.
+        buckets: Maximum number of classes of a category for the decoder; it reconstructs the code of a wider column
+            modulo this number.
+    """
+
+    kind: Literal["autoencoder"] = "autoencoder"
+    hidden: tuple[Width, ...] = (64,)
+    buckets: int = Field(default=1024, ge=2, le=MAX_WIDTH)
 
 
 def fit_autoencoder(settings: AutoencoderFit, bottom: BottomModel, columns: Columns) -> tuple[float, ...]:
@@ -26,6 +44,8 @@ def fit_autoencoder(settings: AutoencoderFit, bottom: BottomModel, columns: Colu
         ConfigError: Too many columns.
         Diverged: The loss is not finite.
     """
+    from cutlayer.models.base import dense_stack
+
     classes = tuple(min(count, settings.buckets) for count in columns.inputs.cardinalities)
     outputs = sum(classes) + columns.inputs.numbers
     if outputs > MAX_WIDTH:
@@ -55,3 +75,6 @@ def reconstruction_loss(decoded: Tensor, batch: Batch, classes: tuple[int, ...])
     for index, scores in enumerate(torch.split(logits, list(classes), dim=1) if classes else ()):
         parts.append(functional.cross_entropy(scores, codes[:, index].long() % classes[index]))
     return torch.stack(parts).sum() / (len(classes) + numbers.shape[1])
+
+
+AUTOENCODER = Fit(AutoencoderFit, fit_autoencoder)

@@ -5,11 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from pydantic import Field
+
+from cutlayer.config import FrozenModel
 from cutlayer.errors import Diverged
 from cutlayer.lazy import Tensor, nn, torch
-from cutlayer.models.fitting.sections import DescentConfig
 from cutlayer.models.inputs import Inputs
+
+if TYPE_CHECKING:
+    from cutlayer.models.base import BottomModel
 
 Batch = tuple[Tensor, Tensor]
 """Category codes, int32 (n, c), and numbers, float32 (n, m)."""
@@ -35,6 +41,43 @@ class Columns:
     def total(self) -> int:
         """Columns with every category as one of its own."""
         return sum(self.inputs.cardinalities) + self.inputs.numbers
+
+
+class Fit(NamedTuple):
+    """A kind of fit: its section, what runs it, and what it needs.
+
+    Attributes:
+        config: Section of the job that describes a fit of this kind.
+        run: Fits the bottom model in place.
+        bottom: Kind of the bottom model that it needs; empty for any.
+        needs_warmup: Whether it needs gradients, so epochs before the release, and an embedding of both signs.
+        check: Refuses columns that it cannot be fitted to, at little cost; `None` where only the fit can tell.
+    """
+
+    config: type[FrozenModel]
+    run: Callable[[Any, BottomModel, Columns], tuple[float, ...]]
+    bottom: str = ""
+    needs_warmup: bool = False
+    check: Callable[[Any, Columns], None] | None = None
+
+    @property
+    def kind(self) -> str:
+        """Its name in `fit: {kind: ...}`."""
+        return str(self.config.model_fields["kind"].default)
+
+
+class DescentConfig(FrozenModel):
+    """Gradient descent by Adam.
+
+    Attributes:
+        epochs: Number of passes over the rows.
+        batch_size: Rows of a step, 2 or more; a last batch of one row is left out.
+        lr: Learning rate.
+    """
+
+    epochs: int = Field(default=10, ge=1, le=10_000)
+    batch_size: int = Field(default=256, ge=2)
+    lr: float = Field(default=1e-3, gt=0)
 
 
 def descend(

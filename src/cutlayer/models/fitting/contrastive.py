@@ -2,13 +2,33 @@
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor, nn
-from torch.nn import functional
+from typing import TYPE_CHECKING, Literal
 
-from cutlayer.models.base import BottomModel
-from cutlayer.models.fitting.base import Batch, Columns, descend
-from cutlayer.models.fitting.sections import ContrastiveFit
+from pydantic import Field
+
+from cutlayer.lazy import Tensor, functional, nn, torch
+from cutlayer.models.fitting.base import Batch, Columns, DescentConfig, Fit, descend
+from cutlayer.models.sections import Width
+
+if TYPE_CHECKING:
+    from cutlayer.models.base import BottomModel
+
+
+class ContrastiveFit(DescentConfig):
+    """SCARF: a row and a copy of it, with some columns taken from other rows, get similar embeddings.
+
+    Other rows get different embeddings. The defaults are those of SCARF but for the schedule.
+
+    Attributes:
+        corruption: Share of a row's columns that are replaced.
+        temperature: Temperature of the softmax over the batch.
+        head: Width of both layers of the head, thrown away afterwards.
+    """
+
+    kind: Literal["contrastive"] = "contrastive"
+    corruption: float = Field(default=0.6, gt=0, le=1)
+    temperature: float = Field(default=1.0, gt=0)
+    head: Width = 256
 
 
 def fit_contrastive(settings: ContrastiveFit, bottom: BottomModel, columns: Columns) -> tuple[float, ...]:
@@ -50,3 +70,6 @@ def corrupted(batch: Batch, pool: Batch, share: float) -> Batch:
         torch.where(mask_codes, pool[0].gather(0, of_codes), codes),
         torch.where(mask_numbers, pool[1].gather(0, of_numbers), numbers),
     )
+
+
+CONTRASTIVE = Fit(ContrastiveFit, fit_contrastive)

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import replace
-
-import torch
-from torch import Tensor
-from torch.nn import functional
+from typing import TYPE_CHECKING, Literal
 
 from cutlayer.errors import ConfigError
-from cutlayer.models.base import BottomModel
-from cutlayer.models.fitting.base import Columns, descend
-from cutlayer.models.fitting.sections import GradientsFit
+from cutlayer.lazy import Tensor, functional, torch
+from cutlayer.models.fitting.base import Columns, DescentConfig, Fit, descend
+
+if TYPE_CHECKING:
+    from cutlayer.models.base import BottomModel
+
+
+class GradientsFit(DescentConfig):
+    """Least squares on the negative gradients of the warm-up epochs: the step of gradient boosting.
+
+    It requires `train.warmup_epochs` (docs/how-to/protect-features.md#fit-to-the-gradients-of-warm-up-epochs). A bottom
+    model with a `cut` needs `cut: linear`, since gradients have either sign.
+    """
+
+    kind: Literal["gradients"] = "gradients"
 
 
 def fit_gradients(settings: GradientsFit, bottom: BottomModel, columns: Columns) -> tuple[float, ...]:
@@ -51,3 +60,6 @@ def fit_gradients(settings: GradientsFit, bottom: BottomModel, columns: Columns)
 def no_gradients(rows: int, width: int) -> Tensor:
     """Storage for the gradients of warm-up epochs, float32 (rows, width); NaN until a row's gradient arrives."""
     return torch.full((rows, width), torch.nan)
+
+
+GRADIENTS = Fit(GradientsFit, fit_gradients, needs_warmup=True)

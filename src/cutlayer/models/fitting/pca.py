@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING, Literal
 
-import torch
-from torch import Tensor
-
+from cutlayer.config import FrozenModel
 from cutlayer.errors import ConfigError
-from cutlayer.models.base import BottomModel
-from cutlayer.models.fitting.base import Columns
-from cutlayer.models.fitting.sections import PcaFit
-from cutlayer.models.linear import LinearBottom
+from cutlayer.lazy import Tensor, torch
+from cutlayer.models.fitting.base import Columns, Fit
+
+if TYPE_CHECKING:
+    from cutlayer.models.base import BottomModel
+
+
+class PcaFit(FrozenModel):
+    """The principal components of the encoded columns, at most 4,096 with one for each category."""
+
+    kind: Literal["pca"] = "pca"
+
 
 MAX_COLUMNS = 4096
 """Columns, each category being one: their covariance is 134 MB, and its eigenvectors take a minute."""
@@ -31,6 +38,8 @@ def fit_pca(_settings: PcaFit, bottom: BottomModel, columns: Columns) -> tuple[f
     Raises:
         ConfigError: Another kind of bottom model, more components than columns or rows, or too many columns.
     """
+    from cutlayer.models.linear import LinearBottom
+
     if not isinstance(bottom, LinearBottom):
         raise ConfigError.expected("a bottom model of kind linear for fit pca", type(bottom).__name__)
     max_components = min(columns.total, len(columns.rows))
@@ -66,3 +75,6 @@ def _dense(columns: Columns) -> Iterator[Tensor]:
             dense.scatter_(1, codes.long() + starts, 1.0)
         dense[:, hot:] = numbers
         yield dense
+
+
+PCA = Fit(PcaFit, fit_pca, bottom="linear")

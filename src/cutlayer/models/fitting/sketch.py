@@ -4,15 +4,39 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import TYPE_CHECKING, Literal
 
-import torch
-from torch import Tensor
+from pydantic import Field
 
+from cutlayer.config import FrozenModel
 from cutlayer.errors import ConfigError
-from cutlayer.models.base import BottomModel
-from cutlayer.models.fitting.base import Batch, Columns
-from cutlayer.models.fitting.sections import SketchFit
-from cutlayer.models.linear import LinearBottom
+from cutlayer.lazy import Tensor, torch
+from cutlayer.models.fitting.base import Batch, Columns, Fit
+
+if TYPE_CHECKING:
+    from cutlayer.models.base import BottomModel
+    from cutlayer.models.linear import LinearBottom
+
+
+class SketchFit(FrozenModel):
+    """A random rotation of numbers and log counts, and a sum of random vectors, one for each frequent category.
+
+    The log counts are the logarithms of each category's count. Nothing is trained, and columns may have any number of
+    categories (docs/how-to/protect-labels.md).
+
+    Attributes:
+        min_count: Number of training rows from which a category has a vector of its own.
+        numbers: Whether the numbers themselves are in it. Without them their quantiles are, if the party's
+            `features.numbers.quantiles` asks for these, and only the interval of a number is released.
+        map: `rotation` mixes all columns. `permutation` sends each number, log count and frequent category in a column
+            of its own, in a random place and with a random sign.
+    """
+
+    kind: Literal["sketch"] = "sketch"
+    min_count: int = Field(default=3, ge=1, le=2**31)
+    numbers: bool = True
+    map: Literal["rotation", "permutation"] = "rotation"
+
 
 _CHUNK = 8192
 
@@ -51,6 +75,8 @@ def fit_sketch(settings: SketchFit, bottom: BottomModel, columns: Columns) -> tu
     random vectors as a stand-in for one-hot columns; Dasgupta 2000, Experiments with random projection, for the turn.
     The combination is this project's.
     """
+    from cutlayer.models.linear import LinearBottom
+
     if not isinstance(bottom, LinearBottom):
         raise ConfigError.expected("a bottom model of kind linear for fit sketch", type(bottom).__name__)
     counts, owner = _counts(columns), _owner(columns)
@@ -207,3 +233,6 @@ def _constant() -> ConfigError:
 def _batches(columns: Columns) -> Iterator[Batch]:
     for rows in torch.split(columns.rows, _CHUNK):
         yield columns.gather(rows)
+
+
+SKETCH = Fit(SketchFit, fit_sketch, bottom="linear", check=check_sketch)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cutlayer.config.load import load_job
+from cutlayer.config.load import load_closed_job
 from cutlayer.errors import RunFolderError
 from cutlayer.report.build import build
 from cutlayer.report.card.facts import CardFacts
@@ -31,7 +31,7 @@ def build_card(path: Path) -> PrivacyCard:
     if folder.of_passive:
         wanted = "the run folder of the active party, which has the labels"
         raise RunFolderError.expected(wanted, f"that of a passive party at {path}")
-    job, report = load_job(path / "job.yaml"), build(path)
+    job, report = load_closed_job(path / "job.yaml"), build(path)
     evidence, columns, subgroups = evidence_of(report), report.columns, subgroups_of(job, folder)
     facts = CardFacts(report, evidence, columns, subgroups)
     left_out = f"Attacks of the default catalogue that this audit left out: {', '.join(report.left_out)}."

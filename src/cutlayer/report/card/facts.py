@@ -46,6 +46,7 @@ class CardFacts:
         totals = [
             f"{total.protects} of {total.party} towards {', '.join(total.towards)}: epsilon {amount(total.epsilon)}"
             + (f" at delta {total.delta:g}" if total.delta else ", pure")
+            + (f", {total.condition}" if total.protects == "labels" else "")
             for total in self.formal
         ]
         if not totals:
@@ -107,8 +108,11 @@ class CardFacts:
             names.append(f"labels of {self.active} towards {', '.join(labels)}: the ledger has no entry")
         if columns:
             names.append(f"features of {', '.join(columns)} towards {self.active}: the ledger has no entry")
+        passives = [party for party in self.report.parties if party.role == "passive"]
+        # Where all of them release once, before the first step, none sees the end or the best epoch.
+        seen = any(not party.released_once or _warmed_up(party) for party in passives)
         free = label_free_parties(self.report)
-        if others := [name for name in self.report.passives if name not in free]:
+        if seen and (others := [party.name for party in passives if party.name not in free]):
             held_out = "labels of held-out rows, as far as the end of the run or its best epoch depends on them"
             names.append(f"{held_out}, towards {', '.join(others)}")
         return "; ".join(names) or "none"
@@ -290,9 +294,14 @@ def _received(party: PartyInfo) -> str:
     """What a passive party was sent in training."""
     if not party.released_once:
         return "cut gradients of its embeddings"
-    if party.traffic.get("gradient", (0, 0))[1] > 0:
+    if _warmed_up(party):
         return "cut gradients in the warm-up epochs alone, since after them it releases each row once"
     return "no cut gradients, since it releases each row once"
+
+
+def _warmed_up(party: PartyInfo) -> bool:
+    """Whether it was sent gradients, of a party that releases once."""
+    return party.traffic.get("gradient", (0, 0))[1] > 0
 
 
 def reached(result: AttackEvidence) -> str:

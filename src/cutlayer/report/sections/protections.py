@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from cutlayer.accounting import LabelFree
 from cutlayer.accounting.total import Total
+from cutlayer.accounting.wording import given
 from cutlayer.report.rounding import amount, count, metric, setting, share, times
 from cutlayer.report.section import Answer, Block, Cell, Column, Items, Paragraph, Section, Table, number, table
 from cutlayer.results.guarantee import GuaranteeTest
@@ -23,19 +24,31 @@ REPRODUCIBLE = (
 
 
 def label_free_parties(report: Report) -> tuple[str, ...]:
-    """Names of the passive parties that are sent no message which depends on a label.
+    """Names of the passive parties of which no message adds to what their own columns reveal of the labels.
 
-    A split that a column orders is such a message where the column follows the labels.
+    A split by a public column adds what that column reveals.
     """
-    entries = (entry for entry in report.ledger.entries if entry.event == LabelFree())
-    return tuple(dict.fromkeys(name for entry in entries for name in entry.towards))
+    return tuple(dict.fromkeys(name for _, names in _label_free(report) for name in names))
+
+
+def given_of_labels(report: Report) -> str:
+    """What the ledger's statements on those parties are given, after a comma; empty where they are given nothing."""
+    conditions = {condition for event, _ in _label_free(report) for condition in event.given}
+    return f", {given(sorted(conditions))}" if conditions else ""
+
+
+def _label_free(report: Report) -> list[tuple[LabelFree, tuple[str, ...]]]:
+    """The events of releases without labels and a column that orders a split, with the receivers."""
+    events = ((entry.event, entry.towards) for entry in report.ledger.entries)
+    return [(event, names) for event, names in events if isinstance(event, LabelFree) and event.split_by is None]
 
 
 def _without_protection(report: Report) -> str:
     if names := label_free_parties(report):
         send = "sends" if len(names) == 1 else "send"
         return (
-            f"No message to {', '.join(names)} depends on a label. No protection changes what {_joined(names)} {send}."
+            f"No message to {', '.join(names)} depends on a label{given_of_labels(report)}. No protection changes what "
+            f"{_joined(names)} {send}."
         )
     return _NONE
 

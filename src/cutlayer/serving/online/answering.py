@@ -63,10 +63,15 @@ class Outcome:
     whole: bool
 
     def released(self, index: int) -> int:
-        """Number of rows that a party released, by its index in the model's order: dropped ones too."""
-        if self.whole:
-            return len(self.status)
-        return int(np.isin(self.status[:, index], (Status.PRESENT, Status.DROPPED)).sum())
+        """Number of rows that a party's answers released, by its index in the model's order: dropped ones too."""
+        return len(self.status) if self.whole else self._count(index, Status.PRESENT, Status.DROPPED)
+
+    def unanswered(self, index: int) -> int:
+        """Number of rows that a party was asked for without an answer in time: it may have released them."""
+        return 0 if self.whole else self._count(index, Status.LATE, Status.LOST)
+
+    def _count(self, index: int, *which: Status) -> int:
+        return int(np.isin(self.status[:, index], which).sum())
 
     def part(self, start: int, end: int) -> Outcome:
         """The rows from `start` to `end`."""
@@ -125,14 +130,17 @@ def log_answers(audit: AuditLog, model: ServedModel, queries: Sequence[Query], o
     """
     entries = []
     for query, outcome in zip_longest(queries, outcomes):
-        released = {name: 0 if outcome is None else outcome.released(index) for index, name in model.passive_indices}
+        counts = {
+            what: {name: 0 if outcome is None else count(outcome, index) for index, name in model.passive_indices}
+            for what, count in (("released", Outcome.released), ("unanswered", Outcome.unanswered))
+        }
         entries.append(
             {
                 "caller": query.caller,
                 "version": model.version,
                 "rows": len(query),
                 "ids": ids_digest(query.ids),
-                "released": released,
+                **counts,
             }
         )
     audit.write_all(entries)

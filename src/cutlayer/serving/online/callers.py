@@ -5,15 +5,20 @@ from __future__ import annotations
 import hmac
 import re
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
+from itertools import accumulate
 
 from cutlayer.config import CallerConfig
 
 ANYONE = CallerConfig(name="local", sha256="0" * 64, rows_per_minute=2**31, admin=True)
 """The caller where no keys are configured, which the configuration allows on the loopback alone."""
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+_MINUTE = 60.0
+_SLOT = 0.5
+"""Seconds of requests that are counted as one, so that the counts of a minute are few."""
 
 
 class Refused(Exception):
@@ -30,6 +35,15 @@ class Refused(Exception):
 
 
 @dataclass
+class _Slot:
+    """Rows of requests shortly after one another; all of them count until the last is a minute old."""
+
+    first: float
+    last: float = 0.0
+    rows: int = 0
+
+
+@dataclass
 class Caller:
     """A caller with its counts.
 
@@ -42,11 +56,8 @@ class Caller:
     config: CallerConfig
     rows: int = 0
     clock: Callable[[], float] = time.monotonic
-    _tokens: float = field(init=False)
-    _filled: float = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._tokens, self._filled = float(self.config.rows_per_minute), self.clock()
+    _slots: deque[_Slot] = field(default_factory=deque, init=False)
+    _recent: int = field(default=0, init=False)
 
     def take(self, rows: int) -> None:
         """Count the rows of a request, before anything is asked.
@@ -58,15 +69,20 @@ class Caller:
         if config.max_rows is not None and self.rows + rows > config.max_rows:
             left = max(0, config.max_rows - self.rows)
             raise Refused(403, f"{config.name} may ask for {config.max_rows:,} rows in all, of which {left:,} are left")
-        rate = config.rows_per_minute / 60
         if rows > config.rows_per_minute:
             raise Refused(413, f"{config.name} may ask for {config.rows_per_minute:,} rows a minute, got {rows:,}")
-        self._tokens = min(config.rows_per_minute, self._tokens + (now - self._filled) * rate)
-        self._filled = now
-        if rows > self._tokens:
-            wait = (rows - self._tokens) / rate
+        while self._slots and now - self._slots[0].last >= _MINUTE:
+            self._recent -= self._slots.popleft().rows
+        if (over := self._recent + rows - config.rows_per_minute) > 0:
+            ended = accumulate(slot.rows for slot in self._slots)
+            slot = next(slot for slot, gone in zip(self._slots, ended, strict=True) if gone >= over)
+            wait = slot.last + _MINUTE - now
             raise Refused(429, f"{config.name} may ask for {config.rows_per_minute:,} rows a minute", wait)
-        self._tokens -= rows
+        if not self._slots or now - self._slots[-1].first >= _SLOT:
+            self._slots.append(_Slot(now))
+        self._slots[-1].last = now
+        self._slots[-1].rows += rows
+        self._recent += rows
         self.rows += rows
 
 

@@ -47,7 +47,9 @@ class FeatureStore:
             DataError: It cannot be read, or lacks what was trained on.
         """
         if table is None:
-            raise ConfigError.expected(f"a table of {party}", "none", "name it as serve.table in the private file")
+            raise ConfigError.expected(
+                f"a table of {party}", "none", "name it as table or serve.table in the private file"
+            )
         rows = PartyTable(party, table, id=job.parties[party].id, encoder=encoder)
         if rows.identified is not rows or rows.keys:
             remedy = "serve a table with one row per id"

@@ -89,9 +89,11 @@ class Peer:
         number, began = self._number, time.monotonic()
         future: asyncio.Future[Lookup] = asyncio.get_running_loop().create_future()
         self._waiting[number] = len(ids), future
+        asked = False
         try:
             request = message(Kind.LOOKUP, self.me, self.name, self.version, number, {"ids": torch.from_numpy(ids)})
             self._send(request)
+            asked = True
             await asyncio.wait({future}, timeout=max(0.0, deadline - began))
             if not future.done():
                 # Where this process itself was late, an answer in time may have arrived and wait to be read.
@@ -102,7 +104,7 @@ class Peer:
                 return Lookup.nothing(len(ids), self.width, Status.LATE)
             answer = future.result()
         except (OSError, ProtocolError):  # not sent, as it could not be recorded, or the stream ended
-            return Lookup.nothing(len(ids), self.width, Status.DISCONNECTED)
+            return Lookup.nothing(len(ids), self.width, Status.LOST if asked else Status.DISCONNECTED)
         finally:
             self._waiting.pop(number, None)
         self.breaker.answered()

@@ -97,13 +97,13 @@ async def serve_passive(
     Raises:
         CutlayerError: Bad input, or a refusal of the active party.
     """
-    config = private.serve
+    config = private.served
     address = address_of(trained, config)
     split_address(address) if security is not None else check_loopback(address)
     if trained.model.encoder is None:
         raise ConfigError(f"{trained.party} has no features; nothing of it can be served")
     torch.set_num_threads(1)
-    features = FeatureStore.read(trained.job, trained.party, trained.table(config.table), trained.model.encoder)
+    features = FeatureStore.read(trained.job, trained.party, config.table, trained.model.encoder)
     audit = AuditLog(audit_path(trained))
     try:
         with OnlineReleases(trained, features, config.max_ids, key, passes=config.passes) as releases:
@@ -197,7 +197,7 @@ async def active_service(
     from cutlayer.serving.online.metrics import Metrics
     from cutlayer.serving.online.service import PredictionService
 
-    config = private.serve
+    config = private.served
     first = TrainedParty.open(paths[0], party)
     job: Job = first.job
     _check_http(config)

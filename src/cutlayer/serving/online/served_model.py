@@ -72,8 +72,8 @@ class ServedModel:
         ).hexdigest()
         self.bottom, self.features = trained.model.bottom, None
         if trained.model.encoder is not None:
-            table, encoder = trained.table(config.table), trained.model.encoder
-            self.features = FeatureStore.read(trained.job, self.active, table, encoder, by_number=True)
+            encoder = trained.model.encoder
+            self.features = FeatureStore.read(trained.job, self.active, config.table, encoder, by_number=True)
         self.drift = served_drift(trained)
         self.described: dict[bytes, Mapping[str, Any]] = {}
         recorded = {name: trained.sample(name, config.sample_rows) for name in self.passives}

@@ -16,6 +16,7 @@ class Status(IntEnum):
     DISCONNECTED = 5
     BROKEN = 6
     DROPPED = 7
+    LOST = 8
 
     @property
     def reason(self) -> str:
@@ -31,6 +32,7 @@ _REASONS = {
     Status.LATE: "it did not answer in time",
     Status.DISCONNECTED: "it is not connected",
     Status.BROKEN: "it did not answer before, and is being probed",
+    Status.LOST: "its connection ended before it answered",
     Status.DROPPED: "another party is absent, and absent: active_only is set",
 }
 WIRE = (Status.PRESENT, Status.UNKNOWN, Status.CAPPED, Status.FAILED)

@@ -8,8 +8,8 @@ from functools import cached_property
 from hashlib import blake2b
 from pathlib import Path
 
-from cutlayer.config import Job, TableConfig
-from cutlayer.config.load import load_job
+from cutlayer.config import Job
+from cutlayer.config.load import load_closed_job
 from cutlayer.errors import ConfigError
 from cutlayer.results.departure import AbsenceUtility
 from cutlayer.serving.models import PartyModel
@@ -42,7 +42,7 @@ class TrainedParty:
             ConfigError: The run has no such party.
         """
         folder = RunFolder.open(path)
-        job = load_job(path / "job.yaml")
+        job = load_closed_job(path / "job.yaml")
         if party not in job.parties:
             raise ConfigError.expected(f"a party of the run ({', '.join(job.parties)})", party)
         return cls(job, folder, party, PartyModel.load(job, folder, party))
@@ -51,10 +51,6 @@ class TrainedParty:
     def utility(self) -> Mapping[frozenset[str], AbsenceUtility]:
         """Held-out metrics of the run by the absent parties, at the active party."""
         return {frozenset(row.absent): row for row in self.folder.summary.departures.rows}
-
-    def table(self, stated: TableConfig | None) -> TableConfig | None:
-        """The party's rows that can be asked for: those given, else those that it trained on."""
-        return stated if stated is not None else self.job.parties[self.party].table
 
     def sample(self, passive: str, rows: int) -> ServedSample | None:
         """This party's sample of what was served of a passive party; `None` for no rows."""

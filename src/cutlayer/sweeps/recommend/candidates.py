@@ -8,8 +8,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from cutlayer.config import Job, validated
-from cutlayer.config.load import absolute, load_job, read_yaml
+from cutlayer.config import Job
+from cutlayer.config.load import load_job, opened, read_yaml
 from cutlayer.config.party import LABEL_FREE
 from cutlayer.errors import ConfigError, NotApplicable
 from cutlayer.jobs.check import check_job
@@ -89,7 +89,7 @@ class Candidates:
     def __init__(self, file: Path, guarantee: float | None) -> None:
         self.base = load_job(file)
         self.raw: dict[str, Any] = read_yaml(file)
-        self._absolute = absolute(self.raw, file.parent.resolve())
+        self._folder = file.parent
         self.guarantee = guarantee
         self.left_out: dict[str, str] = {}
 
@@ -163,7 +163,7 @@ class Candidates:
         return Candidate(name, tuple(changes), epsilon, tuple(total.statement for total in totals), job)
 
     def _checked(self, changes: Sequence[Change]) -> Job:
-        job = validated(Job, with_changes(self._absolute, changes), "")
+        job = opened(with_changes(self.raw, changes), self._folder)
         parties = {}
         for name, party in job.parties.items():
             audit = party.audit

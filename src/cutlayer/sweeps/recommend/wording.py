@@ -9,7 +9,7 @@ from typing import Any
 
 from ruamel.yaml import YAML
 
-from cutlayer.config.load import absolute, as_yaml
+from cutlayer.config.load import as_yaml, dump_job, opened
 from cutlayer.report.rounding import auc, difference, excess, metric
 from cutlayer.report.section import Table, number, table
 from cutlayer.results.metric_names import name_of
@@ -113,8 +113,7 @@ def recommended_diff(result: Recommendation, file: Path, out: Path) -> str:
     candidates = Candidates(file, result.limits.guarantee)
     recommended = candidates.recommended(result.best, candidates.raw)
     changed = _rewritten(raw, recommended)
-    plain = absolute(recommended, file.parent.resolve())
-    write_whole(out / "recommended.yaml", as_yaml(plain))
+    write_whole(out / "recommended.yaml", dump_job(opened(recommended, file.parent)))
     title = "nearest, not within the limits" if result.chosen is None else "recommended"
     before, after = (as_yaml(values, yaml).splitlines() for values in (raw, changed))
     return "\n".join(difflib.unified_diff(before, after, str(file), title, lineterm="", n=1))

@@ -1,0 +1,44 @@
+"""Columns that two hidden groups decide, for fits of a bottom model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from cutlayer.models import BottomModel, Inputs, build_bottom
+from cutlayer.models.fitting import Columns
+
+INPUTS = Inputs((5, 3), 4)
+ROWS = 600
+TRAINING = torch.arange(0, ROWS, 2)
+
+
+def made(seed: int = 0) -> tuple[Tensor, Tensor, npt.NDArray[np.bool_]]:
+    """Codes and numbers that two hidden groups decide, and which group a row is of."""
+    draw = np.random.default_rng(seed)
+    group = draw.random(ROWS) < 0.5
+    numbers = np.where(group, 1.0, -1.0)[:, None] * [1, -1, 1, -1] + draw.normal(size=(ROWS, 4)) * 0.9
+    first = np.where(draw.random(ROWS) < 0.8, group * 2 + 1, draw.integers(5, size=ROWS))
+    codes = np.stack([first, draw.integers(3, size=ROWS)], axis=1)
+    return torch.from_numpy(codes).int(), torch.from_numpy(numbers).float(), group
+
+
+CODES, NUMBERS, GROUP = made()
+
+
+def columns(rows: Tensor = TRAINING, seen: list[Tensor] | None = None, gradients: Tensor | None = None) -> Columns:
+    def gather(wanted: Tensor) -> tuple[Tensor, Tensor]:
+        if seen is not None:
+            seen.append(wanted)
+        return CODES[wanted], NUMBERS[wanted]
+
+    return Columns(INPUTS, rows, gather, gradients)
+
+
+def bottom_of(kind: str, seed: int = 0, **options: Any) -> BottomModel:
+    torch.manual_seed(seed)
+    return build_bottom({"kind": kind, **options}, INPUTS)

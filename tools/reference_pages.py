@@ -1,0 +1,239 @@
+"""Write the pages of `docs/reference` that list what is registered: all protections, all attacks and all fits.
+
+    python -m tools.reference_pages
+
+`tests/docs/test_reference_pages.py` checks that the pages are those that this writes.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, cast
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from cutlayer.attacks import REGISTRY as ATTACKS
+from cutlayer.cli.list_ import Catalogue, entries
+from cutlayer.cli.verb import entries_of
+from cutlayer.config import FrozenModel
+from cutlayer.models.fitting import FITS
+from cutlayer.protections import REGISTRY
+from cutlayer.protections.base import Asset, Protection
+from tests.conformance.table import PROTECTIONS
+
+REFERENCE = Path(__file__).parents[1] / "docs" / "reference"
+PROTECTIONS_HEAD = """# All protections
+
+One section for each protection that a job may name under `privacy`, generated from its class. *Tested against* lists
+the strongest attacks that the conformance suite runs against it on a small data set. How to choose is on [a page of its
+own](../how-to/which-protection.md); how leaks are measured on your data, on [concepts](../concepts.md).
+
+![One training step: embeddings go from a passive party to the active one, cut gradients come back; protections act at
+five places](../figures/step.svg)
+
+`label_free` is a condition, not a protection: no message to a passive party may depend on a label. See [protect the
+labels](../how-to/protect-labels.md).
+"""
+ATTACKS_HEAD = """# All attacks
+
+One section for each attack that `audit.attacks` may name, generated from its class. How a leak is measured is on
+[concepts](../concepts.md#how-a-leak-is-measured), which also has the idea of each attack.
+"""
+FITS_HEAD = """# All fits
+
+One section for each kind of `parties.NAME.fit`, generated from its class. A passive party that [releases
+once](../how-to/protect-features.md#release-each-row-once) fits its bottom model before that. It does so on its own
+training rows and, with `gradients`, on the gradients of the warm-up epochs. At a party that releases in every step it
+is an error.
+"""
+FEATURES = "attacks on features: [measure feature leakage](../how-to/audit-features.md)"
+
+
+def pages() -> Mapping[str, str]:
+    """Each page by the name of its file."""
+    return {
+        "protections.md": "\n".join([PROTECTIONS_HEAD, *map(protection_section, sorted(REGISTRY))]),
+        "attacks.md": "\n".join([ATTACKS_HEAD, *map(attack_section, entries(Catalogue.ATTACKS))]),
+        "fits.md": "\n".join([FITS_HEAD, *map(fit_section, FITS)]),
+    }
+
+
+def protection_section(name: str) -> str:
+    """One protection."""
+    kind = REGISTRY[name]
+    does, _, rest = (inspect.getdoc(kind) or "").partition("\n\n")
+    start = ", ".join(f"{key}: {value}" for key, value in kind.start.model_dump(exclude_unset=True).items())
+    facts = {
+        "acts at": f"the {kind.side} party, which it protects: {kind.protects}",
+        "tasks": ", ".join(sorted(kind.tasks)),
+        "not with": ", ".join(f"`{other}`" for other in sorted(kind.excludes)),
+        "start with": f"`privacy: {{{name}: {{{start}}}}}`" if start else f"`privacy: {{{name}: }}`",
+        "note": part(rest, "Advice").rstrip("."),
+        "tested against": measured_by(name, kind),
+        "bottom model": " and ".join(
+            ["embeds every row on its own"] * kind.needs_row_independence
+            + ["draws no random numbers, as dropout does"] * kind.needs_no_random_draws
+        ),
+        "guarantee": part(rest, "Guarantee"),
+        "paper": kind.reference,
+    }
+    return section(name, does, facts, kind.config)
+
+
+def attack_section(entry: Mapping[str, Any]) -> str:
+    """One attack, as `cutlayer list attacks` has it."""
+    facts = {
+        key: ", ".join(value) or "nothing more" if isinstance(value, list) else value
+        for key, value in entry.items()
+        if key not in ("name", "description")
+    }
+    return section(entry["name"], entry["description"], facts, None)
+
+
+def fit_section(name: str) -> str:
+    """One kind of fit."""
+    fit = FITS[name]
+    facts = {
+        "bottom model": f"`{fit.bottom}`" if fit.bottom else "any",
+        "warm-up epochs": "required" if fit.needs_warmup else "not used",
+    }
+    text, _ = entries_of(inspect.getdoc(fit.config) or "", "Attributes")
+    return section(name, text, facts, fit.config)
+
+
+def section(name: str, text: str, facts: Mapping[str, str], config: type[BaseModel] | None) -> str:
+    """A heading, what it is, its properties and its settings."""
+    lines = [f"## `{name}` {{#{name}}}", ""]
+    lines += [line for paragraph in text.split("\n\n") for line in (linked(joined(paragraph)), "")]
+    lines += ["| property | value |", "|---|---|"]
+    lines += [f"| {word} | {cell(linked(joined(value)))} |" for word, value in facts.items() if value]
+    if config is not None:
+        lines += settings(config)
+    return "\n".join([*lines, ""])
+
+
+def settings(config: type[BaseModel], key: str = "") -> list[str]:
+    """A table of the settings, and one for each section among them."""
+    rows = list(options(config))
+    if not rows:
+        return []
+    lines = ["", f"`{key}`:", ""] if key else [""]
+    lines += ["| setting | values | default | meaning |", "|---|---|---|---|"]
+    lines += [f"| `{name}` | {' | '.join(cell(linked(word)) for word in words)} |" for name, *words in rows]
+    for name, field in config.model_fields.items():
+        for inner in sections_in(field.annotation):
+            lines += settings(inner, name)
+    return lines
+
+
+def options(config: type[BaseModel]) -> Iterator[tuple[str, str, str, str]]:
+    """Name, values, default and meaning of each setting."""
+    meanings: dict[str, str] = {}
+    for each in reversed(config.__mro__):
+        meanings |= entries_of(inspect.getdoc(each) or "", "Attributes")[1]
+    schema = config.model_json_schema()
+    for key, field in config.model_fields.items():
+        if key != "kind":
+            yield key, values(schema["properties"][key]), shown(field), meanings.get(key, "")
+
+
+def values(schema: Mapping[str, Any]) -> str:
+    """The values of a setting in words, by its JSON schema."""
+    if "anyOf" in schema:
+        return " or ".join(values(each) for each in schema["anyOf"] if each.get("type") != "null")
+    if "$ref" in schema or "allOf" in schema:
+        return "see below"
+    if choices := schema.get("enum", [schema["const"]] if "const" in schema else []):
+        return ", ".join(f"`{choice}`" for choice in choices)
+    kind = schema.get("type", "value")
+    if kind == "array":
+        return f"list of: {values(schema.get('items', {}))}"
+    if kind == "object":
+        return f"mapping to: {values(schema.get('additionalProperties', {}))}"
+    words = {"boolean": "true, false", "string": "text", "integer": "integer", "number": "number"}
+    return span(schema) or words.get(kind, kind)
+
+
+def span(schema: Mapping[str, Any]) -> str:
+    """The range of a number; empty where it has none."""
+    low, above = schema.get("minimum"), schema.get("exclusiveMinimum")
+    high, below = schema.get("maximum"), schema.get("exclusiveMaximum")
+    upper = number(high) if high is not None else f"below {number(below)}" if below is not None else ""
+    if low is not None:
+        return f"{number(low)} to {upper}" if upper else f"{number(low)} or more"
+    if above is not None:
+        return f"above {number(above)}" + (f", {'up to ' if high is not None else ''}{upper}" if upper else "")
+    return f"at most {upper}" if high is not None else upper
+
+
+def number(bound: float) -> str:
+    """A bound as text: whole numbers with commas."""
+    return f"{int(bound):,}" if bound == int(bound) else f"{bound:g}"
+
+
+def sections_in(annotation: object) -> list[type[BaseModel]]:
+    """The sections that a setting can be."""
+    if isinstance(annotation, type) and issubclass(annotation, FrozenModel):
+        return [cast("type[BaseModel]", annotation)]
+    return [item for argument in getattr(annotation, "__args__", ()) for item in sections_in(argument)]
+
+
+def shown(field: FieldInfo) -> str:
+    """The default of a setting as a job would write it."""
+    if field.is_required():
+        return "required"
+    default = field.get_default(call_default_factory=True)
+    if isinstance(default, BaseModel):
+        return "see below"
+    if default is None:
+        return "none"
+    if isinstance(default, tuple):
+        return f"`{list(default)}`"
+    return f"`{str(default).lower() if isinstance(default, bool) else default}`"
+
+
+def measured_by(name: str, kind: type[Protection[Any]]) -> str:
+    """What a protection is tested against; the suite has attacks on labels alone."""
+    if kind.protects == Asset.FEATURES:
+        return f"on labels: {', '.join(attacks(name))}; {FEATURES}"
+    return ", ".join(attacks(name)) or "the loss of utility when a party leaves"
+
+
+def attacks(name: str) -> list[str]:
+    """The attacks of the conformance suite on a protection: the adaptive ones if there are any."""
+    case = PROTECTIONS[name]
+    named = [attack for attack, _, _ in case.adaptive] or [attack for attack, *_ in case.lowers]
+    return [f"[`{attack}`](attacks.md#{attack})" for attack in dict.fromkeys(named) if attack in ATTACKS]
+
+
+def part(text: str, word: str) -> str:
+    """The paragraph of a docstring that begins with a word and a colon."""
+    paragraph = re.search(rf"^{word}: (.*?)(?=\n\n|\Z)", text, re.M | re.S)
+    return paragraph[1] if paragraph else ""
+
+
+def linked(text: str) -> str:
+    """Text in which `(docs/PAGE.md)` is a link."""
+    words = {"results": "results", "how-to": "how"}
+    return re.sub(
+        r"\(docs/(([\w-]+)[\w/.-]*\.md(?:#[\w-]+)?)\)", lambda to: f"([{words.get(to[2], 'more')}](../{to[1]}))", text
+    )
+
+
+def joined(text: str) -> str:
+    """A paragraph on one line."""
+    return " ".join(text.split())
+
+
+def cell(text: str) -> str:
+    """Text that cannot end a cell of a table."""
+    return text.replace("|", "\\|")
+
+
+if __name__ == "__main__":
+    for name, text in pages().items():
+        (REFERENCE / name).write_text(text, encoding="utf-8")
