@@ -5,13 +5,14 @@ from dataclasses import replace
 import pytest
 import torch
 
+from cutlayer.attacks.catalogue import Norm
 from cutlayer.attacks.label.base import Guess, LabelAttack, Target, step_by_step
 from cutlayer.config import FrozenModel
 from cutlayer.protections import REGISTRY
 from cutlayer.protections.base import Asset, Protection, Side
 
 from . import suite
-from .table import AttackCase, ProtectionCase
+from .table import PROTECTIONS, AttackCase, ProtectionCase
 
 
 class HalfConfig(FrozenModel):
@@ -201,6 +202,33 @@ def test_an_attack_that_guesses_fails():
     suite.refuses_what_it_lacks(Guesser, case)
     with pytest.raises(AssertionError):
         suite.succeeds_undefended(Guesser, case)
+
+
+def test_what_is_missing_or_turned_is_named():
+    class Turned(Norm):
+        def run(self, view, knowledge):
+            scores = super().run(view, knowledge)
+            return replace(scores, values=-scores.values)
+
+    class Undated(Flat):
+        reference = "nobody"
+
+    class Unstarted(Flat):
+        __doc__ = Flat.__doc__
+        start = FrozenModel()
+
+    class Vague(REGISTRY["dp_embedding"]):
+        """Guarantee: epsilon. Reference: nobody."""
+
+    case = AttackCase({Target.GRADIENT: 0.95})
+    with pytest.raises(AssertionError, match=r"norm on gradient above 0\.95 undefended, got 0\.0.*: turn the sign"):
+        suite.succeeds_undefended(Turned, case)
+    with pytest.raises(AssertionError, match="a paper's year, or 'this project', got 'nobody'"):
+        suite.declares_what_it_is(Undated, lowering(0.55))
+    with pytest.raises(AssertionError, match="expected `start`"):
+        suite.declares_what_it_is(Unstarted, lowering(0.55))
+    with pytest.raises(AssertionError, match="what neighbours differ in"):
+        suite.has_an_event(Vague, PROTECTIONS["dp_embedding"])
 
 
 def test_an_attack_that_sees_ghosts_in_dead_messages_fails():
