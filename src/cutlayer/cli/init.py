@@ -16,7 +16,8 @@ from cutlayer.errors import ConfigError
 
 if TYPE_CHECKING:
     from cutlayer.config.job import TaskKind
-    from cutlayer.jobs.first_job import FirstJob, Overlap, TableSummary
+    from cutlayer.jobs.first_job import FirstJob, Overlap
+    from cutlayer.jobs.found_tables import TableSummary
 
 
 PROTECTED = ("labels", "columns", "both", "nothing")
@@ -58,7 +59,8 @@ def init(
     Example: cutlayer init data --labels bank.csv --label default --protect labels --yes
     """
     from cutlayer.data.classes import listed_classes
-    from cutlayer.jobs.first_job import files_of, find_tables, label_of, overlap_of
+    from cutlayer.jobs.first_job import files_of, label_of, overlap_of
+    from cutlayer.jobs.found_tables import find_tables
 
     if not folder.is_dir():
         got = f"{folder}, which is a file" if folder.exists() else f"{folder}, which does not exist"
@@ -118,7 +120,8 @@ def _answered(
     asking: bool,
 ) -> FirstJob:
     """The job, from the options, then from the questions on a terminal, then from guesses."""
-    from cutlayer.jobs.first_job import FirstJob, candidates, guess, id_columns
+    from cutlayer.jobs.column_guesses import candidates, guess, id_columns
+    from cutlayer.jobs.first_job import FirstJob
 
     names = {table.path.name: table for table in tables}
     ids = id_columns(tables, keys)
@@ -193,7 +196,7 @@ def _positive(classes: Mapping[str, int], option: str | None, *, asking: bool) -
 
 def _asked_ids(tables: Sequence[TableSummary], guessed: dict[str, str]) -> dict[str, str]:
     """The id column of each table, by the answer to a question; names that differ have commas between them."""
-    from cutlayer.jobs.first_job import id_columns
+    from cutlayer.jobs.column_guesses import id_columns
 
     common = [name for name in tables[0].columns if all(name in table.columns for table in tables)]
     default = ", ".join(dict.fromkeys(guessed.values()))

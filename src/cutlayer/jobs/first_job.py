@@ -1,12 +1,11 @@
-"""A first job from the tables in a folder: what is guessed, and the files that are written."""
+"""A first job from the answers to the questions about tables: its task, its overlap and its files."""
 
 from __future__ import annotations
 
 import re
-import unicodedata
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -14,24 +13,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cutlayer.config import FeaturesConfig, IdConfig, TableConfig, near_miss
-from cutlayer.config.base import validated
+from cutlayer.config import FeaturesConfig, IdConfig, near_miss
 from cutlayer.config.job import TaskKind
 from cutlayer.data.align import intersect
-from cutlayer.data.columns import is_text, without_nan
+from cutlayer.data.columns import without_nan
 from cutlayer.data.distinct_ids import DistinctIds, Identified
 from cutlayer.data.party_data import PartyTable
 from cutlayer.data.profile import ColumnProfile, label_profile
-from cutlayer.data.sources import SOURCES, open_source
-from cutlayer.data.sources.csv import has_decimal_commas, unusual_delimiter
-from cutlayer.data.sources.csv_layout import uncompressed_name
+from cutlayer.data.sources import open_source
 from cutlayer.errors import ConfigError, DataError, NothingInCommon
-from cutlayer.models.fitting.sketch import SketchFit
+from cutlayer.jobs.found_tables import TableSummary
 
 Protected = Literal["labels", "columns", "both", "nothing"]
 
-LABEL_NAMES = re.compile(r"(^|_)(y|(label|target|outcome|default|class|churn|income)(s|e?d)?)($|_)", re.IGNORECASE)
-ID_NAMES = re.compile(r"(^|_)(id|key|uuid|customer|person|client|patient)($|_)|id$", re.IGNORECASE)
 CLASS_NAMES = re.compile(
     r"(^|_)(class|category|type|kind|group|species|segment|code|id)(es|s)?($|_)|[a-z](Id|ID|Code)$", re.I
 )
@@ -52,46 +46,6 @@ PUBLIC_SPLIT = (
     "may be public; a column that follows the label, as days past due do, is not: leave train.split out then.",
 )
 """What the file of a job says of a split by a column beside protected labels."""
-
-
-@dataclass(frozen=True)
-class TableSummary:
-    """A table that was found.
-
-    Attributes:
-        path: Path of the file.
-        columns: Names of the columns.
-        rows: Number of rows.
-        distinct: Number of different values of each column.
-        folded: Number of different values of each column of text after trimming and lower-casing.
-        frequent: Number of values of each column of text that have a vector of their own in a sketch.
-        has_missing_numbers: Whether a number is missing.
-        delimiter: Delimiter of a CSV file, where it is not the one that its ending stands for.
-        decimal: Character before the decimals of its numbers.
-    """
-
-    path: Path
-    columns: tuple[str, ...]
-    rows: int
-    distinct: Mapping[str, int]
-    folded: Mapping[str, int] = field(default_factory=dict)
-    frequent: Mapping[str, int] = field(default_factory=dict)
-    has_missing_numbers: bool = False
-    delimiter: str | None = None
-    decimal: str = "."
-
-    @property
-    def config(self) -> TableConfig:
-        """The table's section of a job."""
-        return _config_of(self.path, self.delimiter, self.decimal)
-
-    @property
-    def party(self) -> str:
-        """A name for its owner, from the file's name."""
-        plain = unicodedata.normalize("NFKD", self.path.name.partition(".")[0].replace("ß", "ss"))
-        plain = "".join(letter for letter in plain if not unicodedata.combining(letter))
-        name = re.sub(r"[^A-Za-z0-9_-]+", "_", plain).strip("-")
-        return "party_kind" if name == "kind" else name or "party"
 
 
 @dataclass(frozen=True)
@@ -137,62 +91,6 @@ class FirstJob:
         """How a table's rows are identified, as a section of the job."""
         rules |= {"normalise": "integer"} if self.whole_ids else {}
         return {"column": self.ids[table.path.name], **rules}
-
-
-def find_tables(folder: Path, named: Collection[str] = ()) -> tuple[TableSummary, ...]:
-    """The tables of a folder, by name.
-
-    Args:
-        folder: The folder.
-        named: Names of the files that take part; all files are read without any, and if one of them is not there.
-
-    Raises:
-        DataError: There are fewer than two, or one cannot be read.
-    """
-    endings = tuple(ending for kind in ("csv", "parquet") for ending in SOURCES[kind].endings)
-    files = sorted(path for path in folder.iterdir() if path.is_file() and uncompressed_name(path).endswith(endings))
-    if len({*named}) > 1 and {*named} <= {path.name for path in files}:
-        files = [path for path in files if path.name in named]
-    try:
-        tables = tuple(read_table(path) for path in files)
-    except DataError as failure:
-        raise DataError(f"{failure}; if it takes no part, name those that do with --labels and --partner") from None
-    if len(tables) < 2:
-        got = ", ".join(table.path.name for table in tables) or "none"
-        raise DataError.expected(
-            f"two tables or more in {folder} ({', '.join(endings)})", got, "or see cutlayer demo --copy for an example"
-        )
-    return tables
-
-
-def read_table(path: Path) -> TableSummary:
-    """Names and numbers of values of a table's columns.
-
-    Raises:
-        DataError: It cannot be read.
-    """
-    delimiter = unusual_delimiter(path)
-    decimal = "," if has_decimal_commas(path, delimiter) else "."
-    source = open_source(_config_of(path, delimiter, decimal), path.name, path.name)
-    table = source.read(source.names)
-    distinct = {name: int(pc.count_distinct(table.column(name)).as_py()) for name in source.names}
-    texts = [name for name in source.names if is_text(table.column(name).type)]
-    folded = {name: _distinct_folded(table.column(name)) for name in texts}
-    frequent = {name: _count_frequent(table.column(name)) for name in texts}
-    missing = any(without_nan(table.column(name)).null_count for name in source.names if name not in texts)
-    return TableSummary(
-        path, tuple(source.names), table.num_rows, distinct, folded, frequent, missing, delimiter, decimal
-    )
-
-
-def _distinct_folded(column: pa.ChunkedArray) -> int:
-    alike = pc.utf8_lower(pc.utf8_trim_whitespace(pc.unique(column)))
-    return int(pc.count_distinct(alike).as_py())
-
-
-def _count_frequent(column: pa.ChunkedArray) -> int:
-    counts = pc.value_counts(column.drop_null()).field("counts")
-    return int(np.count_nonzero(counts.to_numpy() >= SketchFit().min_count))
 
 
 def sketch_width(table: TableSummary, key: str) -> int:
@@ -257,10 +155,6 @@ def releases_once(job: FirstJob) -> bool:
     return job.protect in ("labels", "both")
 
 
-def _config_of(path: Path, delimiter: str | None, decimal: str) -> TableConfig:
-    return validated(TableConfig, {"path": path, "delimiter": delimiter, "decimal": decimal}, "table")
-
-
 def label_of(job: FirstJob) -> ColumnProfile:
     """What the label column is taken for: its classes, and what is odd about them."""
     return label_profile(job.owner.party, job.label, _labels(job), task_of(job), job.owner.path.name)
@@ -269,114 +163,6 @@ def label_of(job: FirstJob) -> ColumnProfile:
 def _labels(job: FirstJob) -> pa.ChunkedArray:
     name = job.owner.path.name
     return without_nan(open_source(job.owner.config, name, name).read([job.label]).column(job.label))
-
-
-def id_columns(tables: Sequence[TableSummary], named: Sequence[str] = ()) -> dict[str, str]:
-    """The column that identifies a row in each table, by the name of its file.
-
-    Args:
-        tables: Tables of all parties.
-        named: Names of the column; several where the tables name it differently. Without a name it is guessed.
-
-    Raises:
-        ConfigError: A table has no column of these names.
-        DataError: Nothing is named, and there is no column of one name whose values are all different.
-    """
-    if named:
-        return {table.path.name: _first_named(table, named) for table in tables}
-    for alike in (str, _letters):  # the same name, then the same letters: Customer No and customer_no
-        identifying = [
-            [name for name in table.columns if table.distinct[name] == table.rows and alike(name) in names]
-            for names in [_shared_names(tables, alike)]
-            for table in tables
-        ]
-        if all(identifying):
-            first = next((name for name in identifying[0] if ID_NAMES.search(name)), identifying[0][0])
-            matching = [[name for name in columns if alike(name) == alike(first)] for columns in identifying]
-            if all(matching):
-                return {table.path.name: names[0] for table, names in zip(tables, matching, strict=True)}
-    if (found := _equal_values(tables)) is not None:
-        return found
-    same = [name for name in tables[0].columns if all(name in table.columns for table in tables)]
-    repeated = [
-        f"{name} with {table.distinct[name]:,} values in {table.rows:,} rows of {table.path.name}"
-        for name in same
-        for table in tables
-        if table.distinct[name] < table.rows
-    ]
-    raise DataError.expected(
-        "a column of one name in every table whose values are all different",
-        ", ".join(repeated[:3]) or "no column in common",
-        "name it with --id, once for each name that it has; a partner's table has one row per id",
-    )
-
-
-def _equal_values(tables: Sequence[TableSummary]) -> dict[str, str] | None:
-    """The columns whose values meet, whatever their names: half of those of the shorter table, or more."""
-    first, *others = [_unique_columns(table) for table in tables]
-    for name in sorted(first, key=lambda name: not ID_NAMES.search(name)):  # before a number of the row, say
-        found, values = {tables[0].path.name: name}, first[name]
-        for table, columns in zip(tables[1:], others, strict=True):
-            met = {other: int(pc.sum(pc.is_in(column, values)).as_py() or 0) for other, column in columns.items()}
-            best = max(met, key=lambda other: (met[other], bool(ID_NAMES.search(other))), default=None)
-            if best is not None and 2 * met[best] >= min(len(values), table.rows):
-                found[table.path.name] = best
-        if len(found) == len(tables):
-            return found
-    return None
-
-
-def _unique_columns(table: TableSummary) -> dict[str, pa.ChunkedArray]:
-    """Columns whose values are all different, as text, by name; no fractions, which identify nothing."""
-    source = open_source(table.config, table.path.name, table.path.name)
-    names = [name for name in table.columns if table.distinct[name] == table.rows]
-    columns = {name: source.read([name]).column(name) for name in names}
-    return {name: column.cast(pa.string()) for name, column in columns.items() if not pa.types.is_floating(column.type)}
-
-
-def _shared_names(tables: Sequence[TableSummary], alike: Callable[[str], str]) -> set[str]:
-    """Names that every table has, in a form that makes like names equal."""
-    return set.intersection(*({alike(name) for name in table.columns} for table in tables))
-
-
-def _letters(name: str) -> str:
-    return re.sub(r"[\W_]+", "", name).lower()
-
-
-def _first_named(table: TableSummary, named: Sequence[str]) -> str:
-    for name in named:
-        if name in table.columns:
-            return name
-    wanted = f"expected a column of {table.path.name}, got {' or '.join(map(repr, named))}"
-    near = near_miss(named[0], list(table.columns))
-    raise ConfigError(f"{wanted}{near}; give --id once for each name that the column has")
-
-
-def guess(tables: Sequence[TableSummary], ids: Mapping[str, str]) -> tuple[TableSummary, str]:
-    """The table that most likely has the labels, and their column.
-
-    Raises:
-        DataError: No column's name says that it is the label.
-    """
-    for table in tables:
-        if (label := _label(table, ids[table.path.name])) is not None:
-            return table, label
-    few = [f"{name} of {table.path.name}" for table in tables for name in candidates(table, ids[table.path.name])[:2]]
-    raise DataError.expected(
-        "a column whose name says that it is the label", f"others, such as {', '.join(few)}", "name it with --label"
-    )
-
-
-def _label(table: TableSummary, key: str) -> str | None:
-    other_columns = [name for name in table.columns if name != key]
-    named = [name for name in other_columns if LABEL_NAMES.search(name) and table.distinct[name] >= 2]
-    return named[0] if named else None
-
-
-def candidates(table: TableSummary, key: str) -> list[str]:
-    """Columns that may be the label: likely names first, then those of few values."""
-    other_columns = [name for name in table.columns if name != key and table.distinct[name] >= 2]
-    return sorted(other_columns, key=lambda name: (not LABEL_NAMES.search(name), table.distinct[name]))
 
 
 def task_of(job: FirstJob) -> TaskKind:

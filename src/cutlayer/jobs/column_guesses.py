@@ -1,0 +1,125 @@
+"""Guesses of the id column and the label column of tables, by names and values."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cutlayer.config import near_miss
+from cutlayer.data.sources import open_source
+from cutlayer.errors import ConfigError, DataError
+from cutlayer.jobs.found_tables import TableSummary
+
+LABEL_NAMES = re.compile(r"(^|_)(y|(label|target|outcome|default|class|churn|income)(s|e?d)?)($|_)", re.IGNORECASE)
+ID_NAMES = re.compile(r"(^|_)(id|key|uuid|customer|person|client|patient)($|_)|id$", re.IGNORECASE)
+
+
+def id_columns(tables: Sequence[TableSummary], named: Sequence[str] = ()) -> dict[str, str]:
+    """The column that identifies a row in each table, by the name of its file.
+
+    Args:
+        tables: Tables of all parties.
+        named: Names of the column; several where the tables name it differently. Without a name it is guessed.
+
+    Raises:
+        ConfigError: A table has no column of these names.
+        DataError: Nothing is named, and there is no column of one name whose values are all different.
+    """
+    if named:
+        return {table.path.name: _first_named(table, named) for table in tables}
+    for alike in (str, _letters):  # the same name, then the same letters: Customer No and customer_no
+        identifying = [
+            [name for name in table.columns if table.distinct[name] == table.rows and alike(name) in names]
+            for names in [_shared_names(tables, alike)]
+            for table in tables
+        ]
+        if all(identifying):
+            first = next((name for name in identifying[0] if ID_NAMES.search(name)), identifying[0][0])
+            matching = [[name for name in columns if alike(name) == alike(first)] for columns in identifying]
+            if all(matching):
+                return {table.path.name: names[0] for table, names in zip(tables, matching, strict=True)}
+    if (found := _equal_values(tables)) is not None:
+        return found
+    same = [name for name in tables[0].columns if all(name in table.columns for table in tables)]
+    repeated = [
+        f"{name} with {table.distinct[name]:,} values in {table.rows:,} rows of {table.path.name}"
+        for name in same
+        for table in tables
+        if table.distinct[name] < table.rows
+    ]
+    raise DataError.expected(
+        "a column of one name in every table whose values are all different",
+        ", ".join(repeated[:3]) or "no column in common",
+        "name it with --id, once for each name that it has; a partner's table has one row per id",
+    )
+
+
+def _equal_values(tables: Sequence[TableSummary]) -> dict[str, str] | None:
+    """The columns whose values meet, whatever their names: half of those of the shorter table, or more."""
+    first, *others = [_unique_columns(table) for table in tables]
+    for name in sorted(first, key=lambda name: not ID_NAMES.search(name)):  # before a number of the row, say
+        found, values = {tables[0].path.name: name}, first[name]
+        for table, columns in zip(tables[1:], others, strict=True):
+            met = {other: int(pc.sum(pc.is_in(column, values)).as_py() or 0) for other, column in columns.items()}
+            best = max(met, key=lambda other: (met[other], bool(ID_NAMES.search(other))), default=None)
+            if best is not None and 2 * met[best] >= min(len(values), table.rows):
+                found[table.path.name] = best
+        if len(found) == len(tables):
+            return found
+    return None
+
+
+def _unique_columns(table: TableSummary) -> dict[str, pa.ChunkedArray]:
+    """Columns whose values are all different, as text, by name; no fractions, which identify nothing."""
+    source = open_source(table.config, table.path.name, table.path.name)
+    names = [name for name in table.columns if table.distinct[name] == table.rows]
+    columns = {name: source.read([name]).column(name) for name in names}
+    return {name: column.cast(pa.string()) for name, column in columns.items() if not pa.types.is_floating(column.type)}
+
+
+def _shared_names(tables: Sequence[TableSummary], alike: Callable[[str], str]) -> set[str]:
+    """Names that every table has, in a form that makes like names equal."""
+    return set.intersection(*({alike(name) for name in table.columns} for table in tables))
+
+
+def _letters(name: str) -> str:
+    return re.sub(r"[\W_]+", "", name).lower()
+
+
+def _first_named(table: TableSummary, named: Sequence[str]) -> str:
+    for name in named:
+        if name in table.columns:
+            return name
+    wanted = f"expected a column of {table.path.name}, got {' or '.join(map(repr, named))}"
+    near = near_miss(named[0], list(table.columns))
+    raise ConfigError(f"{wanted}{near}; give --id once for each name that the column has")
+
+
+def guess(tables: Sequence[TableSummary], ids: Mapping[str, str]) -> tuple[TableSummary, str]:
+    """The table that most likely has the labels, and their column.
+
+    Raises:
+        DataError: No column's name says that it is the label.
+    """
+    for table in tables:
+        if (label := _label(table, ids[table.path.name])) is not None:
+            return table, label
+    few = [f"{name} of {table.path.name}" for table in tables for name in candidates(table, ids[table.path.name])[:2]]
+    raise DataError.expected(
+        "a column whose name says that it is the label", f"others, such as {', '.join(few)}", "name it with --label"
+    )
+
+
+def _label(table: TableSummary, key: str) -> str | None:
+    other_columns = [name for name in table.columns if name != key]
+    named = [name for name in other_columns if LABEL_NAMES.search(name) and table.distinct[name] >= 2]
+    return named[0] if named else None
+
+
+def candidates(table: TableSummary, key: str) -> list[str]:
+    """Columns that may be the label: likely names first, then those of few values."""
+    other_columns = [name for name in table.columns if name != key and table.distinct[name] >= 2]
+    return sorted(other_columns, key=lambda name: (not LABEL_NAMES.search(name), table.distinct[name]))
