@@ -1,13 +1,17 @@
 """What two parties agree on: the point to go on from, and the width of an embedding."""
 
+from __future__ import annotations
+
 import pytest
 
-from cutlayer.errors import ProtocolError
+from cutlayer.channel import Kind, link
+from cutlayer.config import LimitsConfig
+from cutlayer.errors import CheckpointError, ProtocolError
 from cutlayer.models.sections import MAX_WIDTH
-from cutlayer.parties.handshake import ANY_STEP, Saved, _checked_width
-from tests.parties.runs import PASSIVES, make_job
-
-TELCO = PASSIVES[0]
+from cutlayer.parties.alignment import Alignment
+from cutlayer.parties.handshake import ANY_STEP, Agreement, Saved, _checked_width, agree_passive
+from tests.parties.psi_runs import BANK, TELCO, table
+from tests.parties.runs import make_job
 
 
 def test_a_party_that_does_not_change_within_an_epoch_goes_on_at_any_step_of_it():
@@ -29,3 +33,48 @@ def test_the_narrowest_and_the_widest_embedding_are_accepted():
     for width in (0, MAX_WIDTH + 1):
         with pytest.raises(ProtocolError, match=rf"an embedding width of 1 to 65,536 at {TELCO}, got {width}"):
             _checked_width(width, TELCO, job)
+
+
+def answered(saved: Saved, *, forget: bool = False, **changed: int | str) -> Agreement:
+    """What a passive party agrees to where the active party's first message differs from its own in some fields."""
+    here, there = link(BANK, TELCO, "run")
+    side = agree_passive(
+        make_job(), table(range(5), TELCO), there, saved, LimitsConfig(), Alignment("agreed"), forget=forget
+    )
+    next(side)
+    here.send(Kind.HELLO, fields={**here.arrived.popleft().fields, "resume": 0, "step": 0, **changed})
+    try:
+        side.send(there.arrived.popleft())
+    except StopIteration as done:
+        agreement: Agreement = done.value
+        return agreement
+    raise AssertionError("it waits for more")
+
+
+def test_a_partner_that_lost_its_progress_is_refused_unless_its_owner_accepts_that() -> None:
+    """What is released again would have other noise, which no account states."""
+    saved = Saved(((1, 0), (2, 0), (3, 0)), before=(2, 0))
+    for start in ((3, 0), (2, 0)):
+        assert answered(saved, resume=start[0]).start == start
+    for start in ((1, 0), (0, 0)):
+        with pytest.raises(CheckpointError, match=r"it has lost its progress; .*--forget-peer-progress"):
+            answered(saved, resume=start[0])
+        assert answered(saved, resume=start[0], forget=True).start == start
+    for changed in ({"resume": 4}, {"resume": 3, "step": 1}, {"resume": -1}):
+        with pytest.raises(CheckpointError, match=r"expected a checkpoint of .* here, as at bank"):
+            answered(saved, forget=True, **changed)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"job": "00"}, "bank holds another job than telco"),
+        ({"purpose": "size"}, "the same command at bank, to train, got to size"),
+        ({"version": "3"}, "protocol version"),
+        ({"rows": 10**12}, "limits.peer_rows"),
+        ({"rows": -1}, "limits.peer_rows"),
+    ],
+)
+def test_parties_with_other_jobs_commands_or_tables_do_not_go_on(changed: dict[str, int | str], message: str) -> None:
+    with pytest.raises(ProtocolError, match=message):
+        answered(Saved(), **changed)
