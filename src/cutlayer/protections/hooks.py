@@ -12,9 +12,4 @@ HOOKS = ("labels", "embedding_out", "embeddings_in", "cut_gradient", "gradient_o
 
 def hooks_of(protection: Protection[Any]) -> list[str]:
     """The hooks that a protection acts at."""
-    return [hook for hook in HOOKS if acts_at(protection, hook)]
-
-
-def acts_at(protection: Protection[Any], hook: str) -> bool:
-    """Whether a protection acts at a hook: its class overrides the method."""
-    return getattr(type(protection), hook) is not getattr(Protection, hook)
+    return [hook for hook in HOOKS if protection.acts_at(hook)]
