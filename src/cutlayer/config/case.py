@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 if TYPE_CHECKING:
     from cutlayer.config.job import Job
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 class Declared(Protocol):
     """What a protection declares; see `cutlayer.protections.base.Protection`."""
 
-    name: str
-    keeps_directions: bool
+    name: ClassVar[str]
+    keeps_directions: ClassVar[bool]
 
     @property
     def guarantees_labels(self) -> bool:

@@ -81,13 +81,13 @@ def check_fit(raw: Mapping[str, Any] | None, bottom: Mapping[str, Any], warmup_e
     """
     fit, _ = _section(raw, where)
     if fit.needs_warmup and not warmup_epochs:
-        wanted = f"{where}: warm-up epochs for kind {raw['kind'] if raw else 'none'}"
+        wanted = f"{where}: warm-up epochs for kind {fit.kind}"
         raise ConfigError.expected(wanted, "train.warmup_epochs: 0", "set it to 1 or more")
     if fit.needs_warmup and _cut_is_stated(bottom) and bottom.get("cut") != "linear":
-        wanted = f"{where}: a linear cut for kind {raw['kind'] if raw else 'none'}"
+        wanted = f"{where}: a linear cut for kind {fit.kind}"
         raise ConfigError.expected(wanted, "an activation after it", "write cut: linear in model.bottom")
     if fit.bottom and bottom.get("kind") != fit.bottom:
-        wanted = f"{where}: a bottom model of kind {fit.bottom} for kind {raw['kind'] if raw else 'none'}"
+        wanted = f"{where}: a bottom model of kind {fit.bottom} for kind {fit.kind}"
         raise ConfigError.expected(wanted, bottom.get("kind"), f"write model.bottom: {{kind: {fit.bottom}}}")
 
 
