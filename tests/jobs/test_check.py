@@ -46,7 +46,7 @@ class Dithered(LabelProtection[DitheredConfig]):
 
 @pytest.fixture(autouse=True)
 def registered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(REGISTRY, "dithered", Dithered)  # type: ignore[arg-type]
+    monkeypatch.setitem(REGISTRY, "dithered", Dithered)
 
 
 def test_a_protection_brings_its_own_rule() -> None:

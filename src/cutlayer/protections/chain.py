@@ -17,7 +17,7 @@ from cutlayer.kernels.row_tensors import number_differing
 from cutlayer.lazy import Tensor, torch
 from cutlayer.protections.base import Context, Evidence, Protection
 from cutlayer.protections.coverage import HOOK_OF, Coverage
-from cutlayer.protections.hooks import hooks_of
+from cutlayer.protections.hooks import HOOKS
 from cutlayer.protections.placement import CPU, Placement
 from cutlayer.protections.views import ActiveView, Mode, PassiveView, Update
 
@@ -114,16 +114,16 @@ class Chain:
 
     def faults(self, job: Job) -> Iterator[str]:
         """What of a job does not go together with these protections; see `Protection.faults`."""
-        for protection in self.protections:
-            where = f"parties.{self.party}.privacy.{protection.name}"
-            if protection.acts_at("cut_gradient", "gradient_out") and job.trains_alone:
-                yield f"{where}: nothing to protect, parties that release once get no gradient; remove it"
+        where = f"parties.{self.party}.privacy"
+        for protection in self.protections if job.trains_alone else ():
+            if protection.acts_at("cut_gradient", "gradient_out"):
+                unused = "nothing to protect, parties that release once get no gradient; remove it"
+                yield f"{where}.{protection.name}: {unused}"
         for protection in self.protections:
             yield from protection.faults(job, self.party)
             if job.task not in protection.tasks:
                 kinds = " or ".join(sorted(protection.tasks))
-                where = f"parties.{self.party}.privacy.{protection.name}"
-                yield f"expected {where} on a task of kind {kinds}, got {job.task}; leave it out"
+                yield f"expected {where}.{protection.name} on a task of kind {kinds}, got {job.task}; leave it out"
 
     def allow_repeats(self, epoch: int) -> None:
         """Accept that the schedule is repeated from an epoch on; see `Account.allow_repeats`."""
@@ -310,7 +310,7 @@ class Chain:
         return [
             self._coverage.evidence(
                 protection.name,
-                hooks_of(protection),
+                [hook for hook in HOOKS if protection.acts_at(hook)],
                 sent,
                 {**protection.metrics(), **self._releases(protection)},
             )

@@ -61,7 +61,7 @@ def planned_entries(job: Job, name: str, chain: Chain) -> tuple[Entry, ...]:
         chain: Its protections, set up or not.
     """
     active, towards = name == job.active, job.peers_of(name)
-    entries = _entries(job, name, chain) + [*(_label_free(job) if active else ())]
+    entries = [*_entries(job, name, chain), *(_label_free(job) if active else ())]
     asset: Asset = "labels" if active else "features"
     covered = {receiver for entry in entries if entry.protects == asset for receiver in entry.towards}
     if uncovered := tuple(receiver for receiver in towards if receiver not in covered):

@@ -80,14 +80,15 @@ def check_fit(raw: Mapping[str, Any] | None, bottom: Mapping[str, Any], warmup_e
             needs them.
     """
     fit, _ = _section(raw, where)
+    kind = f"for kind {fit.kind}"
     if fit.needs_warmup and not warmup_epochs:
-        wanted = f"{where}: warm-up epochs for kind {fit.kind}"
-        raise ConfigError.expected(wanted, "train.warmup_epochs: 0", "set it to 1 or more")
+        remedy = "set it to 1 or more"
+        raise ConfigError.expected(f"{where}: warm-up epochs {kind}", "train.warmup_epochs: 0", remedy)
     if fit.needs_warmup and _cut_is_stated(bottom) and bottom.get("cut") != "linear":
-        wanted = f"{where}: a linear cut for kind {fit.kind}"
-        raise ConfigError.expected(wanted, "an activation after it", "write cut: linear in model.bottom")
+        remedy = "write cut: linear in model.bottom"
+        raise ConfigError.expected(f"{where}: a linear cut {kind}", "an activation after it", remedy)
     if fit.bottom and bottom.get("kind") != fit.bottom:
-        wanted = f"{where}: a bottom model of kind {fit.bottom} for kind {fit.kind}"
+        wanted = f"{where}: a bottom model of kind {fit.bottom} {kind}"
         raise ConfigError.expected(wanted, bottom.get("kind"), f"write model.bottom: {{kind: {fit.bottom}}}")
 
 
