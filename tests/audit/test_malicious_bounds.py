@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from cutlayer.accounting import GaussianRelease
-from cutlayer.attacks.malicious import TAMPERINGS
+from cutlayer.attacks.malicious import TAMPERINGS, by_active
 from cutlayer.attacks.malicious.base import Tampering
 from cutlayer.attacks.malicious.hijack import Hijack
 from cutlayer.channel.transcript import read_epochs
@@ -22,7 +22,7 @@ from cutlayer.data.store import Store
 from cutlayer.kernels.empirical_epsilon import one_run_epsilon
 from cutlayer.kernels.roc import roc_auc
 from cutlayer.parties.observer import Observer
-from cutlayer.training.attacked import by_active, known_rows
+from cutlayer.training.attacked import known_rows
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import Keys
 from cutlayer.training.recorder import read_truth

@@ -25,8 +25,9 @@ from cutlayer.jobs.options import Options, Progress
 from cutlayer.parties.active import ActiveParty
 from cutlayer.parties.local import Local
 from cutlayer.parties.passive_setup import PassiveSetup
-from cutlayer.protections import REGISTRY, LabelDP
+from cutlayer.protections import REGISTRY
 from cutlayer.protections.base import Evidence
+from cutlayer.protections.label_dp import LabelDP
 from cutlayer.protections.views import PassiveView
 from cutlayer.training import together
 from cutlayer.training.all_runs import _drawn, _of_classes

@@ -4,7 +4,8 @@ import pytest
 
 from cutlayer.config import Job, validated
 from cutlayer.errors import ConfigError
-from cutlayer.jobs.check import check_job, notes_of
+from cutlayer.jobs.cautions import notes_of
+from cutlayer.jobs.check import check_job
 from tests.parties.runs import make_job, raw_job
 
 

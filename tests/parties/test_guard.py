@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from cutlayer.attacks.malicious import TAMPERINGS
+from cutlayer.attacks.malicious import TAMPERINGS, by_active
 from cutlayer.attacks.malicious.base import Tampering
 from cutlayer.config import Job, validated
 from cutlayer.config.guard import GuardConfig
@@ -22,7 +22,7 @@ from cutlayer.jobs.check import check_job
 from cutlayer.parties.embedding_guard import EmbeddingGuard
 from cutlayer.parties.guard import PENALISED, WINDOW, GradientGuard, RowTest
 from cutlayer.parties.observer import Observer
-from cutlayer.training.attacked import by_active, known_rows
+from cutlayer.training.attacked import known_rows
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import Keys
 from cutlayer.training.tables import open_table

@@ -13,7 +13,7 @@ from sklearn.metrics import roc_auc_score
 from cutlayer.channel import Kind
 from cutlayer.config import Job, validated
 from cutlayer.data.batches import Schedule
-from cutlayer.jobs.check import HIDING_LENGTHS
+from cutlayer.protections import REGISTRY
 from tests.parties.runs import ACTIVE, UNAUDITED, raw_job, record, run, tables
 
 EPOCHS, ROWS = 10, 400
@@ -51,5 +51,5 @@ def test_gradients_without_a_protection_show_the_rows_of_weight_zero(
 def test_a_protection_that_hides_lengths_hides_weights(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    assert {*HIDING} == HIDING_LENGTHS
+    assert {*HIDING} == {name for name, kind in REGISTRY.items() if kind.hides_lengths}
     assert read(tmp_path, {name: HIDING[name]}, monkeypatch) < 0.65

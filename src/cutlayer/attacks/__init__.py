@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from cutlayer.attacks import catalogue
 from cutlayer.attacks.base import Attack
@@ -13,6 +13,10 @@ from cutlayer.attacks.feature.base import FeatureAttack
 from cutlayer.attacks.label.base import LabelAttack
 from cutlayer.attacks.label.history import HistoryAttack
 from cutlayer.errors import ConfigError
+
+if TYPE_CHECKING:
+    from cutlayer.config import Job
+    from cutlayer.config.case import Case
 
 REGISTRY: Mapping[str, type[Attack[Any, Any]]] = {
     kind.name: kind for kind in vars(catalogue).values() if isinstance(kind, type) and issubclass(kind, Attack)
@@ -73,6 +77,24 @@ def resolve(
         tuple(attack for attack in made if isinstance(attack, CompletionAttack)),
         tuple(attack for attack in made if isinstance(attack, FeatureAttack)),
     )
+
+
+def attacks_of(job: Job, party: str) -> Resolved:
+    """The attacks of a party's audit; an error names the party's key, so that its line is found."""
+    own = job.parties[party]
+    try:
+        return resolve(own.audit.catalogue, job.task, own.role)
+    except ConfigError as failure:
+        raise ConfigError(str(failure).replace("audit.attacks", f"parties.{party}.audit.attacks", 1)) from None
+
+
+def gate_faults(case: Case) -> Iterator[str]:
+    """The active party's gates are on what its attacks measure."""
+    job, where = case.job, f"parties.{case.job.active}.audit.fail_above"
+    attacks = attacks_of(job, job.active)
+    if job.parties[job.active].audit.fail_above.limits and not (attacks.labels or attacks.histories):
+        remedy = "name such an attack in audit.attacks, or leave the gate out"
+        yield f"expected an attack that measures what {where} limits, got none for task {job.task}; {remedy}"
 
 
 def left_out(names: Catalogue | Sequence[str], task_kind: str) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from cutlayer.attacks import REGISTRY as ATTACKS
 from cutlayer.attacks.feature.base import FeatureAttack
 from cutlayer.attacks.knowledge import condition
-from cutlayer.attacks.malicious import TAMPERINGS
+from cutlayer.attacks.malicious import TAMPERINGS, by_active
 from cutlayer.audit.checks import Check, Find, FindingContext, Occurrence
 from cutlayer.audit.scored_rows import narrow_leaks
 from cutlayer.parties.numbers import NO_GRADIENT_REMEDY
@@ -19,7 +19,6 @@ from cutlayer.results.leaks import LeakResult, worst_of
 from cutlayer.results.metric_names import name_of
 from cutlayer.results.number import decimals
 from cutlayer.results.run import RunKind
-from cutlayer.training.attacked import by_active
 
 FEW_ROWS = 50
 """Below this many rows of a class an AUC's interval is too wide to distinguish 0.5 from 0.6."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 
-from cutlayer.attacks.malicious import TAMPERINGS
+from cutlayer.attacks.malicious import TAMPERINGS, by_active
 from cutlayer.audit.attack_audit import AttackAudit
 from cutlayer.audit.backdoor import Reached, backdoors
 from cutlayer.config import Job
@@ -15,7 +15,7 @@ from cutlayer.results.features import FeatureResult
 from cutlayer.results.leaks import LeakResult, worst_of
 from cutlayer.results.malicious import MaliciousResult
 from cutlayer.results.run import RunId, RunKind
-from cutlayer.training.attacked import attacked_run, by_active, not_attacked, victims
+from cutlayer.training.attacked import attacked_run, not_attacked, victims
 from cutlayer.training.folder import RunFolder
 
 NEEDS_ONE_PROCESS = "a malicious training needs all parties in one process; none was trained"

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
 from cutlayer.config.base import FrozenModel
+
+if TYPE_CHECKING:
+    from cutlayer.config.case import Case, Declared
 
 
 class GuardConfig(FrozenModel):
@@ -49,3 +53,34 @@ class Alarm(FrozenModel):
     def when(self) -> str:
         """Epoch and step in words."""
         return f"epoch {self.epoch}, step {self.step}"
+
+
+def guard_faults(case: Case) -> Iterator[str]:
+    """Guards have something to judge, and know what honest messages look like."""
+    job = case.job
+    for name, party in job.parties.items():
+        if party.guard is None:
+            continue
+        where, partners = f"parties.{name}.guard", job.passives if name == job.active else (name,)
+        if all(job.train.releases_once(partner) for partner in partners):
+            remedy = "leave it out: no gradient comes back, and nothing depends on one"
+            yield f"expected no {where} where rows are released once, got one; {remedy}"
+        if job.train.workers > 1:
+            yield f"expected {where} with train.workers: 1, got {job.train.workers}; leave one of both out"
+        changing = case.acting(name, "embedding_out")
+        if changing and name != job.active:
+            # Honest gradients then follow from the noise that was sent, which was an alarm in honest trainings.
+            remedy = "leave one of both out; noise on embeddings bounds what a hijack can rebuild"
+            yield f"expected {where} without {changing[0]}, got both; {remedy}"
+        bending = [each.name for sender in job.peers_of(name) for each in case.protections(sender) if _bends(each)]
+        if bending and not party.guard.protected:
+            remedy = "what an honest partner sends then has signs of an attack"
+            yield f"expected {where}.protected: true beside {bending[0]}, got none; {remedy}"
+        if job.task == "multiclass" and name != job.active and "classes" not in party.guard.model_fields_set:
+            yield f"expected {where}.classes in a multi-class task, got none; state the number of classes"
+
+
+def _bends(protection: Declared) -> bool:
+    """Whether a protection changes an embedding, how it is learned, or a row's gradient beyond sign and length."""
+    acts = protection.acts_at("embedding_out", "local_loss", "gradient_out", "cut_gradient")
+    return acts and not protection.keeps_directions

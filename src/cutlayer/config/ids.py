@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from cutlayer.config.base import FrozenModel
+
+if TYPE_CHECKING:
+    from cutlayer.config.case import Case
 
 Rule = Literal["strip", "lower", "e164", "integer", "none"]
 Columns = Annotated[tuple[str, ...], Field(min_length=1, max_length=8)]
@@ -121,3 +124,20 @@ class IdConfig(FrozenModel):
         """A column without settings is written as its name."""
         plain = isinstance(self.column, str) and IdConfig(column=self.column) == self
         return self.column if plain else dump(self)
+
+
+def stated_rows_faults(case: Case) -> Iterator[str]:
+    """A number of rows is stated only where the alignment does not show every row."""
+    for name, party in case.job.parties.items():
+        if case.job.alignment == "plain" and party.id is not None and party.id.pad_to is not None:
+            wanted = f"expected no parties.{name}.id.pad_to with alignment plain, which shows every row"
+            yield f"{wanted}, got {party.id.pad_to}; write alignment: psi"
+
+
+def repeated_ids_faults(case: Case) -> Iterator[str]:
+    """No protection acts on gradients by the labels of rows where a partner's row has several of them."""
+    job, config = case.job, case.job.parties[case.job.active].id
+    repeated = job.draws_batches and config is not None and config.duplicates == "keep"
+    for acting in case.acting(job.active, "cut_gradient", "gradient_out") if repeated else ():
+        wanted = f"expected no parties.{job.active}.privacy.{acting} with id.duplicates: keep, where one gradient has"
+        yield f"{wanted} several rows' labels, got one; write train.release: once, or duplicates: first"

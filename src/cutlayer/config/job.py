@@ -185,6 +185,10 @@ class Job(FrozenModel):
         """Names of the passive parties, in the job's order."""
         return tuple(name for name, party in self.parties.items() if party.role == "passive")
 
+    def peers_of(self, party: str) -> tuple[str, ...]:
+        """Names of the parties at the other ends of one party's links."""
+        return self.passives if party == self.active else (self.active,)
+
     def with_parties(self, changes: Mapping[str, Mapping[str, Any]], **more: Any) -> Job:
         """A copy with other fields of some parties, by name, and of the job itself; they are not validated again."""
         parties = {name: party.model_copy(update=dict(changes.get(name, {}))) for name, party in self.parties.items()}

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from pydantic import AfterValidator
 
 from cutlayer.config.addresses import address
 from cutlayer.config.base import FrozenModel
+from cutlayer.config.extras import check_extra
 from cutlayer.config.names import FilePath
+
+if TYPE_CHECKING:
+    from cutlayer.config.case import Case
 
 _SECRET = re.compile(r"[?&;][^=&;]*(user|pass|pwd|token|secret)[^=&;]*=", re.IGNORECASE)
 """A parameter of an address, as those of databases are."""
@@ -46,3 +50,13 @@ class LogConfig(FrozenModel):
     def _faults(self) -> Iterator[str]:
         if self.mlflow is None and self.tensorboard is None:
             yield "mlflow or tensorboard in it, got neither; leave log out for no log"
+
+
+def log_faults(case: Case) -> Iterator[str]:
+    """A log has something to write, and the packages that write it."""
+    for name, party in case.job.parties.items():
+        if party.log is not None and party.role == "passive":
+            wanted = f"expected no parties.{name}.log at a passive party, which has neither curves nor a report"
+            yield f"{wanted}, got one; set it at {case.job.active}"
+        for extra in party.log.model_dump(exclude_none=True) if party.log is not None else ():
+            check_extra(extra, f"parties.{name}.log.{extra}")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from cutlayer.config.base import FrozenModel
+from cutlayer.config.base import FrozenModel, validated
 from cutlayer.config.device import DeviceName
 from cutlayer.config.guard import GuardConfig
 from cutlayer.config.ids import IdConfig
@@ -18,6 +18,9 @@ from cutlayer.config.protect_labels import PROTECT_LABELS, expanded
 from cutlayer.config.serve import ServeConfig
 from cutlayer.config.size import MemorySize
 from cutlayer.config.table import CellText, FeaturesConfig, TableConfig
+
+if TYPE_CHECKING:
+    from cutlayer.config.case import Case
 
 Role = Literal["active", "passive"]
 OnAbsent = Literal["stop", "wait", "continue"]
@@ -278,6 +281,15 @@ class PartyConfig(PrivatePart):
     identity: Identity | None = None
     on_absent: OnAbsent = "stop"
 
+    def role_faults(self, name: str) -> Iterator[str]:
+        """What the party named so sets of the other role."""
+        if self.role == "active" and self.serving:
+            wanted = f"expected no parties.{name}.serving at the active party, which releases no embedding"
+            yield f"{wanted}, got {self.serving}; set it at the passive parties"
+        if self.role == "passive" and self.audit.fail_above.limits:
+            where = f"parties.{name}.audit.fail_above"
+            yield f"{where}: only the active party, which holds the labels, can measure label_auc"
+
     @model_validator(mode="before")
     @classmethod
     def _no_consent_in_a_job(cls, raw: Any) -> Any:
@@ -285,3 +297,19 @@ class PartyConfig(PrivatePart):
         if isinstance(raw, Mapping) and "allow_models" in raw:
             raise ValueError("no allow_models in a job, got one; use --allow-model, or a party's private file")
         return raw
+
+
+def label_free_faults(case: Case) -> Iterator[str]:
+    """The active party alone states `label_free`, and no party is then sent gradients."""
+    job, where = case.job, f"parties.{case.job.active}.privacy"
+    for name in job.passives:
+        if LABEL_FREE in job.parties[name].privacy:
+            wanted = f"expected {LABEL_FREE} at the active party, which has the labels"
+            yield f"{wanted}, got it at {name}; move it to {where}"
+    if LABEL_FREE in job.parties[job.active].privacy:
+        validated(LabelFreeConfig, job.parties[job.active].privacy[LABEL_FREE], f"{where}.{LABEL_FREE}")
+        for name in job.passives:
+            if not job.train.is_label_free(name):
+                got = f"{name} in {'warm-up epochs' if job.train.releases_once(name) else 'every step'}"
+                remedy = "write train.release: once, without warmup_epochs"
+                yield f"expected {where}.{LABEL_FREE}: no party that is sent gradients, got {got}; {remedy}"

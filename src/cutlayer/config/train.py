@@ -5,13 +5,17 @@ from __future__ import annotations
 import math
 import reprlib
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Literal, Self, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_args
 
 from pydantic import Field, PrivateAttr, field_validator
 
 from cutlayer.config.base import FrozenModel
 from cutlayer.config.device import Precision
 from cutlayer.config.names import PartyName
+from cutlayer.config.wording import near_miss
+
+if TYPE_CHECKING:
+    from cutlayer.config.case import Case
 
 Release = Literal["every_step", "once"]
 MAX_EPOCHS = 10_000
@@ -231,3 +235,63 @@ class TrainConfig(FrozenModel):
             yield "split.test or split.validation above 0, got 0 for both; metrics need held-out rows"
         if self.early_stop and self.split.validation == 0:
             yield "split.validation above 0 with early_stop, got 0; set it, or drop early_stop"
+
+
+def release_faults(case: Case) -> Iterator[str]:
+    """Parties that release once are known, and warm-up epochs come before such a release."""
+    job = case.job
+    for name in job.train.release if isinstance(job.train.release, Mapping) else ():
+        if name not in job.passives:
+            yield f"train.release.{name}: no passive party of that name{near_miss(name, [*job.passives])}"
+    if job.train.warmup_epochs and not any(job.train.releases_once(name) for name in job.passives):
+        got = job.train.warmup_epochs
+        yield f"expected no train.warmup_epochs where no party releases once, got {got}; leave it out"
+
+
+def weight_faults(case: Case) -> Iterator[str]:
+    """Weights of classes and rows are in a loss that has classes, and that is not corrected for drawn labels."""
+    job = case.job
+    by_class, column = job.train.class_weight, job.parties[job.active].weight
+    if by_class is not None and job.task == "regression":
+        yield f"expected train.class_weight with classes alone, got {by_class} with task regression; leave it out"
+    for where, got in (("train.class_weight", by_class), (f"parties.{job.active}.weight", column)):
+        for drawn in case.acting(job.active, "labels") if got is not None else ():
+            wanted = f"expected no {where} with {drawn}, whose loss is corrected for the draws"
+            yield f"{wanted}, got {got}; leave one of them out"
+
+
+def split_faults(case: Case) -> Iterator[str]:
+    """A split by a column, or by the labels, reveals no more than the parties agree to, and voids no guarantee."""
+    job, split, owner = case.job, case.job.train.split, case.job.parties[case.job.active]
+    reserved = {"label": (owner.label,), "weight": (owner.weight,), "id": owner.id.columns if owner.id else ()}
+    for key, columns in reserved.items():
+        if split.by is not None and split.by in columns:
+            wanted = f"expected train.split.by with another column than parties.{job.active}.{key}"
+            yield f"{wanted}, got {split.by}; partners learn which rows have its largest values"
+    if not split.depends_on_labels:
+        return
+    if split.stratify and job.task == "regression":
+        yield "expected train.split.stratify with classes alone, got task regression; leave it out"
+    key, got, what, remedy = "stratify", "true", "by the labels", "leave one of them out"
+    if split.by is not None:
+        key, got, what = "by", split.by, "by a column that may follow the labels"
+        given = "if partners may know which rows have its largest values, whatever that shows of the labels, write"
+        remedy = f"{given} train.split.public: true, and the guarantee is given that; else {remedy}"
+    conditions = ["label_free"] * ("label_free" in owner.privacy)
+    for name in conditions + [each.name for each in case.protections(job.active) if each.guarantees_labels]:
+        wanted = f"expected no train.split.{key} with {name}, whose guarantee a split {what} would void"
+        yield f"{wanted}, got {got}; {remedy}"
+
+
+def worker_faults(case: Case) -> Iterator[str]:
+    """Several workers train parties that stay, release in every step, and update their weights by whole batches."""
+    job = case.job
+    for name, party in job.parties.items() if job.train.workers > 1 else ():
+        updating = case.acting(name, "update")
+        for wrong in (
+            f"parties.{name}.on_absent: {party.on_absent}" if party.on_absent != "stop" else "",
+            f"train.release: once at {name}" if name in job.passives and job.train.releases_once(name) else "",
+            f"parties.{name}.privacy.{updating[0]}, which updates the weights row by row" if updating else "",
+        ):
+            if wrong:
+                yield f"expected train.workers: 1 with {wrong}, got {job.train.workers}; leave one of them out"

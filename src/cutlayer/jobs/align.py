@@ -16,12 +16,13 @@ from cutlayer.channel import Kind, Message, Port
 from cutlayer.channel.address import check_loopback
 from cutlayer.channel.receiving import DONE, receive
 from cutlayer.config import FeaturesConfig, Job
+from cutlayer.config.case import Case
+from cutlayer.config.ids import stated_rows_faults
 from cutlayer.data.agreed_rows import COMMON_ID
 from cutlayer.data.align import Positions, nothing_in_common, order_digest
 from cutlayer.data.ids import Digests
 from cutlayer.data.party_data import PartyTable
 from cutlayer.errors import ConfigError
-from cutlayer.jobs.check import check_alignment
 from cutlayer.jobs.exchange import Exchange
 from cutlayer.jobs.links import LinkOptions, address_of, connected, open_trail
 from cutlayer.jobs.options import Progress
@@ -96,7 +97,8 @@ def align_party(
         NothingInCommon: No row is common to all.
         CutlayerError: Bad input, here or at a peer.
     """
-    check_alignment(job)
+    for fault in stated_rows_faults(Case(job)):
+        raise ConfigError(fault)
     check_purpose(job, purpose)
     check_output(out)
     party = job.parties[name]

@@ -8,6 +8,9 @@ from collections.abc import Iterator, Mapping
 from cutlayer.accounting import Ledger
 from cutlayer.config import Job
 from cutlayer.data.profile import ColumnProfile
+from cutlayer.protections import REGISTRY
+from cutlayer.protections.base import Asset
+from cutlayer.training.run_ledger import chain_of
 
 FEW_ROWS = 1000
 WEAK_EPSILON = 10.0
@@ -19,6 +22,40 @@ CHANCE, CATALOGUE_ERRORS = 0.02, 2.6
 which its largest leak lies above 0.5 there: on Adult 2.6, on Bank 2.6 (docs/results/adaptive-audit.md)."""
 NOTICEABLE = 0.005
 """By how much the distance may exceed `CHANCE` without a warning."""
+
+
+def notes_of(job: Job) -> tuple[str, ...]:
+    """Notes on the leaks of a valid job, each after the name of the setting that it is about.
+
+    A term on the embeddings (`dcor`) protects no gradient: without another protection of labels, those that its party
+    is sent reveal them.
+    """
+    notes = list[str]()
+    if job.alignment == "plain":
+        notes.append(
+            f"alignment: plain shows {job.active} a digest of every id of the other parties, and with it all ids that "
+            "can be guessed; write alignment: psi for parties in processes of their own"
+        )
+    owner = job.parties[job.active]
+    if owner.unlabelled == "drop":
+        notes.append(f"{job.active}.unlabelled: drop shows passive parties which of their rows have a label")
+    hiding = sorted(name for name, kind in REGISTRY.items() if kind.hides_lengths)
+    if owner.weight is not None and not job.trains_alone and not {*hiding} & {*owner.protections}:
+        notes.append(
+            f"{job.active}.weight: a row's weight multiplies its cut gradient, so that passive parties can read the "
+            f"column {owner.weight!r} by the length; train.release: once sends none, and {', '.join(hiding)} hide it"
+        )
+    for name in job.parties:
+        chain = chain_of(job, name)
+        hidden = chain.acts_at("gradient_out", "labels")
+        for protection in chain.protections:
+            notes += [f"{protection.name}: {note}" for note in protection.notes(job.train.max_epochs)]
+            if protection.protects is Asset.LABELS and protection.acts_at("cut_gradient") and not hidden:
+                notes.append(
+                    f"{protection.name}: acts on embeddings only, and the cut gradients of the same party reveal every "
+                    "label; add a protection of gradients or label_dp"
+                )
+    return tuple(notes)
 
 
 def cautions_of(

@@ -81,7 +81,7 @@ class Exchange:
     ) -> None:
         self._job, self._name, self._folder, self._security, self._wait = job, name, folder, security, wait
         self.written: tuple[Path, ...] = ()
-        peers = job.passives if name == job.active else (job.active,)
+        peers = job.peers_of(name)
         self._path = private / "exchange.json"
         self._held = ExitStack()
         make_folder(private)

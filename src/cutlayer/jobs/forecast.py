@@ -21,12 +21,12 @@ from cutlayer.data.prepared import Prepared
 from cutlayer.data.profile import ColumnProfile
 from cutlayer.data.split import Split, check_filled
 from cutlayer.errors import DataError
-from cutlayer.jobs.cautions import cautions_of
-from cutlayer.jobs.check import check_job, imports_of, notes_of
+from cutlayer.jobs.cautions import cautions_of, notes_of
+from cutlayer.jobs.check import check_job
 from cutlayer.jobs.matching import KeyForecast, by_key, common_positions, lacking
 from cutlayer.kernels.packed_rows import row_bytes
 from cutlayer.lazy import Tensor, nn, torch
-from cutlayer.models import resolved_section, suits_rare_categories
+from cutlayer.models import imports_of, resolved_section, suits_rare_categories
 from cutlayer.parties.matching import all_positions, check_ids, matched_ids
 from cutlayer.storage.row_arrays import gathered
 from cutlayer.tasks import Task

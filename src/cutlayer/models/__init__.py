@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cutlayer.config import FrozenModel, Job, registered, validated
+from cutlayer.config.case import Case
 from cutlayer.config.device import Precision
+from cutlayer.config.job import COLUMNS, FITTED_TOPS
 from cutlayer.errors import ConfigError
 from cutlayer.lazy import called_on_first_use, on_first_use
 from cutlayer.models.auto import auto_bottom
@@ -200,6 +202,43 @@ def is_fitted(raw: Mapping[str, Any]) -> bool:
 def imported_path(raw: Mapping[str, Any]) -> str | None:
     """The `package.module:Class` that building a model would import, by its section; `None` of a built-in kind."""
     return str(raw["path"]) if raw.get("kind") in IMPORTED_KINDS else None
+
+
+def imports_of(job: Job, only: str | None = None) -> dict[str, str]:
+    """Classes that building the models of a job imports, as `package.module:Class`, by path in the job.
+
+    Args:
+        job: Job with valid `model` sections.
+        only: Only party whose models are built in this process; `None` where all are.
+    """
+    built = {f"model.bottom ({name})": job.bottom_of(name) for name in job.parties if only in (None, name)}
+    if only in (None, job.active):
+        built["model.top"] = job.top
+    return {where: path for where, section in built.items() if (path := imported_path(section)) is not None}
+
+
+def fitted_top_faults(case: Case) -> Iterator[str]:
+    """A top model that is fitted at once reads the active party's columns, and rows that no gradient trains."""
+    job, owner = case.job, case.job.active
+    kind, own = job.model.top.get("kind"), job.bottom_of(owner).get("kind")
+    top, absent = f"with model.top.kind {kind}", "which is fitted for absent parties"
+    for name in job.passives:
+        if job.bottom_of(name).get("kind") == COLUMNS:
+            wanted = f"expected model.bottom.{name}: another kind than {COLUMNS}, which would send the columns"
+            yield f"{wanted} themselves, got it; write {{kind: linear, width: 32}} with fit: {{kind: sketch}}"
+    if kind in FITTED_TOPS - {"auto"} and not job.trains_alone:
+        remedy = "write train.release: once, without warmup_epochs, or model.top: {kind: mlp}"
+        yield f"expected all passive parties to release once {top}, which no gradient trains, got gradients; {remedy}"
+    if job.fits_top and own != COLUMNS:
+        wanted = f"expected model.bottom.{owner}: {{kind: auto}} {top}, which reads the columns as they are"
+        yield f"{wanted}, got {own}; leave it out, or write model.top: {{kind: mlp}}"
+    if own == COLUMNS and not job.fits_top:
+        wanted = f"expected model.bottom.{owner} of another kind {top}, whose steps train an embedding"
+        yield f"{wanted}, got {own}; write {{kind: auto}}"
+    for acting in case.acting(owner, "embeddings_in") if job.fits_top else ():
+        yield f"expected no parties.{owner}.privacy.{acting} {top}, {absent}, got one; leave it out"
+    if job.fits_top and "finetuned" in job.compare:
+        yield f"expected compare without finetuned {top}, {absent}, got it; leave it out"
 
 
 def _section(kinds: Mapping[str, ModelKind], raw: Mapping[str, Any], where: str) -> tuple[ModelKind, FrozenModel]:

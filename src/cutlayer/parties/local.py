@@ -279,7 +279,7 @@ def context_of(
         noise_key: 32 bytes for the noise of this run.
         more: Further fields of `Context`; without a task and labels, the party has none.
     """
-    peers = job.passives if party == job.active else (job.active,)
+    peers = job.peers_of(party)
     fields: dict[str, Any] = {"task": None, "labels": None, **more}
     return Context(
         party=party,

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from cutlayer.accounting import Event, NoFormalGuarantee, ReleasePlan
-from cutlayer.config import FrozenModel
+from cutlayer.config import FrozenModel, Job
 from cutlayer.errors import NotApplicable
 from cutlayer.lazy import Tensor, torch
 from cutlayer.protections.keyed_noise import Noise
@@ -123,6 +123,8 @@ class Protection(Generic[C]):
             return. For arithmetic that must be exact, and for what NumPy computes.
         needs_no_random_draws: Whether it also needs a bottom model that draws no random numbers.
         no_guarantee: Why no theorem bounds what it lets through; a protection with a guarantee overrides `event`.
+        hides_lengths: Whether the length of a gradient says hardly anything of its row under it.
+        keeps_directions: Whether it changes no more than the sign and the length of a row's gradient, at most.
         counters: Names of what it counts, for `count`. `metrics` states them, and those of a passive party are sent.
         means: Metrics that are the mean of what was counted, as (metric, summed, counted). A name that stands here and
             not in `counters` is counted too, and is no metric itself.
@@ -142,6 +144,8 @@ class Protection(Generic[C]):
     needs_no_random_draws: ClassVar[bool] = False
     on_cpu: ClassVar[bool] = False
     no_guarantee: ClassVar[str]
+    hides_lengths: ClassVar[bool] = False
+    keeps_directions: ClassVar[bool] = False
     counters: ClassVar[tuple[str, ...]] = ()
     means: ClassVar[tuple[tuple[str, str, str], ...]] = ()
 
@@ -175,8 +179,24 @@ class Protection(Generic[C]):
                 f"a task of kind {' or '.join(sorted(cls.tasks))} for {cls.name}", kind, "leave it out"
             )
 
-    def check_peers(self, party: str, peers: Sequence[str]) -> None:
-        """Raise `ConfigError` if a setting names a party that is not among the `peers` of `party`."""
+    def faults(self, job: Job, party: str) -> Iterator[str]:
+        """What of a job does not go together with it, by settings alone: each a whole sentence, as an error states it.
+
+        Args:
+            job: The job. Of other organisations' parties it may lack the private parts.
+            party: Name of the party that runs the protection.
+        """
+        return iter(())
+
+    @property
+    def guarantees_labels(self) -> bool:
+        """Whether labels have a formal guarantee by it."""
+        return self.protects is Asset.LABELS and type(self).event is not Protection.event
+
+    @classmethod
+    def acts_at(cls, *hooks: str) -> bool:
+        """Whether it acts at one of some hooks: its class overrides the method."""
+        return any(getattr(cls, hook) is not getattr(Protection, hook) for hook in hooks)
 
     @property
     def counts(self) -> dict[str, float]:

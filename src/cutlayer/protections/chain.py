@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import operator
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from cutlayer.accounting import Account, Occasion, ReleaseLog, ReleasePlan, Slot
 from cutlayer.accounting.slots import ReleaseKind
 from cutlayer.channel import Kind
-from cutlayer.config import BudgetConfig
+from cutlayer.config import BudgetConfig, Job
 from cutlayer.errors import ConfigError, NotApplied
 from cutlayer.kernels.row_tensors import number_differing
 from cutlayer.lazy import Tensor, torch
 from cutlayer.protections.base import Context, Evidence, Protection
 from cutlayer.protections.coverage import HOOK_OF, Coverage
-from cutlayer.protections.hooks import acts_at, hooks_of
+from cutlayer.protections.hooks import HOOKS
 from cutlayer.protections.placement import CPU, Placement
 from cutlayer.protections.views import ActiveView, Mode, PassiveView, Update
 
@@ -111,6 +111,19 @@ class Chain:
         """
         events = [protection.event(plan) for protection in self.protections]
         return Account(self.party, events, plan, self.budget, log)
+
+    def faults(self, job: Job) -> Iterator[str]:
+        """What of a job does not go together with these protections; see `Protection.faults`."""
+        where = f"parties.{self.party}.privacy"
+        for protection in self.protections if job.trains_alone else ():
+            if protection.acts_at("cut_gradient", "gradient_out"):
+                unused = "nothing to protect, parties that release once get no gradient; remove it"
+                yield f"{where}.{protection.name}: {unused}"
+        for protection in self.protections:
+            yield from protection.faults(job, self.party)
+            if job.task not in protection.tasks:
+                kinds = " or ".join(sorted(protection.tasks))
+                yield f"expected {where}.{protection.name} on a task of kind {kinds}, got {job.task}; leave it out"
 
     def allow_repeats(self, epoch: int) -> None:
         """Accept that the schedule is repeated from an epoch on; see `Account.allow_repeats`."""
@@ -297,7 +310,7 @@ class Chain:
         return [
             self._coverage.evidence(
                 protection.name,
-                hooks_of(protection),
+                [hook for hook in HOOKS if protection.acts_at(hook)],
                 sent,
                 {**protection.metrics(), **self._releases(protection)},
             )
@@ -306,9 +319,9 @@ class Chain:
 
     def _releases(self, protection: Protection[Any]) -> Mapping[str, float]:
         """Maximum number of releases and private steps of a row, which the ledger reads from the evidence."""
-        releases = acts_at(protection, "embedding_out") or acts_at(protection, "gradient_out")
+        releases = protection.acts_at("embedding_out", "gradient_out")
         counts = dict(self._account.release_counts()) if releases else {}
-        return counts | (dict(self._account.step_counts()) if acts_at(protection, "update") else {})
+        return counts | (dict(self._account.step_counts()) if protection.acts_at("update") else {})
 
     def _charge(self, kind: ReleaseKind, view: PassiveView | ActiveView, released: Tensor, receiver: str = "") -> None:
         """Count a release by its own content, after the protections and before it is sent.
@@ -352,7 +365,7 @@ class Chain:
         return bool(self._with(hook)) or (hook == "gradient_out" and bool(self._with("cut_gradient")))
 
     def _with(self, hook: str) -> list[Protection[Any]]:
-        return [protection for protection in self.protections if acts_at(protection, hook)]
+        return [protection for protection in self.protections if protection.acts_at(hook)]
 
 
 def _differs(after: Tensor, before: Tensor) -> bool | Tensor:

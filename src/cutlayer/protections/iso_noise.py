@@ -54,6 +54,7 @@ class IsoNoise(ByPastBatches[IsoNoiseConfig]):
     published_against = (("gradient", "norm"),)
     rank = 20
     excludes = frozenset({"max_norm", "marvell", "noisy_gradient", "ppdl"})
+    hides_lengths = True
     no_guarantee = "the noise is scaled by the longest gradients of batches, and its mean over epochs is less"
     counters = ("batches", "batches_of_zeros", "batches_withheld", "rows_shortened")
     means = (("mean_signal_to_noise", "norm_shares", "noisy_batches"),)

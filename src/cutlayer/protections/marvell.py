@@ -177,6 +177,7 @@ class Marvell(LabelProtection[MarvellConfig]):
     rank = 20
     excludes = frozenset({"max_norm", "iso_noise", "noisy_gradient", "ppdl"})
     tasks = frozenset({"binary", "multiclass"})
+    hides_lengths = True
     no_guarantee = "Marvell's divergence is a mean over the rows of a batch, for a given model"
     counters = (
         "batches",

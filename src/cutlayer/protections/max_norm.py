@@ -72,6 +72,8 @@ class MaxNorm(ByPastBatches[MaxNormConfig]):
     start = MaxNormConfig()
     published_against = (("gradient", "norm"),)
     rank = 20
+    hides_lengths = True
+    keeps_directions = True
     no_guarantee = "max norm alignment hides the length of a gradient and keeps its direction up to a sign"
     counters = ("rows", "rows_perturbed", "zero_norm_rows", "rows_shortened", "rows_withheld")
     means = (("mean_norm_share", "norm_shares", "batches"),)

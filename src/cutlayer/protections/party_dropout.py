@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated
 
 from pydantic import Field
 
-from cutlayer.config import FrozenModel, near_miss
+from cutlayer.config import FrozenModel, Job, near_miss
 from cutlayer.errors import ConfigError
 from cutlayer.lazy import Tensor, torch
 from cutlayer.protections.base import Asset, Context, Protection, Side
@@ -57,18 +57,22 @@ class PartyDropout(Protection[PartyDropoutConfig]):
     def setup(self, context: Context) -> None:
         """Match the rates with the passive parties."""
         super().setup(context)
-        self.check_peers(context.party, context.peers)
+        for fault in self._strangers(context.party, context.peers):
+            raise ConfigError(fault)
         rate = self.settings.rate
         self._rates = dict(rate) if isinstance(rate, Mapping) else dict.fromkeys(context.peers, rate)
         self.counts |= {f"dropped.{name}": 0 for name in self._rates}
         self._seed = torch.initial_seed()  # of this party's own random state, which the job's seed decides
 
-    def check_peers(self, party: str, peers: Sequence[str]) -> None:
-        """Raise `ConfigError` if a rate is for an unknown party."""
+    def faults(self, job: Job, party: str) -> Iterator[str]:
+        """Rates are for parties of the job."""
+        return self._strangers(party, job.peers_of(party))
+
+    def _strangers(self, party: str, peers: Sequence[str]) -> Iterator[str]:
         rate = self.settings.rate
         for name in rate.keys() - set(peers) if isinstance(rate, Mapping) else ():
             where = f"parties.{party}.privacy.party_dropout.rate.{name}"
-            raise ConfigError(f"{where}: no passive party of that name{near_miss(name, list(peers))}")
+            yield f"{where}: no passive party of that name{near_miss(name, list(peers))}"
 
     def embeddings_in(self, es: Mapping[str, Tensor], view: ActiveView) -> Mapping[str, Tensor]:
         """Drop some of the embeddings (n, width) of a training step."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cutlayer.attacks.knowledge import AUXILIARY_ROWS, Auxiliary
-from cutlayer.attacks.malicious import TAMPERINGS
+from cutlayer.attacks.malicious import TAMPERINGS, by_active
 from cutlayer.attacks.malicious.backdoor import Backdoor
 from cutlayer.attacks.malicious.base import Tampering
 from cutlayer.config import Job
@@ -23,11 +23,6 @@ if TYPE_CHECKING:
 
 MAX_TARGET_ROWS = 20
 """Training rows of the wanted class that a party with a backdoor knows: the positives of those of model completion."""
-
-
-def by_active(attack: str) -> bool:
-    """Whether the active party makes an attack; else all passive ones at once."""
-    return TAMPERINGS[attack].target == "features"
 
 
 def victims(job: Job, attack: str) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cutlayer.accounting import (
     DELTA,
@@ -18,7 +18,6 @@ from cutlayer.accounting import (
     Ledger,
     NoFormalGuarantee,
     RandomizedResponse,
-    ReleasePlan,
 )
 from cutlayer.accounting.total import Asset
 from cutlayer.accounting.wording import ORDERED, PUBLIC, RUN_END, STRATIFIED
@@ -26,7 +25,7 @@ from cutlayer.config import Job
 from cutlayer.config.party import LABEL_FREE
 from cutlayer.parties.plan import plan_of
 from cutlayer.protections import build_chain
-from cutlayer.protections.base import Evidence, Protection
+from cutlayer.protections.base import Evidence
 from cutlayer.protections.chain import Chain
 
 if TYPE_CHECKING:
@@ -48,11 +47,7 @@ def ledger_of(job: Job) -> Ledger:
 
     A run that stops early has released less. Its ledger stays that of the plan: when to stop depended on the data.
     """
-    entries: list[Entry] = []
-    for name, party in job.parties.items():
-        towards = job.passives if party.role == "active" else (job.active,)
-        chain, plan = chain_of(job, name), plan_of(job, name)
-        entries += [_entry(job, protection, chain, towards, plan) for protection in chain.protections]
+    entries = [entry for name in job.parties for entry in _entries(job, name, chain_of(job, name))]
     unprotected = not any(entry.protects == "labels" for entry in entries) and not job.trains_alone
     return Ledger((*entries, *_label_free(job), *_split(job, "nothing protects the labels, and " * unprotected)))
 
@@ -65,10 +60,8 @@ def planned_entries(job: Job, name: str, chain: Chain) -> tuple[Entry, ...]:
         name: Name of the party.
         chain: Its protections, set up or not.
     """
-    active = name == job.active
-    towards, plan = job.passives if active else (job.active,), plan_of(job, name)
-    entries = [_entry(job, protection, chain, towards, plan) for protection in chain.protections]
-    entries += _label_free(job) if active else ()
+    active, towards = name == job.active, job.peers_of(name)
+    entries = [*_entries(job, name, chain), *(_label_free(job) if active else ())]
     asset: Asset = "labels" if active else "features"
     covered = {receiver for entry in entries if entry.protects == asset for receiver in entry.towards}
     if uncovered := tuple(receiver for receiver in towards if receiver not in covered):
@@ -120,17 +113,15 @@ def passive_ledger(job: Job, name: str, evidence: Iterable[Evidence]) -> Ledger:
     return Ledger(tuple(replace(entry, event=_released(entry, evidence)) for entry in mine))
 
 
-def _entry(job: Job, protection: Protection[Any], chain: Chain, towards: tuple[str, ...], plan: ReleasePlan) -> Entry:
-    event = _given(job, protection.event(plan))
-    stated = (event.delta if isinstance(event, GaussianRelease | DPSGD) else None) or DELTA
-    return Entry(
-        protection=protection.name,
-        party=chain.party,
-        protects=protection.protects.value,
-        towards=towards,
-        event=event,
-        delta=stated if chain.budget is None else chain.budget.delta,
-    )
+def _entries(job: Job, name: str, chain: Chain) -> list[Entry]:
+    """The planned releases of a party's protections."""
+    plan, entries = plan_of(job, name), list[Entry]()
+    for protection in chain.protections:
+        event = _given(job, protection.event(plan))
+        stated = (event.delta if isinstance(event, GaussianRelease | DPSGD) else None) or DELTA
+        delta = stated if chain.budget is None else chain.budget.delta
+        entries.append(Entry(protection.name, name, protection.protects.value, job.peers_of(name), event, delta=delta))
+    return entries
 
 
 def _after(entry: Entry, job: Job, outcome: ActiveOutcome) -> Entry:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from cutlayer.config import FrozenModel, registered, validated
+from cutlayer.config.case import Case
 from cutlayer.errors import ConfigError
 from cutlayer.models import BOTTOMS
 from cutlayer.models.fitting import catalogue
@@ -14,7 +15,7 @@ from cutlayer.models.fitting.base import Columns, Fit
 if TYPE_CHECKING:
     from cutlayer.models.base import BottomModel
 
-__all__ = ["FITS", "Columns", "Fit", "check_columns", "check_fit", "fit_bottom", "is_independent"]
+__all__ = ["FITS", "Columns", "Fit", "check_columns", "check_fit", "fit_bottom", "fit_faults", "is_independent"]
 
 
 FITS: Mapping[str, Fit] = {fit.kind: fit for fit in vars(catalogue).values() if isinstance(fit, Fit)}
@@ -79,15 +80,28 @@ def check_fit(raw: Mapping[str, Any] | None, bottom: Mapping[str, Any], warmup_e
             needs them.
     """
     fit, _ = _section(raw, where)
+    kind = f"for kind {fit.kind}"
     if fit.needs_warmup and not warmup_epochs:
-        wanted = f"{where}: warm-up epochs for kind {raw['kind'] if raw else 'none'}"
-        raise ConfigError.expected(wanted, "train.warmup_epochs: 0", "set it to 1 or more")
+        remedy = "set it to 1 or more"
+        raise ConfigError.expected(f"{where}: warm-up epochs {kind}", "train.warmup_epochs: 0", remedy)
     if fit.needs_warmup and _cut_is_stated(bottom) and bottom.get("cut") != "linear":
-        wanted = f"{where}: a linear cut for kind {raw['kind'] if raw else 'none'}"
-        raise ConfigError.expected(wanted, "an activation after it", "write cut: linear in model.bottom")
+        remedy = "write cut: linear in model.bottom"
+        raise ConfigError.expected(f"{where}: a linear cut {kind}", "an activation after it", remedy)
     if fit.bottom and bottom.get("kind") != fit.bottom:
-        wanted = f"{where}: a bottom model of kind {fit.bottom} for kind {raw['kind'] if raw else 'none'}"
+        wanted = f"{where}: a bottom model of kind {fit.bottom} {kind}"
         raise ConfigError.expected(wanted, bottom.get("kind"), f"write model.bottom: {{kind: {fit.bottom}}}")
+
+
+def fit_faults(case: Case) -> Iterator[str]:
+    """A bottom model is fitted only where its party releases once, by a fit that suits it."""
+    job = case.job
+    for name, party in job.parties.items():
+        where = f"parties.{name}.fit"
+        if name in job.passives and job.train.releases_once(name):
+            check_fit(party.fit, job.bottom_of(name), job.train.warmup_epochs, where)
+        elif party.fit is not None:
+            remedy = f"write train.release: {{{name}: once}}" if name in job.passives else "leave it out"
+            yield f"expected no {where} but at a passive party that releases once, got one; {remedy}"
 
 
 def is_independent(raw: Mapping[str, Any] | None) -> bool:

@@ -19,7 +19,6 @@ from cutlayer.data.ids import Digests
 from cutlayer.errors import BudgetExceeded, ConfigError
 from cutlayer.parties.numbers import check_own
 from cutlayer.parties.plan import plan_of
-from cutlayer.protections.hooks import hooks_of
 from cutlayer.protections.views import Mode, PassiveView
 from cutlayer.serving.online.features import FeatureStore
 from cutlayer.serving.online.released_rows import ReleasedRows
@@ -90,7 +89,7 @@ class OnlineReleases:
         self.trained, self.features, self.bottom, self.max_ids = trained, features, bottom, max_ids
         job, party = trained.job, trained.party
         self.plan, self.chain = plan_of(job, party), chain_of(job, party)
-        acting = [p for p in self.chain.protections if "embedding_out" in hooks_of(p)]
+        acting = [p for p in self.chain.protections if p.acts_at("embedding_out")]
         self.protected = bool(acting)
         self.counted = any(isinstance(p.event(self.plan), GaussianRelease) for p in acting)
         if self.counted and not self.plan.serving:
