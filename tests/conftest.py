@@ -80,6 +80,7 @@ FORKING = (
     "benchmarks/test_training.py",
     "channel/test_grpc.py",
     "channel/test_kills.py",
+    "cli/test_hostile.py",
     "cli/test_interrupt.py",
     "cli/test_party.py",
     "cli/test_serve.py",
