@@ -287,11 +287,9 @@ def worker_faults(case: Case) -> Iterator[str]:
     """Several workers train parties that stay, release in every step, and update their weights by whole batches."""
     job = case.job
     for name, party in job.parties.items() if job.train.workers > 1 else ():
+        wrong = [f"parties.{name}.on_absent: {party.on_absent}"] * (party.on_absent != "stop")
+        wrong += [f"train.release: once at {name}"] * (name in job.passives and job.train.releases_once(name))
         updating = case.acting(name, "update")
-        for wrong in (
-            f"parties.{name}.on_absent: {party.on_absent}" if party.on_absent != "stop" else "",
-            f"train.release: once at {name}" if name in job.passives and job.train.releases_once(name) else "",
-            f"parties.{name}.privacy.{updating[0]}, which updates the weights row by row" if updating else "",
-        ):
-            if wrong:
-                yield f"expected train.workers: 1 with {wrong}, got {job.train.workers}; leave one of them out"
+        wrong += [f"parties.{name}.privacy.{each}, which updates the weights row by row" for each in updating]
+        for what in wrong:
+            yield f"expected train.workers: 1 with {what}, got {job.train.workers}; leave one of them out"

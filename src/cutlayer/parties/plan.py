@@ -7,7 +7,6 @@ from cutlayer.accounting.plan import Bottom, Encoding
 from cutlayer.config import Job
 from cutlayer.models.fitting import is_independent
 from cutlayer.protections import REGISTRY
-from cutlayer.protections.base import Protection
 
 
 def plan_of(job: Job, party: str) -> ReleasePlan:
@@ -17,11 +16,6 @@ def plan_of(job: Job, party: str) -> ReleasePlan:
     bottom: Bottom = "fitted"
     if once and is_independent(part.fit):
         bottom = "independent"
-    elif not once and any(_trains(name) for name in part.protections):
-        bottom = "private"
+    elif not once and any(name in REGISTRY and REGISTRY[name].acts_at("update") for name in part.protections):
+        bottom = "private"  # a protection sets the model's updates, and accounts for their cost
     return ReleasePlan.of(job.train, once=once, bottom=bottom, encoding=encoding, serving=part.serving)
-
-
-def _trains(protection: str) -> bool:
-    """Whether a protection sets the updates of the bottom model and accounts for their cost."""
-    return protection in REGISTRY and REGISTRY[protection].update is not Protection.update
