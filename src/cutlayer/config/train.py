@@ -194,17 +194,16 @@ class TrainConfig(FrozenModel):
         nearest = 1 << max(0, round(math.log2(max(training, 1) / AUTO_STEPS)))
         return min(training, max(low, min(high, nearest)))
 
-    def releases_once(self, party: str) -> bool:
-        """Whether a passive party releases its rows a single time."""
-        release = self.release.get(party) if isinstance(self.release, Mapping) else self.release
-        return release == "once"
+    def release_of(self, party: str) -> Release:
+        """How a passive party releases its rows."""
+        return self.release.get(party, "every_step") if isinstance(self.release, Mapping) else self.release
 
     def is_label_free(self, party: str) -> bool:
         """Whether a passive party is sent nothing that depends on a label but the end of the run.
 
-        Where all passive parties release once, they are sent no end either; see `Job.trains_alone`.
+        Where all passive parties release once, they are sent no end either; see `phases_of`.
         """
-        return self.releases_once(party) and not self.warmup_epochs and not self.split.depends_on_labels
+        return self.release_of(party) == "once" and not self.warmup_epochs and not self.split.depends_on_labels
 
     @field_validator("release", mode="before")
     @classmethod

@@ -11,8 +11,9 @@ from cutlayer.attacks.malicious import TAMPERINGS
 from cutlayer.channel.address import check_fixed_port
 from cutlayer.config import Job, near_miss, validated
 from cutlayer.config.extras import check_extra
-from cutlayer.config.job import COLUMNS, FITTED_TOPS
+from cutlayer.config.job import COLUMNS
 from cutlayer.config.party import LABEL_FREE, LabelFreeConfig, Role
+from cutlayer.config.phases import FITTED_TOPS, Phase
 from cutlayer.consent import check_allowed
 from cutlayer.errors import ConfigError, CutlayerError
 from cutlayer.models import check_models, imported_path
@@ -118,7 +119,7 @@ def check_guards(job: Job) -> None:
         if party.guard is None:
             continue
         where, partners = f"parties.{name}.guard", job.passives if name == job.active else (name,)
-        if all(job.train.releases_once(partner) for partner in partners):
+        if all(Phase.RELEASE in job.phases_of(partner) for partner in partners):
             remedy = "leave it out: no gradient comes back, and nothing depends on one"
             raise ConfigError.expected(f"no {where} where rows are released once", "one", remedy)
         if job.train.workers > 1:
@@ -209,13 +210,13 @@ def check_release(job: Job) -> None:
     for name in release if isinstance(release, Mapping) else ():
         if name not in job.passives:
             raise ConfigError(f"train.release.{name}: no passive party of that name{near_miss(name, [*job.passives])}")
-    if job.train.warmup_epochs and not any(job.train.releases_once(name) for name in job.passives):
+    if job.train.warmup_epochs and not any(Phase.RELEASE in job.phases_of(name) for name in job.passives):
         raise ConfigError.expected(
             "no train.warmup_epochs where no party releases once", job.train.warmup_epochs, "leave it out"
         )
     for name, party in job.parties.items():
         where = f"parties.{name}.fit"
-        if name in job.passives and job.train.releases_once(name):
+        if name in job.passives and Phase.RELEASE in job.phases_of(name):
             check_fit(party.fit, job.bottom_of(name), job.train.warmup_epochs, where)
         elif party.fit is not None:
             remedy = f"write train.release: {{{name}: once}}" if name in job.passives else "leave it out"
@@ -234,7 +235,7 @@ def check_fitted_top(job: Job) -> None:
         if job.bottom_of(name).get("kind") == COLUMNS:
             wanted = f"model.bottom.{name}: another kind than {COLUMNS}, which would send the columns themselves"
             raise ConfigError.expected(wanted, "it", "write {kind: linear, width: 32} with fit: {kind: sketch}")
-    if kind in FITTED_TOPS - {"auto"} and not job.trains_alone:
+    if kind in FITTED_TOPS - {"auto"} and Phase.LEAVE not in job.phases:
         remedy = "write train.release: once, without warmup_epochs, or model.top: {kind: mlp}"
         wanted = f"all passive parties to release once with model.top.kind {kind}, which no gradient trains"
         raise ConfigError.expected(wanted, "gradients", remedy)
@@ -359,7 +360,7 @@ def check_workers(job: Job) -> None:
         updating = _acting_at(chain_of(job, name), "update")
         for wrong in (
             f"parties.{name}.on_absent: {party.on_absent}" if party.on_absent != "stop" else "",
-            f"train.release: once at {name}" if name in job.passives and job.train.releases_once(name) else "",
+            f"train.release: once at {name}" if name in job.passives and Phase.RELEASE in job.phases_of(name) else "",
             f"parties.{name}.privacy.{updating[0]}, which updates the weights row by row" if updating else "",
         ):
             if wrong:
@@ -415,7 +416,7 @@ def check_label_free(job: Job) -> None:
     validated(LabelFreeConfig, privacy[LABEL_FREE], where)
     trained = [name for name in job.passives if not job.train.is_label_free(name)]
     if trained:
-        when = "in warm-up epochs" if job.train.releases_once(trained[0]) else "in every step"
+        when = "in warm-up epochs" if Phase.RELEASE in job.phases_of(trained[0]) else "in every step"
         remedy = "write train.release: once, without warmup_epochs"
         raise ConfigError.expected(f"{where}: no party that is sent gradients", f"{trained[0]} {when}", remedy)
 
@@ -436,7 +437,7 @@ def _acting_at(chain: Chain, *hooks: str) -> list[str]:
 
 def _sends_gradients(job: Job) -> bool:
     """Whether any party receives cut gradients."""
-    return bool(job.train.warmup_epochs) or not all(job.train.releases_once(name) for name in job.passives)
+    return bool(job.train.warmup_epochs) or not all(Phase.RELEASE in job.phases_of(name) for name in job.passives)
 
 
 def notes_of(job: Job) -> tuple[str, ...]:

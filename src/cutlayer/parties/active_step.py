@@ -14,6 +14,7 @@ from cutlayer.channel import Kind, Message, Port, rows_digest
 from cutlayer.channel.followed import Follower
 from cutlayer.channel.transcript import LAYER_ROWS, Sampling, Step, Transcript
 from cutlayer.config import Job
+from cutlayer.config.phases import Phase
 from cutlayer.kernels.noise import derive
 from cutlayer.kernels.received_gradient import backward_from
 from cutlayer.models import tapped
@@ -93,7 +94,7 @@ class ActiveStep:
             seed = int.from_bytes(derive(local.noise_key, b"guard", size=4))
             self.guard = EmbeddingGuard(local.name, local.config.guard, len(setup.labels), seed)
         self._threads: GroupThreads | None = None
-        if not (setup.whole or local.team is not None or job.fits_top):
+        if not (setup.whole or local.team is not None or Phase.FIT in job.phases):
             self._threads = GroupThreads.of(list(self.state.modules.values()), job.train, local.device)
 
     def meet_workers(self) -> None:

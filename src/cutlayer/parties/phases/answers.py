@@ -1,70 +1,36 @@
-"""The rows that a passive party sends without training on them: held-out rows on request, and the single release."""
+"""A passive party's answers to requests for rows: held-out rows in the epochs, and those of the single release."""
 
 from __future__ import annotations
 
-import torch
+from collections.abc import Collection
+
 from torch import Tensor
 
 from cutlayer.channel import Kind, Message, Port, rows_digest
-from cutlayer.config import Job
+from cutlayer.config.phases import Phase
 from cutlayer.data.batches import evaluation_batches
 from cutlayer.errors import ProtocolError
-from cutlayer.kernels.row_tensors import empty_rows
-from cutlayer.models.fitting import Columns, fit_bottom
-from cutlayer.parties.checkpoint import RELEASED, Checkpoints
-from cutlayer.parties.local import EVALUATION_ROWS, HELD_OUT, Local
+from cutlayer.parties.local import EVALUATION_ROWS, HELD_OUT
 from cutlayer.parties.passive_setup import PassiveSetup
-from cutlayer.parties.release import release_batches
+from cutlayer.parties.phases.release import release_batches
 from cutlayer.protections.views import Mode, PassiveView
 
 
-class Releases:
+class Answers:
     """Answers the active party's requests for rows.
 
     Args:
-        job: The shared job.
-        local: The party's private side.
         setup: Columns, bottom model and protections.
         port: Port to the active party.
-        checkpoints: Where the single release is stored.
+        phases: The party's phases.
 
     Attributes:
         released: Embeddings of the single release by row, (n, width); `None` before it.
-        fit_losses: Loss after each epoch of the fit that comes before it.
     """
 
-    def __init__(self, job: Job, local: Local, setup: PassiveSetup, port: Port, checkpoints: Checkpoints) -> None:
-        self.job, self.local, self.setup, self.port, self.checkpoints = job, local, setup, port, checkpoints
+    def __init__(self, setup: PassiveSetup, port: Port, phases: Collection[Phase]) -> None:
+        self.setup, self.port, self.phases = setup, port, phases
         self.released: Tensor | None = None
-        self.fit_losses: tuple[float, ...] = ()
-
-    def release_once(self, warmup_gradients: Tensor | None) -> None:
-        """Fix the bottom model and draw every row's release; after an interruption, restore both.
-
-        All is on disk before anything is sent, so that no row can ever be released with other noise.
-
-        Args:
-            warmup_gradients: Gradients received before it, by row, if any.
-        """
-        stored = self.checkpoints.kept(RELEASED) if self.local.resume else None
-        if stored:
-            self.setup.state.load(stored)
-            self.released, self.fit_losses = stored[0]["released"], tuple(stored[1]["fit_losses"])
-            return
-        columns = Columns(self.setup.inputs, self.setup.split.part("train"), self.setup.store.gather, warmup_gradients)
-        where = f"parties.{self.local.name}.fit"
-        # Wherever the party trains, it fits on the CPU, from whose random numbers weights and orders are drawn.
-        self.fit_losses = fit_bottom(self.job.parties[self.local.name].fit, self.setup.bottom.cpu(), columns, where)
-        self.setup.bottom.to(self.local.device)
-        self.released = empty_rows(self.setup.store.rows, torch.empty(0, self.setup.bottom.width))
-        for number, (part, rows) in enumerate(release_batches(self.setup.split, self.setup.bottom.width)):
-            mode = Mode.EVALUATE if part in HELD_OUT else Mode.TRAIN
-            view = PassiveView(mode, -1, number, rows, self.setup.embed, part=part)
-            self.released[rows] = self.setup.protected(view).cpu()
-            self.setup.state.sent[Kind.RELEASE.value] += 1
-        tensors, plain = self.setup.state.snapshot()
-        tensors["released"] = self.released
-        self.checkpoints.keep(RELEASED, (tensors, {**plain, "fit_losses": list(self.fit_losses)}))
 
     def answer(self, request: Message, epoch: int) -> None:
         """Send the batch of held-out rows that this party's own schedule has at this point.
@@ -77,7 +43,7 @@ class Releases:
         if self.released is not None:
             self._answer_again(request, self.released)
             return
-        if self.job.train.releases_once(self.local.name):  # else warm-up epochs would have releases of their own
+        if Phase.RELEASE in self.phases:  # else warm-up epochs would have releases of their own
             raise ProtocolError.expected(f"no request before the single release from {self.port.peer}", "one")
         part, number = str(request.fields["part"]), int(request.fields["batch"])
         if part not in HELD_OUT:
