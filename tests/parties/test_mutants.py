@@ -19,9 +19,10 @@ from cutlayer.errors import AlignmentError, CutlayerError, DataError, NotApplied
 from cutlayer.parties.active_setup import ActiveSetup
 from cutlayer.parties.active_step import ActiveStep
 from cutlayer.parties.passive import PassiveParty
+from cutlayer.parties.passive_setup import PassiveSetup
 from cutlayer.parties.passive_step import PassiveStep
 from cutlayer.parties.phases import active_epochs, agree, passive_side, set_up
-from cutlayer.parties.phases.answers import Answers
+from cutlayer.parties.step_order import StepOrder
 from cutlayer.protections import REGISTRY
 from cutlayer.protections.base import Asset, Protection, Side
 from cutlayer.protections.chain import Chain
@@ -245,14 +246,14 @@ class SkipsLabels(ActiveSetup):
         self.labels = self.truth
 
 
-class SkipsOneEmbedding(Answers):
+class SkipsOneEmbedding(PassiveSetup):
     """Answers one evaluation with the bare embedding."""
 
-    def answer(self, request: Message, epoch: int) -> None:
-        state = self.setup.state
-        chain, state.chain = state.chain, Chain("nobody", [])
-        super().answer(request, epoch)
-        state.chain = chain
+    def protected(self, view: PassiveView) -> Tensor:
+        chain, self.state.chain = self.state.chain, Chain("nobody", [])
+        released = super().protected(view)
+        self.state.chain = chain
+        return released
 
 
 @pytest.mark.usefixtures("shrinking")
@@ -282,10 +283,10 @@ def test_a_protection_that_was_passed_by_stops_the_run(
 class SkipsOneEmbeddingInTraining(PassiveStep):
     """Sends one batch as the bottom model gave it."""
 
-    def take(self, epoch: int, step: int, count: int, *rows: Any) -> Any:
+    def take(self, order: StepOrder, next_rows: Tensor | None) -> Any:
         chain = self.state.chain
-        self.state.chain = Chain("nobody", []) if count == 5 else chain
-        yield from super().take(epoch, step, count, *rows)
+        self.state.chain = Chain("nobody", []) if order.global_step == 5 else chain
+        yield from super().take(order, next_rows)
         self.state.chain = chain
 
 

@@ -201,7 +201,7 @@ class Job(FrozenModel):
     @property
     def phases(self) -> tuple[Phase, ...]:
         """Phases of the active party, in their order."""
-        return phases_of(self, self.active)
+        return phases_of(self)
 
     def phases_of(self, party: str) -> tuple[Phase, ...]:
         """Phases of a party, in their order."""

@@ -35,8 +35,8 @@ class Phase(StrEnum):
     FIT = "fit"
 
 
-def phases_of(job: Job, party: str) -> tuple[Phase, ...]:
-    """The phases of a party in their order; between the agreement of all parties and the close.
+def phases_of(job: Job, party: str | None = None) -> tuple[Phase, ...]:
+    """The phases of a passive party, or of the active one, between the agreement of all parties and the close.
 
     Where the active party trains alone, all others leave before any label is drawn, counted or trained on: neither the
     content nor the time of a message, nor a failure, can depend on what labels are used for.
@@ -44,7 +44,7 @@ def phases_of(job: Job, party: str) -> tuple[Phase, ...]:
     once = {name: job.train.release_of(name) == "once" for name in job.passives}
     warm_up = (Phase.WARM_UP,) if job.train.warmup_epochs else ()
     alone = all(once.values()) and not warm_up
-    if party in once:
+    if party in once:  # a passive party
         if not once[party]:
             return (Phase.END_TO_END,)
         return (Phase.RELEASE, Phase.LEAVE) if alone else (*warm_up, Phase.RELEASE, Phase.END_TO_END)

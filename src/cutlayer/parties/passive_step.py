@@ -61,26 +61,26 @@ class PassiveStep:
         self.guard: GradientGuard | None = None
         if local.config.guard is not None and Phase.RELEASE not in job.phases_of(local.name):
             penalised = local.chain.acts_at("local_loss")
-            self.guard = GradientGuard(local.name, port.peer, local.config.guard, setup.bottom.width, penalised)
+            self.guard = self.state.guard = GradientGuard(
+                local.name, port.peer, local.config.guard, setup.bottom.width, penalised
+            )
         self._ahead = ReadAhead(setup.gather)
         self._threads: GroupThreads | None = None
         if not setup.whole and local.team is None and self.state.optimizer is not None:
             self._threads = GroupThreads.of([setup.bottom], job.train, local.device)
 
-    def take(
-        self, epoch: int, step: int, global_step: int, rows: Tensor, next_rows: Tensor | None
-    ) -> Generator[Port, Message, None]:
+    def records(self, epoch: int, step: int) -> bool:
+        """Whether the messages of a step are recorded."""
+        return self.local.records(self.sampling, epoch, step)
+
+    def take(self, order: StepOrder, next_rows: Tensor | None) -> Generator[Port, Message, None]:
         """Train on a batch.
 
         Args:
-            epoch: Number of the epoch.
-            step: Number of the step within the epoch.
-            global_step: Number of the step in the whole run.
-            rows: Row numbers of the batch, int64 (n,).
-            next_rows: Those of the next batch of the epoch, if there is one.
+            order: The step.
+            next_rows: Row numbers of the next batch of the epoch, if there is one.
         """
-        order = self._order(epoch, step, global_step, rows)
-        if not rows.shape[0]:
+        if not order.rows.shape[0]:
             yield from self._empty_step(order)
         elif self.lanes is not None:
             yield from self._team_step(self.lanes, order)
@@ -103,11 +103,8 @@ class PassiveStep:
         if self._threads is not None:
             self._threads.close()
 
-    def warm_up(
-        self, epoch: int, step: int, global_step: int, rows: Tensor, next_rows: Tensor | None
-    ) -> Generator[Port, Message, None]:
+    def warm_up(self, order: StepOrder, _next_rows: Tensor | None) -> Generator[Port, Message, None]:
         """Send no embedding, and store the gradients at zeros, which the active party uses for every row of a batch."""
-        order = self._order(epoch, step, global_step, rows)
         if self.warmup_gradients is None:
             self.warmup_gradients = no_gradients(self.setup.store.rows, self.setup.bottom.width)
         zeros = torch.zeros(len(order.rows), self.setup.bottom.width)
@@ -116,9 +113,6 @@ class PassiveStep:
         self.warmup_gradients[order.rows] = gradient.cpu()
         if order.record:
             self._record(order, zeros, self.warmup_gradients[order.rows], {})
-
-    def _order(self, epoch: int, step: int, global_step: int, rows: Tensor) -> StepOrder:
-        return StepOrder(epoch, step, global_step, rows, self.local.records(self.sampling, epoch, step))
 
     def _empty_step(self, order: StepOrder) -> Generator[Port, Message, None]:
         """A batch in which this party has no row: messages of no rows keep both parties at the same step."""

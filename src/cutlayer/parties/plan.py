@@ -5,7 +5,6 @@ from __future__ import annotations
 from cutlayer.accounting import ReleasePlan
 from cutlayer.accounting.plan import Bottom, Encoding
 from cutlayer.config import Job
-from cutlayer.config.phases import Phase
 from cutlayer.models.fitting import is_independent
 from cutlayer.protections import REGISTRY
 from cutlayer.protections.base import Protection
@@ -13,7 +12,7 @@ from cutlayer.protections.base import Protection
 
 def plan_of(job: Job, party: str) -> ReleasePlan:
     """Plan of a party's releases, predictions included, and whether bottom model and encoding depend on the rows."""
-    once, part = Phase.RELEASE in job.phases_of(party), job.parties[party]
+    once, part = job.train.release_of(party) == "once", job.parties[party]
     encoding: Encoding = "public" if part.features.public_encoding else "fitted"
     bottom: Bottom = "fitted"
     if once and is_independent(part.fit):

@@ -91,7 +91,7 @@ class Trained:
             passives or {},
             traffic=leader.usage.by_party(leader.local.name),
             kinds=leader.usage.kinds_by_party(leader.local.name),
-            rows_own={**leader.peer_rows, **{name: side.table.rows for name, side in sides.items()}},
+            rows_own={**leader.agreement.peer_rows, **{name: side.table.rows for name, side in sides.items()}},
             seconds=leader.usage.seconds,
             devices={name: described(side.device) for name, side in sides.items()},
             columns={name: side.table.available for name, side in sides.items()},

@@ -12,12 +12,12 @@ import torch
 
 from cutlayer.channel import Kind, Message, Port
 from cutlayer.channel.receiving import receive
-from cutlayer.channel.transcript import Transcript
+from cutlayer.parties.active_records import ActiveRecords
 from cutlayer.parties.active_step import ActiveStep
-from cutlayer.parties.checkpoint import START, State
+from cutlayer.parties.checkpoint import START, Point, State
 from cutlayer.parties.numbers import SATURATED_LOSS, check_weights, warn_of_zeros
 from cutlayer.parties.observer import EpochRecord
-from cutlayer.parties.state import part_of, with_part
+from cutlayer.parties.step_order import StepOrder
 from cutlayer.parties.stopping import EarlyStopping
 
 if TYPE_CHECKING:
@@ -32,44 +32,37 @@ class ActiveEpochs:
 
     Attributes:
         training_step: Takes the steps.
-        transcript: Record of the sampled steps.
-        follower: Record of the followed rows, if anything is recorded.
+        records: Record of what crossed.
     """
 
     def __init__(self, side: ActiveSide) -> None:
         self.side = side
         job, local = side.job, side.local
-        steps, training = side.schedule.steps_per_epoch, torch.from_numpy(side.training)
-        recorded = max(1, -(-len(training) // steps)) if job.draws_batches else side.schedule.batch_size
-        sampling = local.sampling(job, steps, recorded)
-        self.transcript = Transcript(local.transcript, sampling)
-        self.follower = local.follower(job, training, sampling) if len(training) else None
-        self.training_step = ActiveStep(job, local, side.setup, side.passives, self.transcript, sampling, self.follower)
+        self.records = ActiveRecords(job, local, side.passives.held, side.schedule, side.training)
+        self.training_step = ActiveStep(job, local, side.setup, side.passives, self.records)
         if local.tampering is not None:
             local.tampering.begin(side.schedule)
             side.setup.labels = local.tampering.labels(side.setup.labels)
-        self._step, self._loss, self._warned = side.start[1], 0.0, False
+        start = side.agreement.start
+        self._step, self._loss, self._warned = start[1], 0.0, False
         if local.resume and local.forget_peer_progress:
             side.state.chain.allow_repeats(side.epoch)
-        if side.start != START:
+        if start != START:
             # Last, since it sets the random state: the draws above must not affect the draws of the next step.
-            self._go_on()
-        side.observer.started(side.task, side.setup.truth, training, job.train.max_epochs, side.epoch)
+            self._go_on(start)
+        training = torch.from_numpy(side.training)
+        side.observer.started(side.setup.task, side.setup.truth, training, job.train.max_epochs, side.epoch)
         self.training_step.meet_workers()
-        side.presence.now, side.presence.needs_one = side.start, side.setup.store is None
+        side.presence.now, side.presence.needs_one = start, side.setup.store is None
 
-    def _go_on(self) -> None:
+    def _go_on(self, start: Point) -> None:
         """Continue from a checkpoint; within an epoch also from what was recorded of it."""
-        side, start = self.side, self.side.start
+        side = self.side
         state, commit = side.checkpoints.load_at(start), side.commits[start]
         side.state.load(state)
         if start[1]:
             self._loss = float(state[1]["loss"])
-            self.transcript.load(*part_of(state, "transcript"))
-            if self.follower is not None:
-                self.follower.load(start[0], part_of(state, "followed")[0])
-        if self.training_step.guard is not None:
-            self.training_step.guard.load(*part_of(state, "guard"))
+            self.records.load(state, start[0])
         side.stopping = EarlyStopping.from_json(commit)
         side.usage.add_earlier(commit["usage"])
 
@@ -108,7 +101,8 @@ class ActiveEpochs:
         side.state.modules.train()
         steps, ahead = side.schedule.steps_per_epoch, side.setup.store.read_ahead if side.setup.store else None
         for step, rows in islice(enumerate(side.schedule.epoch(epoch, ahead)), self._step, None):
-            losses = yield from self.training_step.take(epoch, step, epoch * steps + step, rows)
+            order = StepOrder(epoch, step, epoch * steps + step, rows, self.records.takes(epoch, step))
+            losses = yield from self.training_step.take(order)
             readings.later(None, partial(self._stepped, epoch, rows.shape[0], losses))
             readings.end_step()
             if side.job.train.saves_within(step + 1, steps):
@@ -149,9 +143,9 @@ class ActiveEpochs:
         estimates = side.state.chain.epoch_metrics()
         if metrics is None:
             metrics, _ = yield from side.evaluate(part, epoch)
-        best = may_be_best and side.stopping.update(metrics, side.task.metric, epoch, side.job)
+        best = may_be_best and side.stopping.update(metrics, side.setup.task.metric, epoch, side.job)
         yield from self._save(best)
-        leak = side.observer.leaks(epoch, self.transcript.steps)
+        leak = side.observer.leaks(epoch, self.records.transcript.steps)
         self._close_records()
         rate = len(side.split.train) / seconds
         traffic, left = side.usage.of_epoch(), tuple(side.presence.left)
@@ -167,13 +161,11 @@ class ActiveEpochs:
         side.epoch += 1
 
     def _close_records(self) -> None:
-        side, epoch = self.side, self.side.epoch
-        self.transcript.close(epoch)
-        if self.follower is not None:
-            self.follower.close(epoch)
-            if side.stopping.stop:
-                rows = self.follower.rows
-                side.observer.followed(epoch, {name: side.held.own_numbers(name, rows) for name in side.job.passives})
+        side, rows = self.side, self.records.followed
+        self.records.close(side.epoch)
+        if rows is not None and side.stopping.stop:
+            held = side.passives.held
+            side.observer.followed(side.epoch, {name: held.own_numbers(name, rows) for name in side.job.passives})
 
     def _save(self, best: bool) -> Generator[Port, Message, None]:
         """Every party writes its part of the checkpoint, the active party last."""
@@ -198,18 +190,16 @@ class ActiveEpochs:
         side.local.readings.read()
         for name, port in side.passives.gradient_ports.items():
             yield from side.presence.receive(receive(port, Kind.COMMITTED, epoch, done), name)
-        state = with_part(self._snapshot(), "transcript", *self.transcript.snapshot())
-        if self.follower is not None:
-            state = with_part(state, "followed", self.follower.snapshot(), {})
+        state = self.records.added_to(self._snapshot())
         state[1]["loss"] = self._loss
         side.checkpoints.save(epoch, state, best=False, step=done)
         self._commit(done)
 
     def _snapshot(self) -> State:
         """This party's state with what its guard has seen."""
-        snapshot, guard = self.side.state.snapshot(), self.training_step.guard
+        snapshot = self.side.state.snapshot()
         check_weights(snapshot[0], self.side.local.name, self.side.epoch)
-        return snapshot if guard is None else with_part(snapshot, "guard", *guard.snapshot())
+        return self.side.state.with_guard(snapshot)
 
     def _commit(self, step: int = 0) -> None:
         """Commit the epoch, or a number of its steps, once all files are on disk; a resume starts after it."""

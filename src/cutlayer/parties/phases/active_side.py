@@ -14,15 +14,14 @@ from cutlayer.channel import Kind, Message, Port
 from cutlayer.channel.receiving import DONE, receive
 from cutlayer.config import Job
 from cutlayer.data.batches import Schedule
-from cutlayer.data.ids import Digests
 from cutlayer.data.prepared import Prepared
 from cutlayer.data.split import Split
 from cutlayer.models.absence import Names
 from cutlayer.parties.active_evaluation import Evaluated, evaluate
 from cutlayer.parties.active_setup import ActiveSetup
-from cutlayer.parties.checkpoint import Commits, Point
+from cutlayer.parties.checkpoint import Commits
 from cutlayer.parties.evidence import stated, stated_evidence
-from cutlayer.parties.held_rows import HeldRows
+from cutlayer.parties.handshake import Agreement
 from cutlayer.parties.local import Local, prepare_links
 from cutlayer.parties.observer import Observer
 from cutlayer.parties.partners import Partners
@@ -31,7 +30,6 @@ from cutlayer.parties.phases.active_epochs import ActiveEpochs
 from cutlayer.parties.state import PartyState
 from cutlayer.parties.stopping import EarlyStopping
 from cutlayer.protections.base import Evidence
-from cutlayer.tasks import Task
 
 
 class ActiveSide:
@@ -47,13 +45,8 @@ class ActiveSide:
             closes their links.
 
     Attributes:
-        start: Point at which this start of the run goes on; set by the agreement, as all that follows.
-        commits: The commits that it could go on from, by point.
-        peer_rows: Number of rows that the passive parties stated, by name.
-        positions: Row numbers in this party's table of the rows of the run, int64 (n,).
-        held: Which of these rows each passive party has.
-        ids: Ids of these rows that all parties know, uint8 (n, 16), where several keys identify rows.
-        lacking: As in `ActiveOutcome`.
+        commits: The commits that this start of the run could go on from, by point; set by `agree`, as all that follows.
+        agreement: What the parties agreed on.
         reported_ids: Ids of the rows that the run is measured on.
         split: Rows for training, validation and testing.
         training: Training rows whose messages are audited: those that every party has, int64 (t,).
@@ -65,13 +58,8 @@ class ActiveSide:
         stopping: Decides when training stops.
     """
 
-    start: Point
     commits: Commits
-    peer_rows: Mapping[str, int]
-    positions: npt.NDArray[np.int64]
-    held: HeldRows
-    ids: Digests | None
-    lacking: Mapping[str, int]
+    agreement: Agreement
     reported_ids: pa.ChunkedArray
     split: Split
     training: npt.NDArray[np.int64]
@@ -117,11 +105,6 @@ class ActiveSide:
     def state(self) -> PartyState:
         """Models, optimiser and protections."""
         return self.setup.state
-
-    @property
-    def task(self) -> Task:
-        """Task with the true classes."""
-        return self.setup.task
 
     @cached_property
     def epochs(self) -> ActiveEpochs:

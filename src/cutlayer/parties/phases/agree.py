@@ -44,21 +44,17 @@ def lead(side: ActiveSide) -> Generator[Port, Message, None]:
     """
     job, local = side.job, side.local
     side.commits = side.checkpoints.resumable() if local.resume else {}
-    agreement = yield from _met(side)
-    _check_nobody_left(side, agreement.start[0])
-    side.start, side.epoch = agreement.start, agreement.start[0]
-    side.peer_rows, side.positions = agreement.peer_rows, agreement.positions
-    side.held = side.passives.held = agreement.aligned.held
+    agreement = side.agreement = yield from _met(side)
+    side.epoch, positions = agreement.start[0], agreement.positions
+    _check_nobody_left(side, side.epoch)
+    held = side.passives.held = agreement.aligned.held
     ids = agreement.row_ids(local.table)
-    side.ids, side.lacking = agreement.aligned.ids, {}
-    if job.rows == "common":
-        side.lacking = {peer: local.table.rows - size for peer, size in agreement.aligned.sizes.items()}
-    side.split = split_at_active(job, local, side.positions, ids, side.ports.values(), side.held)
-    side.training = side.held.with_all(side.split.train)
+    side.split = split_at_active(job, local, positions, ids, side.ports.values(), held)
+    side.training = held.with_all(side.split.train)
     side.schedule = _scheduled(side, ids, agreement.stated)
     # Before the table is released from memory, which `prepare` does.
-    side.reported_ids = local.table.ids(gathered(side.positions, side.split.part(side.reported).numpy()))
-    side.prepared = local.table.prepare(side.positions, side.split.train, local.data / local.name)
+    side.reported_ids = local.table.ids(gathered(positions, side.split.part(side.reported).numpy()))
+    side.prepared = local.table.prepare(positions, side.split.train, local.data / local.name)
     side.rows = side.prepared.order_digest.hex()
     side.passives.begin((yield from _widths(side, ids)), len(side.prepared.digests))
 
@@ -80,7 +76,7 @@ def _widths(side: ActiveSide, ids: Digests) -> Generator[Port, Message, Mapping[
     if side.partners is not None:
         side.partners.check_order(side.prepared.digests)
         return side.partners.widths
-    return (yield from agree_order_active(side.job, side.ports, ids, side.held))
+    return (yield from agree_order_active(side.job, side.ports, ids, side.passives.held))
 
 
 def _check_nobody_left(side: ActiveSide, epoch: int) -> None:
@@ -104,7 +100,7 @@ def _scheduled(side: ActiveSide, ids: Digests, stated: int) -> Schedule:
     """
     rows: npt.NDArray[np.int64] = side.training
     if side.job.draws_batches:
-        store_held(side.checkpoints.folder, side.held)
+        store_held(side.checkpoints.folder, side.passives.held)
         rows = side.split.train
     elif not len(rows):  # no row has all messages: nothing is recorded
         return IdSchedule(rows, np.empty((0, 16), np.uint8), 1, side.job.train.seed)

@@ -41,9 +41,11 @@ def lead(side: ActiveSide) -> Generator[Port, Message, ActiveOutcome]:
 def _outcome(
     side: ActiveSide, metrics: Mapping[str, float], logits: Mapping[Names, Tensor], evidence: tuple[Evidence, ...]
 ) -> ActiveOutcome:
-    setup, part, guard = side.setup, side.split.part(side.reported), side.epochs.training_step.guard
+    setup, part = side.setup, side.split.part(side.reported)
+    held, table = side.passives.held, side.local.table
+    sizes = side.agreement.aligned.sizes if side.job.rows == "common" else {}
     return ActiveOutcome(
-        task=side.task,
+        task=setup.task,
         split=side.split,
         step_losses=tuple(side.stopping.step_losses),
         selected_epoch=side.stopping.best_epoch if side.job.keeps_best else side.epoch - 1,
@@ -66,10 +68,10 @@ def _outcome(
         weights=setup.weights,
         fit=setup.top.fitted if isinstance(setup.top, FittedTop) else None,
         columns=partial(columns_of, setup, side.passives, part, side.job.train.seed),
-        held={name: int((numbers >= 0).sum()) for name, numbers in side.held.by_party.items()},
-        lacking=side.lacking,
-        present=side.held.present(part),
-        alarms=() if guard is None else tuple(guard.alarms),
+        held={name: int((numbers >= 0).sum()) for name, numbers in held.by_party.items()},
+        lacking={name: table.rows - size for name, size in sizes.items()},
+        present=held.present(part),
+        alarms=side.state.alarms,
         extra_heads=tuple(sum(p.numel() for p in head.parameters()) for head in setup.top.extra_heads),
     )
 
@@ -86,7 +88,6 @@ def follow(side: PassiveSide) -> Generator[Port, Message, PassiveOutcome]:
     side.port.send(Kind.CLOSE, fields={"reason": DONE})
     # After the last message: the account of a run that dies before it stays open, and later runs count it.
     side.state.chain.close_account()
-    inputs, guard = side.setup.inputs, side.training_step.guard
+    inputs = side.setup.inputs
     counts = (side.state.parameters, inputs.numbers, len(inputs.cardinalities))
-    alarms = () if guard is None else tuple(guard.alarms)
-    return PassiveOutcome(evidence, *counts, side.epoch, side.fit_losses, alarms)
+    return PassiveOutcome(evidence, *counts, side.epoch, side.fit_losses, side.state.alarms)

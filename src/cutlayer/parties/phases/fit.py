@@ -26,6 +26,6 @@ def lead(side: ActiveSide) -> Generator[Port, Message, None]:
         side.stopping.step_losses.append(fit.loss)
         side.observer.stepped(side.epoch, len(side.split.train), fit.loss)
         seconds, score = time.perf_counter() - began, fit.best.score
-        metrics = {side.task.metric: math.nan if score is None else score}
+        metrics = {side.setup.task.metric: math.nan if score is None else score}
         yield from epochs.end_epoch(fit.loss, seconds, "cross-validation", metrics)
     epochs.end()

@@ -17,15 +17,16 @@ def lead(side: ActiveSide) -> Generator[Port, Message, None]:
     """Dismiss the passive parties, and store what a resume needs of them: it goes on without them."""
     yield from side.dismiss()
     if side.partners is None:
+        agreement, aligned = side.agreement, side.agreement.aligned
         side.partners = Partners(
-            positions=side.positions,
+            agreement.positions,
             order=side.rows,
-            rows=side.peer_rows,
+            rows=agreement.peer_rows,
             widths=side.passives.widths,
             evidence=side.statements,
             runs=side.runs,
-            held=side.held,
-            ids=side.ids,
+            held=aligned.held,
+            ids=aligned.ids,
         )
         side.partners.save(side.checkpoints)
     side.when_alone()

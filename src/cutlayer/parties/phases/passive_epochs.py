@@ -13,13 +13,14 @@ from cutlayer.channel import Kind, Message, Port
 from cutlayer.data.batches import with_next
 from cutlayer.errors import ProtocolError
 from cutlayer.parties.state import with_part
+from cutlayer.parties.step_order import StepOrder
 from cutlayer.parties.stopping import may_stop
 
 if TYPE_CHECKING:
     from cutlayer.parties.phases.passive_side import PassiveSide
 
-Take = Callable[[int, int, int, Tensor, Tensor | None], Generator[Port, Message, None]]
-"""Takes a step: its epoch, its number within the epoch and in the run, its rows, and those of the next one."""
+Take = Callable[[StepOrder, Tensor | None], Generator[Port, Message, None]]
+"""Takes a step; with the rows of the next one of the epoch."""
 
 
 def run(side: PassiveSide, take: Take | None, until: float = math.inf) -> Generator[Port, Message, None]:
@@ -70,7 +71,8 @@ def _steps(side: PassiveSide, take: Take) -> Generator[Port, Message, None]:
     epoch, steps = side.epoch, side.schedule.steps_per_epoch
     batches = with_next(side.schedule.epoch(epoch, side.setup.store.read_ahead))
     for step, (rows, next_rows) in islice(enumerate(batches), side.step, None):
-        yield from take(epoch, step, epoch * steps + step, rows, next_rows)
+        recorded = side.training_step.records(epoch, step)
+        yield from take(StepOrder(epoch, step, epoch * steps + step, rows, recorded), next_rows)
         if side.job.train.saves_within(step + 1, steps):
             state = with_part(side.snapshot(epoch), "transcript", *side.transcript.snapshot())
             side.checkpoints.save(epoch, state, best=False, step=step + 1)

@@ -19,8 +19,8 @@ from cutlayer.parties.local import EVALUATION_ROWS, Local, prepare_links
 from cutlayer.parties.numbers import check_weights
 from cutlayer.parties.passive_setup import PassiveSetup
 from cutlayer.parties.passive_step import PassiveStep
-from cutlayer.parties.phases.answers import Answers
-from cutlayer.parties.state import PartyState, part_of, with_part
+from cutlayer.parties.phases import answers
+from cutlayer.parties.state import PartyState, part_of
 
 
 class PassiveSide:
@@ -40,7 +40,7 @@ class PassiveSide:
         setup: Columns, bottom model and protections.
         transcript: Record of the sampled steps.
         training_step: Takes the steps.
-        answers: Answers requests for rows.
+        released: Embeddings of the single release by row, (n, width); `None` before it.
         stopped: Whether the active party has ended the training.
         best_epoch: Epoch of the best weights so far; -1 before the first.
         fit_losses: Loss after each epoch of the fit that comes before a single release.
@@ -53,7 +53,6 @@ class PassiveSide:
     setup: PassiveSetup
     transcript: Transcript
     training_step: PassiveStep
-    answers: Answers
 
     def __init__(self, job: Job, local: Local, port: Port) -> None:
         self.job, self.local, self.port = job, local, port
@@ -61,10 +60,11 @@ class PassiveSide:
         prepare_links(job, local, [port])
         self.checkpoints = local.checkpoints(job)
         self.stopped, self.best_epoch = False, -1
+        self.released: Tensor | None = None
         self.fit_losses: tuple[float, ...] = ()
 
     def begin(self, point: Point) -> None:
-        """Make what takes steps and answers requests, and continue from a checkpoint.
+        """Make what takes steps, and continue from a checkpoint.
 
         Args:
             point: Point of the checkpoint.
@@ -73,7 +73,6 @@ class PassiveSide:
         sampling = local.sampling(job, self.schedule.steps_per_epoch, self.schedule.batch_size)
         self.transcript = Transcript(local.transcript, sampling)
         self.training_step = PassiveStep(job, local, self.setup, self.port, self.transcript, sampling)
-        self.answers = Answers(self.setup, self.port, self.phases)
         if point == START:
             return
         # After the chain is set up: this restores the state of its protections, and the random state.
@@ -81,8 +80,6 @@ class PassiveSide:
         self.state.load(saved)
         self.stopped, self.best_epoch = bool(saved[1]["stop"]), int(saved[1]["best_epoch"])
         self.training_step.warmup_gradients = saved[0].get("warmup_gradients")
-        if self.training_step.guard is not None:
-            self.training_step.guard.load(*part_of(saved, "guard"))
         if "transcript" in saved[1]:
             self.transcript.load(*part_of(saved, "transcript"))
 
@@ -122,15 +119,13 @@ class PassiveSide:
                 return message
             if message.kind != Kind.REQUEST:
                 raise ProtocolError.expected(f"a request or {last} of epoch {epoch}", message.kind)
-            self.answers.answer(message, epoch)
+            answers.answer(self, message, epoch)
 
     def snapshot(self, epoch: int) -> State:
         """This party's part of a checkpoint."""
         self.local.readings.read()
         tensors, plain = self.state.snapshot()
         check_weights(tensors, self.local.name, epoch)
-        if self.training_step.warmup_gradients is not None and self.answers.released is None:
+        if self.training_step.warmup_gradients is not None and self.released is None:
             tensors["warmup_gradients"] = self.training_step.warmup_gradients
-        state = tensors, plain | {"stop": self.stopped, "best_epoch": self.best_epoch}
-        guard = self.training_step.guard
-        return state if guard is None else with_part(state, "guard", *guard.snapshot())
+        return self.state.with_guard((tensors, plain | {"stop": self.stopped, "best_epoch": self.best_epoch}))

@@ -59,13 +59,13 @@ def lead(side: ActiveSide) -> Generator[Port, Message, None]:
     missing = math.nan if Phase.FIT in side.job.phases else 0.0
     names = [*passives.released]
     for name in names:
-        limit, split = side.local.config.limits.embedding_norm, side.held.split(name, side.split)
+        limit, split = side.local.config.limits.embedding_norm, passives.held.split(name, side.split)
         try:
             released = yield from ask_for_release(side.ports[name], split, passives.widths[name], limit)
         except PeerLost as lost:
             side.presence.leave(name, lost)
         else:
-            passives.released[name] = side.held.scattered(name, released, missing)
+            passives.released[name] = passives.held.scattered(name, released, missing)
     if names:
         checkpoints.keep(RELEASED, (passives.released, {"rows": side.rows}))
 
@@ -103,7 +103,7 @@ def follow(side: PassiveSide) -> Generator[Port, Message, None]:
     """
     if side.local.resume and (stored := side.checkpoints.kept(RELEASED)):
         side.state.load(stored)
-        side.answers.released, side.fit_losses = stored[0]["released"], tuple(stored[1]["fit_losses"])
+        side.released, side.fit_losses = stored[0]["released"], tuple(stored[1]["fit_losses"])
         return
     setup, name = side.setup, side.local.name
     gradients = side.training_step.warmup_gradients
@@ -117,6 +117,6 @@ def follow(side: PassiveSide) -> Generator[Port, Message, None]:
         released[rows] = setup.protected(PassiveView(mode, -1, number, rows, setup.embed, part=part)).cpu()
         side.state.sent[Kind.RELEASE.value] += 1
     tensors, plain = side.state.snapshot()
-    tensors["released"] = side.answers.released = released
+    tensors["released"] = side.released = released
     side.checkpoints.keep(RELEASED, (tensors, {**plain, "fit_losses": list(side.fit_losses)}))
     yield from ()
