@@ -26,7 +26,8 @@ from cutlayer.jobs import execute as jobs
 from cutlayer.jobs import runs
 from cutlayer.jobs.options import Options, Progress
 from cutlayer.parties import common_rows
-from cutlayer.parties.active import ActiveParty
+from cutlayer.parties.phases.active_epochs import ActiveEpochs
+from cutlayer.parties.phases.active_side import ActiveSide
 from cutlayer.report.build import build
 from cutlayer.report.html import render_html
 from cutlayer.training.keys import Keys
@@ -242,8 +243,8 @@ def measure(folder: Path, rows: int, memory: str) -> Size:
         mock.patch.object(jobs, "open_table", meter.wrap("read", open_table)),
         mock.patch.object(common_rows, "intersect", meter.wrap("align", intersect)),
         mock.patch.object(PartyTable, "prepare", meter.wrap("encode", PartyTable.prepare)),
-        mock.patch.object(ActiveParty, "_train_epoch", clock.stage("train", ActiveParty._train_epoch)),
-        mock.patch.object(ActiveParty, "_evaluate", clock.stage("evaluate", ActiveParty._evaluate)),
+        mock.patch.object(ActiveEpochs, "steps", clock.stage("train", ActiveEpochs.steps)),
+        mock.patch.object(ActiveSide, "evaluate", clock.stage("evaluate", ActiveSide.evaluate)),
         mock.patch.object(watch.Watcher, "leaks", meter.wrap("audit", watch.Watcher.leaks)),
         mock.patch.object(watch.Watcher, "followed", meter.wrap("audit", watch.Watcher.followed)),
         mock.patch.object(runs.Execution, "describe", meter.wrap("audit", runs.Execution.describe)),
@@ -281,10 +282,11 @@ class _Clock:
     def stage(self, name: str, inner: Callable[..., Any]) -> Callable[..., Any]:
         """The same generator, as a stage."""
 
-        def timed(party: ActiveParty, *arguments: Any) -> Any:
-            self.rows = len(party.split.train)
+        def timed(owner: ActiveEpochs | ActiveSide, *arguments: Any) -> Any:
+            side = owner.side if isinstance(owner, ActiveEpochs) else owner
+            self.rows = len(side.split.train)
             self._meter.enter(name)
-            result = yield from inner(party, *arguments)
+            result = yield from inner(owner, *arguments)
             self._meter.leave()
             return result
 

@@ -17,7 +17,8 @@ from cutlayer.config import Job, validated
 from cutlayer.data.party_data import PartyTable
 from cutlayer.jobs.execute import execute
 from cutlayer.jobs.options import Options, Progress
-from cutlayer.parties.active import ActiveParty
+from cutlayer.parties.phases.active_epochs import ActiveEpochs
+from cutlayer.parties.phases.active_side import ActiveSide
 from cutlayer.training.keys import Keys
 from cutlayer.training.process import keep_freed_memory
 
@@ -39,8 +40,8 @@ def peaks(folder: Path, kind: str) -> dict[str, float]:
     meter, began = Meter(), time.process_time()
     patches = [
         mock.patch.object(PartyTable, "prepare", meter.wrap("encode", PartyTable.prepare)),
-        mock.patch.object(ActiveParty, "_train_epoch", _staged(meter, "train", ActiveParty._train_epoch)),
-        mock.patch.object(ActiveParty, "_evaluate", _staged(meter, "evaluate", ActiveParty._evaluate)),
+        mock.patch.object(ActiveEpochs, "steps", _staged(meter, "train", ActiveEpochs.steps)),
+        mock.patch.object(ActiveSide, "evaluate", _staged(meter, "evaluate", ActiveSide.evaluate)),
     ]
     with meter.running():
         for patch in patches:
@@ -58,9 +59,9 @@ def peaks(folder: Path, kind: str) -> dict[str, float]:
 def _staged(meter: Meter, name: str, inner: Callable[..., Any]) -> Callable[..., Any]:
     """The same generator, as a stage."""
 
-    def timed(party: ActiveParty, *arguments: Any) -> Any:
+    def timed(owner: ActiveEpochs | ActiveSide, *arguments: Any) -> Any:
         meter.enter(name)
-        result = yield from inner(party, *arguments)
+        result = yield from inner(owner, *arguments)
         meter.leave()
         return result
 

@@ -31,6 +31,7 @@ from cutlayer.audit.watch import Watcher
 from cutlayer.channel.transcript import Step, read_epochs
 from cutlayer.config import Job
 from cutlayer.config.guard import Alarm
+from cutlayer.config.phases import Phase
 from cutlayer.data.store import Store
 from cutlayer.jobs.options import Progress
 from cutlayer.results.audit import RunAudit
@@ -76,7 +77,7 @@ def trained(job: Job, setting: Setting, tables: Any, work: Path) -> dict[str, An
     measured["passive_alarm"] = _first(made.passives[job.passives[0]].alarms, steps)
     if setting.reads == "features":
         measured |= _rebuilt(job, folder, measured["passive_alarm"], FIRST if setting.name == "honest" else ())
-        simulated = setting.name.startswith("honest") and not job.train.releases_once(job.passives[0])
+        simulated = setting.name.startswith("honest") and Phase.RELEASE not in job.phases_of(job.passives[0])
         if simulated and job.train.seed <= SIMULATED_SEEDS:
             measured["r2_sdar"] = _simulated(Run(job, folder, classes=made.active.task.classes))
     elif setting.reads == "labels":
@@ -133,7 +134,7 @@ def _rebuilt(job: Job, folder: RunFolder, alarm: int | None, first: Sequence[int
     """
     party = job.passives[0]
     read = partial(_read, Store.open(folder.data(party)), party, job.train.seed)
-    if job.train.releases_once(party):
+    if Phase.RELEASE in job.phases_of(party):
         _, rows, embeddings = released(job, folder, party)[0]
         return {"r2": read(rows, [Step(0, 0, rows, {party: embeddings})])}
     sent = [step for _, epoch in read_epochs(folder.transcript(party)) for step in epoch]

@@ -16,7 +16,8 @@ from cutlayer.kernels import gaussian_mechanism as gaussian
 from cutlayer.kernels import row_norms
 from cutlayer.kernels.empirical_epsilon import mu_bound
 from cutlayer.kernels.row_norms import clip_rows
-from cutlayer.parties.passive import PassiveParty
+from cutlayer.parties.phases import agree
+from cutlayer.parties.phases.passive_side import PassiveSide
 from cutlayer.parties.plan import plan_of
 from cutlayer.protections import build_chain
 from cutlayer.protections.base import Context
@@ -137,14 +138,14 @@ def test_noise_that_is_used_again_for_other_content_exceeds_it(monkeypatch: pyte
 
 
 def test_noise_drawn_anew_by_a_resume_exceeds_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    prepare = PassiveParty._prepare
+    follow = agree.follow
 
-    def with_another_key(self: PassiveParty) -> Any:
-        if self.local.resume:
-            object.__setattr__(self.local, "noise_key", bytes(32))
-        return (yield from prepare(self))
+    def with_another_key(side: PassiveSide) -> Any:
+        if side.local.resume:
+            object.__setattr__(side.local, "noise_key", bytes(32))
+        return (yield from follow(side))
 
-    monkeypatch.setattr(PassiveParty, "_prepare", with_another_key)
+    monkeypatch.setattr(agree, "follow", with_another_key)
     assert play({"noise_multiplier": 0.7}, 16_000, epochs=1).exceeded
 
 

@@ -12,9 +12,9 @@ from cutlayer.accounting import Composition, GaussianRelease, RandomizedResponse
 from cutlayer.audit.empirical import CONFIDENCE, GameResult, label_game
 from cutlayer.audit.guarantees.labels import label_votes
 from cutlayer.kernels.empirical_epsilon import one_run_epsilon
-from cutlayer.parties.active import ActiveParty
 from cutlayer.parties.active_setup import ActiveSetup
 from cutlayer.parties.active_step import ActiveStep
+from cutlayer.parties.phases.active_epochs import ActiveEpochs
 from cutlayer.protections.catalogue import LabelDP
 
 KEY = bytes(range(32))
@@ -71,15 +71,15 @@ def test_labels_drawn_anew_by_a_resume_exceed_eps(monkeypatch: pytest.MonkeyPatc
 
 
 def test_labels_redrawn_in_every_epoch_exceed_eps(monkeypatch: pytest.MonkeyPatch) -> None:
-    train = ActiveParty._train_epoch
+    train = ActiveEpochs.steps
 
-    def redrawn(self: ActiveParty, epoch: int, *args: Any) -> Generator[Any, Any, float]:
-        rows = self.split.part("train")
-        ids = torch.randint(256, (len(rows), 16), generator=torch.Generator().manual_seed(epoch)).to(torch.uint8)
-        self.setup.labels[rows] = self.state.chain.labels(self.setup.truth[rows], ids)
-        return (yield from train(self, epoch, *args))
+    def redrawn(self: ActiveEpochs) -> Generator[Any, Any, float]:
+        side, rows = self.side, self.side.split.part("train")
+        ids = torch.randint(256, (len(rows), 16), generator=torch.Generator().manual_seed(side.epoch)).to(torch.uint8)
+        side.setup.labels[rows] = side.state.chain.labels(side.setup.truth[rows], ids)
+        return (yield from train(self))
 
-    monkeypatch.setattr(ActiveParty, "_train_epoch", redrawn)
+    monkeypatch.setattr(ActiveEpochs, "steps", redrawn)
     assert bound(1.0, epochs=1) < 1.0, "one epoch is one draw"
     assert bound(1.0) > 1.5
 

@@ -225,6 +225,10 @@ def test_verbs_and_options_are_those_listed_here():
     assert {name: options_of(command) for name, command in group.commands["trail"].commands.items()} == TRAIL
 
 
+def test_every_verb_can_answer_a_program():
+    assert {verb for verb, options in VERBS.items() if "--json" not in options} == {"keys", "trail"}  # groups
+
+
 def test_every_option_has_a_meaning_and_none_a_short_name():
     for command in typer.main.get_command(app).commands.values():
         for param in command.params:

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from cutlayer.config.load import load_job
+from cutlayer.config.phases import Phase
 from cutlayer.errors import ConfigError
 from cutlayer.jobs.check import check_job
 from cutlayer.protections import REGISTRY
@@ -216,7 +217,7 @@ def test_a_release_without_labels_keeps_its_guarantee_where_the_training_stops_e
     candidates = Candidates(place.file, 2.0)
     assert candidates.by_name["as configured"].epsilon == 0
     undefended = candidates.job({"protection": UNDEFENDED})
-    assert not undefended.train.releases_once("telco")
+    assert Phase.RELEASE not in undefended.phases_of("telco")
     assert undefended.parties["bank"].privacy == {}
     assert undefended.parties["telco"].fit is None
 

@@ -63,14 +63,14 @@ def closed_form(multiplier: float, releases: int) -> float:
 
 def asks_twice(monkeypatch: pytest.MonkeyPatch, times: int = 2) -> None:
     """An active party that asks for every held-out row twice, or more often."""
-    real = ActiveParty._evaluate
+    real = ActiveParty.evaluate
 
     def twice(self: ActiveParty, *args: Any) -> Generator[Any, Any, Any]:
         for _ in range(times - 1):
             yield from real(self, *args)
         return (yield from real(self, *args))
 
-    monkeypatch.setattr(ActiveParty, "_evaluate", twice)
+    monkeypatch.setattr(ActiveParty, "evaluate", twice)
 
 
 def changes_between_answers(monkeypatch: pytest.MonkeyPatch) -> None:

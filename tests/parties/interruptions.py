@@ -12,8 +12,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from cutlayer.channel import Kind, Message
 from cutlayer.config import Job
 from cutlayer.jobs.options import Progress
+from cutlayer.parties.faults import At, Faults, no_faults
 from cutlayer.parties.observer import Observer
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.together import Trained
@@ -52,6 +54,39 @@ class Calls:
             return result
 
         return wrapped
+
+
+class Fails:
+    """Faults that fail a run at the nth of the points that are of a kind, of a party and of what is there.
+
+    Args:
+        at: Kind of the point.
+        party: Name of the party; any by default.
+        nth: Number of such points that are passed.
+        when: Whether a point counts, by what is there.
+        failure: Raised there.
+    """
+
+    def __init__(
+        self,
+        at: At,
+        party: str = "",
+        nth: int = 0,
+        when: Callable[[Any], bool] = lambda what: True,
+        failure: Exception | None = None,
+    ) -> None:
+        self.at, self.party, self.left, self.when, self.failure = at, party, nth, when, failure or Crash()
+
+    def __call__(self, at: At, party: str, what: Any) -> None:
+        if at == self.at and self.party in ("", party) and self.when(what):
+            self.left -= 1
+            if self.left < 0:
+                raise self.failure
+
+
+def of_kind(kind: Kind) -> Callable[[Message], bool]:
+    """Whether a message is of a kind."""
+    return lambda message: message.kind == kind
 
 
 class Dying(Progress):
@@ -121,10 +156,12 @@ def cells(trained: Trained) -> list[str]:
     return [*leaks, trained.auditor.results("this run", ()).model_dump_json()] if leaks else []
 
 
-def interrupted(job: Job, given: Any, folder: Path, progress: Observer | None = None) -> None:
+def interrupted(
+    job: Job, given: Any, folder: Path, progress: Observer | None = None, faults: Faults = no_faults
+) -> None:
     """A run that must die of a `Crash`."""
     with pytest.raises(Crash):
-        run(job, given, folder, key=KEY, progress=progress)
+        run(job, given, folder, key=KEY, progress=progress, faults=faults)
 
 
 def crashed_at_rename(job: Job, given: Any, folder: Path, nth: int, *, after: bool) -> None:

@@ -17,7 +17,6 @@ from cutlayer.data.batches import Schedule, evaluation_batches
 from cutlayer.data.split import split_rows
 from cutlayer.jobs.execute import execute
 from cutlayer.jobs.options import Options, Progress
-from cutlayer.parties import active
 from cutlayer.parties.active_step import ActiveStep
 from cutlayer.parties.local import EVALUATION_ROWS
 from cutlayer.parties.observer import Observer
@@ -103,5 +102,5 @@ class Curious(ActiveStep):
 def curious(monkeypatch: pytest.MonkeyPatch) -> type[Curious]:
     """Have the active party be curious."""
     monkeypatch.setattr(Curious, "life", 0)
-    monkeypatch.setattr(active, "ActiveStep", Curious)
+    monkeypatch.setattr("cutlayer.parties.phases.active_epochs.ActiveStep", Curious)
     return Curious

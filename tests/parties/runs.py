@@ -19,6 +19,7 @@ from cutlayer.channel import Message, Port, link
 from cutlayer.config import Job, validated
 from cutlayer.consent import allowed
 from cutlayer.models import Inputs, modules_of
+from cutlayer.parties.faults import Faults, no_faults
 from cutlayer.parties.observer import Observer
 from cutlayer.training import together
 from cutlayer.training.folder import RunFolder
@@ -143,6 +144,7 @@ def run(
     resume: bool = False,
     forget_peer_progress: bool = False,
     progress: Observer | None = None,
+    faults: Faults = no_faults,
 ) -> Watched:
     """Train a job with all its parties here and audit it; no report, no comparison."""
     opened = {name: open_table(job, name, given) for name in job.parties}
@@ -157,6 +159,7 @@ def run(
             progress or Observer(),
             resume=resume,
             forget_peer_progress=forget_peer_progress,
+            faults=faults,
         )
 
 

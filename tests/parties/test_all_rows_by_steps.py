@@ -544,13 +544,10 @@ def test_an_active_party_without_columns_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("top", [TOP, LASER], ids=lambda top: top["kind"])
-def test_training_goes_on_without_a_partner_that_is_lost(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, top: dict[str, Any]
-) -> None:
+def test_training_goes_on_without_a_partner_that_is_lost(tmp_path: Path, top: dict[str, Any]) -> None:
     made = raw(top=top)
     made["parties"][TELCO]["on_absent"] = "continue"
-    losing(monkeypatch, (1, 1))
-    outcome = run(validated(Job, made, ""), GIVEN, tmp_path).active
+    outcome = run(validated(Job, made, ""), GIVEN, tmp_path, faults=losing((1, 1))).active
     assert (outcome.left[TELCO].epoch, outcome.left[TELCO].step) == (1, 1)
     assert len(outcome.step_losses) == EPOCHS * 6
     both = outcome.present[SHOP]

@@ -81,7 +81,7 @@ class Bypassing(PassiveStep):
 
 
 def test_a_step_past_the_chain_is_not_applied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cutlayer.parties.passive.PassiveStep", Bypassing)
+    monkeypatch.setattr("cutlayer.parties.phases.passive_side.PassiveStep", Bypassing)
     with pytest.raises(NotApplied, match=f"dp_bottom of telco covered 0 of {EPOCHS * STEPS}"):
         run(JOB, GIVEN, tmp_path)
 

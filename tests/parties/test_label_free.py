@@ -19,17 +19,18 @@ from torch import Tensor
 from cutlayer.accounting import LabelFree, Ledger, NoFormalGuarantee
 from cutlayer.channel import Kind, Message, Port
 from cutlayer.config import Job, validated
+from cutlayer.config.phases import Phase
 from cutlayer.data.encoding import Encoder
 from cutlayer.data.party_data import PartyTable
 from cutlayer.errors import ConfigError, DataError
 from cutlayer.jobs.check import check_job
 from cutlayer.jobs.execute import execute
 from cutlayer.jobs.options import Options, Progress
-from cutlayer.parties import active
 from cutlayer.parties.active import ActiveParty
 from cutlayer.parties.active_step import ActiveStep
 from cutlayer.parties.drive import drive
 from cutlayer.parties.observer import Observer
+from cutlayer.parties.phases import set_up
 from cutlayer.parties.random_state import isolated
 from cutlayer.report.build import build
 from cutlayer.report.markdown import render_markdown
@@ -144,7 +145,7 @@ def test_the_links_are_closed_before_anything_is_done_with_a_label(
 ) -> None:
     """A failure on labels then reaches no partner, not even one that keeps its link open."""
     seen: list[str] = []
-    setup = active.ActiveSetup
+    setup = set_up.ActiveSetup
 
     def refused(*arguments: Any) -> Any:
         seen.append("labels")
@@ -154,7 +155,7 @@ def test_the_links_are_closed_before_anything_is_done_with_a_label(
     def leading(*arguments: Any) -> ActiveParty:
         return ActiveParty(*arguments, when_alone=lambda: seen.append("closed"))
 
-    monkeypatch.setattr(active, "ActiveSetup", refused)
+    monkeypatch.setattr(set_up, "ActiveSetup", refused)
     monkeypatch.setattr("cutlayer.training.together.ActiveParty", leading)
     messages = record(monkeypatch)
     with pytest.raises(DataError, match="these labels are refused"):
@@ -404,7 +405,7 @@ def test_the_undefended_baseline_is_trained_end_to_end() -> None:
     job = validated(Job, {**made, "compare": ["undefended", "each"]}, "")
     ((run_id, other),) = compared_jobs(job)
     assert run_id.label == "undefended"
-    assert not any(other.train.releases_once(name) for name in (TELCO, SHOP))
+    assert not any(Phase.RELEASE in other.phases_of(name) for name in (TELCO, SHOP))
     assert all(party.fit is None and not party.privacy for party in other.parties.values())
     assert other.model == job.model
     check_job(other)

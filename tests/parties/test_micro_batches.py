@@ -15,7 +15,6 @@ from cutlayer.config.job import Job
 from cutlayer.config.train import TrainConfig
 from cutlayer.errors import ConfigError, NotApplied
 from cutlayer.models import Inputs
-from cutlayer.parties import passive
 from cutlayer.parties.passive_step import PassiveStep
 from cutlayer.parties.step_order import StepOrder
 from cutlayer.training.folder import RunFolder
@@ -102,7 +101,7 @@ class SkipsOnePart(PassiveStep):
 
 
 def test_a_part_that_bypasses_its_noise_stops_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(passive, "PassiveStep", SkipsOnePart)
+    monkeypatch.setattr("cutlayer.parties.phases.passive_side.PassiveStep", SkipsOnePart)
     messages = record(monkeypatch)
     with pytest.raises(NotApplied, match=f"the embedding for {ACTIVE} is not what .* \\(dp_embedding\\)"):
         losses(job_of(3, {"dp_embedding": {"clip": 1.0, "noise_multiplier": 1.0}}), tmp_path)

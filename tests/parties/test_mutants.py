@@ -16,12 +16,13 @@ from cutlayer.accounting import Event, NoFormalGuarantee, ReleasePlan
 from cutlayer.channel import Kind, Message, rows_digest
 from cutlayer.config import FrozenModel, Job, validated
 from cutlayer.errors import AlignmentError, CutlayerError, DataError, NotApplied, PeerLost, ProtocolError
-from cutlayer.parties import active, passive
 from cutlayer.parties.active_setup import ActiveSetup
 from cutlayer.parties.active_step import ActiveStep
 from cutlayer.parties.passive import PassiveParty
-from cutlayer.parties.passive_releases import Releases
+from cutlayer.parties.passive_setup import PassiveSetup
 from cutlayer.parties.passive_step import PassiveStep
+from cutlayer.parties.phases import active_epochs, agree, passive_side, set_up
+from cutlayer.parties.step_order import StepOrder
 from cutlayer.protections import REGISTRY
 from cutlayer.protections.base import Asset, Protection, Side
 from cutlayer.protections.chain import Chain
@@ -199,7 +200,8 @@ def test_a_party_speaks_for_itself_alone(tmp_path: Path, monkeypatch: pytest.Mon
 def replace_part(monkeypatch: pytest.MonkeyPatch, mutant: type[Any]) -> None:
     """Give every party the mutant in place of the part that it changes."""
     (part,) = mutant.__bases__
-    module = active if hasattr(active, part.__name__) else passive
+    parts = (active_epochs, agree, passive_side, set_up)
+    module = next(module for module in parts if hasattr(module, part.__name__))
     monkeypatch.setattr(module, part.__name__, mutant)
 
 
@@ -244,14 +246,14 @@ class SkipsLabels(ActiveSetup):
         self.labels = self.truth
 
 
-class SkipsOneEmbedding(Releases):
+class SkipsOneEmbedding(PassiveSetup):
     """Answers one evaluation with the bare embedding."""
 
-    def answer(self, request: Message, epoch: int) -> None:
-        state = self.setup.state
-        chain, state.chain = state.chain, Chain("nobody", [])
-        super().answer(request, epoch)
-        state.chain = chain
+    def protected(self, view: PassiveView) -> Tensor:
+        chain, self.state.chain = self.state.chain, Chain("nobody", [])
+        released = super().protected(view)
+        self.state.chain = chain
+        return released
 
 
 @pytest.mark.usefixtures("shrinking")
@@ -281,10 +283,10 @@ def test_a_protection_that_was_passed_by_stops_the_run(
 class SkipsOneEmbeddingInTraining(PassiveStep):
     """Sends one batch as the bottom model gave it."""
 
-    def take(self, epoch: int, step: int, count: int, *rows: Any) -> Any:
+    def take(self, order: StepOrder, next_rows: Tensor | None) -> Any:
         chain = self.state.chain
-        self.state.chain = Chain("nobody", []) if count == 5 else chain
-        yield from super().take(epoch, step, count, *rows)
+        self.state.chain = Chain("nobody", []) if order.global_step == 5 else chain
+        yield from super().take(order, next_rows)
         self.state.chain = chain
 
 

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from cutlayer.models import top_of
-from cutlayer.parties import active, active_setup
+from cutlayer.parties import active_setup
 from cutlayer.parties.active_step import reaches_a_weight
 from cutlayer.parties.observer import EpochRecord, Observer
 from tests.parties.runs import run, tables, unaudited_job
@@ -64,7 +64,7 @@ def test_a_training_without_a_gradient_is_reported_once(tmp_path: Path, train: d
 
 @pytest.mark.usefixtures("dead")
 def test_a_loss_that_needs_no_gradient_is_not_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(active, "SATURATED_LOSS", 10.0)
+    monkeypatch.setattr("cutlayer.parties.phases.active_epochs.SATURATED_LOSS", 10.0)
     progress = Records()
     run(unaudited_job(), tables(), tmp_path, progress=progress)
     assert [record.learned for record in progress.epochs] == [True, True]

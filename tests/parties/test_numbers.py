@@ -18,10 +18,11 @@ from cutlayer.channel.codec import decode, encode
 from cutlayer.config import Job, validated
 from cutlayer.errors import ConfigError, Diverged, ProtocolError
 from cutlayer.models import Inputs
-from cutlayer.parties import active as active_module
 from cutlayer.parties import active_setup
 from cutlayer.parties.numbers import check_gradients, check_weights
-from cutlayer.parties.passive import PassiveParty
+from cutlayer.parties.phases import passive_epochs
+from cutlayer.parties.phases.active_side import ActiveSide
+from cutlayer.parties.phases.passive_side import PassiveSide
 from tests.parties.mutants import tamper, with_tensors
 from tests.parties.runs import ACTIVE, PASSIVES, raw_job, run, tables, unaudited_job
 
@@ -171,14 +172,9 @@ def test_the_active_party_is_to_blame_for_its_own_loss(tmp_path: Path, monkeypat
         run(unaudited_job(), GIVEN, tmp_path)
 
 
-class PoisonsItself(PassiveParty):
-    """Gets a NaN into its weights with the last step of an epoch, after all its embeddings were sent."""
-
-    def _save(self, epoch: int, end: Message) -> None:
-        if epoch == 1:
-            with torch.no_grad():
-                next(self.setup.bottom.parameters()).view(-1)[0] = math.nan
-        super()._save(epoch, end)
+def poison(model: nn.Module, number: float) -> None:
+    with torch.no_grad():
+        next(model.parameters()).view(-1)[0] = number
 
 
 @pytest.mark.parametrize("entries", [[math.inf], [math.inf, -math.inf], [math.nan], [1.0, -math.inf]])
@@ -196,9 +192,16 @@ def test_one_number_that_is_not_finite_is_found_among_weights(entries: list[floa
 
 
 def test_weights_that_are_not_finite_are_never_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = run(unaudited_job(epochs=3), GIVEN, tmp_path / "whole").active.step_losses
+    """A NaN comes with the last step of an epoch, after all embeddings were sent."""
+    whole, save = run(unaudited_job(epochs=3), GIVEN, tmp_path / "whole").active.step_losses, passive_epochs.save
+
+    def poisoned(side: PassiveSide, end: Message) -> None:
+        if side.epoch == 1:
+            poison(side.setup.bottom, math.nan)
+        save(side, end)
+
     with monkeypatch.context() as patched:
-        patched.setattr("cutlayer.training.together.PassiveParty", PoisonsItself)
+        patched.setattr(passive_epochs, "save", poisoned)
         with pytest.raises(Diverged, match=f"after epoch 1 module/.* of {TELCO} hold NaN"):
             run(unaudited_job(epochs=3), GIVEN, tmp_path / "run")
     saved = dict(weights(tmp_path / "run", TELCO))
@@ -211,15 +214,15 @@ def test_weights_that_are_not_finite_are_never_saved(tmp_path: Path, monkeypatch
 def test_the_active_partys_weights_are_checked_before_any_peer_saves(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    is_best = active_module.ActiveParty._is_best
+    evaluate = ActiveSide.evaluate
 
-    def poison(self: Any, metric: float, epoch: int) -> bool:
+    def poisoned(self: ActiveSide, part: str, epoch: int) -> Any:
+        metrics = yield from evaluate(self, part, epoch)
         if epoch == 1:
-            with torch.no_grad():
-                next(self.setup.top.parameters()).view(-1)[0] = math.inf
-        return is_best(self, metric, epoch)
+            poison(self.setup.top, math.inf)
+        return metrics
 
-    monkeypatch.setattr(active_module.ActiveParty, "_is_best", poison)
+    monkeypatch.setattr(ActiveSide, "evaluate", poisoned)
     with pytest.raises(Diverged, match=f"after epoch 1 module/top.* of {ACTIVE} hold NaN"):
         run(unaudited_job(), GIVEN, tmp_path)
     for party in (ACTIVE, TELCO):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,12 +12,11 @@ import torch
 from cutlayer.channel import Kind, Message, Port
 from cutlayer.config import Job, validated
 from cutlayer.errors import CheckpointError, ConfigError, PeerLost
-from cutlayer.parties.passive_step import PassiveStep
+from cutlayer.parties.faults import At, Faults
 from cutlayer.parties.presence import Presence
-from cutlayer.parties.step_order import StepOrder
 from cutlayer.training.departures import departure_result
 from cutlayer.training.folder import RunFolder
-from tests.parties.interruptions import Dying, assert_equal, history, interrupted
+from tests.parties.interruptions import Dying, Fails, assert_equal, history, interrupted
 from tests.parties.processes import fork, lay_out, wait_for
 from tests.parties.runs import ACTIVE, PASSIVES, Watched, raw_job, record, run, tables
 
@@ -37,27 +35,20 @@ def raw(telco: str = "continue", **more: Any) -> dict[str, Any]:
     return whole
 
 
-def losing(monkeypatch: pytest.MonkeyPatch, at: tuple[int, int], party: str = TELCO) -> None:
+def losing(at: tuple[int, int]) -> Faults:
     """Have a party die right before the embedding of a step."""
-    step_of = PassiveStep._train_step
-
-    def dying(self: PassiveStep, order: StepOrder, *rest: Any) -> Generator[Port, Message, None]:
-        if (self.local.name, order.epoch, order.step) == (party, *at):
-            raise PeerLost("lost telco: the process was killed")
-        yield from step_of(self, order, *rest)
-
-    monkeypatch.setattr(PassiveStep, "_train_step", dying)
+    killed = PeerLost("lost telco: the process was killed")
+    return Fails(At.SENDING, TELCO, when=lambda m: (m.kind, m.epoch, m.step) == (Kind.EMBEDDING, *at), failure=killed)
 
 
-def lost_at(monkeypatch: pytest.MonkeyPatch, folder: Path, at: tuple[int, int], wanted: Job) -> Watched:
-    losing(monkeypatch, at)
-    return run(wanted, GIVEN, folder)
+def lost_at(folder: Path, at: tuple[int, int], wanted: Job) -> Watched:
+    return run(wanted, GIVEN, folder, faults=losing(at))
 
 
 @pytest.mark.parametrize("at", [(0, 0), (0, 2), (1, 0), (2, 3)])
 def test_training_goes_on_without_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: tuple[int, int]) -> None:
     messages = record(monkeypatch)
-    ended = lost_at(monkeypatch, tmp_path, at, job(privacy={"marvell": {"sum_kl": 2.0}}))
+    ended = lost_at(tmp_path, at, job(privacy={"marvell": {"sum_kl": 2.0}}))
     left = ended.active.left[TELCO]
     assert (left.epoch, left.step) == at
     assert ended.active.epochs == 3
@@ -74,8 +65,7 @@ def test_training_goes_on_without_it(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 def test_it_equals_a_permanent_dropout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Lost before the first step, it leaves the weights of a run in which only zeros came from it."""
-    ended = lost_at(monkeypatch, tmp_path / "lost", (0, 0), job(keep="last"))
-    monkeypatch.undo()
+    ended = lost_at(tmp_path / "lost", (0, 0), job(keep="last"))
     send = Port.send
 
     def zeros(self: Port, kind: Kind, **content: Any) -> Message:
@@ -90,52 +80,45 @@ def test_it_equals_a_permanent_dropout(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("wanted", [job("stop"), job("continue", active_features=False, passives=1)])
-def test_otherwise_the_run_stops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wanted: Job) -> None:
+def test_otherwise_the_run_stops(tmp_path: Path, wanted: Job) -> None:
     """By default, and where nobody with columns would be left; it can be resumed."""
-    losing(monkeypatch, (1, 1))
     given = {name: GIVEN[name] for name in wanted.parties}
     with pytest.raises(PeerLost, match="lost telco"):
-        run(wanted, given, tmp_path)
-    monkeypatch.undo()
+        run(wanted, given, tmp_path, faults=losing((1, 1)))
     assert not run(wanted, given, tmp_path, resume=True).active.left
 
 
-def test_a_party_that_comes_back_too_late_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_party_that_comes_back_too_late_is_refused(tmp_path: Path) -> None:
     """The others are two epochs ahead of it: a resume of all says so."""
-    lost_at(monkeypatch, tmp_path, (0, 1), job(epochs=4))
-    monkeypatch.undo()
+    lost_at(tmp_path, (0, 1), job(epochs=4))
     with pytest.raises(CheckpointError, match="at telco, got none"):
         run(job(epochs=4), GIVEN, tmp_path, resume=True)
 
 
-def dies_after_a_loss(monkeypatch: pytest.MonkeyPatch, wanted: Job, folder: Path, steps: int) -> None:
+def dies_after_a_loss(wanted: Job, folder: Path, steps: int) -> None:
     """The party is lost in the second epoch; the others die a few steps later."""
-    losing(monkeypatch, (1, 1))
-    interrupted(wanted, GIVEN, folder, Dying(steps))
+    interrupted(wanted, GIVEN, folder, Dying(steps), losing((1, 1)))
     assert [line["left"] for line in history(folder)] == [[], [TELCO]][: steps // 4]
-    monkeypatch.undo()
 
 
-def test_a_run_that_dies_in_the_same_epoch_resumes_with_everybody(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_that_dies_in_the_same_epoch_resumes_with_everybody(tmp_path: Path) -> None:
     """Nothing is committed without the party: all repeat the epoch with it, as if nothing had happened."""
     wanted = job(privacy={"label_dp": {"eps": 2.0}, "marvell": {"sum_kl": 2.0}})
     quiet = run(wanted, GIVEN, tmp_path / "quiet")
-    dies_after_a_loss(monkeypatch, wanted, tmp_path / "lost", steps=6)
+    dies_after_a_loss(wanted, tmp_path / "lost", steps=6)
     ended = run(wanted, GIVEN, tmp_path / "lost", resume=True)
     assert not ended.active.left
     assert_equal(tmp_path / "lost", ended, tmp_path / "quiet", quiet, wanted)
 
 
-def test_an_epoch_later_the_best_weights_of_before_are_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_epoch_later_the_best_weights_of_before_are_gone(tmp_path: Path) -> None:
     """The epoch without the party was the best; it is said before any training, and no matter to the last weights."""
     wanted = job()
-    dies_after_a_loss(monkeypatch, wanted, tmp_path / "best", steps=9)
+    dies_after_a_loss(wanted, tmp_path / "best", steps=9)
     with pytest.raises(CheckpointError, match="end of epoch 1 with every party, got one without telco"):
         run(wanted, GIVEN, tmp_path / "best", resume=True)
     quiet = run(job(keep="last"), GIVEN, tmp_path / "quiet")
-    dies_after_a_loss(monkeypatch, job(keep="last"), tmp_path / "last", steps=9)
+    dies_after_a_loss(job(keep="last"), tmp_path / "last", steps=9)
     ended = run(job(keep="last"), GIVEN, tmp_path / "last", resume=True)
     assert ended.active.step_losses == quiet.active.step_losses[4:]  # of the last two epochs
     assert torch.equal(ended.active.logits, quiet.active.logits)

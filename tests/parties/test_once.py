@@ -20,14 +20,15 @@ from cutlayer.errors import BudgetExceeded, CheckpointError, ConfigError, NotApp
 from cutlayer.jobs.check import check_job
 from cutlayer.jobs.execute import execute
 from cutlayer.jobs.options import Options, Progress
-from cutlayer.parties import release
+from cutlayer.parties.faults import At
 from cutlayer.parties.passive_setup import PassiveSetup
+from cutlayer.parties.phases import release
 from cutlayer.parties.plan import plan_of
 from cutlayer.protections import REGISTRY
 from cutlayer.protections.views import PassiveView
 from cutlayer.training.keys import Keys
 from cutlayer.training.run_ledger import ledger_after, ledger_of
-from tests.parties.interruptions import Calls, Crash, Dying, assert_equal, crashed_at_rename, interrupted
+from tests.parties.interruptions import Calls, Dying, Fails, assert_equal, crashed_at_rename, interrupted, of_kind
 from tests.parties.mutants import tamper, with_fields, with_stamp, with_tensors
 from tests.parties.noisy import Noisy
 from tests.parties.processes import fork, lay_out
@@ -245,7 +246,7 @@ class Bypassing(PassiveSetup):
 
 
 def test_a_release_past_the_chain_is_not_applied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cutlayer.parties.passive.PassiveSetup", Bypassing)
+    monkeypatch.setattr("cutlayer.parties.phases.agree.PassiveSetup", Bypassing)
     with pytest.raises(NotApplied, match=r"telco: the release for bank is not what its protections returned \(noisy\)"):
         run(JOB, GIVEN, tmp_path)
 
@@ -285,11 +286,9 @@ def test_rows_that_are_sent_again_are_the_same_even_where_fitting_is_not(
     monkeypatch.setattr(release, "MAX_NUMBERS", 20 * 3)
     with monkeypatch.context() as patched:
         messages = record(patched)
-        patched.setattr(release, "checked_embedding", Calls(3)(release.checked_embedding))
-        with pytest.raises(Crash):
-            run(JOB, GIVEN, tmp_path)
+        interrupted(JOB, GIVEN, tmp_path, faults=Fails(At.RECEIVED, nth=3, when=of_kind(Kind.RELEASE)))
         before = of(messages, Kind.RELEASE)
-    monkeypatch.setattr("cutlayer.parties.passive_releases.fit_bottom", Calls(0)(lambda *_: ()))
+    monkeypatch.setattr("cutlayer.parties.phases.release.fit_bottom", Calls(0)(lambda *_: ()))
     messages = record(monkeypatch)
     run(JOB, GIVEN, tmp_path, resume=True)
     again = of(messages, Kind.RELEASE)

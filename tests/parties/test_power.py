@@ -11,6 +11,7 @@ import torch
 
 from cutlayer.channel import Message, Port
 from cutlayer.config import Job
+from cutlayer.config.phases import Phase
 from cutlayer.consent import allowed
 from cutlayer.jobs.execute import execute
 from cutlayer.jobs.options import Options, Progress
@@ -61,7 +62,7 @@ def assert_resumed(job: Job, whole: Path, image: Image, disk: Path) -> None:
         return  # nothing was sent before keys and draws were on disk, so that others are as good
     if LABEL_DRAWS not in names:
         # Partners that release once have done so before a label is drawn, and have a half of their own.
-        owner = f"run/checkpoint/{ACTIVE}/epoch" if job.trains_alone else "run/"
+        owner = f"run/checkpoint/{ACTIVE}/epoch" if Phase.LEAVE in job.phases else "run/"
         early = [name for name in names if name.startswith(owner) and name.endswith(".safetensors")]
         assert not early, "a half without its draws"
         return
@@ -85,7 +86,7 @@ def test_what_a_party_relies_on_is_on_disk_before(name: str, tmp_path: Path, mon
 
     def committing(checkpoints: Checkpoints, epoch: int, progress: Any, *args: Any, **options: Any) -> None:
         before = dict(disk.synced())
-        for party, saved in ((ACTIVE, epoch), (PASSIVES[0], 0 if JOBS[name].trains_alone else epoch)):
+        for party, saved in ((ACTIVE, epoch), (PASSIVES[0], 0 if Phase.LEAVE in JOBS[name].phases else epoch)):
             assert before.get(f"run/checkpoint/{party}/epoch-{saved:04d}.safetensors")
         assert (before["run/history.jsonl"] or b"").count(b"\n") == epoch + 1
         commit(checkpoints, epoch, progress, *args, **options)

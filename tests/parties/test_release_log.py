@@ -16,13 +16,14 @@ from cutlayer.config import Job
 from cutlayer.errors import BudgetExceeded, CheckpointError, ProtocolError
 from cutlayer.models import row_independence
 from cutlayer.parties import common_rows
+from cutlayer.parties.faults import At
 from cutlayer.parties.observer import Observer
 from cutlayer.parties.plan import plan_of
 from cutlayer.parties.stopping import EarlyStopping
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.run_ledger import chain_of, ledger_after, ledger_of
 from tests.parties import releases
-from tests.parties.interruptions import Crash, Dying, Killed
+from tests.parties.interruptions import Crash, Dying, Fails, Killed, of_kind
 from tests.parties.mutants import tamper, with_fields, with_stamp
 from tests.parties.processes import forked
 from tests.parties.releases import (
@@ -171,15 +172,9 @@ def test_a_request_off_the_own_schedule_is_refused(
 
 def test_hanging_up_after_an_answer_brings_no_fresh_noise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     messages = record(monkeypatch)
-
-    def hang_up(*_: Any) -> None:
-        raise Crash
-
-    with monkeypatch.context() as patched:
-        patched.setattr(EarlyStopping, "update", hang_up)
-        for life in range(4):
-            with pytest.raises(Crash):
-                start(JOB, tmp_path, resume=life > 0)
+    for life in range(4):
+        with pytest.raises(Crash):
+            start(JOB, tmp_path, resume=life > 0, faults=Fails(At.RECEIVED, when=of_kind(Kind.EVALUATION)))
     answers = [message.tensors["embedding"] for message in messages if message.kind == Kind.EVALUATION]
     assert len(answers) == 4
     assert all(torch.equal(answer, answers[0]) for answer in answers)

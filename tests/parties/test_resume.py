@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import shutil
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from cutlayer.audit.watch import Watcher
+from cutlayer.channel import Kind
 from cutlayer.channel.transcript import Transcript
-from cutlayer.parties.active import ActiveParty
-from cutlayer.parties.checkpoint import Checkpoints
-from cutlayer.parties.passive import PassiveParty
+from cutlayer.parties.faults import At
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.together import Trained
-from tests.parties.interruptions import Calls, Crash, Dying, assert_equal, halves, history, interrupted
+from tests.parties.interruptions import Calls, Crash, Dying, Fails, assert_equal, halves, history, interrupted, of_kind
 from tests.parties.runs import ACTIVE, DROPOUT, KEY, PASSIVES, make_job, run, tables
 
 RAW: dict[str, Any] = {
@@ -31,14 +31,21 @@ GIVEN = tables(passives=2)
 STEPS = 4
 PARTIES = 3
 
-# Where a run can die: class, method, and at which call; a party's method is called once per party and epoch.
+LAST = PASSIVES[1]
+POINTS = {
+    "before the first half is saved": Fails(At.SAVING),
+    "between two passive halves": Fails(At.SAVING, nth=PARTIES + 1),
+    "after a passive half, before it is reported": Fails(At.SAVED, LAST, nth=1),
+    "after all passive halves": Fails(At.SAVING, ACTIVE, nth=1),
+    "after all halves, before the commit": Fails(At.COMMITTING, nth=1),
+    "after the first commit": Fails(At.COMMITTED),
+    "after the third commit": Fails(At.COMMITTED, nth=2),
+    "before the end is sent": Fails(At.SENDING, ACTIVE, when=of_kind(Kind.CLOSE)),
+    "at a passive end": Fails(At.SENDING, LAST, when=of_kind(Kind.EVIDENCE)),
+    "after the last message": Fails(At.RECEIVED, ACTIVE, nth=1, when=of_kind(Kind.CLOSE)),
+}
+# Where a run can die besides: class, method, and at which call; a party's method is called once per party and epoch.
 PLACES: dict[str, tuple[type[Any], str, int, bool]] = {
-    "before the first half is saved": (Checkpoints, "save", 0, False),
-    "between two passive halves": (Checkpoints, "save", PARTIES + 1, False),
-    "after all passive halves": (Checkpoints, "save", PARTIES + 2, False),
-    "after all halves, before the commit": (Checkpoints, "commit", 1, False),
-    "after the first commit": (Checkpoints, "commit", 0, True),
-    "after the third commit": (Checkpoints, "commit", 2, True),
     "before the epoch is attacked": (Watcher, "leaks", 1, False),
     "before a passive transcript is written": (Transcript, "close", PARTIES, False),
     "before the active transcript is written": (Transcript, "close", 2 * PARTIES - 1, False),
@@ -46,8 +53,6 @@ PLACES: dict[str, tuple[type[Any], str, int, bool]] = {
     "before the history is written": (RunFolder, "append_history", 1, False),
     "after the history is written": (RunFolder, "append_history", 1, True),
     "before the first history line": (RunFolder, "append_history", 0, False),
-    "at the end": (ActiveParty, "_dismiss", 0, False),
-    "at a passive end": (PassiveParty, "_finish", 1, False),
 }
 
 
@@ -56,6 +61,12 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Trained]:
     """The run that nothing interrupts."""
     folder = tmp_path_factory.mktemp("whole")
     return folder, run(JOB, GIVEN, folder)
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_failure_at_any_point_changes_nothing(tmp_path: Path, whole: tuple[Path, Trained], point: str) -> None:
+    interrupted(JOB, GIVEN, tmp_path, faults=deepcopy(POINTS[point]))
+    assert_equal(tmp_path, run(JOB, GIVEN, tmp_path, resume=True), *whole, JOB)
 
 
 @pytest.mark.parametrize("place", PLACES)

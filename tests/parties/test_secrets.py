@@ -20,7 +20,6 @@ from cutlayer.config import FrozenModel, Job
 from cutlayer.data.batches import Schedule, evaluation_batches
 from cutlayer.data.split import split_rows
 from cutlayer.data.store import Store
-from cutlayer.parties import active
 from cutlayer.parties.active import ActiveParty
 from cutlayer.parties.active_step import ActiveStep
 from cutlayer.parties.local import EVALUATION_ROWS
@@ -114,7 +113,7 @@ def test_a_message_that_did_carry_labels_would_be_seen(tmp_path: Path, monkeypat
             truth = self.setup.truth[view.rows].float()
             return {name: torch.cat([g[:, :-1], 0.3 - 1e-3 * truth[:, None]], dim=1) for name, g in sent.items()}
 
-    monkeypatch.setattr(active, "ActiveStep", Tells)
+    monkeypatch.setattr("cutlayer.parties.phases.active_epochs.ActiveStep", Tells)
     messages = record(monkeypatch)
     run(job, given, tmp_path)
     truth, _ = read_truth(tmp_path / "transcript" / ACTIVE)

@@ -14,13 +14,14 @@ from torch import Tensor
 
 from cutlayer.channel import Kind, Message
 from cutlayer.config import Job, validated
+from cutlayer.config.phases import Phase
 from cutlayer.errors import ConfigError, ProtocolError
 from cutlayer.jobs.check import check_job
 from cutlayer.kernels.roc import roc_auc
-from cutlayer.parties.checkpoint import Checkpoints
+from cutlayer.parties.faults import At
 from cutlayer.protections import REGISTRY
 from cutlayer.training.run_ledger import ledger_of
-from tests.parties.interruptions import Crash, Dying, assert_equal, crashed_at_rename, interrupted
+from tests.parties.interruptions import Dying, Fails, assert_equal, crashed_at_rename, interrupted
 from tests.parties.mutants import tamper, with_tensors
 from tests.parties.noisy import Noisy
 from tests.parties.processes import fork, lay_out
@@ -142,15 +143,9 @@ def test_dying_at_any_rename_changes_nothing(tmp_path: Path, whole: Any) -> None
         assert_equal(folder, run(JOB, GIVEN, folder, resume=True), *whole, JOB)
 
 
-def test_dying_between_the_warm_up_and_the_release_loses_no_gradient(
-    tmp_path: Path, whole: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def die(*_: Any) -> None:
-        raise Crash
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Checkpoints, "keep", die)
-        interrupted(JOB, GIVEN, tmp_path)
+@pytest.mark.parametrize("party", [ACTIVE, TELCO])
+def test_dying_between_the_warm_up_and_the_release_loses_no_gradient(tmp_path: Path, whole: Any, party: str) -> None:
+    interrupted(JOB, GIVEN, tmp_path, faults=Fails(At.PHASE, party, when=lambda phase: phase == Phase.RELEASE))
     assert_equal(tmp_path, run(JOB, GIVEN, tmp_path, resume=True), *whole, JOB)
     assert torch.equal(released(tmp_path, TELCO)["released"], released(whole[0], TELCO)["released"])
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from cutlayer.config import Job, validated
+from cutlayer.config.phases import Phase
 from cutlayer.jobs.check import check_job
 from cutlayer.jobs.options import Progress
 from studies.adaptive_audit.page import REPAIRED, adaptive_page
@@ -39,7 +40,7 @@ def test_every_job_on_adult_is_valid(setting: str, tmp_path: Path) -> None:
     check_job(job)
     assert job.train.seed == 3
     assert set(job.parties["bank"].protections) == set(DEFENCES[setting])
-    assert job.train.releases_once("employer") == (setting == LABEL_FREE)
+    assert (Phase.RELEASE in job.phases_of("employer")) == (setting == LABEL_FREE)
 
 
 @pytest.mark.parametrize("group", [CRITEO, CREDIT, BANK, MORE_ROWS])

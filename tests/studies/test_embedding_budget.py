@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
+from cutlayer.config.phases import Phase
 from cutlayer.jobs.check import check_job
 from cutlayer.jobs.options import Progress
 from cutlayer.training.run_ledger import ledger_of
@@ -149,7 +150,7 @@ def test_every_job_is_valid_named_once_and_spends_its_total(trials: list[Trial],
         assert ("alone" in trial.job.compare) == (trial.setting == unprotected(1))
         assert all(party.audit.every == "never" for party in trial.job.parties.values())
         once = any(trial.setting.startswith(fit.name) for fit in FITS)
-        assert all(trial.job.train.releases_once(party) == once for party in trial.job.passives)
+        assert all((Phase.RELEASE in trial.job.phases_of(party)) == once for party in trial.job.passives)
         if method == PAPER_FORM:
             assert f"claim epsilon {total} at delta 0.01001 for the run's" in account["why"]
         elif method:

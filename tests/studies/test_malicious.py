@@ -13,6 +13,7 @@ from cutlayer.attacks.feature import sdar
 from cutlayer.attacks.malicious.backdoor import Backdoor
 from cutlayer.attacks.malicious.hijack import Hijack
 from cutlayer.config.guard import Alarm
+from cutlayer.config.phases import Phase
 from cutlayer.jobs.check import check_job
 from studies.claims import Kind
 from studies.malicious.adapted import BlurredHijack, EarlyBackdoor
@@ -45,7 +46,7 @@ def test_jobs_are_valid_and_guarded(group: str, setting: Setting) -> None:
     job = job_of(group, setting, 1)
     check_job(job)
     guards = [party.guard for party in job.parties.values() if party.guard]
-    if job.train.releases_once(job.passives[0]):
+    if Phase.RELEASE in job.phases_of(job.passives[0]):
         assert not guards
         return
     assert len(guards) == (1 if "dp_embedding" in setting.features else len(job.parties))

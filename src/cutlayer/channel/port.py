@@ -27,6 +27,7 @@ class Port:
         inspect: Function that is called with every message before it is counted and sent; it refuses a message by
             raising.
         record: Function that is called with every message right before it is sent, as it crosses.
+        sending: Function that is called after it, and may fail in place of the link.
         compression: Packs the embeddings and gradients that leave, and unpacks those that come; `None` for float32.
         sent: Number of messages sent, by kind.
         traffic: Bytes of tensors by kind, sent and received, as they cross.
@@ -37,6 +38,7 @@ class Port:
         self.transmit = transmit
         self.inspect: Callable[[Message], None] | None = None
         self.record: Callable[[Message], None] | None = None
+        self.sending: Callable[[Message], None] | None = None
         self.arrived: deque[Message] = deque()
         self.sent: Counter[Kind] = Counter()
         self.compression: Compression | None = None
@@ -70,6 +72,8 @@ class Port:
         crossing = message if self.compression is None else self.compression.packed(message)
         if self.record is not None:
             self.record(crossing)
+        if self.sending is not None:
+            self.sending(crossing)
         self._next_out += 1
         self.sent[kind] += 1
         self.traffic[0][kind] += crossing.nbytes

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field
 
 from cutlayer.config.base import FrozenModel
+from cutlayer.config.phases import Phase
 
 if TYPE_CHECKING:
     from cutlayer.config.case import Case, Declared
@@ -62,7 +63,7 @@ def guard_faults(case: Case) -> Iterator[str]:
         if party.guard is None:
             continue
         where, partners = f"parties.{name}.guard", job.passives if name == job.active else (name,)
-        if all(job.train.releases_once(partner) for partner in partners):
+        if all(Phase.RELEASE in job.phases_of(partner) for partner in partners):
             remedy = "leave it out: no gradient comes back, and nothing depends on one"
             yield f"expected no {where} where rows are released once, got one; {remedy}"
         if job.train.workers > 1:

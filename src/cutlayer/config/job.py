@@ -13,6 +13,7 @@ from cutlayer.config.base import FrozenModel
 from cutlayer.config.identities import identity
 from cutlayer.config.names import AlternativeName, FederationName, PartyName
 from cutlayer.config.party import AlternativeConfig, PartyConfig
+from cutlayer.config.phases import Phase, phases_of
 from cutlayer.config.train import TrainConfig
 from cutlayer.config.wording import did_you_mean
 
@@ -22,8 +23,6 @@ Reference = Literal["centralised", "alone", "undefended", "each", "uncompressed"
 
 BOTTOM: Mapping[str, Any] = {"kind": "auto", "hidden": [64, 32]}
 TOP: Mapping[str, Any] = {"kind": "mlp", "hidden": [32]}
-FITTED_TOPS = frozenset({"auto", "boosting", "linear", "sklearn"})
-"""Kinds of top models that are fitted at once, to all rows, where the active party trains alone."""
 _OF_ALL_ROWS = ("alone", "undefended", "each", "uncompressed")
 """Baselines that are trained on all rows, by the active party's own columns or by the protocol."""
 _NEWER_OF_TRAIN = ("micro_batches", "workers", "precision", "checkpoint_every", "best_by", "class_weight")
@@ -168,7 +167,7 @@ class Job(FrozenModel):
     @property
     def fits_top(self) -> bool:
         """Whether the top model is fitted at once to all training rows, instead of by steps of an optimiser."""
-        return self.trains_alone and self.model.top.get("kind") in FITTED_TOPS
+        return Phase.FIT in self.phases
 
     @property
     def top(self) -> Mapping[str, Any]:
@@ -204,9 +203,13 @@ class Job(FrozenModel):
         return self.train.keep == "best" and self.train.split.validation > 0
 
     @property
-    def trains_alone(self) -> bool:
-        """Whether all passive parties release their rows before the first step: the active party then trains alone."""
-        return not self.train.warmup_epochs and all(self.train.releases_once(name) for name in self.passives)
+    def phases(self) -> tuple[Phase, ...]:
+        """Phases of the active party, in their order."""
+        return phases_of(self)
+
+    def phases_of(self, party: str) -> tuple[Phase, ...]:
+        """Phases of a party, in their order."""
+        return phases_of(self, party)
 
     def bottom_of(self, party: str) -> Mapping[str, Any]:
         """The section of one party's bottom model; `mlp` for `auto` where gradients do not train the model freely.
@@ -220,7 +223,7 @@ class Job(FrozenModel):
             return section
         if self.fits_top and config.role == "active":
             return {"kind": COLUMNS}
-        untrained = config.role == "passive" and (self.train.releases_once(party) or config.fit is not None)
+        untrained = config.role == "passive" and (Phase.RELEASE in self.phases_of(party) or config.fit is not None)
         return {**section, "kind": "mlp"} if untrained or "dp_bottom" in config.protections else section
 
     @property

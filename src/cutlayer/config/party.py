@@ -14,6 +14,7 @@ from cutlayer.config.ids import IdConfig
 from cutlayer.config.limits import LimitsConfig
 from cutlayer.config.log import LogConfig
 from cutlayer.config.names import FilePath, Identity, ModuleName
+from cutlayer.config.phases import Phase
 from cutlayer.config.protect_labels import PROTECT_LABELS, expanded
 from cutlayer.config.serve import ServeConfig
 from cutlayer.config.size import MemorySize
@@ -310,6 +311,6 @@ def label_free_faults(case: Case) -> Iterator[str]:
         validated(LabelFreeConfig, job.parties[job.active].privacy[LABEL_FREE], f"{where}.{LABEL_FREE}")
         for name in job.passives:
             if not job.train.is_label_free(name):
-                got = f"{name} in {'warm-up epochs' if job.train.releases_once(name) else 'every step'}"
+                got = f"{name} in {'warm-up epochs' if Phase.RELEASE in job.phases_of(name) else 'every step'}"
                 remedy = "write train.release: once, without warmup_epochs"
                 yield f"expected {where}.{LABEL_FREE}: no party that is sent gradients, got {got}; {remedy}"

@@ -12,6 +12,7 @@ from pydantic import Field, PrivateAttr, field_validator
 from cutlayer.config.base import FrozenModel
 from cutlayer.config.device import Precision
 from cutlayer.config.names import PartyName
+from cutlayer.config.phases import Phase
 from cutlayer.config.wording import near_miss
 
 if TYPE_CHECKING:
@@ -198,17 +199,16 @@ class TrainConfig(FrozenModel):
         nearest = 1 << max(0, round(math.log2(max(training, 1) / AUTO_STEPS)))
         return min(training, max(low, min(high, nearest)))
 
-    def releases_once(self, party: str) -> bool:
-        """Whether a passive party releases its rows a single time."""
-        release = self.release.get(party) if isinstance(self.release, Mapping) else self.release
-        return release == "once"
+    def release_of(self, party: str) -> Release:
+        """How a passive party releases its rows."""
+        return self.release.get(party, "every_step") if isinstance(self.release, Mapping) else self.release
 
     def is_label_free(self, party: str) -> bool:
         """Whether a passive party is sent nothing that depends on a label but the end of the run.
 
-        Where all passive parties release once, they are sent no end either; see `Job.trains_alone`.
+        Where all passive parties release once, they are sent no end either; see `phases_of`.
         """
-        return self.releases_once(party) and not self.warmup_epochs and not self.split.depends_on_labels
+        return self.release_of(party) == "once" and not self.warmup_epochs and not self.split.depends_on_labels
 
     @field_validator("release", mode="before")
     @classmethod
@@ -243,7 +243,7 @@ def release_faults(case: Case) -> Iterator[str]:
     for name in job.train.release if isinstance(job.train.release, Mapping) else ():
         if name not in job.passives:
             yield f"train.release.{name}: no passive party of that name{near_miss(name, [*job.passives])}"
-    if job.train.warmup_epochs and not any(job.train.releases_once(name) for name in job.passives):
+    if job.train.warmup_epochs and not any(Phase.RELEASE in job.phases_of(name) for name in job.passives):
         got = job.train.warmup_epochs
         yield f"expected no train.warmup_epochs where no party releases once, got {got}; leave it out"
 
@@ -288,7 +288,7 @@ def worker_faults(case: Case) -> Iterator[str]:
     job = case.job
     for name, party in job.parties.items() if job.train.workers > 1 else ():
         wrong = [f"parties.{name}.on_absent: {party.on_absent}"] * (party.on_absent != "stop")
-        wrong += [f"train.release: once at {name}"] * (name in job.passives and job.train.releases_once(name))
+        wrong += [f"train.release: once at {name}"] * (name in job.passives and Phase.RELEASE in job.phases_of(name))
         updating = case.acting(name, "update")
         wrong += [f"parties.{name}.privacy.{each}, which updates the weights row by row" for each in updating]
         for what in wrong:

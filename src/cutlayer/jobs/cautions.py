@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from cutlayer.accounting import Ledger
 from cutlayer.config import Job
+from cutlayer.config.phases import Phase
 from cutlayer.data.profile import ColumnProfile
 from cutlayer.protections import REGISTRY
 from cutlayer.protections.base import Asset
@@ -40,7 +41,7 @@ def notes_of(job: Job) -> tuple[str, ...]:
     if owner.unlabelled == "drop":
         notes.append(f"{job.active}.unlabelled: drop shows passive parties which of their rows have a label")
     hiding = sorted(name for name, kind in REGISTRY.items() if kind.hides_lengths)
-    if owner.weight is not None and not job.trains_alone and not {*hiding} & {*owner.protections}:
+    if owner.weight is not None and Phase.LEAVE not in job.phases and not {*hiding} & {*owner.protections}:
         notes.append(
             f"{job.active}.weight: a row's weight multiplies its cut gradient, so that passive parties can read the "
             f"column {owner.weight!r} by the length; train.release: once sends none, and {', '.join(hiding)} hide it"

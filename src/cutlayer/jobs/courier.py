@@ -13,6 +13,7 @@ from cutlayer.channel.grpc_link import CLOSING, Links
 from cutlayer.channel.parcel import Parcel
 from cutlayer.channel.security import Security
 from cutlayer.config import Job
+from cutlayer.config.phases import Phase
 from cutlayer.errors import ConfigError, ProtocolError
 
 
@@ -22,7 +23,7 @@ def check_by_courier(job: Job) -> None:
     Raises:
         ConfigError: It takes part in epochs, or needs the split of the label owner.
     """
-    if not job.trains_alone:
+    if Phase.LEAVE not in job.phases:
         remedy = "set train.release: once and warmup_epochs: 0, or let the parties connect (cutlayer party)"
         raise ConfigError.expected("a job whose partners release each row once and do no more", "another one", remedy)
     if job.train.split.is_sent:

@@ -14,6 +14,7 @@ from cutlayer.accounting import Total
 from cutlayer.config import FrozenModel, Job
 from cutlayer.config.device import Precision
 from cutlayer.config.load import with_device
+from cutlayer.config.phases import Phase
 from cutlayer.data.align import Positions
 from cutlayer.data.batches import Schedule, schedule_of
 from cutlayer.data.party_data import PartyTable
@@ -317,7 +318,7 @@ def _timed(job: Job, prepared: Mapping[str, Prepared], schedule: Schedule, held:
         for (name, store), bottom in zip(stores.items(), model.bottoms, strict=True):
             chain_of(job, name).check_bottom(bottom, store.columns.inputs)  # type: ignore[arg-type]
             # Trained by no step: a wide bottom model would take most of the time.
-            bottom.requires_grad_(name == job.active or not job.train.releases_once(name))
+            bottom.requires_grad_(name == job.active or Phase.RELEASE not in job.phases_of(name))
     if job.fits_top:  # there are no steps to time
         numbers = schedule.steps_per_epoch * schedule.batch_size * sum(model.widths.values())
         return model, (FIT_SECONDS + numbers * FIT_SECONDS_PER_NUMBER) / schedule.steps_per_epoch
@@ -353,11 +354,11 @@ def _party_forecast(
     role = job.parties[name].role
     train, held_out = len(parts[name].train), len(parts[name].validation) or len(parts[name].test)
     widths = model.widths
-    once = role == "passive" and job.train.releases_once(name)
+    once = role == "passive" and Phase.RELEASE in job.phases_of(name)
     row = {party: row_bytes(job.channel.compress, width) for party, width in widths.items()}
     upwards = 0 if once else (train + held_out) * row.get(name, 0)
     sent = {party: len(parts[party].train) * row[party] for party in job.passives}
-    downwards = sum(sent[party] for party in job.passives if not job.train.releases_once(party))
+    downwards = sum(sent[party] for party in job.passives if Phase.RELEASE not in job.phases_of(party))
     warmup = sum(sent.values())
     store = prepared[name].store
     bottom = dict(zip(model.widths, model.bottoms, strict=True)).get(name)

@@ -15,6 +15,7 @@ from cutlayer.channel import Message, Port
 from cutlayer.channel.address import check_loopback
 from cutlayer.channel.grpc_link import Links
 from cutlayer.config import Job
+from cutlayer.config.phases import Phase
 from cutlayer.data.party_data import PartyTable
 from cutlayer.errors import ConfigError, PeerLost, ProtocolError
 from cutlayer.jobs.check import check_job
@@ -167,7 +168,7 @@ class _Part:
     def _links(self, local: Local) -> Iterator[Links | None]:
         """Links to all passive parties; `None` where all that they send is in the run folder: none has to be there."""
         job, options = self.execution.job, self.links
-        if local.resume and job.trains_alone and Partners.load(local.checkpoints(job)) is not None:
+        if local.resume and Phase.LEAVE in job.phases and Partners.load(local.checkpoints(job)) is not None:
             yield None
         elif options.releases:
             yield open_releases(job, job.passives, options.releases, options.security, options.notify)

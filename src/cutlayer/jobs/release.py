@@ -18,9 +18,9 @@ from cutlayer.jobs.party import finish_passive
 from cutlayer.parties.agreed import agreed_alignment
 from cutlayer.parties.drive import Party
 from cutlayer.parties.passive import PassiveParty
+from cutlayer.parties.phases.release import ask_for_release
 from cutlayer.parties.random_state import isolated
 from cutlayer.parties.recorded import Asker, greeted, recorded, same_order
-from cutlayer.parties.release import ask_for_release
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.process import repeatable_kernels, run_threads
 from cutlayer.training.tables import open_table

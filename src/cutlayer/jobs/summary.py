@@ -14,6 +14,7 @@ from torch import Tensor
 from cutlayer.accounting import Entry
 from cutlayer.config import Job
 from cutlayer.config.guard import Alarm
+from cutlayer.config.phases import Phase
 from cutlayer.parties.outcome import ActiveOutcome
 from cutlayer.protections.base import Evidence, Protection
 from cutlayer.results.protection import ProtectionResult
@@ -157,7 +158,7 @@ def _party(job: Job, name: str, trained: Trained) -> PartyInfo:
         categorical=outcome.categorical if outcome else None,
         width=trained.active.widths.get(name),
         parameters=outcome.parameters if outcome else None,
-        released_once=name in job.passives and job.train.releases_once(name),
+        released_once=name in job.passives and Phase.RELEASE in job.phases_of(name),
         bytes_sent=sent,
         bytes_received=received,
         traffic=trained.kinds.get(name, {}),

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from cutlayer.config import FrozenModel, Job, registered, validated
 from cutlayer.config.case import Case
 from cutlayer.config.device import Precision
-from cutlayer.config.job import COLUMNS, FITTED_TOPS
+from cutlayer.config.job import COLUMNS
+from cutlayer.config.phases import FITTED_TOPS, Phase
 from cutlayer.errors import ConfigError
 from cutlayer.lazy import called_on_first_use, on_first_use
 from cutlayer.models.auto import auto_bottom
@@ -226,7 +227,7 @@ def fitted_top_faults(case: Case) -> Iterator[str]:
         if job.bottom_of(name).get("kind") == COLUMNS:
             wanted = f"expected model.bottom.{name}: another kind than {COLUMNS}, which would send the columns"
             yield f"{wanted} themselves, got it; write {{kind: linear, width: 32}} with fit: {{kind: sketch}}"
-    if kind in FITTED_TOPS - {"auto"} and not job.trains_alone:
+    if kind in FITTED_TOPS - {"auto"} and Phase.LEAVE not in job.phases:
         remedy = "write train.release: once, without warmup_epochs, or model.top: {kind: mlp}"
         yield f"expected all passive parties to release once {top}, which no gradient trains, got gradients; {remedy}"
     if job.fits_top and own != COLUMNS:

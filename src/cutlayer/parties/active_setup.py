@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from cutlayer.channel import Port
 from cutlayer.config import Job
+from cutlayer.config.phases import Phase
 from cutlayer.data.prepared import Prepared
 from cutlayer.data.split import Split
 from cutlayer.errors import ConfigError, DataError
@@ -111,7 +112,7 @@ class ActiveSetup:
         self.state = PartyState(
             modules, job.train.optimizer, local.chain, order, ports, before_release=charge, device=local.device
         )
-        if not job.fits_top:
+        if Phase.FIT not in job.phases:
             _ = self.optimizer  # which refuses a model without parameters
 
     @property

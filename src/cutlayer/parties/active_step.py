@@ -11,13 +11,13 @@ import torch
 from torch import Tensor, nn
 
 from cutlayer.channel import Kind, Message, Port, rows_digest
-from cutlayer.channel.followed import Follower
-from cutlayer.channel.transcript import LAYER_ROWS, Sampling, Step, Transcript
+from cutlayer.channel.transcript import LAYER_ROWS
 from cutlayer.config import Job
 from cutlayer.kernels.noise import derive
 from cutlayer.kernels.received_gradient import backward_from
 from cutlayer.models import tapped
 from cutlayer.parties.active_model import ActiveModel, TrainingLabels
+from cutlayer.parties.active_records import ActiveRecords
 from cutlayer.parties.active_setup import ActiveSetup
 from cutlayer.parties.embedding_guard import EmbeddingGuard
 from cutlayer.parties.group_threads import GroupThreads
@@ -62,28 +62,16 @@ class ActiveStep:
         local: The party's private side.
         setup: Labels, models and protections.
         passives: The passive parties.
-        transcript: Record of the sampled steps.
-        sampling: Chooses them.
-        follower: Record of the followed rows, if anything is recorded.
+        records: Record of what crossed.
 
     Attributes:
         guard: Scrutiny of the embeddings, if any.
         has_gradient: Whether a gradient of this epoch was not zero; the caller resets it.
     """
 
-    def __init__(
-        self,
-        job: Job,
-        local: Local,
-        setup: ActiveSetup,
-        passives: Passives,
-        transcript: Transcript,
-        sampling: Sampling,
-        follower: Follower | None,
-    ) -> None:
+    def __init__(self, job: Job, local: Local, setup: ActiveSetup, passives: Passives, records: ActiveRecords) -> None:
         self.job, self.local, self.setup, self.passives = job, local, setup, passives
-        self.state = setup.state
-        self.transcript, self.sampling, self.follower = transcript, sampling, follower
+        self.state, self.records = setup.state, records
         self.has_gradient, self._step = False, 0
         limit = local.config.limits.gradient_norm
         self._check = partial(check_gradients, limit=limit, party=local.name, readings=local.readings)
@@ -91,9 +79,9 @@ class ActiveStep:
         self.guard: EmbeddingGuard | None = None
         if local.config.guard is not None:
             seed = int.from_bytes(derive(local.noise_key, b"guard", size=4))
-            self.guard = EmbeddingGuard(local.name, local.config.guard, len(setup.labels), seed)
+            self.guard = setup.state.guard = EmbeddingGuard(local.name, local.config.guard, len(setup.labels), seed)
         self._threads: GroupThreads | None = None
-        if not (setup.whole or local.team is not None or job.fits_top):
+        if not (setup.whole or local.team is not None):
             self._threads = GroupThreads.of(list(self.state.modules.values()), job.train, local.device)
 
     def meet_workers(self) -> None:
@@ -124,39 +112,34 @@ class ActiveStep:
 
     def record_release(self, epoch: int, step: int, rows: Tensor) -> None:
         """Record what the passive parties released of a batch, on which no step is taken."""
-        order = StepOrder(epoch, step, 0, rows, self._is_recorded(epoch, step))
-        if order.record:
+        if self.records.takes(epoch, step):
             seen = {name: released[rows] for name, released in self.passives.released.items()}
-            self._record(order, seen, {}, {})
+            self.records.add(StepOrder(epoch, step, 0, rows, record=True), seen, {}, {})
 
-    def take(self, epoch: int, step: int, global_step: int, rows: Tensor) -> Generator[Port, Message, Sequence[float]]:
+    def take(self, order: StepOrder) -> Generator[Port, Message, Sequence[float]]:
         """Train on a batch.
-
-        Args:
-            epoch: Number of the epoch.
-            step: Number of the step within the epoch.
-            global_step: Number of the step in the whole run.
-            rows: Row numbers of the batch, int64 (n,).
 
         Returns:
             The mean loss of the batch in parts, which add up to it, once `local.readings` has read them.
         """
-        self.passives.presence.now, self._step = (epoch, step), step
-        order = StepOrder(epoch, step, global_step, rows, self._is_recorded(epoch, step))
+        self.passives.presence.now, self._step = (order.epoch, order.step), order.step
         if self.lanes is not None:
             return [(yield from self._team_step(self.lanes, order))]
-        if not rows.shape[0]:
+        if not order.rows.shape[0]:
             yield from self._empty_step(order)
             return []
         self.setup.optimizer.zero_grad()
-        taps = self.state.modules if self.local.records_layers(self.sampling, epoch, step) else None
+        taps = self.state.modules if self.records.takes_layers(order.epoch, order.step) else None
         losses, pieces = yield from self._train(order, taps)
         self.has_gradient = self.has_gradient or reaches_a_weight(self.setup.top)
         self.setup.optimizer.step()
         if order.record:
             seen, gradients, layers = (joined_by_name(pieces_of) for pieces_of in zip(*pieces, strict=True))
             seen = {name: embedding.detach() for name, embedding in seen.items()}
-            self._record(order, seen, gradients, layers)
+            if self.passives.held.by_party and self.setup.top.reads_presence:
+                # A model that reads who is present computes several groups of rows; the last one's outputs are left.
+                layers = {name: output for name, output in layers.items() if not name.startswith("top.")}
+            self.records.add(order, seen, gradients, layers)
         return losses
 
     def _empty_step(self, order: StepOrder) -> Generator[Port, Message, None]:
@@ -181,7 +164,7 @@ class ActiveStep:
             self.passives.usage.count_elsewhere(name, Kind.EMBEDDING, received=others)
             self.passives.usage.count_elsewhere(name, Kind.GRADIENT, sent=others)
         if order.record:
-            self._record(order, crossed.embeddings, crossed.gradients, {})
+            self.records.add(order, crossed.embeddings, crossed.gradients, {})
         return crossed.loss
 
     def _train(
@@ -324,34 +307,6 @@ class ActiveStep:
         if self.local.tampering is not None:
             task = self.local.tampering.gradients(view.rows, embeddings, task)
         return replace(view, embeddings=embeddings, task_gradients=task)
-
-    def _is_recorded(self, epoch: int, step: int) -> bool:
-        """Whether anything of a step is recorded."""
-        follows = self.follower is not None and self.sampling.takes_epoch(epoch)
-        return follows or self.local.records(self.sampling, epoch, step)
-
-    def _record(
-        self,
-        order: StepOrder,
-        seen: Mapping[str, Tensor],
-        gradients: Mapping[str, Tensor],
-        layers: Mapping[str, Tensor],
-    ) -> None:
-        """Add the messages of a step to the transcript, as far as it has them: of rows that all parties have."""
-        epoch, step, rows, sent = order.epoch, order.step, order.rows, gradients
-        if parts := self.passives.held.parts(rows):
-            common = torch.stack([part.mask for part in parts.values()]).all(dim=0).nonzero().flatten()
-            # A model that reads who is present computes several groups of rows; the outputs of the last one are left.
-            of_groups = ("top.",) if self.setup.top.reads_presence else ()
-            whole = {name: output for name, output in layers.items() if not name.startswith(of_groups)}
-            rows, layers = rows[common], {name: output[common] for name, output in whole.items()}
-            seen = {name: rows_of_all[common] for name, rows_of_all in seen.items()}
-            gradients = {name: rows_of_all[common] for name, rows_of_all in gradients.items()}
-        if self.follower is not None:
-            self.follower.add(epoch, step, rows, seen, gradients, sent)
-        if self.local.records(self.sampling, epoch, step):
-            first = {name: output[:LAYER_ROWS] for name, output in layers.items()}
-            self.transcript.add(Step(epoch, step, rows, seen, gradients, first))
 
 
 def view_of_party(view: ActiveView, name: str, part: PartOfBatch) -> ActiveView:

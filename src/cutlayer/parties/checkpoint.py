@@ -21,11 +21,14 @@ from typing import Any
 
 from cutlayer.errors import CheckpointError
 from cutlayer.lazy import Tensor
+from cutlayer.parties.faults import At, Faults, no_faults
 from cutlayer.storage.checksum import seal, unseal
 from cutlayer.storage.durable import make_folder, sync_folder, write_whole
 
 Point = tuple[int, int]
 """Where a run goes on: the epoch, and the number of its steps that are done."""
+Commits = dict[Point, dict[str, Any]]
+"""The state of the run at each commit, by the point at which a run goes on after it."""
 State = tuple[dict[str, Tensor], dict[str, Any]]
 RELEASED = "released.safetensors"
 """File of a single release, sent or received: a resume must use the same numbers."""
@@ -49,10 +52,11 @@ class Checkpoints:
         folder: Folder of the checkpoints, created on the first save.
         party: Name of the party.
         job: Digest of the shared job; another job's checkpoints are refused.
+        faults: Called before and after each write.
     """
 
-    def __init__(self, folder: Path, party: str, job: str) -> None:
-        self.folder, self.party, self.job = folder, party, job
+    def __init__(self, folder: Path, party: str, job: str, faults: Faults = no_faults) -> None:
+        self.folder, self.party, self.job, self._faults = folder, party, job, faults
 
     def save(self, epoch: int, state: State, *, best: bool, step: int = 0) -> None:
         """Write this party's part, and remove all others but the one before it.
@@ -83,7 +87,9 @@ class Checkpoints:
         point = (epoch, step) if step else (epoch + 1, 0)
         before = [known for known in self.commits() if (known["epoch"], known["step"]) < point]
         at = {"epoch": point[0], "step": point[1]}
+        self._faults(At.COMMITTING, self.party, point)
         write_whole(self.folder / "committed.json", seal({"commits": [*before[-1:], {**at, **progress}]}))
+        self._faults(At.COMMITTED, self.party, point)
 
     def commits(self) -> list[dict[str, Any]]:
         """The last commits, at most two, oldest first; none before the first.
@@ -102,7 +108,7 @@ class Checkpoints:
             raise CheckpointError(f"{path} is damaged ({damage}); remove the run folder and start again") from None
         return commits
 
-    def resumable(self) -> dict[Point, dict[str, Any]]:
+    def resumable(self) -> Commits:
         """The commits whose part is complete here, by point; empty before the first commit (active party only).
 
         Raises:
@@ -199,7 +205,9 @@ class Checkpoints:
         make_folder(self.folder)
         tensors, plain = state
         header = {"party": self.party, "job": self.job, "epoch": label, "state": json.dumps(plain)}
+        self._faults(At.SAVING, self.party, path.name)
         write_tensors(path, tensors, header)
+        self._faults(At.SAVED, self.party, path.name)
 
     def _link(self, source: Path, target: Path) -> None:
         partial = target.with_suffix(".partial")

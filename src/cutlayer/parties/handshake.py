@@ -11,6 +11,7 @@ import numpy.typing as npt
 from cutlayer.channel import Kind, Message, Port
 from cutlayer.channel.receiving import receive
 from cutlayer.config import Job, LimitsConfig
+from cutlayer.config.phases import Phase
 from cutlayer.data.align import check_id_kinds, check_id_rules, order_digest
 from cutlayer.data.distinct_ids import Identified
 from cutlayer.data.ids import Digests
@@ -229,7 +230,7 @@ def agree_active(
         latest[peer] = int(theirs.fields["resume"]), int(theirs.fields["step"])
     # Before anything is sent, so that no party acts on a start that another party cannot make. A party that takes no
     # part in the epochs is not sent the epoch to start at, which can depend on labels.
-    alone = job.trains_alone
+    alone = Phase.LEAVE in job.phases
     start = max(saved, default=START) if alone else _common_start(saved, latest)
     mine = hello(job, identified, START if alone else start, alignment)
     for port in ports.values():

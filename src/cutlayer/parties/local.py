@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -27,6 +28,7 @@ from cutlayer.kernels.placed import placed
 from cutlayer.parties.alignment import Alignment
 from cutlayer.parties.checkpoint import Checkpoints
 from cutlayer.parties.device import CPU
+from cutlayer.parties.faults import At, Faults, no_faults
 from cutlayer.parties.plan import plan_of
 from cutlayer.parties.readings import Readings
 from cutlayer.parties.resident import Resident
@@ -90,6 +92,7 @@ class Local:
         device: Device that its models train on, and its protections compute on as far as they can.
         resident: Gathers its rows on that device.
         fit: Section `fit` that its columns have to suit, in this run or the one that this is a baseline of.
+        faults: Called at the points of the run at which a test can fail it.
         readings: Reads the losses and norms of its steps, at once unless all parties share this process.
     """
 
@@ -114,6 +117,7 @@ class Local:
     device: torch.device = CPU
     fit: Mapping[str, Any] | None = None
     readings: Readings = field(default_factory=Readings, repr=False)
+    faults: Faults = no_faults
     resident: Resident = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -193,7 +197,7 @@ class Local:
 
     def checkpoints(self, job: Job) -> Checkpoints:
         """This party's checkpoints of the run."""
-        return Checkpoints(self.folder / "checkpoint" / self.name, self.name, job.digest())
+        return Checkpoints(self.folder / "checkpoint" / self.name, self.name, job.digest(), self.faults)
 
     def sampling(self, job: Job, steps: int, batch_size: int) -> Sampling:
         """The choice of the steps that this party records, as `sampling_of`."""
@@ -258,10 +262,11 @@ def fingerprint_of_draws(secret: bytes, column: str, what: Part, draws: tuple[st
     return derive(secret, b"ledger", column.encode(), what, repr(draws).encode(), size=16).hex()
 
 
-def compress_links(job: Job, local: Local, ports: Iterable[Port]) -> None:
-    """Set the compression of a party's links, if the job has one."""
+def prepare_links(job: Job, local: Local, ports: Iterable[Port]) -> None:
+    """Set the compression of a party's links, if the job has one, and the point of the run before each message."""
     form = job.channel.compress
     for port in ports:
+        port.sending = partial(local.faults, At.SENDING, local.name)
         port.compression = None if form is None else Compression(form, local.noise_key)
 
 

@@ -13,6 +13,7 @@ from torch import Tensor
 from cutlayer.channel import Kind, Message, Port, rows_digest
 from cutlayer.channel.transcript import LAYER_ROWS, Sampling, Step, Transcript
 from cutlayer.config import Job
+from cutlayer.config.phases import Phase
 from cutlayer.data.batches import micro_batches
 from cutlayer.errors import ConfigError
 from cutlayer.kernels.received_gradient import backward_from
@@ -55,34 +56,31 @@ class PassiveStep:
         self.job, self.local, self.setup, self.port = job, local, setup, port
         self.state = setup.state
         self.transcript, self.sampling = transcript, sampling
-        self.releases_once = job.train.releases_once(local.name)
         self.warmup_gradients: Tensor | None = None
         self.lanes: PassiveLanes | None = None
         self.guard: GradientGuard | None = None
-        if local.config.guard is not None and not self.releases_once:
+        if local.config.guard is not None and Phase.RELEASE not in job.phases_of(local.name):
             penalised = local.chain.acts_at("local_loss")
-            self.guard = GradientGuard(local.name, port.peer, local.config.guard, setup.bottom.width, penalised)
+            self.guard = self.state.guard = GradientGuard(
+                local.name, port.peer, local.config.guard, setup.bottom.width, penalised
+            )
         self._ahead = ReadAhead(setup.gather)
         self._threads: GroupThreads | None = None
         if not setup.whole and local.team is None and self.state.optimizer is not None:
             self._threads = GroupThreads.of([setup.bottom], job.train, local.device)
 
-    def take(
-        self, epoch: int, step: int, global_step: int, rows: Tensor, next_rows: Tensor | None
-    ) -> Generator[Port, Message, None]:
+    def records(self, epoch: int, step: int) -> bool:
+        """Whether the messages of a step are recorded."""
+        return self.local.records(self.sampling, epoch, step)
+
+    def take(self, order: StepOrder, next_rows: Tensor | None) -> Generator[Port, Message, None]:
         """Train on a batch.
 
         Args:
-            epoch: Number of the epoch.
-            step: Number of the step within the epoch.
-            global_step: Number of the step in the whole run.
-            rows: Row numbers of the batch, int64 (n,).
-            next_rows: Those of the next batch of the epoch, if there is one.
+            order: The step.
+            next_rows: Row numbers of the next batch of the epoch, if there is one.
         """
-        order = StepOrder(epoch, step, global_step, rows, self.local.records(self.sampling, epoch, step))
-        if self.releases_once:
-            yield from self._warmup_step(order)
-        elif not rows.shape[0]:
+        if not order.rows.shape[0]:
             yield from self._empty_step(order)
         elif self.lanes is not None:
             yield from self._team_step(self.lanes, order)
@@ -92,7 +90,7 @@ class PassiveStep:
     def meet_workers(self) -> None:
         """Give the other workers of this party, if there are any, what they start from."""
         team, local, state = self.local.team, self.local, self.state
-        if team is None:
+        if team is None or self.lanes is not None:
             return
         common, size = share_start(team, local, state, {}), team.size
         self.lead = PassiveLead(state, lambda order: self.setup.training_view(order, order.rows, size))
@@ -105,8 +103,8 @@ class PassiveStep:
         if self._threads is not None:
             self._threads.close()
 
-    def _warmup_step(self, order: StepOrder) -> Generator[Port, Message, None]:
-        """Send no embedding, and store the gradients at zeros, which the active party uses for every row."""
+    def warm_up(self, order: StepOrder, _next_rows: Tensor | None) -> Generator[Port, Message, None]:
+        """Send no embedding, and store the gradients at zeros, which the active party uses for every row of a batch."""
         if self.warmup_gradients is None:
             self.warmup_gradients = no_gradients(self.setup.store.rows, self.setup.bottom.width)
         zeros = torch.zeros(len(order.rows), self.setup.bottom.width)

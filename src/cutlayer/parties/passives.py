@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Generator, Mapping, Sequence
 
 import torch
@@ -11,9 +10,8 @@ from torch import Tensor
 from cutlayer.channel import Kind, Message, Port
 from cutlayer.channel.receiving import receive
 from cutlayer.config import Job
+from cutlayer.config.phases import Phase
 from cutlayer.data.batches import micro_batches
-from cutlayer.data.split import Split
-from cutlayer.errors import PeerLost
 from cutlayer.kernels.packed_rows import row_bytes
 from cutlayer.kernels.row_tensors import filled_rows
 from cutlayer.parties.groups import joined
@@ -21,7 +19,6 @@ from cutlayer.parties.held_rows import ALL_HAVE_ALL, PartOfBatch
 from cutlayer.parties.local import Local
 from cutlayer.parties.messages import checked_embedding
 from cutlayer.parties.presence import Presence
-from cutlayer.parties.release import ask_for_release
 from cutlayer.parties.usage import Usage
 
 NO_PARTS: Mapping[str, PartOfBatch] = {}
@@ -51,7 +48,9 @@ class Passives:
     def __init__(self, job: Job, local: Local, ports: Mapping[str, Port], on_loss: Callable[[], None]) -> None:
         self._job, self.local, self._on_loss = job, local, on_loss
         self.ports = ports
-        self.streaming_ports = {name: port for name, port in ports.items() if not job.train.releases_once(name)}
+        self._streaming = [name for name in job.passives if Phase.RELEASE not in job.phases_of(name)]
+        self._learning: Sequence[str] = job.passives
+        self.streaming_ports = {name: port for name, port in ports.items() if name in self._streaming}
         self.gradient_ports = dict(ports)
         self.released: dict[str, Tensor] = {}
         self.widths: dict[str, int] = {}
@@ -69,27 +68,12 @@ class Passives:
     def begin(self, widths: Mapping[str, int], rows: int) -> None:
         """Set the width of each party's embedding; zeros stand for single releases, which every epoch then reuses."""
         self.widths = {name: widths[name] for name in self._job.passives}
-        released = [name for name in self.widths if name not in self.streaming_ports]
+        released = [name for name in self.widths if name not in self._streaming]
         self.released = {name: filled_rows(rows, widths[name], 0, torch.float32) for name in released}
 
     def stop_gradients(self) -> None:
         """Send no further gradients to the parties that release once: their bottom models no longer change."""
-        self.gradient_ports = self.streaming_ports
-
-    def collect_releases(self, split: Split) -> Generator[Port, Message, None]:
-        """Receive all rows of the parties that release once.
-
-        The releases of rows that a party lacks are NaN to a top model that is fitted at once, else zeros.
-        """
-        missing = math.nan if self._job.fits_top else 0.0
-        for name in [name for name in self.released if name not in self.presence.left]:
-            port, limit = self.ports[name], self.local.config.limits.embedding_norm
-            try:
-                released = yield from ask_for_release(port, self.held.split(name, split), self.widths[name], limit)
-            except PeerLost as lost:
-                self.presence.leave(name, lost)
-            else:
-                self.released[name] = self.held.scattered(name, released, missing)
+        self.gradient_ports, self._learning = self.streaming_ports, self._streaming
 
     def receive(
         self,
@@ -180,7 +164,7 @@ class Passives:
                 self._count(Kind.GRADIENT, whole)
                 sent[name] = whole if held is None else held.spread(whole)
         for name in self.presence.left:
-            if not self._job.train.releases_once(name) or epoch < self._job.train.warmup_epochs:
+            if name in self._learning:
                 sent[name] = torch.zeros(rows, self.widths[name], device=self.local.device)
         return sent
 

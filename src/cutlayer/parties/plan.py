@@ -11,7 +11,7 @@ from cutlayer.protections import REGISTRY
 
 def plan_of(job: Job, party: str) -> ReleasePlan:
     """Plan of a party's releases, predictions included, and whether bottom model and encoding depend on the rows."""
-    once, part = job.train.releases_once(party), job.parties[party]
+    once, part = job.train.release_of(party) == "once", job.parties[party]
     encoding: Encoding = "public" if part.features.public_encoding else "fitted"
     bottom: Bottom = "fitted"
     if once and is_independent(part.fit):

@@ -15,6 +15,7 @@ from cutlayer.errors import PeerLost
 from cutlayer.kernels.noise import derive, keystream
 from cutlayer.parties.device import CPU
 from cutlayer.parties.drive import Event, resumed
+from cutlayer.parties.faults import At, Faults, no_faults
 
 R = TypeVar("R")
 
@@ -93,7 +94,9 @@ def drawn_under(key: bytes) -> Iterator[None]:
         yield
 
 
-def isolated(steps: Generator[Port, Message, R], key: bytes, device: torch.device = CPU) -> Generator[Port, Message, R]:
+def isolated(
+    steps: Generator[Port, Message, R], key: bytes, device: torch.device = CPU, faults: Faults = no_faults
+) -> Generator[Port, Message, R]:
     """Run a party's generator with the global random state swapped for its own around every resume.
 
     User modules contain `nn.Dropout` and initialise themselves from the global state; swapped, they draw the same
@@ -103,6 +106,7 @@ def isolated(steps: Generator[Port, Message, R], key: bytes, device: torch.devic
         steps: Generator of the party.
         key: Starting key of the party, 32 bytes.
         device: Device that the party trains on.
+        faults: Called before each resume with the message that has arrived.
     """
     state = RandomState.of_key(key, device)
     event: Event = None
@@ -121,3 +125,5 @@ def isolated(steps: Generator[Port, Message, R], key: bytes, device: torch.devic
             event = yield port
         except PeerLost as lost:
             event = lost
+        else:
+            faults(At.RECEIVED, event.receiver, event)

@@ -12,12 +12,14 @@ from torch import Tensor, nn
 
 from cutlayer.channel import Kind, Message, Port
 from cutlayer.config import Job, OptimizerConfig
+from cutlayer.config.guard import Alarm
 from cutlayer.data.batches import Schedule
 from cutlayer.data.ids import DIGEST_BYTES
 from cutlayer.errors import CheckpointError
 from cutlayer.kernels.optimizers import SGD, Adam, AdamW
 from cutlayer.parties.checkpoint import State
 from cutlayer.parties.device import CPU
+from cutlayer.parties.guard import Guard
 from cutlayer.parties.random_state import RandomState
 from cutlayer.protections.chain import Chain
 from cutlayer.protections.coverage import HOOK_OF
@@ -40,6 +42,9 @@ class PartyState:
         before_release: Called before each message that depends on this party's rows or labels.
         device: Device that the modules are moved to. A checkpoint has no device: it is written from the CPU's memory,
             and read back to the device of the party that resumes.
+
+    Attributes:
+        guard: Scrutiny of what arrives, if any; what it has seen is part of a checkpoint.
     """
 
     def __init__(
@@ -63,6 +68,7 @@ class PartyState:
         self.rows = rows.hex()
         self.sent: Counter[str] = Counter()
         self.before_release = before_release
+        self.guard: Guard | None = None
         for port in ports:
             port.inspect = partial(self._inspect, chain)
 
@@ -108,6 +114,15 @@ class PartyState:
         plain: dict[str, Any] = {"rows": self.rows, "sent": dict(self.sent), "chain": chain}
         return {name: tensor.cpu() for name, tensor in (tensors | self.optimizer_tensors()).items()}, plain
 
+    def with_guard(self, state: State) -> State:
+        """A state with what the guard has seen."""
+        return state if self.guard is None else with_part(state, "guard", *self.guard.snapshot())
+
+    @property
+    def alarms(self) -> tuple[Alarm, ...]:
+        """What the guard has raised the alarm about."""
+        return () if self.guard is None else tuple(self.guard.alarms)
+
     def optimizer_tensors(self) -> dict[str, Tensor]:
         """State of the optimiser, for `load_optimizer`."""
         states = {} if self.optimizer is None else self.optimizer.state_dict()["state"]
@@ -136,6 +151,8 @@ class PartyState:
         self.chain.load_state_dict(_push(plain["chain"], tensors))
         if self.optimizer is not None:
             load_optimizer(self.optimizer, tensors)
+        if self.guard is not None:
+            self.guard.load(*part_of((dict(tensors), dict(plain)), "guard"))
 
     def load_weights(self, state: State) -> None:
         """Load the weights alone, for evaluation."""

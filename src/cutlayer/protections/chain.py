@@ -12,6 +12,7 @@ from cutlayer.accounting import Account, Occasion, ReleaseLog, ReleasePlan, Slot
 from cutlayer.accounting.slots import ReleaseKind
 from cutlayer.channel import Kind
 from cutlayer.config import BudgetConfig, Job
+from cutlayer.config.phases import Phase
 from cutlayer.errors import ConfigError, NotApplied
 from cutlayer.kernels.row_tensors import number_differing
 from cutlayer.lazy import Tensor, torch
@@ -115,7 +116,7 @@ class Chain:
     def faults(self, job: Job) -> Iterator[str]:
         """What of a job does not go together with these protections; see `Protection.faults`."""
         where = f"parties.{self.party}.privacy"
-        for protection in self.protections if job.trains_alone else ():
+        for protection in self.protections if Phase.LEAVE in job.phases else ():
             if protection.acts_at("cut_gradient", "gradient_out"):
                 unused = "nothing to protect, parties that release once get no gradient; remove it"
                 yield f"{where}.{protection.name}: {unused}"

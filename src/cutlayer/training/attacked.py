@@ -13,6 +13,7 @@ from cutlayer.attacks.malicious import TAMPERINGS, by_active
 from cutlayer.attacks.malicious.backdoor import Backdoor
 from cutlayer.attacks.malicious.base import Tampering
 from cutlayer.config import Job
+from cutlayer.config.phases import Phase
 from cutlayer.data.streams import RandomStream
 from cutlayer.lazy import Tensor, torch
 from cutlayer.results.run import RunId, RunKind
@@ -34,7 +35,7 @@ def victims(job: Job, attack: str) -> tuple[str, ...]:
 
 def not_attacked(job: Job, party: str) -> str:
     """Why no malicious attack on a passive party's link can be trained; empty where it can."""
-    if job.train.releases_once(party):
+    if Phase.RELEASE in job.phases_of(party):
         return "no gradient comes back from a single release, so there is nothing that a malicious party could change"
     if job.rows == "all":
         return "malicious attacks train on the common rows alone; leave rows: all out"
@@ -97,7 +98,7 @@ def tampering_of(job: Job, run: RunId, origin: RunFolder) -> dict[str, Tampering
 
         labels = origin.of_run(run.label).transcript(job.active)  # written when that training starts
         options["rows"] = cache(lambda: target_rows(*read_truth(labels), job.train.seed))
-    attackers = (name for name in run.parties if name == job.active or not job.train.releases_once(name))
+    attackers = (name for name in run.parties if name == job.active or Phase.RELEASE not in job.phases_of(name))
     return {name: kind(**options) for name in attackers}
 
 
@@ -126,7 +127,7 @@ def known_rows(job: Job, origin: RunFolder, schedule: Schedule) -> Mapping[str, 
 
     known = {}
     for name in job.passives:
-        if not job.train.releases_once(name):
+        if Phase.RELEASE not in job.phases_of(name):
             rows = last_recorded(job, name, schedule)
             indices = auxiliary_indices(len(rows), job.train.seed)
             store = Store.open(origin.data(name))

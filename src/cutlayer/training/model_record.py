@@ -102,7 +102,7 @@ def record_passive(folder: RunFolder, party: PassiveParty) -> None:
 
 def record_active(folder: RunFolder, party: ActiveParty) -> None:
     """Write the record of an active party that has ended its training."""
-    task = party.task
+    task = party.setup.task
     record = ModelRecord(
         party=party.local.name,
         job=party.job.digest(),

@@ -23,6 +23,7 @@ from cutlayer.accounting.total import Asset
 from cutlayer.accounting.wording import ORDERED, PUBLIC, RUN_END, STRATIFIED
 from cutlayer.config import Job
 from cutlayer.config.party import LABEL_FREE
+from cutlayer.config.phases import Phase
 from cutlayer.parties.plan import plan_of
 from cutlayer.protections import build_chain
 from cutlayer.protections.base import Evidence
@@ -48,7 +49,7 @@ def ledger_of(job: Job) -> Ledger:
     A run that stops early has released less. Its ledger stays that of the plan: when to stop depended on the data.
     """
     entries = [entry for name in job.parties for entry in _entries(job, name, chain_of(job, name))]
-    unprotected = not any(entry.protects == "labels" for entry in entries) and not job.trains_alone
+    unprotected = not any(entry.protects == "labels" for entry in entries) and Phase.LEAVE not in job.phases
     return Ledger((*entries, *_label_free(job), *_split(job, "nothing protects the labels, and " * unprotected)))
 
 
@@ -74,7 +75,7 @@ def _label_free(job: Job) -> Iterator[Entry]:
     """The entry for the passive parties that are sent no message which depends on a label, if there are any."""
     if towards := tuple(name for name in job.passives if job.train.is_label_free(name)):
         # Where all parties release before the first step, none of them learns when the training ends, or how.
-        event = _given(job, LabelFree()) if job.trains_alone else NoFormalGuarantee(RUN_END)
+        event = _given(job, LabelFree()) if Phase.LEAVE in job.phases else NoFormalGuarantee(RUN_END)
         yield Entry(LABEL_FREE, job.active, "labels", towards, event)
 
 

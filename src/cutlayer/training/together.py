@@ -18,6 +18,7 @@ from cutlayer.errors import ConfigError
 from cutlayer.parties.active import ActiveParty
 from cutlayer.parties.device import described, device_of
 from cutlayer.parties.drive import drive_together
+from cutlayer.parties.faults import Faults, no_faults
 from cutlayer.parties.local import Local
 from cutlayer.parties.observer import Observer
 from cutlayer.parties.outcome import ActiveOutcome, PassiveOutcome
@@ -90,7 +91,7 @@ class Trained:
             passives or {},
             traffic=leader.usage.by_party(leader.local.name),
             kinds=leader.usage.kinds_by_party(leader.local.name),
-            rows_own={**leader.peer_rows, **{name: side.table.rows for name, side in sides.items()}},
+            rows_own={**leader.agreement.peer_rows, **{name: side.table.rows for name, side in sides.items()}},
             seconds=leader.usage.seconds,
             devices={name: described(side.device) for name, side in sides.items()},
             columns={name: side.table.available for name, side in sides.items()},
@@ -180,6 +181,7 @@ def train_together(
     tampering: Mapping[str, Tampering] | None = None,
     resume: bool = False,
     forget_peer_progress: bool = False,
+    faults: Faults = no_faults,
 ) -> Trained:
     """Train a job with all its parties in this process.
 
@@ -198,6 +200,7 @@ def train_together(
         resume: Whether to continue from the last committed epoch in `folder`.
         forget_peer_progress: Whether all parties start again with one that has lost its progress, and count what they
             release again.
+        faults: Called at the points at which a test can fail the run.
     """
     run = secrets.token_hex(8)
     ends = {name: link(job.active, name, run) for name in job.passives}
@@ -210,7 +213,7 @@ def train_together(
         )
         fit = side.fit if fits is None else fits[name]
         wrap, changes = (wraps or {}).get(name), (tampering or {}).get(name)
-        sides[name] = replace(side, readings=readings, fit=fit, wrap=wrap, tampering=changes)
+        sides[name] = replace(side, readings=readings, fit=fit, wrap=wrap, tampering=changes, faults=faults)
     passives = {name: PassiveParty(job, sides[name], there) for name, (_, there) in ends.items()}
     recorder = Recorder(folder, job.active, observer)
     recorder.connected(passives)
@@ -220,7 +223,8 @@ def train_together(
     parties = {name: (leader if name == job.active else passives[name]).run() for name in job.parties}
     with repeatable_kernels([side.device for side in sides.values()]):
         isolated_parties = {
-            name: isolated(party, sides[name].starting_key, sides[name].device) for name, party in parties.items()
+            name: isolated(party, sides[name].starting_key, sides[name].device, faults)
+            for name, party in parties.items()
         }
         try:
             results = drive_together(isolated_parties)

@@ -23,6 +23,7 @@ from cutlayer.audit.features.releases import UNRECORDED, released
 from cutlayer.audit.features.shadow import ShadowRoom
 from cutlayer.config import Job
 from cutlayer.config.load import load_closed_job
+from cutlayer.config.phases import Phase
 from cutlayer.data.store import Store
 from cutlayer.errors import NotApplicable
 from cutlayer.models import bottom_of
@@ -143,7 +144,7 @@ def white_box_cases(job: Job, releases: Callable[[], list[Case]], folder: RunFol
     Raises:
         NotApplicable: Nothing was recorded, or the party released once.
     """
-    if job.train.releases_once(party):
+    if Phase.RELEASE in job.phases_of(party):
         raise NotApplicable(ONCE.format(party))
     cases = releases()
     with drawn_under(starting_keys(folder.path, [party])[party]):
@@ -182,6 +183,6 @@ def simulator_cases(job: Job, party: str, room: Callable[[], ShadowRoom]) -> lis
 def _open_room(job: Job, room: Callable[[], ShadowRoom]) -> ShadowRoom:
     shadows = room()
     for other in job.passives:
-        if job.train.releases_once(other):
+        if Phase.RELEASE in job.phases_of(other):
             raise NotApplicable(ONCE.format(other))
     return shadows

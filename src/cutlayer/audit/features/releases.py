@@ -13,6 +13,7 @@ from torch import Tensor
 from cutlayer.channel.followed import NO_STEP, read_followed
 from cutlayer.channel.transcript import Step, read_epochs
 from cutlayer.config import Job
+from cutlayer.config.phases import Phase
 from cutlayer.data.streams import RandomStream
 from cutlayer.errors import NotApplicable
 from cutlayer.parties.checkpoint import RELEASED, Checkpoints
@@ -54,7 +55,7 @@ def released(job: Job, folder: RunFolder, party: str) -> list[Release]:
     on the training of the bottom model has changed little in the first epoch, and noise on its weights has not added
     up; and the embeddings of a row in several epochs may reveal more together than any one of them.
     """
-    if job.train.releases_once(party):
+    if Phase.RELEASE in job.phases_of(party):
         return [_only_release(job, folder, party)]
     epochs = read_epochs(folder.transcript(party))
     first = next(epochs, None)

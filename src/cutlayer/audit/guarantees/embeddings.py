@@ -11,13 +11,14 @@ from cutlayer.audit.guarantees.canaries import BATCH, LENGTH_FACTOR, canary_job,
 from cutlayer.audit.guarantees.wire import Parties, train_on_canaries
 from cutlayer.channel import Kind, Message, rows_digest
 from cutlayer.config import Job
+from cutlayer.config.phases import Phase
 from cutlayer.data.batches import evaluation_batches
 from cutlayer.kernels.float_noise import impossible_entries
 from cutlayer.kernels.row_norms import clip_rows
 from cutlayer.models import Inputs
 from cutlayer.parties.local import EVALUATION_ROWS, HELD_OUT
 from cutlayer.parties.passive import PassiveParty
-from cutlayer.parties.release import release_batches
+from cutlayer.parties.phases.release import release_batches
 
 _LINES = 64
 """Number of lines, each through two opposite points."""
@@ -165,7 +166,7 @@ def _job(job: Job, party: str, width: int, length: float, rows: int) -> Job:
         "batch_size": min(BATCH, rows // 4),
         # Half of the rows train; the rest is held out in the same parts as in the run.
         "split": {"test": 0.0, "validation": 0.0} | dict.fromkeys(parts, 0.5 / len(parts)),
-        "release": "once" if job.train.releases_once(party) else "every_step",
+        "release": "once" if Phase.RELEASE in job.phases_of(party) else "every_step",
     }
     bottom = {"kind": "python", "path": f"{__name__}:CanaryBottom", "args": {"width": width, "length": length}}
     return canary_job(job.active, party, bottom, train, features=job.parties[party].privacy)

@@ -15,6 +15,7 @@ from cutlayer.attacks.completion.base import OptimizerHook
 from cutlayer.channel import Kind, Message, Port
 from cutlayer.channel.codec import decode, encode
 from cutlayer.config import Job
+from cutlayer.config.phases import Phase
 from cutlayer.consent import allowed
 from cutlayer.parties.active import ActiveParty
 from cutlayer.parties.drive import drive_together
@@ -82,7 +83,7 @@ def _middle(job: Job) -> tuple[Kind, int]:
     """Kind and epoch of the messages at which the first start is stopped, in the middle of the run."""
     epoch = job.train.max_epochs // 2
     (passive,) = job.passives
-    if not job.train.releases_once(passive):
+    if Phase.RELEASE not in job.phases_of(passive):
         return Kind.GRADIENT, epoch
     return (Kind.EPOCH_END, epoch) if job.train.warmup_epochs else (Kind.RELEASE, -1)
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from cutlayer.config import FrozenModel, registered, validated
 from cutlayer.config.case import Case
+from cutlayer.config.phases import Phase
 from cutlayer.errors import ConfigError
 from cutlayer.models import BOTTOMS
 from cutlayer.models.fitting import catalogue
@@ -97,7 +98,7 @@ def fit_faults(case: Case) -> Iterator[str]:
     job = case.job
     for name, party in job.parties.items():
         where = f"parties.{name}.fit"
-        if name in job.passives and job.train.releases_once(name):
+        if name in job.passives and Phase.RELEASE in job.phases_of(name):
             check_fit(party.fit, job.bottom_of(name), job.train.warmup_epochs, where)
         elif party.fit is not None:
             remedy = f"write train.release: {{{name}: once}}" if name in job.passives else "leave it out"

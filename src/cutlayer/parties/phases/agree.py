@@ -1,0 +1,152 @@
+"""The agreement before the phases: where to start, on which rows, in which order and with which split."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from cutlayer.channel import Message, Port
+from cutlayer.config.phases import Phase
+from cutlayer.data.batches import IdSchedule, Schedule, schedule_of
+from cutlayer.data.ids import Digests
+from cutlayer.errors import CheckpointError
+from cutlayer.parties.alignment import row_key
+from cutlayer.parties.begun_table import BegunTable
+from cutlayer.parties.checkpoint import RELEASED, START
+from cutlayer.parties.handshake import (
+    Agreement,
+    Saved,
+    agree_active,
+    agree_order_active,
+    agree_order_passive,
+    agree_passive,
+)
+from cutlayer.parties.held_rows import store_held
+from cutlayer.parties.passive_setup import PassiveSetup
+from cutlayer.parties.split import split_at_active, split_at_passive
+from cutlayer.parties.state import order_with_batches
+from cutlayer.storage.row_arrays import gathered
+
+if TYPE_CHECKING:
+    from cutlayer.parties.phases.active_side import ActiveSide
+    from cutlayer.parties.phases.passive_side import PassiveSide
+
+
+def lead(side: ActiveSide) -> Generator[Port, Message, None]:
+    """Agree with the passive parties, or go on from what those have agreed to that have left.
+
+    Raises:
+        CheckpointError: No committed checkpoint is whole at every party.
+        ProtocolError, AlignmentError: A party holds another job or other rows.
+    """
+    job, local = side.job, side.local
+    side.commits = side.checkpoints.resumable() if local.resume else {}
+    agreement = side.agreement = yield from _met(side)
+    side.epoch, positions = agreement.start[0], agreement.positions
+    _check_nobody_left(side, side.epoch)
+    held = side.passives.held = agreement.aligned.held
+    ids = agreement.row_ids(local.table)
+    side.split = split_at_active(job, local, positions, ids, side.ports.values(), held)
+    side.training = held.with_all(side.split.train)
+    side.schedule = _scheduled(side, ids, agreement.stated)
+    # Before the table is released from memory, which `prepare` does.
+    side.reported_ids = local.table.ids(gathered(positions, side.split.part(side.reported).numpy()))
+    side.begun = BegunTable(side.checkpoints, resume=local.resume)
+    data = local.data / local.name
+    side.prepared = local.table.prepare(positions, side.split.train, data, side.begun.check_columns)
+    side.rows = side.prepared.order_digest.hex()
+    side.passives.begin((yield from _widths(side, ids)), len(side.prepared.digests))
+
+
+def _met(side: ActiveSide) -> Generator[Port, Message, Agreement]:
+    job, local = side.job, side.local
+    if side.partners is not None:
+        return side.partners.agreement(max(side.commits, default=START))
+    alignment = replace(local.alignment, row_key=row_key(job, local.secret))
+    return (
+        yield from agree_active(
+            job, local.table, local.name, side.ports, [*side.commits], local.config.limits, alignment
+        )
+    )
+
+
+def _widths(side: ActiveSide, ids: Digests) -> Generator[Port, Message, Mapping[str, int]]:
+    """Number of columns of each passive party's embedding, once the orders of the rows were compared."""
+    if side.partners is not None:
+        side.partners.check_order(side.prepared.digests)
+        return side.partners.widths
+    return (yield from agree_order_active(side.job, side.ports, ids, side.passives.held))
+
+
+def _check_nobody_left(side: ActiveSide, epoch: int) -> None:
+    """Refuse to repeat an epoch with a party that it was committed without: its best weights replaced the earlier.
+
+    Raises:
+        CheckpointError: A later commit lacks a party, and the run ends with its best epoch.
+    """
+    later = [commit["left"] for point, commit in side.commits.items() if point[0] > epoch and commit["left"]]
+    if later and side.job.keeps_best:
+        wanted = f"a checkpoint of the end of epoch {epoch} with every party"
+        got = f"one without {', '.join(later[0])}, which was lost"
+        raise CheckpointError.expected(wanted, got, "restore copies of all run folders from before, or start again")
+
+
+def _scheduled(side: ActiveSide, ids: Digests, stated: int) -> Schedule:
+    """The batches that are trained on; where no step is taken, those in which the audited rows are recorded.
+
+    Raises:
+        DataError: There are fewer training rows than a batch has.
+    """
+    rows: npt.NDArray[np.int64] = side.training
+    if side.job.draws_batches:
+        store_held(side.checkpoints.folder, side.passives.held)
+        rows = side.split.train
+    elif not len(rows):  # no row has all messages: nothing is recorded
+        return IdSchedule(rows, np.empty((0, 16), np.uint8), 1, side.job.train.seed)
+    return schedule_of(side.job, rows, lambda: gathered(ids, rows), stated)
+
+
+def follow(side: PassiveSide) -> Generator[Port, Message, None]:
+    """Agree with the active party, and set up what a step needs.
+
+    Raises:
+        CheckpointError: The active party goes on where this one has no whole checkpoint.
+        ProtocolError, AlignmentError: The active party holds another job or other rows.
+    """
+    job, local, port = side.job, side.local, side.port
+    saved, forget = _saved(side) if local.resume else Saved(), local.forget_peer_progress
+    agreement = yield from agree_passive(
+        job, local.table, port, saved, local.config.limits, local.alignment, forget=forget
+    )
+    side.epoch, side.step = agreement.start
+    ids = agreement.row_ids(local.table)
+    side.split = yield from split_at_passive(job, local, port, ids)
+    train = side.split.train
+    side.schedule = schedule_of(job, train, lambda: gathered(ids, train), agreement.stated)
+    begun = BegunTable(side.checkpoints, resume=local.resume)
+    prepared = local.table.prepare(agreement.positions, train, local.data / local.name, begun.check_columns)
+    order = order_with_batches(job, prepared.order_digest, side.schedule)
+    side.setup = PassiveSetup(job, local, side.split, prepared, port, order)
+    yield from agree_order_passive(port, ids, side.setup.bottom.width)
+    side.setup.set_up_chain(prepared.order_digest)
+    begun.keep()
+    side.begin(saved.at(agreement.start))
+    if local.resume and forget:
+        side.state.chain.allow_repeats(side.epoch)
+
+
+def _saved(side: PassiveSide) -> Saved:
+    """The points at which this party can go on; its start, where it takes no part in the epochs."""
+    if Phase.LEAVE in side.phases:
+        return Saved()
+    whole, every = side.checkpoints.whole(), sorted(side.checkpoints.points())
+    # All but the last two are removed: a single one is the first, and the point before it is the start.
+    before = next((point for point in reversed(every) if whole and point < whole[-1]), START)
+    if whole and before == START and len(every) > 1:
+        before = whole[-1]
+    idle = Phase.RELEASE in side.phases and side.checkpoints.kept(RELEASED) is not None
+    return Saved(whole, before, side.job.train.warmup_epochs if idle else None)

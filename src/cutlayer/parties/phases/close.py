@@ -1,0 +1,93 @@
+"""The end of a run: the evaluation of the trained model, and each party's evidence about its protections."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from functools import partial
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+from cutlayer.channel import Kind, Message, Port
+from cutlayer.channel.receiving import DONE
+from cutlayer.models.absence import Names, absent_sets
+from cutlayer.models.fitted.top import FittedTop
+from cutlayer.parties.active_fit import columns_of
+from cutlayer.parties.evidence import evidence_text
+from cutlayer.parties.outcome import ActiveOutcome, PassiveOutcome
+from cutlayer.protections.base import Evidence
+
+if TYPE_CHECKING:
+    from cutlayer.parties.phases.active_side import ActiveSide
+    from cutlayer.parties.phases.passive_side import PassiveSide
+
+
+def lead(side: ActiveSide) -> Generator[Port, Message, ActiveOutcome]:
+    """Evaluate with every party and without some, and dismiss those that are still there.
+
+    Raises:
+        NotApplied: A protection of this party missed a message.
+    """
+    # Without features of its own, this party needs one other to stay.
+    passives = [name for name in side.job.passives if name not in side.presence.left]
+    absent = absent_sets(passives, keep_one=side.setup.store is None, sizes=(1, 2, len(passives)))
+    metrics, logits = yield from side.evaluate(side.reported, -1, absent)
+    evidence = (*side.state.chain.proof(side.state.sent), *(yield from side.dismiss()))
+    # After the last message: the account of a run that dies before it stays open, and later runs count it.
+    side.state.chain.close_account()
+    return _outcome(side, metrics, logits, evidence)
+
+
+def _outcome(
+    side: ActiveSide, metrics: Mapping[str, float], logits: Mapping[Names, Tensor], evidence: tuple[Evidence, ...]
+) -> ActiveOutcome:
+    setup, part = side.setup, side.split.part(side.reported)
+    held, table = side.passives.held, side.local.table
+    sizes = side.agreement.aligned.sizes if side.job.rows == "common" else {}
+    return ActiveOutcome(
+        task=setup.task,
+        split=side.split,
+        step_losses=tuple(side.stopping.step_losses),
+        selected_epoch=side.stopping.best_epoch if side.job.keeps_best else side.epoch - 1,
+        epochs=side.epoch,
+        stopped_early=side.epoch < side.job.train.max_epochs,
+        part=side.reported,
+        metrics=metrics,
+        logits=logits[()],
+        labels=setup.truth_of(part),
+        ids=side.reported_ids,
+        evidence=evidence,
+        parameters=side.state.parameters,
+        numeric=setup.inputs.numbers,
+        categorical=len(setup.inputs.cardinalities),
+        widths=setup.widths,
+        fingerprint=setup.fingerprint,
+        left=dict(side.presence.left),
+        positive_share=setup.positive_share,
+        without={names: without for names, without in logits.items() if names},
+        weights=setup.weights,
+        fit=setup.top.fitted if isinstance(setup.top, FittedTop) else None,
+        columns=partial(columns_of, setup, side.passives, part, side.job.train.seed),
+        held={name: int((numbers >= 0).sum()) for name, numbers in held.by_party.items()},
+        lacking={name: table.rows - size for name, size in sizes.items()},
+        present=held.present(part),
+        alarms=side.state.alarms,
+        extra_heads=tuple(sum(p.numel() for p in head.parameters()) for head in setup.top.extra_heads),
+    )
+
+
+def follow(side: PassiveSide) -> Generator[Port, Message, PassiveOutcome]:
+    """Answer requests until the active party closes, then send the evidence.
+
+    Raises:
+        NotApplied: A protection of this party missed a message.
+    """
+    yield from side.answer_until(Kind.CLOSE, -1)
+    evidence = tuple(side.state.chain.proof(side.state.sent))
+    side.port.send(Kind.EVIDENCE, fields={"json": evidence_text(evidence)})
+    side.port.send(Kind.CLOSE, fields={"reason": DONE})
+    # After the last message: the account of a run that dies before it stays open, and later runs count it.
+    side.state.chain.close_account()
+    inputs = side.setup.inputs
+    counts = (side.state.parameters, inputs.numbers, len(inputs.cardinalities))
+    return PassiveOutcome(evidence, *counts, side.epoch, side.fit_losses, side.state.alarms)

@@ -1,0 +1,122 @@
+"""The single release: every row of a party crosses once, from a bottom model that is fixed by then."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from cutlayer.channel import Kind, Message, Port, rows_digest
+from cutlayer.channel.receiving import receive
+from cutlayer.config.phases import Phase
+from cutlayer.data.batches import evaluation_batches
+from cutlayer.data.split import Split
+from cutlayer.errors import PeerLost
+from cutlayer.kernels.row_tensors import empty_rows
+from cutlayer.models.fitting import Columns, fit_bottom
+from cutlayer.parties.checkpoint import RELEASED
+from cutlayer.parties.local import EVALUATION_ROWS, HELD_OUT
+from cutlayer.parties.messages import checked_embedding
+from cutlayer.parties.state import check_same_rows
+from cutlayer.protections.views import Mode, PassiveView
+
+if TYPE_CHECKING:
+    from cutlayer.parties.phases.active_side import ActiveSide
+    from cutlayer.parties.phases.passive_side import PassiveSide
+
+MAX_NUMBERS = 1 << 22
+"""Maximum size of one message, in numbers: 16 MB, well under the limit of a frame."""
+
+
+def release_batches(split: Split, width: int) -> list[tuple[str, Tensor]]:
+    """The batches of a single release, each with its part of the split: together every row once.
+
+    Args:
+        split: Rows for training, validation and testing.
+        width: Number of columns of the embedding; wide ones come in smaller batches.
+    """
+    size = max(1, min(EVALUATION_ROWS, MAX_NUMBERS // width))
+    parts = ("train", *HELD_OUT)
+    return [(part, rows) for part in parts for rows in evaluation_batches(split.part(part), size)]
+
+
+def lead(side: ActiveSide) -> Generator[Port, Message, None]:
+    """Receive the rows of the parties that release once, unless an interrupted run already has.
+
+    From then on these parties receive no gradients. The releases of rows that a party lacks are NaN to a top model that
+    is fitted at once, else zeros.
+    """
+    passives, checkpoints = side.passives, side.checkpoints
+    passives.stop_gradients()
+    resumed = side.local.resume or side.partners is not None
+    if resumed and (stored := checkpoints.kept(RELEASED)):
+        check_same_rows(stored[1]["rows"], side.rows)
+        passives.released = dict(stored[0])
+        return
+    missing = math.nan if Phase.FIT in side.job.phases else 0.0
+    names = [*passives.released]
+    for name in names:
+        limit, split = side.local.config.limits.embedding_norm, passives.held.split(name, side.split)
+        try:
+            released = yield from ask_for_release(side.ports[name], split, passives.widths[name], limit)
+        except PeerLost as lost:
+            side.presence.leave(name, lost)
+        else:
+            passives.released[name] = passives.held.scattered(name, released, missing)
+    if names:
+        checkpoints.keep(RELEASED, (passives.released, {"rows": side.rows}))
+
+
+def ask_for_release(port: Port, split: Split, width: int, limit: float) -> Generator[Port, Message, Tensor]:
+    """Request all rows of a party that releases once, batch by batch.
+
+    Args:
+        port: Port to the party.
+        split: Rows for training, validation and testing.
+        width: Number of columns of its embedding.
+        limit: Maximum norm of a row.
+
+    Returns:
+        The embeddings by row of the common order, float32 (n, width).
+
+    Raises:
+        ProtocolError: Embeddings of another shape, not finite, or with a row beyond the limit.
+    """
+    batches = release_batches(split, width)
+    released = empty_rows(sum(len(rows) for _, rows in batches), torch.empty(0, width))
+    for number, (part, rows) in enumerate(batches):
+        digest = rows_digest(rows)
+        port.send(Kind.REQUEST, step=number, rows=digest, fields={"part": part, "batch": number})
+        message = yield from receive(port, Kind.RELEASE, -1, number, digest)
+        released[rows] = checked_embedding(message, len(rows), width, limit).cpu()
+    return released
+
+
+def follow(side: PassiveSide) -> Generator[Port, Message, None]:
+    """Fix the bottom model and draw every row's release; after an interruption, restore both.
+
+    All is on disk before anything is sent, so that no row can ever be released with other noise. The rows cross on
+    request, from the next phase on.
+    """
+    if side.local.resume and (stored := side.checkpoints.kept(RELEASED)):
+        side.state.load(stored)
+        side.released, side.fit_losses = stored[0]["released"], tuple(stored[1]["fit_losses"])
+        return
+    setup, name = side.setup, side.local.name
+    gradients = side.training_step.warmup_gradients
+    columns = Columns(setup.inputs, setup.split.part("train"), setup.store.gather, gradients)
+    # Wherever the party trains, it fits on the CPU, from whose random numbers weights and orders are drawn.
+    side.fit_losses = fit_bottom(side.job.parties[name].fit, setup.bottom.cpu(), columns, f"parties.{name}.fit")
+    setup.bottom.to(side.local.device)
+    released = empty_rows(setup.store.rows, torch.empty(0, setup.bottom.width))
+    for number, (part, rows) in enumerate(release_batches(setup.split, setup.bottom.width)):
+        mode = Mode.EVALUATE if part in HELD_OUT else Mode.TRAIN
+        released[rows] = setup.protected(PassiveView(mode, -1, number, rows, setup.embed, part=part)).cpu()
+        side.state.sent[Kind.RELEASE.value] += 1
+    tensors, plain = side.state.snapshot()
+    tensors["released"] = side.released = released
+    side.checkpoints.keep(RELEASED, (tensors, {**plain, "fit_losses": list(side.fit_losses)}))
+    yield from ()
