@@ -18,6 +18,7 @@ from cutlayer.models.fitted.network import _Budget
 from cutlayer.models.fitted.rows import Rows
 from cutlayer.models.fitted.top import FittedTop
 from cutlayer.tasks import Task
+from cutlayer.training_loss import TrainingLoss
 
 INPUTS = Inputs((4, 300), 2)
 """Columns of the label owner: two categories, one of more codes than boosting takes, and two numbers."""
@@ -76,10 +77,12 @@ def top_of(task: Task, parties: Iterable[str] = WIDTHS, **section: Any) -> Fitte
     return model
 
 
-def fit(model: FittedTop, task: Task, given: dict[str, Tensor], seed: int = 5, **more: Any) -> Any:
+def fit(
+    model: FittedTop, task: Task, given: dict[str, Tensor], seed: int = 5, loss: TrainingLoss | None = None, **more: Any
+) -> Any:
     labels = more.pop("labels", None)
     labels = labels_of(task, given) if labels is None else labels
-    return model.fit(given, labels, task, own=OWN, inputs=INPUTS, seed=seed, **more)
+    return model.fit(given, labels, loss or TrainingLoss(task), own=OWN, inputs=INPUTS, seed=seed, **more)
 
 
 def rows_of(numbers: np.ndarray[Any, Any], targets: np.ndarray[Any, Any], classes: int) -> Rows:

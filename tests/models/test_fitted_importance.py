@@ -13,6 +13,7 @@ from cutlayer.models.fitted.rows import Part, Rows, exchanged
 from cutlayer.models.fitted.top import FittedTop
 from cutlayer.models.inputs import Inputs
 from cutlayer.tasks import Task
+from cutlayer.training_loss import TrainingLoss
 
 TASK = Task("binary", ("no", "yes"))
 
@@ -44,7 +45,7 @@ def fitted(rows: int = 600, width: int = 3) -> tuple[FittedTop, dict[str, torch.
     columns = {"bank": own, "telco": other}
     top = build_top({"kind": "boosting", "max_iter": 20}, {"bank": 3, "telco": width}, 1)
     assert isinstance(top, FittedTop)
-    top.fit(columns, labels, TASK, own="bank", inputs=Inputs((4,), 2), seed=0)
+    top.fit(columns, labels, TrainingLoss(TASK), own="bank", inputs=Inputs((4,), 2), seed=0)
     return top, columns, labels
 
 

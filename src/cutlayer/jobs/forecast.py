@@ -34,6 +34,7 @@ from cutlayer.training.all_runs import forecast_all_runs
 from cutlayer.training.process import run_threads
 from cutlayer.training.run_ledger import chain_of, ledger_of
 from cutlayer.training.tables import open_table
+from cutlayer.training_loss import TrainingLoss
 
 if TYPE_CHECKING:
     from cutlayer.parties.held_rows import HeldRows
@@ -328,7 +329,7 @@ def _timed(job: Job, prepared: Mapping[str, Prepared], schedule: Schedule, held:
 
         def loss(rows: Tensor, _epoch: int, _step: int) -> Tensor:
             starts.append(time.perf_counter())
-            return model.top.objective(model.embed(rows), labels[rows], task)
+            return model.top.objective(model.embed(rows), labels[rows], TrainingLoss(task))
 
         fit(model, job.train.optimizer, batches, 1, loss)
         return (time.perf_counter() - starts[len(starts) > 1]) / max(len(starts) - 1, 1)

@@ -30,6 +30,7 @@ from cutlayer.protections.views import Mode, PassiveView
 from cutlayer.training.joint import JointModel, fit
 from cutlayer.training.keys import starting_keys
 from cutlayer.training.trained import Run
+from cutlayer.training_loss import TrainingLoss
 
 MAX_ATTACKED = 4000
 """Maximum number of training rows that are attacked, and as many held-out ones."""
@@ -142,7 +143,7 @@ class ShadowRoom:
         def loss(rows: Tensor, epoch: int, step: int) -> Tensor:
             count = epoch * schedule.steps_per_epoch + step
             embeddings = self._embeddings(model, rows, Mode.TRAIN, epoch, count)
-            return model.joint.top.objective(embeddings, self.labels[rows], self.task)
+            return model.joint.top.objective(embeddings, self.labels[rows], TrainingLoss(self.task))
 
         fit(model.joint, train.optimizer, schedule.epoch, self.epochs, loss, seed=seed)
         model.joint.eval()
