@@ -208,7 +208,8 @@ class RunStore:
 
     def _checked_lines(self, database: sqlite3.Connection) -> list[RunLine]:
         """All lines, after a check of the chain and of the line that the file next to it names."""
-        known, lines = self._known_head(), []
+        known = self._known_head()
+        lines = []
         previous = head_hash = ""
         for number, (stored_number, entry, digest) in enumerate(
             database.execute("SELECT * FROM runs ORDER BY number"), start=1

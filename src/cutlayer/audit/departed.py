@@ -31,7 +31,8 @@ def departed_auc(run: Run, party: str, scores: Scores) -> float | None:
 
     Reference: the threat of model completion (Fu et al., USENIX Security 2022), with inferred labels for known ones.
     """
-    positives, reported = round(run.class_shares[1] * len(scores.rows)), run.reported
+    positives = round(run.class_shares[1] * len(scores.rows))
+    reported = run.reported
     if len(reported) > MAX_ROWS:
         generator = np.random.default_rng([run.job.train.seed, RandomStream.OWN_COLUMNS, len(reported)])
         reported = reported[torch.from_numpy(np.sort(generator.choice(len(reported), MAX_ROWS, replace=False)))]

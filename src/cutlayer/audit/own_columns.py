@@ -160,13 +160,17 @@ class _CrossFit:
         fold: npt.NDArray[np.int64],
         classes: int,
     ) -> None:
-        self.scored, self.actual, self.fold, self.classes = scored, actual, fold, classes
+        self.scored = scored
+        self.actual = actual
+        self.fold = fold
+        self.classes = classes
         self.scores = np.full((len(actual), max(classes, 1)), FLOOR if classes else 0.0)
 
     def fit(self, *folds: int) -> None:
         """Score the rows of these folds."""
         for fold in folds:
-            train, others = np.flatnonzero(self.fold != fold), np.flatnonzero(self.fold == fold)
+            train = np.flatnonzero(self.fold != fold)
+            others = np.flatnonzero(self.fold == fold)
             if len(others) and len(np.unique(self.actual[train])) > 1:  # else nothing to predict, or nothing to fit
                 self.scores[others] = self.scored(train, others)
 

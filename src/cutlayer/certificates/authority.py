@@ -28,7 +28,9 @@ from cutlayer.config.identities import identity
 from cutlayer.errors import TrustError
 from cutlayer.storage.durable import check_output, locked, make_folder, write_whole
 
-AUTHORITY_DAYS, CERTIFICATE_DAYS, LIST_DAYS = 3650, 365, 3650
+AUTHORITY_DAYS = 3650
+CERTIFICATE_DAYS = 365
+LIST_DAYS = 3650
 _CLOCK_SKEW = timedelta(minutes=5)
 """A certificate is valid from a little before it was made: clocks differ."""
 PRIVATE, PUBLIC = 0o600, 0o644

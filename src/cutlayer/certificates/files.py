@@ -230,7 +230,8 @@ def _revocations(
     blocks = [block + mark for block in _read(path).split(mark) if block.strip()]
     if not blocks:
         raise TrustError.expected(f"revocation lists in {path}", "an empty file", "restore it from the authority")
-    revoked, until = set(), []
+    revoked = set()
+    until = []
     for block in blocks:
         listed = _parsed(path, x509.load_pem_x509_crl, "a revocation list", block)
         issuers = [authority for authority in authorities if authority.subject == listed.issuer]

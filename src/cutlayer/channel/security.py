@@ -126,7 +126,9 @@ class _Changed:
     """
 
     def __init__(self, credentials: Credentials, used: Loaded) -> None:
-        self._credentials, self._used, self._lock = credentials, used, threading.Lock()
+        self._credentials = credentials
+        self._used = used
+        self._lock = threading.Lock()
 
     def __call__(self) -> grpc.ServerCertificateConfiguration | None:
         with self._lock:

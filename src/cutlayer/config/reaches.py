@@ -38,7 +38,9 @@ def reaches(section: BaseModel, where: str = "") -> Iterator[Reach]:
         where: Dotted path of the section.
     """
     for name, field in type(section).model_fields.items():
-        value, key, forms = getattr(section, name), f"{where}.{name}".removeprefix("."), {*_validators(field)}
+        value = getattr(section, name)
+        key = f"{where}.{name}".removeprefix(".")
+        forms = {*_validators(field)}
         if value is not None and file_path in forms:
             yield Reach(key, Kind.PATH, str(value), f"{'writes' if name in _WRITTEN else 'reads'} {value}")
         if value is not None and address in forms:

@@ -35,7 +35,8 @@ class TableRows:
     """
 
     def __init__(self, source: Source, names: Sequence[str], as_text: Collection[str], memory: int) -> None:
-        self.source, self._memory = source, memory
+        self.source = source
+        self._memory = memory
         self._remaining: Positions | None = None
         self._table = TypedTable(source, names, as_text, memory)
 

@@ -66,7 +66,8 @@ def cautions_of(
 
 def _few_followed(job: Job, training: int, share: float) -> Iterator[str]:
     """A warning where the largest of many leaks is well above 0.5 by chance alone; `share` is the rarer label's."""
-    where, audit = f"parties.{job.active}.audit", job.parties[job.active].audit
+    where = f"parties.{job.active}.audit"
+    audit = job.parties[job.active].audit
     followed = audit.followed
     if audit.every == "never" or followed >= training or not share:
         return

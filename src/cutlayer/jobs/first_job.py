@@ -196,7 +196,8 @@ def check_task(job: FirstJob) -> None:
     Raises:
         ConfigError: Two classes of other than two labels, a regression of text, or classes of fractions.
     """
-    name, distinct = f"{job.label} of {job.owner.path.name}", job.owner.distinct[job.label]
+    name = f"{job.label} of {job.owner.path.name}"
+    distinct = job.owner.distinct[job.label]
     if job.task == "binary" and task_of(replace(job, task=None)) != "binary":
         fitting = "multiclass" if job.label in job.owner.folded else "multiclass or regression"
         raise ConfigError.expected(f"two different labels in {name} with --task binary", distinct, f"take {fitting}")

@@ -352,7 +352,8 @@ def _party_forecast(
     common: int,
 ) -> PartyForecast:
     role = job.parties[name].role
-    train, held_out = len(parts[name].train), len(parts[name].validation) or len(parts[name].test)
+    train = len(parts[name].train)
+    held_out = len(parts[name].validation) or len(parts[name].test)
     widths = model.widths
     once = role == "passive" and job.train.releases_once(name)
     row = {party: row_bytes(job.channel.compress, width) for party, width in widths.items()}

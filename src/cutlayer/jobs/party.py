@@ -133,7 +133,10 @@ class _Part:
         Raises:
             _Waiting: A peer was lost that the job waits for.
         """
-        job, folder, options, name = self.execution.job, self.execution.folder, self.execution.options, self.name
+        job = self.execution.job
+        folder = self.execution.folder
+        options = self.execution.options
+        name = self.name
         resume, forget = options.resume, options.forget_peer_progress
         store = folder.path / "data"
         local = local_side(job, name, folder, store, options.keys, table, resume=resume, forget_peer_progress=forget)
@@ -148,7 +151,8 @@ class _Part:
             self._follow(local)
 
     def _lead(self, local: Local) -> None:
-        execution, this_run = self.execution, RunId(RunKind.THIS_RUN)
+        execution = self.execution
+        this_run = RunId(RunKind.THIS_RUN)
         job, folder = execution.job, execution.folder
         execution.progress.stage(this_run.label)
         watcher = Watcher(job, folder, execution.progress)
@@ -190,7 +194,8 @@ class _Part:
         Raises:
             _Waiting: A peer was lost that the job waits for.
         """
-        job, running = self.execution.job, isolated(party, local.starting_key, local.device)
+        job = self.execution.job
+        running = isolated(party, local.starting_key, local.device)
         try:
             with repeatable_kernels([local.device]):
                 return driven(running, links, patience) if links else drive(running, _no_message)
@@ -234,5 +239,6 @@ def _check_subgroups(job: Job, name: str) -> None:
     """
     named = job.parties[name].report.subgroups
     if name != job.active and named:
-        wanted, got = f"report.subgroups at {job.active} alone, which has the labels", f"{', '.join(named)} of {name}"
+        wanted = f"report.subgroups at {job.active} alone, which has the labels"
+        got = f"{', '.join(named)} of {name}"
         raise ConfigError.expected(wanted, got, "leave it out: between organisations neither labels nor columns move")

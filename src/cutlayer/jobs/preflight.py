@@ -99,7 +99,8 @@ def _columns(job: Job, name: str, columns: list[PreflightCheck], cautions: list[
     store = table.prepare(everything, everything).store
     if store is None:
         return f"{table.rows:,} rows, no features"
-    categorical, numeric = len(store.columns.cardinalities), store.columns.inputs.numbers
+    categorical = len(store.columns.cardinalities)
+    numeric = store.columns.inputs.numbers
     return f"{table.rows:,} rows; {categorical} categorical and {numeric} numeric columns after encoding"
 
 

@@ -134,7 +134,8 @@ def _by_presence(
     embeddings: Mapping[str, Tensor], rows: Mapping[str, Tensor]
 ) -> Iterator[tuple[frozenset[str], Tensor]]:
     """Each set of parties that have the same rows, with these rows, int64 (m,)."""
-    always, some = {*embeddings} - {*rows}, [name for name in embeddings if name in rows]
+    always = {*embeddings} - {*rows}
+    some = [name for name in embeddings if name in rows]
     matrix = np.column_stack([rows[name].numpy() for name in some])
     for pattern, chosen in patterns(matrix) if len(matrix) else ():
         yield frozenset(always | {*compress(some, pattern)}), torch.from_numpy(chosen)

@@ -22,7 +22,10 @@ from cutlayer.config.load import load_closed_job
 from cutlayer.errors import ConfigError
 from cutlayer.nvflare.export import SHARED_JOB
 
-FOLDER, PRIVATE, KEY, RUNS = "cutlayer", "party.yaml", "noise.key", "runs"
+FOLDER = "cutlayer"
+PRIVATE = "party.yaml"
+KEY = "noise.key"
+RUNS = "runs"
 _MAX_NAMED = 8
 """Maximum number of differences whose keys are named to the server."""
 

@@ -57,7 +57,8 @@ def _read(matrix: Matrix, worst: LeakResult) -> str:
 
 def _price(report: Report) -> str:
     """What the model predicts, against the undefended one."""
-    this, before = report.utility.row(RunKind.THIS_RUN), report.utility.row(RunKind.UNDEFENDED)
+    this = report.utility.row(RunKind.THIS_RUN)
+    before = report.utility.row(RunKind.UNDEFENDED)
     value = this.metrics.get(report.utility.metric) if this else None
     undefended = before.metrics.get(report.utility.metric) if before else None
     if this is None or value is None:
@@ -72,7 +73,8 @@ def _price(report: Report) -> str:
     lost = (undefended - value) * (1 if report.utility.higher_is_better else -1)
     words, between = "predicts as well" if lost <= SMALL else "predicts worse", ""
     if lost > SMALL and this.low <= undefended <= this.high:
-        words, between = "may predict worse", f", 95 % interval {interval(this.low, this.high)}"
+        words = "may predict worse"
+        between = f", 95 % interval {interval(this.low, this.high)}"
     return f", and the model {words} (test {name} {metric(value)}{between}, undefended {metric(undefended)})"
 
 

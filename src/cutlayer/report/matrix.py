@@ -106,7 +106,9 @@ def target_of(leak: LeakResult) -> LeakTarget:
 
 def runs_of(report: Report) -> tuple[str, ...]:
     """Every run of the report, in the order of all its tables and charts."""
-    leaks, history, layers = report.leaks, report.history, report.layers
+    leaks = report.leaks
+    history = report.history
+    layers = report.layers
     return ordered([*(part.run for part in leaks), *(part.run for part in history), *(part.run for part in layers)])
 
 

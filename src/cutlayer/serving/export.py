@@ -29,7 +29,10 @@ from cutlayer.tasks import Task
 from cutlayer.training.model_record import TrainedTask
 from cutlayer.training.trained import with_weights
 
-WEIGHTS, ENCODER, ARCHITECTURE, CARD = "weights.safetensors", "encoder.json", "architecture.json", "README.md"
+WEIGHTS = "weights.safetensors"
+ENCODER = "encoder.json"
+ARCHITECTURE = "architecture.json"
+CARD = "README.md"
 BOTTOM, TOP = "bottom", "top"
 ONNX = ".onnx"
 _EXAMPLE_ROWS = 3

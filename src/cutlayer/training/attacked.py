@@ -94,7 +94,8 @@ def tampering_of(job: Job, run: RunId, origin: RunFolder) -> dict[str, Tampering
     """
     if not run.attack:
         return {}
-    kind, options = TAMPERINGS[run.attack], dict[str, Any]()
+    kind = TAMPERINGS[run.attack]
+    options = dict[str, Any]()
     if by_active(run.attack):
         options["known"] = lambda schedule: known_rows(job, origin, schedule)
     elif kind is Backdoor:

@@ -123,7 +123,8 @@ def tune(
     def end_epoch(_epoch: int) -> tuple[bool, bool]:
         nonlocal best
         left = _loss(top, held_out, absent, task)
-        better, best = left < best, min(best, left)
+        better = left < best
+        best = min(best, left)
         return better, False
 
     watched = end_epoch if held_out else None

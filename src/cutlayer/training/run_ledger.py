@@ -66,7 +66,8 @@ def planned_entries(job: Job, name: str, chain: Chain) -> tuple[Entry, ...]:
         chain: Its protections, set up or not.
     """
     active = name == job.active
-    towards, plan = job.passives if active else (job.active,), plan_of(job, name)
+    towards = job.passives if active else (job.active,)
+    plan = plan_of(job, name)
     entries = [_entry(job, protection, chain, towards, plan) for protection in chain.protections]
     entries += _label_free(job) if active else ()
     asset: Asset = "labels" if active else "features"

@@ -35,7 +35,9 @@ class OtherColumns:
     """
 
     def __init__(self, job: Job, folder: RunFolder, party: str) -> None:
-        self._job, self._folder, self._party = job, folder, party
+        self._job = job
+        self._folder = folder
+        self._party = party
         self._held = held_of_run(job, folder.path)
         self._seed = job.train.seed
         self._results: dict[tuple[str, int, int], tuple[FeatureResult, ...]] = {}

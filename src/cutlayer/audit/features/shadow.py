@@ -59,9 +59,12 @@ class ShadowRoom:
     """
 
     def __init__(self, run: Run) -> None:
-        self.run, self.job, self.stores = run, run.job, run.stores
+        self.run = run
+        self.job = run.job
+        self.stores = run.stores
         self.keys = starting_keys(run.origin.path, run.job.parties)
-        self.labels, self.task = run.truth, run.task
+        self.labels = run.truth
+        self.task = run.task
         self._choose(run.training)
         self._shadows: dict[tuple[int, bytes], DefendedModel] = {}
 
@@ -136,7 +139,8 @@ class ShadowRoom:
 
     def _shadow(self, inside: Tensor, number: int) -> DefendedModel:
         """Train one shadow on some rows, by the job's schedule."""
-        train, seed = self.job.train, self.job.train.seed + number
+        train = self.job.train
+        seed = self.job.train.seed + number
         model = self._model(inside)
         schedule = Schedule(inside.numpy(), min(train.rows_per_step(len(inside)), len(inside)), seed, train.shuffle)
 

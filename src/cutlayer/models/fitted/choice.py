@@ -96,8 +96,10 @@ def choose(
     count = folds_of(len(rows)) if folds == "auto" else folds
     if len(rows) > MAX_ROWS:
         some = np.sort(np.random.default_rng(seed).choice(len(rows), MAX_ROWS, replace=False))
-        rows, labels = rows.take(some), labels[torch.from_numpy(some)]
-        scored, groups = scored[some], None if groups is None else groups[some]
+        rows = rows.take(some)
+        labels = labels[torch.from_numpy(some)]
+        scored = scored[some]
+        groups = None if groups is None else groups[some]
     parts = _parts(rows, groups, max(count, _GROUPS) if count == 1 else min(count, len(rows)), seed)
     left_out = parts[:1] if count == 1 else parts
     held = [part[scored[part]] for part in left_out]

@@ -47,7 +47,8 @@ class EstimatorPart(Part):
 
     def __init__(self, model: Callable[..., Any], path: str) -> None:
         super().__init__()
-        self._model, self._path = model, path
+        self._model = model
+        self._path = path
         self._predictor: Predictor | None = None
 
     def forward(self, codes: Tensor, numbers: Tensor) -> Tensor:

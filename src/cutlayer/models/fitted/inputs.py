@@ -44,7 +44,9 @@ class StandardInputs(Part):
         Returns:
             The inputs, and the number of groups of all columns.
         """
-        made, total, groups = cls(), 0, [np.empty(0, np.int64)]
+        made = cls()
+        total = 0
+        groups = [np.empty(0, np.int64)]
         for column, cardinality in zip(rows.codes.T, rows.cardinalities, strict=True):
             ranks, count = frequency_ranks(column, cardinality, most, least_rows)
             groups.append(ranks + total)

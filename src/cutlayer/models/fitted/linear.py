@@ -63,7 +63,8 @@ def constant(rows: Rows) -> LinearPart:
     """The model without any column: shares of the classes, or the mean."""
     inputs, groups = StandardInputs.fitted(rows, 0, 1)
     made = LinearPart(inputs)
-    width, outputs = len(inputs.mean) + len(inputs.absent), max(rows.classes, 1)
+    width = len(inputs.mean) + len(inputs.absent)
+    outputs = max(rows.classes, 1)
     weights = np.ones(len(rows)) if rows.weights is None else rows.weights
     if rows.classes:
         shares = np.bincount(rows.targets, weights, minlength=rows.classes) / weights.sum()
@@ -85,7 +86,8 @@ def fit_linear(rows: Rows, seed: int) -> LinearPart:
     inputs, groups = StandardInputs.fitted(rows, _MAX_GROUPS, _LEAST_ROWS)
     numbers, codes = inputs.arrays(rows)
     x = _Design(numbers, codes, groups)
-    made, width = LinearPart(inputs), numbers.shape[1]
+    made = LinearPart(inputs)
+    width = numbers.shape[1]
     weights, intercepts = _classifier(x, rows, seed) if rows.classes else _ridge(x, rows, seed)
     made.hold(weights=torch.from_numpy(weights[:width].copy()), table=torch.from_numpy(weights[width:].copy()))
     made.hold(intercepts=torch.from_numpy(intercepts))
@@ -96,7 +98,9 @@ class _Design:
     """Numbers beside one-hot groups, of which products are taken; only few groups are written out."""
 
     def __init__(self, numbers: Floats, codes: Integers, groups: int) -> None:
-        self.numbers, self.codes, self.groups = numbers, codes, groups
+        self.numbers = numbers
+        self.codes = codes
+        self.groups = groups
 
     def matrix(self, rows: Integers | slice) -> Floats | sparse.csr_matrix:
         """Rows of the design."""

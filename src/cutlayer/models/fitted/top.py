@@ -57,7 +57,9 @@ class FittedTop(TopModel):
 
     def __init__(self, config: FittedConfig, widths: Mapping[str, int], outputs: int) -> None:
         super().__init__()
-        self.config, self.widths, self.outputs = config, dict(widths), outputs
+        self.config = config
+        self.widths = dict(widths)
+        self.outputs = outputs
         self._fits = fits_of(config)
         self.register_buffer("plan", torch.zeros(0, dtype=torch.uint8))
         self.heads = nn.ModuleList()
@@ -145,7 +147,9 @@ class FittedTop(TopModel):
         device = self.plan.device
         self.plan = torch.tensor(list(text.encode()), dtype=torch.uint8, device=device)
         self.heads = nn.ModuleList(heads).to(device).eval()
-        self._layout, self._sets, self.fitted = layout, tuple(sets), result
+        self._layout = layout
+        self._sets = tuple(sets)
+        self.fitted = result
 
     @property
     def is_fitted(self) -> bool:

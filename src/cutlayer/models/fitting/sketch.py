@@ -104,9 +104,12 @@ def check_sketch(settings: SketchFit, columns: Columns) -> None:
     Raises:
         ConfigError: No number, log count or category of `min_count` rows or more varies over the training rows.
     """
-    first, seen, counts = None, 0, torch.empty(0)
+    first = None
+    seen = 0
+    counts = torch.empty(0)
     for counts, numbers in _running_counts(columns):
-        first, seen = numbers[:1] if first is None else first, seen + len(numbers)
+        first = numbers[:1] if first is None else first
+        seen = seen + len(numbers)
         if settings.numbers and bool((numbers != first).any()):
             return
         if bool(((counts >= settings.min_count) & (counts < seen)).any()):
@@ -132,7 +135,9 @@ def _weights(frequent: Tensor, logs: Tensor, owner: Tensor, scales: Tensor, widt
         scales: Factor of each number, then of the log count of each categorical column.
         width: Number of columns of the embedding.
     """
-    known, dense, numbers = int(frequent.sum()), len(scales), len(scales) - (int(owner.max()) + 1 if len(owner) else 0)
+    known = int(frequent.sum())
+    dense = len(scales)
+    numbers = len(scales) - (int(owner.max()) + 1 if len(owner) else 0)
     sketched = min(known, max(width - dense, math.ceil(width / 4)))
     turn = orthogonal(dense + sketched, width)
     codes = (logs * scales[numbers:][owner])[:, None] * turn[numbers:dense][owner]
@@ -149,7 +154,8 @@ def _permuted(counts: Tensor, min_count: int, logs: Tensor, owner: Tensor, scale
     Raises:
         ConfigError: The embedding has fewer columns than numbers and log counts.
     """
-    dense, numbers = len(scales), len(scales) - (int(owner.max()) + 1 if len(owner) else 0)
+    dense = len(scales)
+    numbers = len(scales) - (int(owner.max()) + 1 if len(owner) else 0)
     if width < dense:
         wanted = f"an embedding of {dense} columns or more, for a permutation of as many columns"
         raise ConfigError.expected(wanted, width, "write a larger width in model.bottom")
@@ -174,7 +180,8 @@ def _counts(columns: Columns) -> Tensor:
 def _running_counts(columns: Columns) -> Iterator[Batch]:
     """After each batch, the rows of each code so far, int64 (codes,), the same tensor each time; and its numbers."""
     cards = _cardinalities(columns)
-    starts, total = cards.cumsum(0) - cards, int(cards.sum())
+    starts = cards.cumsum(0) - cards
+    total = int(cards.sum())
     counts = torch.zeros(total, dtype=torch.int64)
     for codes, numbers in _batches(columns):
         counts += torch.bincount((codes + starts).flatten(), minlength=total)

@@ -138,7 +138,8 @@ class CardFacts:
     @property
     def utility(self) -> str:
         """Headline metric of this run, with its interval."""
-        row, name = self.report.utility.row(RunKind.THIS_RUN), self.report.utility.metric
+        row = self.report.utility.row(RunKind.THIS_RUN)
+        name = self.report.utility.metric
         if row is None:
             return "not measured"
         rows, which = self.report.data.reported

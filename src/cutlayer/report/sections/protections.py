@@ -157,7 +157,8 @@ def guarantee_tests(tests: Sequence[GuaranteeTest]) -> Section | None:
         layout="stack",
     )
     lead = Paragraph(f"{_TESTED}. One below it shows only that this test found none.", "lead")
-    title, brief = "Guarantees tested with canaries", (Paragraph(_TESTED), tested)
+    title = "Guarantees tested with canaries"
+    brief = (Paragraph(_TESTED), tested)
     return Section("tested", title, (lead, tested), brief, "Canaries") if tests else None
 
 

@@ -87,9 +87,13 @@ class OnlineReleases:
         bottom = trained.model.bottom
         if bottom is None:
             raise ConfigError(f"{trained.party} has no features; nothing of it can be served")
-        self.trained, self.features, self.bottom, self.max_ids = trained, features, bottom, max_ids
+        self.trained = trained
+        self.features = features
+        self.bottom = bottom
+        self.max_ids = max_ids
         job, party = trained.job, trained.party
-        self.plan, self.chain = plan_of(job, party), chain_of(job, party)
+        self.plan = plan_of(job, party)
+        self.chain = chain_of(job, party)
         acting = [p for p in self.chain.protections if "embedding_out" in hooks_of(p)]
         self.protected = bool(acting)
         self.counted = any(isinstance(p.event(self.plan), GaussianRelease) for p in acting)
@@ -102,11 +106,14 @@ class OnlineReleases:
         if self.counted and passes > self.plan.serving:
             wanted = f"serve.passes up to {self.plan.serving}, the releases of each row that {party} planned"
             raise ConfigError.expected(wanted, passes)
-        self._supplied, self._held = supplied, ExitStack()
+        self._supplied = supplied
+        self._held = ExitStack()
         self._log = ReleaseLog()
-        self._rows, self._asked = ReleasedRows(None, 0), ReleasedRows(None, 0)
+        self._rows = ReleasedRows(None, 0)
+        self._asked = ReleasedRows(None, 0)
         self._passes: dict[int, int] = {}
-        self._begun, self._current = passes, 0
+        self._begun = passes
+        self._current = 0
 
     def __enter__(self) -> OnlineReleases:
         folder = self.trained.folder.path / "serving" / self.trained.party
@@ -166,7 +173,9 @@ class OnlineReleases:
         """
         if self.max_ids is None:
             return np.arange(len(ids))
-        room, new, allowed = self.max_ids - len(self._asked), dict[bytes, None](), []
+        room = self.max_ids - len(self._asked)
+        new = dict[bytes, None]()
+        allowed = []
         for position, index in enumerate(self._asked.find(ids).tolist()):
             id_digest = ids[position].tobytes()
             if index < 0 and id_digest not in new:

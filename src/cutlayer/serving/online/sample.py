@@ -92,11 +92,14 @@ class ServedSample:
     """
 
     def __init__(self, path: Path, training: str, rows: int) -> None:
-        self.path, self._training, self._max_rows = path, training, rows
+        self.path = path
+        self._training = training
+        self._max_rows = rows
         self._key = np.frombuffer(secrets.token_bytes(16), dtype=np.uint64).copy()
         # The sample in the order of its hashes, then rows that wait; replaced as a whole, as another thread reads it.
         self._parts: tuple[_Rows, ...] = ()
-        self._waiting, self._bound = 0, _LAST
+        self._waiting = 0
+        self._bound = _LAST
         self._changed = False
         self._continue()
 
@@ -163,7 +166,8 @@ class ServedSample:
             merged = _merged(self._parts, self._max_rows)
             if len(merged) == self._max_rows:
                 self._bound = int(merged.hashes[-1])
-            self._parts, self._waiting = (merged,), 0
+            self._parts = (merged,)
+            self._waiting = 0
 
     def _hashes(self, ids: Digests) -> npt.NDArray[np.uint64]:
         words = np.ascontiguousarray(ids).view(np.uint64).reshape(-1, 2)
@@ -202,7 +206,8 @@ def read_sample(path: Path) -> Served:
     """
     try:
         tensors, _ = read_tensors(path)
-        ids, embeddings = tensors["ids"].numpy(), tensors["embeddings"]
+        ids = tensors["ids"].numpy()
+        embeddings = tensors["embeddings"]
         empty: Mapping[str, Tensor] = {
             "codes": torch.zeros(len(ids), 0, dtype=torch.int32),
             "numbers": torch.zeros(len(ids), 0),

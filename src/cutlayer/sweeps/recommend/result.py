@@ -75,7 +75,8 @@ class Limits:
 
     def settled(self, candidate: Checked) -> bool:
         """Whether the 95 % intervals of a candidate end within both limits, and not the means alone."""
-        leak, loss = candidate.leak + candidate.leak_margin, candidate.loss + candidate.loss_margin
+        leak = candidate.leak + candidate.leak_margin
+        loss = candidate.loss + candidate.loss_margin
         return len(candidate.seeds) > 1 and leak <= self._leak_limit and loss <= self.max_loss
 
     @property
