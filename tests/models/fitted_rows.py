@@ -15,7 +15,7 @@ from cutlayer.models import Inputs, build_top
 from cutlayer.models.fitted import kinds, linear
 from cutlayer.models.fitted.boosting import fit_boosting
 from cutlayer.models.fitted.network import _Budget
-from cutlayer.models.fitted.rows import Rows
+from cutlayer.models.fitted.rows import FitRows
 from cutlayer.models.fitted.top import FittedTop
 from cutlayer.tasks import Task
 from cutlayer.training_loss import TrainingLoss
@@ -85,6 +85,6 @@ def fit(
     return model.fit(given, labels, loss or TrainingLoss(task), own=OWN, inputs=INPUTS, seed=seed, **more)
 
 
-def rows_of(numbers: np.ndarray[Any, Any], targets: np.ndarray[Any, Any], classes: int) -> Rows:
+def rows_of(numbers: np.ndarray[Any, Any], targets: np.ndarray[Any, Any], classes: int) -> FitRows:
     """Rows of numbers alone."""
-    return Rows(np.empty((len(numbers), 0), np.int64), numbers.astype(np.float32), (), targets, classes)
+    return FitRows(np.empty((len(numbers), 0), np.int64), numbers.astype(np.float32), (), targets, classes)

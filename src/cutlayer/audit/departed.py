@@ -1,4 +1,4 @@
-"""What a party predicts alone after it left: a model of its own columns, trained on labels that an attack inferred."""
+"""Predictions of a departed party alone: a model of its own columns, trained on labels that an attack inferred."""
 
 from __future__ import annotations
 

@@ -327,7 +327,7 @@ def findings_of(context: FindingContext) -> tuple[Finding, ...]:
 
 
 def _given(leak: LeakResult) -> str:
-    """What the attacker must know of rows, to follow what it reads."""
+    """Knowledge of rows that the attacker needs, as a phrase to append; empty if it needs none."""
     needed = condition(leak.knowledge)
     return f" with {needed}" if needed else ""
 

@@ -234,7 +234,7 @@ class _PartyAudit:
 
 
 def own_columns(run: Run) -> dict[str, OwnColumns]:
-    """What the columns of each attacker that are at hand reveal about the labels, by its `party`."""
+    """Leak about the labels from the columns at hand of each attacker, by its `party`."""
     classes = {"binary": 2, "regression": 0}.get(run.task.kind, len(run.task.classes))
     seed = run.job.train.seed
     trees = run.job.parties[run.job.active].audit.depth == "full"

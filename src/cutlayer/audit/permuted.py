@@ -1,4 +1,4 @@
-"""What the whole catalogue reads of permuted labels: the optimism of the largest of many leaks."""
+"""Leaks of the whole catalogue on permuted labels: the optimism of the largest of many leaks."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ class Authority:
 
     @property
     def certificates(self) -> list[dict[str, Any]]:
-        """What was issued: party, serial number in hexadecimal, end of validity, and whether it is revoked."""
+        """The issued certificates: party, serial number in hexadecimal, end of validity, and whether it is revoked."""
         revoked = {entry["serial"] for entry in self._record["revoked"]}
         return [{**entry, "revoked": entry["serial"] in revoked} for entry in self._record["issued"]]
 

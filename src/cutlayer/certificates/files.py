@@ -269,7 +269,7 @@ def _parsed(path: Path, read: Callable[[bytes], T], what: str, data: bytes | Non
 
 
 def _states(files: CertificateFiles) -> tuple[tuple[int, ...], ...]:
-    """What changes when one of the files is replaced."""
+    """States of the files, which differ once one of them is replaced."""
     states: list[tuple[int, ...]] = []
     for path in files.paths:
         try:

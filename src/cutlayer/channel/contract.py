@@ -1,4 +1,4 @@
-"""What two parties must have in common before a link opens: versions, and the shared part of the job."""
+"""The contract that two parties compare before a link opens: versions, and the shared part of the job."""
 
 from __future__ import annotations
 

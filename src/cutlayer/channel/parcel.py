@@ -70,7 +70,7 @@ class Head:
 
 @dataclass(frozen=True)
 class _Seal:
-    """What ends a parcel."""
+    """The seal at the end of a parcel."""
 
     __pydantic_config__ = ConfigDict(extra="forbid")
 

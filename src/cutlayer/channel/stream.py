@@ -33,7 +33,7 @@ class Attachment:
 
 
 class Arrival(Enum):
-    """What a chunk was."""
+    """Kind of an arrived chunk."""
 
     PART = auto()  # of a frame, or an acknowledgement
     FRAME = auto()  # the last of a frame
@@ -64,7 +64,7 @@ class Receiver:
         self._take = partial(stream.take, Assembler(stream.limits), call)
 
     def __call__(self, chunk: bytes) -> Arrival:
-        """What a chunk was, once it is stored."""
+        """Store a chunk and return its kind."""
         return Arrival.REPLACED if self._take is None else self._take(chunk)
 
 

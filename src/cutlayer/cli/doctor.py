@@ -51,7 +51,7 @@ def _installation() -> Iterator[PreflightCheck]:
 
 
 def _outdated(requirement: str) -> str:
-    """What is wrong with an installed package, by a requirement such as `numpy>=1.26`; empty if nothing is."""
+    """Fault of an installed package, by a requirement such as `numpy>=1.26`; empty without one."""
     name, lowest = re.match(r"([\w.-]+)[^>]*>=([\d.]+)", requirement).groups()  # type: ignore[union-attr]
     found = _version(name)
     if found is None or _numbers(found) < _numbers(lowest):

@@ -1,4 +1,4 @@
-"""What a passive party has of a run between organisations: its releases, their price, and its own audit."""
+"""Outcome of a run between organisations for a passive party: its releases, their price, and its own audit."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ def table_like(trained: TableConfig | None, path: Path) -> TableConfig:
 
 
 def _lines(predicted: Predicted) -> Iterator[str]:
-    """What a prediction left."""
+    """Lines on the result of a prediction."""
     yield f"{predicted.out}: {predicted.rows:,} rows"
     for name, rows in predicted.contributed.items():
         note = " (absent)" if name in predicted.absent else ""

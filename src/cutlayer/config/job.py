@@ -33,7 +33,7 @@ COLUMNS = "columns"
 
 
 class ChannelConfig(FrozenModel):
-    """What crosses between the parties, and in which form.
+    """Form of the messages between the parties.
 
     Attributes:
         compress: Form of the numbers of embeddings and gradients, after all protections; float32 without it.

@@ -23,7 +23,7 @@ _REMOVED = {
 }
 """Ends of the paths of keys of earlier versions without another name here, and what to write instead."""
 _ANY = "NAME"
-"""What stands for a name that a user chooses, such as that of a party, in a path."""
+"""Placeholder in a path for a name that a user chooses, such as that of a party."""
 _NEARER = 0.8
 """Similarity from which a key of the same section is meant, and not one of the same name in another section."""
 _MAX_DEPTH = 4

@@ -181,7 +181,7 @@ class PartyTable:
         return gathered_column(self._table.column(name), positions)
 
     def profiles(self, party: str, *, rare_are_odd: bool, positive: str | None = None) -> tuple[ColumnProfile, ...]:
-        """What each column was taken for; of a table that does not fit into memory, by its first batch.
+        """Profile of each column; of a table that does not fit into memory, by its first batch.
 
         Args:
             party: Name of the owner.

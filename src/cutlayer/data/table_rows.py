@@ -97,7 +97,7 @@ class TableRows:
         return hashed.digest()
 
     def contents(self, names: Sequence[str]) -> Iterator[bytes]:
-        """What the columns are a function of, to be hashed: the whole file, or the values of the columns."""
+        """Bytes that determine the columns, to be hashed: the whole file, or the values of the columns."""
         if isinstance(self.source, FileSource) and self.source.ordered:
             config = self.source.config
             yield self.schema.serialize()

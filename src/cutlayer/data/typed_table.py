@@ -23,7 +23,7 @@ SHARE = 4
 
 
 class Pieces(Protocol):
-    """What is read of a source, as `Source` of `sources/base.py` documents it."""
+    """Batches of a source, as `Source` of `sources/base.py` documents them."""
 
     where: str
     is_file: bool

@@ -1,4 +1,4 @@
-"""What the estimators share: fit trains a whole job, predict and evaluate answer with the parties that are present."""
+"""Base of the estimators: fit trains a whole job, predict and evaluate answer with the parties that are present."""
 
 from __future__ import annotations
 
@@ -200,7 +200,7 @@ class VerticalEstimator(BaseEstimator):  # type: ignore[misc]
         self._scratch = scratch
 
     def _tables(self, X: Any) -> Tables:
-        """What is given as rows, by its name in an error: tables by party, or one table."""
+        """Given tables, by their names in an error: those by party, or one table as `X`."""
         if self.columns is not None:
             return {"X": X}
         return X if isinstance(X, Mapping) else {}
@@ -328,7 +328,7 @@ class VerticalEstimator(BaseEstimator):  # type: ignore[misc]
         return self
 
     def __sklearn_tags__(self) -> Any:
-        """What scikit-learn's tools may pass."""
+        """Tags of the accepted input, for scikit-learn's tools."""
         tags = super().__sklearn_tags__()
         tags.non_deterministic = self.key is None
         tags.input_tags.allow_nan = tags.input_tags.string = tags.input_tags.categorical = True

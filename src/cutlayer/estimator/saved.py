@@ -44,7 +44,7 @@ _OF_A_PARTY = ("model.json", SPLIT_FILE, "noise.key", "keys.fingerprint")
 
 
 class EstimatorRecord(Document):
-    """What an estimator knows of its fit besides its run.
+    """Record of an estimator's fit besides its run.
 
     Attributes:
         columns: Columns of each party where one table was divided; `None` for tables by party. A slice is a list of its

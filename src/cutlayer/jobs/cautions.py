@@ -1,4 +1,4 @@
-"""What a job is accepted with and its author may not have meant; nothing of it stops a run."""
+"""Warnings about settings of a valid job that its author may not have meant; none of them stops a run."""
 
 from __future__ import annotations
 

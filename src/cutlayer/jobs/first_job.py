@@ -45,7 +45,7 @@ PUBLIC_SPLIT = (
     "know this, whatever it shows of the labels, and the guarantee of the labels is given that. A date of application",
     "may be public; a column that follows the label, as days past due do, is not: leave train.split out then.",
 )
-"""What the file of a job says of a split by a column beside protected labels."""
+"""Comment in the file of a job that splits by a column beside protected labels."""
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,7 @@ def releases_once(job: FirstJob) -> bool:
 
 
 def label_of(job: FirstJob) -> ColumnProfile:
-    """What the label column is taken for: its classes, and what is odd about them."""
+    """Profile of the label column: its classes and their oddities."""
     return label_profile(job.owner.party, job.label, _labels(job), task_of(job), job.owner.path.name)
 
 

@@ -281,11 +281,13 @@ def _split(job: Job, table: PartyTable, positions: Positions) -> Split:
 
 def _check_fits(job: Job, prepared: Mapping[str, Prepared], held: HeldRows, split: Split) -> None:
     """Refuse columns that a party's bottom model cannot be fitted to."""
-    from cutlayer.models.fitting import Columns, check_columns
+    from cutlayer.models.fitting import TrainingColumns, check_columns
 
     for name, data in prepared.items():
         if data.store is not None:
-            columns = Columns(data.store.columns.inputs, held.split(name, split).part("train"), data.store.gather)
+            columns = TrainingColumns(
+                data.store.columns.inputs, held.split(name, split).part("train"), data.store.gather
+            )
             check_columns(job.parties[name].fit, columns, f"parties.{name}.fit")
 
 

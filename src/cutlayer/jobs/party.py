@@ -95,7 +95,7 @@ def _run_first(
         RunFolder.new_or_resumed(out, job, resume=options.resume) as folder,
         run_threads(job.train.threads, job.train.batch_size, processes=processes) as threads,
     ):
-        part = _Part(Execution(job, folder, options, threads, progress), name, links, team)
+        part = _PartyRun(Execution(job, folder, options, threads, progress), name, links, team)
         while True:
             try:
                 part.run(table)
@@ -112,7 +112,7 @@ class _Waiting(Exception):
 
 
 @dataclass(frozen=True)
-class _Part:
+class _PartyRun:
     """One organisation's part of a run, until it ends or a peer is lost.
 
     Attributes:

@@ -107,7 +107,7 @@ def over_own_columns(summary: Summary, job: Job, active: ActiveOutcome, logits: 
 
 
 def _alarms(trained: Trained) -> tuple[Alarm, ...]:
-    """What the guards of the parties in this process saw, in the order of the steps."""
+    """Alarms of the guards of the parties in this process, in the order of the steps."""
     alarms = [*trained.active.alarms, *(alarm for passive in trained.passives.values() for alarm in passive.alarms)]
     return tuple(sorted(alarms, key=lambda alarm: (alarm.epoch, alarm.step, alarm.peer)))
 

@@ -1,4 +1,4 @@
-"""What NVFlare starts at its server: the order of a job, its end with a reason, and the report of who did what."""
+"""Controller that NVFlare starts at its server: the order of a job, its end with a reason, and its report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What NVFlare starts at a site: it checks the job against the site's copy, runs the party, and stops it on abort."""
+"""Executor that NVFlare starts at a site: checks the job against its copy, runs the party, and stops it on abort."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a site has agreed to: its own copy of the job, next to its private file, in its NVFlare folder.
+"""Agreement of a site: its own copy of the job, next to its private file, in its NVFlare folder.
 
     KIT/local/cutlayer/NAME/job.yaml     the shared job, as `cutlayer nvflare` wrote it
     KIT/local/cutlayer/NAME/party.yaml   this organisation's private file

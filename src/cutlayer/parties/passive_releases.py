@@ -10,7 +10,7 @@ from cutlayer.config import Job
 from cutlayer.data.batches import evaluation_batches
 from cutlayer.errors import ProtocolError
 from cutlayer.kernels.row_tensors import empty_rows
-from cutlayer.models.fitting import Columns, fit_bottom
+from cutlayer.models.fitting import TrainingColumns, fit_bottom
 from cutlayer.parties.checkpoint import RELEASED, Checkpoints
 from cutlayer.parties.local import EVALUATION_ROWS, HELD_OUT, Local
 from cutlayer.parties.passive_setup import PassiveSetup
@@ -51,7 +51,9 @@ class Releases:
             self.setup.state.load(stored)
             self.released, self.fit_losses = stored[0]["released"], tuple(stored[1]["fit_losses"])
             return
-        columns = Columns(self.setup.inputs, self.setup.split.part("train"), self.setup.store.gather, warmup_gradients)
+        columns = TrainingColumns(
+            self.setup.inputs, self.setup.split.part("train"), self.setup.store.gather, warmup_gradients
+        )
         where = f"parties.{self.local.name}.fit"
         # Wherever the party trains, it fits on the CPU, from whose random numbers weights and orders are drawn.
         self.fit_losses = fit_bottom(self.job.parties[self.local.name].fit, self.setup.bottom.cpu(), columns, where)

@@ -16,7 +16,7 @@ from cutlayer.results.run import RunKind
 
 
 def headline(report: Report) -> str:
-    """What partners learn about labels, what that costs, what partners add, and what is learned about features."""
+    """Summary of a run: leak about labels, its price, gain from partners, and leak about features."""
     matrix = matrix_of(report)
     worst, before = matrix.worst(RunKind.THIS_RUN), matrix.worst(RunKind.UNDEFENDED)
     if worst is None:
@@ -47,7 +47,7 @@ def _now(report: Report, matrix: Matrix, worst: LeakResult) -> str:
 
 
 def _read(matrix: Matrix, worst: LeakResult) -> str:
-    """What the worst leak of a run means, with what it takes to know of rows where attacks that know none do worse."""
+    """Reading of a run's worst leak, with the required knowledge of rows where attacks without any do worse."""
     words, needed = reading(worst.leak), condition(worst.knowledge)
     free = [leak.leak for leak in matrix.cells.values() if leak.run == worst.run and not condition(leak.knowledge)]
     if not needed or words in (reading(0.5), reading(max(free, default=0.5))):
@@ -56,7 +56,7 @@ def _read(matrix: Matrix, worst: LeakResult) -> str:
 
 
 def _price(report: Report) -> str:
-    """What the model predicts, against the undefended one."""
+    """Utility of the model against the undefended one."""
     this = report.utility.row(RunKind.THIS_RUN)
     before = report.utility.row(RunKind.UNDEFENDED)
     value = this.metrics.get(report.utility.metric) if this else None

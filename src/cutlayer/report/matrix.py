@@ -73,7 +73,7 @@ class Matrix:
         return [leak - columns for leak, columns in known if columns is not None]
 
     def own_columns(self, leak: LeakResult) -> float | None:
-        """What the columns of the leak's attacker reveal, if it was measured."""
+        """Leak from the own columns of the leak's attacker, if it was measured."""
         baseline = self.baselines.get(leak.party)
         return None if baseline is None else baseline.own_columns
 

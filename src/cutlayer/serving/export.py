@@ -39,7 +39,7 @@ _EXAMPLE_ROWS = 3
 
 
 class BottomArchitecture(FrozenModel):
-    """What a bottom model is built from.
+    """Specification of a bottom model.
 
     Attributes:
         section: Section of the job, with its kind.
@@ -62,7 +62,7 @@ class BottomArchitecture(FrozenModel):
 
 
 class TopArchitecture(FrozenModel):
-    """What a top model is built from.
+    """Specification of a top model.
 
     Attributes:
         section: Section of the job, with its kind.
@@ -109,7 +109,7 @@ class Architecture(Document):
 
 
 class ExportResult(NamedTuple):
-    """What an export left.
+    """Result of an export.
 
     Attributes:
         folder: Folder of the files.

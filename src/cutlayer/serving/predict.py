@@ -38,7 +38,7 @@ from cutlayer.training.test_predictions import reported_ids
 
 @dataclass(frozen=True)
 class Request:
-    """What to predict.
+    """A request for predictions.
 
     Attributes:
         tables: New rows by party, each a `TableConfig` or a table in memory; the run's test rows where empty.
@@ -58,7 +58,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Predicted:
-    """What a prediction left.
+    """Result of a prediction.
 
     Attributes:
         out: Path of the file.

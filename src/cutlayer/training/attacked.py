@@ -85,7 +85,7 @@ def _without_own_protections(job: Job, run: RunId) -> Job:
 
 
 def tampering_of(job: Job, run: RunId, origin: RunFolder) -> dict[str, Tampering]:
-    """What the attackers of a run do, by name; nothing in an honest run.
+    """Tampering of the attackers of a run, by name; empty in an honest run.
 
     Args:
         job: The job of the run.

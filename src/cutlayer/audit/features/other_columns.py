@@ -1,4 +1,4 @@
-"""What the columns of all other parties reveal about a party's features without an embedding: an attack's control.
+"""Leak about a party's features from the columns of all other parties, without an embedding: an attack's control.
 
 It is the same attack, with the same known rows, on those columns in place of the embeddings. What an embedding adds to
 it is what the protocol leaks.

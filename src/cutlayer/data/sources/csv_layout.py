@@ -62,7 +62,7 @@ def _fit(lines: list[str], delimiter: str) -> tuple[float, int]:
 
 
 def encoding_fault(path: Path) -> tuple[str, str] | None:
-    """What is no UTF-8 text in a file, and the command that converts it; `None` if all of it is.
+    """Place of the first byte that is not UTF-8 text, and the command that converts the file; `None` without one.
 
     Bytes of zero are valid UTF-8, and in no text: UTF-16 without a mark has one in nearly every character.
     """

@@ -95,7 +95,7 @@ class _Values:
 
 
 def _pattern(config: TableConfig) -> str | None:
-    """What a number looks like in the file; `None` if as in Python."""
+    """Pattern of a number in the file; `None` if as in Python."""
     decimal = re.escape(config.decimal)
     thousands = config.thousands
     if config.decimal == "." and thousands is None:

@@ -1,4 +1,4 @@
-"""What an archive of skops may hold: arrays, plain values, and objects of estimators' classes. It names no function.
+"""Check of an archive of skops: arrays, plain values and objects of estimators' classes, but no function.
 
 skops reads more: functions, methods, matrices that are packed, and every name that it is told to trust.
 """

@@ -1,4 +1,4 @@
-"""What a fitted model loses when the values of one column are permuted among held-out rows."""
+"""Permutation importance of columns: the drop of a fitted model's metric when their values are permuted."""
 
 from __future__ import annotations
 

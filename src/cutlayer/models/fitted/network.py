@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from cutlayer.kernels.perceptron import layer_outputs, weight_gradients
 from cutlayer.models.fitted.inputs import StandardInputs
-from cutlayer.models.fitted.rows import Part, Rows, Single
+from cutlayer.models.fitted.rows import FitRows, FittedPart, Single
 
 HIDDEN = (100, 100)
 """Widths of the layers of every network."""
@@ -25,7 +25,7 @@ _BETAS = (0.9, 0.999)
 _EPSILON = 1e-8
 
 
-class NetworkPart(Part):
+class NetworkPart(FittedPart):
     """The mean prediction of networks with ReLU layers, whose weights are stacked.
 
     Attributes:
@@ -45,7 +45,7 @@ class NetworkPart(Part):
             self.hold(**{f"weight_{index}": torch.zeros(0), f"bias_{index}": torch.zeros(0)})
 
     def forward(self, codes: Tensor, numbers: Tensor) -> Tensor:
-        """Predict; see `Part.forward`."""
+        """Predict; see `FittedPart.forward`."""
         layers = [(getattr(self, f"weight_{i}"), getattr(self, f"bias_{i}")) for i in range(len(HIDDEN) + 1)]
         x = torch.matmul(self.inputs(codes, numbers).float(), layers[0][0]) + layers[0][1]
         groups = self.inputs.grouped(codes)
@@ -85,7 +85,7 @@ class _Budget:
         return cls(2 if rows > 5_000 else 3, batch, min(500, max(200, 15 * rows // batch)))
 
 
-def fit_network(rows: Rows, seed: int) -> NetworkPart:
+def fit_network(rows: FitRows, seed: int) -> NetworkPart:
     """Train the networks; each has held-out rows of its own, on which its best step is chosen.
 
     Args:
@@ -108,7 +108,7 @@ def fit_network(rows: Rows, seed: int) -> NetworkPart:
     return made
 
 
-def _learned(rows: Rows) -> tuple[Tensor, Tensor | None]:
+def _learned(rows: FitRows) -> tuple[Tensor, Tensor | None]:
     targets = torch.from_numpy(rows.targets)
     weights = None if rows.weights is None else torch.from_numpy(rows.weights).float()[:, None]
     return targets if rows.classes else targets.float()[:, None], weights
@@ -135,7 +135,7 @@ class _Data:
     classes: int
 
     def inputs(self, rows: Tensor) -> Tensor:
-        """What the networks read in their rows (k, n), float32 (k, n, m + groups)."""
+        """Inputs of the networks in their rows (k, n), float32 (k, n, m + groups)."""
         numbers = self.numbers[rows]
         if not self.groups:
             return numbers

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from cutlayer.models.fitted.layout import Layout
-from cutlayer.models.fitted.rows import Floats, Integers, Rows
+from cutlayer.models.fitted.rows import FitRows, Floats, Integers
 from cutlayer.training_loss import TrainingLoss
 
 MAX_CELLS = 2**25
@@ -75,7 +75,7 @@ class Sample:
         mask: npt.NDArray[np.bool_] = rows.numpy()
         return mask
 
-    def rows(self, present: Collection[str]) -> Rows:
+    def rows(self, present: Collection[str]) -> FitRows:
         """The rows with the columns of the label owner and of the present partners."""
         codes, numbers = self.layout.read(self.columns, present)
         task = self.loss.task
@@ -83,4 +83,4 @@ class Sample:
         if task.kind == "regression":
             targets = (targets.astype(np.float64) - task.center) / task.scale
         classes = len(task.classes)
-        return Rows(codes.numpy(), numbers.numpy(), self.cardinalities, targets, classes, self.weights)
+        return FitRows(codes.numpy(), numbers.numpy(), self.cardinalities, targets, classes, self.weights)

@@ -18,7 +18,7 @@ from cutlayer.models.fitted.kinds import empty_part, fits_of
 from cutlayer.models.fitted.layout import Layout, by_presence, present_sets
 from cutlayer.models.fitted.quiet import undisturbed
 from cutlayer.models.fitted.result import FitResult
-from cutlayer.models.fitted.rows import Rows
+from cutlayer.models.fitted.rows import FitRows
 from cutlayer.models.fitted.sample import Sample
 from cutlayer.models.inputs import Inputs
 from cutlayer.models.sections import FittedConfig
@@ -247,7 +247,7 @@ def _main(weights: Mapping[str, float]) -> Mapping[str, float]:
     return {name: weight / sum(most.values()) for name, weight in most.items()}
 
 
-def _training_loss(head: Head, rows: Rows, sample: Sample) -> float:
+def _training_loss(head: Head, rows: FitRows, sample: Sample) -> float:
     some = np.arange(len(rows))[:: -(-len(rows) // _CHUNK)]
     labels = sample.labels[torch.from_numpy(some)]
     return float(sample.loss(head.logits(rows.take(some), sample.loss.task), labels))

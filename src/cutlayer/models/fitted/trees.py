@@ -10,13 +10,13 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from cutlayer.models.fitted.rows import FLOOR, Byte, Part, Permuter, Real, Whole, code_offsets, exchanged
+from cutlayer.models.fitted.rows import FLOOR, Byte, FittedPart, Permuter, Real, Whole, code_offsets, exchanged
 
 _MAX_FLOAT64 = float(np.finfo(np.float64).max)
 _MAX_INT32 = int(np.iinfo(np.int32).max)
 
 
-class TreeEnsemble(Part):
+class TreeEnsemble(FittedPart):
     """The sum of trees, which are walked level by level, all trees of that depth at once.
 
     A node is a row of flat arrays; the right child follows the left one, and a leaf is its own left child. Missing
@@ -121,11 +121,11 @@ class TreeEnsemble(Part):
         return summed.T + self.baseline
 
     def forward(self, codes: Tensor, numbers: Tensor) -> Tensor:
-        """Predict; see `Part.forward`."""
+        """Predict; see `FittedPart.forward`."""
         return self._predicted(self.raw(codes, numbers))
 
     def permuter(self, codes: Tensor, numbers: Tensor) -> Permuter:
-        """See `Part.permuter`; only trees are walked again in which the path of a row reads one of the columns."""
+        """See `FittedPart.permuter`; only trees where the path of a row reads one of the columns are walked again."""
         leaf = self._leaves(codes, numbers).long()
         reads = self._reads(codes.shape[1], numbers.shape[1])
         raw = self._summed(leaf)
@@ -179,7 +179,7 @@ class TreeEnsemble(Part):
         return torch.cat([known, torch.full_like(known[:, :1], FLOOR)], dim=1)[:, self.position]
 
     def _columns(self, codes: Tensor, numbers: Tensor) -> Tensor:
-        """What nodes compare, float64 (n, 2 m + 1 + splits): low and high numbers, a zero for leaves, directions."""
+        """Compared columns, float64 (n, 2 m + 1 + splits): low and high numbers, a zero for leaves, directions."""
         missing = numbers.isnan()
         low, high = (torch.where(missing, extreme, numbers) for extreme in (-_MAX_FLOAT64, _MAX_FLOAT64))
         parts = [low, high, numbers.new_zeros(numbers.shape[0], 1)]

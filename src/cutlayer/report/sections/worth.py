@@ -1,4 +1,4 @@
-"""What the passive parties add to the active party's own columns: together, each, and by column."""
+"""Contributions of the passive parties beside the active party's own columns: together, each, and by column."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SHOWN_COLUMNS = 15
 
 
 def worth_of_partners(report: Report) -> str:
-    """What the partners add to the active party's own columns, with the interval; empty where it was not measured."""
+    """Gain of the partners over the active party's own columns, with the interval; empty where it was not measured."""
     gain = report.utility.gain
     if gain is None or gain.value is None or gain.low is None or gain.high is None:
         return ""

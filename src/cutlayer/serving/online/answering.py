@@ -23,7 +23,7 @@ from cutlayer.serving.online.served_model import Columns, ServedModel
 from cutlayer.serving.online.status import Status
 
 Statuses = npt.NDArray[np.uint8]
-Rows = npt.NDArray[np.int64]
+RowNumbers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +39,7 @@ class Query:
 
     caller: str
     ids: Digests
-    rows: Rows
+    rows: RowNumbers
     columns: Columns | None = None
 
     def __len__(self) -> int:

@@ -79,7 +79,7 @@ class ReleasedRows:
         return self._next[number]
 
     def embeddings(self, indices: npt.NDArray[np.int64]) -> Tensor:
-        """What was sent for some releases, float32 (n, width)."""
+        """Embeddings of some releases, as they were sent, float32 (n, width)."""
         return self._embeddings[torch.from_numpy(indices)]
 
     @property

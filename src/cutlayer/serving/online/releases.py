@@ -29,7 +29,7 @@ from cutlayer.serving.release import set_up_releases
 from cutlayer.storage.durable import locked, make_folder
 from cutlayer.training.run_ledger import chain_of
 
-Rows = npt.NDArray[np.int64]
+RowNumbers = npt.NDArray[np.int64]
 Statuses = npt.NDArray[np.uint8]
 
 
@@ -45,7 +45,7 @@ class Released:
 
     status: Statuses
     embedding: Tensor
-    rows: Rows
+    rows: RowNumbers
 
     @classmethod
     def nothing(cls, count: int, width: int, why: Status) -> Released:
@@ -165,7 +165,7 @@ class OnlineReleases:
                     embedding[torch.from_numpy(known)] = self._embed(torch.from_numpy(rows[known]))
         return Released(status, embedding, rows)
 
-    def _within_limit(self, ids: Digests, status: Statuses) -> Rows:
+    def _within_limit(self, ids: Digests, status: Statuses) -> RowNumbers:
         """The rows that the limit of ids leaves; the rest is marked as capped.
 
         Unknown ids count too, and beyond the limit they are not distinguished from known ones: an active party that
@@ -188,7 +188,9 @@ class OnlineReleases:
             self._asked.add([*new], 0, 0, torch.zeros(len(new), 0))
         return np.array(allowed, dtype=np.int64)
 
-    def _release_once(self, ids: Digests, rows: Rows, known: Rows, status: Statuses, embedding: Tensor) -> None:
+    def _release_once(
+        self, ids: Digests, rows: RowNumbers, known: RowNumbers, status: Statuses, embedding: Tensor
+    ) -> None:
         """Protected embeddings: those of earlier releases again, and the rest in one batch for each pass."""
         new: dict[bytes, int] = {}
         for position, index in zip(known.tolist(), self._rows.find(ids[known]).tolist(), strict=True):

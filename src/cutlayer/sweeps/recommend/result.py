@@ -1,4 +1,4 @@
-"""What a recommendation rests on: limits, the trials of every rung, and the check with fresh seeds."""
+"""Evidence of a recommendation: limits, the trials of every rung, and the check with fresh seeds."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Limits:
-    """What is asked for.
+    """Limits that a recommendation must meet.
 
     Attributes:
         max_leak: Largest leak; `None` limits the excess instead.
