@@ -14,6 +14,7 @@ from sklearn.utils.class_weight import compute_class_weight
 
 from cutlayer.errors import Diverged
 from cutlayer.tasks import Task
+from cutlayer.training_loss import TrainingLoss
 
 BINARY = Task("binary", ("no", "yes"))
 THREE = Task("multiclass", ("a", "b", "c"))
@@ -194,20 +195,20 @@ def test_balanced_classes_have_the_same_part_in_the_loss(kind: str) -> None:
     """As scikit-learn's `class_weight="balanced"`; and with equally frequent classes nothing changes."""
     task = Task(kind, ("a", "b") if kind == "binary" else ("a", "b", "c"))  # type: ignore[arg-type]
     labels = torch.tensor([0] * 12 + [1] * 3 + ([2] * 6 if kind == "multiclass" else []))
-    weighted = task.balanced(labels)
+    weighted = TrainingLoss(task).balanced(labels)
     assert weighted.class_weights is not None
     expected = compute_class_weight("balanced", classes=np.arange(len(task.classes)), y=labels.numpy())
     assert weighted.class_weights.numpy() == pytest.approx(expected)
     logits = torch.randn(len(labels), task.outputs, generator=torch.Generator().manual_seed(0))
     parts = [float(task.loss(logits[labels == code], labels[labels == code])) for code in range(len(task.classes))]
-    assert float(weighted.loss(logits, labels)) == pytest.approx(sum(parts) / len(parts), rel=1e-5)
+    assert float(weighted(logits, labels)) == pytest.approx(sum(parts) / len(parts), rel=1e-5)
     even = labels.unique().repeat(4)
-    assert float(task.balanced(even).loss(logits[: len(even)], even)) == pytest.approx(
+    assert float(TrainingLoss(task).balanced(even)(logits[: len(even)], even)) == pytest.approx(
         float(task.loss(logits[: len(even)], even)), rel=1e-5
     )
 
 
 def test_a_class_without_a_training_row_weighs_nothing() -> None:
-    weights = Task("multiclass", ("a", "b", "c")).balanced(torch.tensor([0, 0, 2])).class_weights
+    weights = TrainingLoss(THREE).balanced(torch.tensor([0, 0, 2])).class_weights
     assert weights is not None
     assert weights.tolist() == [0.75, 0.0, 1.5]

@@ -15,7 +15,7 @@ import pytest
 from cutlayer import workers
 from cutlayer.errors import CutlayerError, ProtocolError
 from cutlayer.kernels.ristretto255 import multiply, random_points, random_scalar
-from cutlayer.workers import Rows, Workers
+from cutlayer.workers import ByteRows, Workers
 
 PARENT = """
 import sys
@@ -38,7 +38,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workers, "SHARE", 8)
 
 
-def ended(rows: Rows, argument: bytes) -> Rows:
+def ended(rows: ByteRows, argument: bytes) -> ByteRows:
     """Stands for a process that the system ends for want of memory."""
     os._exit(1)
 

@@ -28,7 +28,7 @@ _HOST = r"(?:[\w.-]+|\[[\da-f:.]+\])(?::\d+)?"
 
 
 class Kind(StrEnum):
-    """What is reached, as in the option that allows it."""
+    """Kind of a resource, named as in the option that allows it."""
 
     MODULE = "model"
     HOST = "host"

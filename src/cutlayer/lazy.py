@@ -1,4 +1,4 @@
-"""What is imported at its first use: the names of a package, and PyTorch.
+"""Imports at the first use: the names of a package, and PyTorch.
 
 A file that states something, such as the settings of a defence or what an attack needs, takes PyTorch from here:
 

@@ -1,9 +1,9 @@
-"""The task: what the labels are, and so which loss and metrics fit."""
+"""The task: the kind of the labels, with its loss, predictions and metrics."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -11,7 +11,6 @@ import numpy.typing as npt
 from cutlayer.config.job import TaskKind
 from cutlayer.config.wording import did_you_mean
 from cutlayer.errors import ConfigError, Diverged
-from cutlayer.kernels.forward_correction import forward_corrected_loss
 from cutlayer.kernels.held_out_metrics import accuracy, log_loss, r2_and_mae
 from cutlayer.kernels.roc import roc_auc
 from cutlayer.kernels.row_tensors import doubles, where_equal
@@ -28,23 +27,14 @@ class Task:
         classes: Names of the classes in the order of their codes; empty for regression.
         center: Mean of the training targets of a regression; the network learns (y - center) / scale.
         scale: Standard deviation of the training targets of a regression.
-        transition: Probability that a label of a class (row) was drawn as another (column), float64 (classes, classes),
-            where the training labels are randomised; `None` where they are true. Only `loss` reads it: predictions and
-            metrics are of the true labels.
-        class_weights: Weight of each class in the loss, float32 (classes,), of mean 1 over the training rows; `None`
-            where all weigh the same. Only `loss` reads it.
         positive: Code of the class that a binary task calls positive, 0 or 1. Only scores that people and programs
             read, and metrics of one class, are of it: codes, logits, losses and draws of labels do not depend on it.
-        row_weights: Weights of the rows of one batch in the loss, float32 (n,); `None` where all weigh the same.
     """
 
     kind: TaskKind
     classes: tuple[str, ...] = ()
     center: float = 0.0
     scale: float = 1.0
-    transition: Tensor | None = field(default=None, compare=False, repr=False)
-    class_weights: Tensor | None = field(default=None, compare=False, repr=False)
-    row_weights: Tensor | None = field(default=None, compare=False, repr=False)
     positive: int = 1
 
     @classmethod
@@ -75,26 +65,6 @@ class Task:
             raise ConfigError.expected(f"{where} as one of the labels {', '.join(self.classes)}", repr(positive), near)
         return replace(self, positive=self.classes.index(positive))
 
-    def balanced(self, training: Tensor) -> Task:
-        """The task with weights by which every class has the same part in the loss.
-
-        Args:
-            training: Training labels, int64 (n,). A class without a row has weight 0.
-        """
-        counts = torch.bincount(training, minlength=len(self.classes)).float()
-        weights = torch.where(counts > 0, len(training) / (counts.clamp_min(1) * (counts > 0).sum()), 0.0)
-        return replace(self, class_weights=weights)
-
-    def on(self, device: torch.device) -> Task:
-        """The task with what its loss reads on a device, float64 included."""
-        read = {name: getattr(self, name) for name in ("transition", "class_weights", "row_weights")}
-        moved = {name: tensor.to(device) for name, tensor in read.items() if tensor is not None}
-        return replace(self, **moved) if moved else self
-
-    def of_rows(self, rows: Tensor) -> Task:
-        """The task with what its loss reads of each row for some of them alone, by their numbers, int64 (m,)."""
-        return self if self.row_weights is None else replace(self, row_weights=self.row_weights[rows])
-
     @property
     def outputs(self) -> int:
         """Width of the logits: 1 for binary and regression, else one per class."""
@@ -111,33 +81,19 @@ class Task:
         return {"binary": 0.5, "multiclass": 1 / max(len(self.classes), 1), "regression": 0.0}[self.kind]
 
     def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Mean loss over the batch; of randomised labels, their negative log-likelihood (`forward_corrected_loss`).
+        """Mean loss over the batch, with true labels and equal weights; see `TrainingLoss`.
 
         Args:
             logits: float (n, outputs).
             labels: int64 (n,) class codes, or float32 (n,) targets for regression.
         """
-        if self.transition is not None:
-            return forward_corrected_loss(self._log_probabilities(logits), labels, self.transition)
-        if self.class_weights is not None or self.row_weights is not None:
-            return self._weighted_loss(logits, labels)
         if self.kind == "multiclass":
             return functional.cross_entropy(logits, labels)
         if self.kind == "binary":
             return functional.binary_cross_entropy_with_logits(logits.squeeze(1), labels.to(logits.dtype))
         return functional.mse_loss(logits.squeeze(1), (labels - self.center) / self.scale)
 
-    def _weighted_loss(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Mean over the rows of the loss of each, times its weight and that of its class."""
-        if self.kind == "regression":
-            losses = (logits.squeeze(1) - (labels - self.center) / self.scale).square()
-        else:
-            losses = -self._log_probabilities(logits).gather(1, labels[:, None]).squeeze(1)
-        if self.class_weights is not None:
-            losses = self.class_weights[labels] * losses
-        return (losses if self.row_weights is None else self.row_weights * losses).mean()
-
-    def _log_probabilities(self, logits: Tensor) -> Tensor:
+    def log_probabilities(self, logits: Tensor) -> Tensor:
         """Logarithms of the probabilities (n, classes)."""
         if self.kind == "multiclass":
             return functional.log_softmax(logits, dim=1)

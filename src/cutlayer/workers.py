@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from cutlayer.errors import CutlayerError
 
-Rows = npt.NDArray[np.uint8]
+ByteRows = npt.NDArray[np.uint8]
 
 SHARE = 4096
 """Rows of a task of a worker: about half a second, so that all workers end together."""
@@ -49,7 +49,7 @@ class Workers:
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
 
-    def map(self, work: Callable[[Rows, bytes], Rows], rows: Rows, argument: bytes) -> Rows:
+    def map(self, work: Callable[[ByteRows, bytes], ByteRows], rows: ByteRows, argument: bytes) -> ByteRows:
         """Apply a function to all rows of an array.
 
         Args:
@@ -65,7 +65,7 @@ class Workers:
         """
         if self.processes < 2 or len(rows) < WORTH:
             return work(rows, argument)
-        tasks: list[Future[Rows]] = []
+        tasks: list[Future[ByteRows]] = []
         shares = (rows[start : start + SHARE] for start in range(0, len(rows), SHARE))
         try:
             tasks += [self._workers().submit(work, share, argument) for share in shares]

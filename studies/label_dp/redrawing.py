@@ -34,6 +34,7 @@ from cutlayer.tasks import Task
 from cutlayer.training.joint import JointModel, fit
 from cutlayer.training.process import run_threads
 from cutlayer.training.tables import open_table
+from cutlayer.training_loss import TrainingLoss
 from studies.trials import study_key
 
 KEY_BYTES = 32
@@ -156,7 +157,7 @@ def _fit(data: Pooled, draws: list[Tensor]) -> tuple[JointModel, list[Tensor]]:
         embeddings = model.embed(rows)
         if data.task.kind == "binary":
             embeddings[party].register_hook(lambda gradient: attack(rows, epoch, gradient))  # type: ignore[no-untyped-call]
-        return model.top.objective(embeddings, all_labels[rows], data.task)
+        return model.top.objective(embeddings, all_labels[rows], TrainingLoss(data.task))
 
     def attack(rows: Tensor, epoch: int, gradient: Tensor) -> None:
         received = Step(0, 0, rows, gradients={party: gradient})

@@ -24,6 +24,7 @@ from cutlayer.parties.active_model import TrainingLabels
 from cutlayer.parties.team.leading import SharedLabels
 from cutlayer.parties.team.team import Team
 from cutlayer.tasks import Task
+from cutlayer.training_loss import TrainingLoss
 from tests.parties.interruptions import history, losses
 from tests.parties.processes import Forked, Site, fork_workers, lay_out, wait_for
 from tests.parties.runs import ACTIVE, KEY, MLP, PASSIVES, Watched, make_job, raw_job, run, tables
@@ -240,10 +241,11 @@ def test_each_worker_has_its_address() -> None:
 
 
 def test_labels_arrive_as_they_were_shared() -> None:
-    task = Task("multiclass", ("a", "b"), transition=torch.eye(2).double(), class_weights=torch.ones(2))
-    shared = SharedLabels.of(TrainingLabels(torch.tensor([0, 1, -1]), task, torch.ones(3)))
+    task = Task("multiclass", ("a", "b"))
+    loss = TrainingLoss(task, transition=torch.eye(2).double(), class_weights=torch.ones(2))
+    shared = SharedLabels.of(TrainingLabels(torch.tensor([0, 1, -1]), loss, torch.ones(3)))
     labels = SharedLabels(shared.tensors, json.loads(json.dumps(shared.plain))).labels()
     values, of_batch = labels.of(torch.tensor([1]))
     assert values.tolist() == [1]
-    assert labels.task == task
+    assert labels.loss.task == task
     assert None not in (of_batch.row_weights, of_batch.transition, of_batch.class_weights)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from cutlayer.models import BottomModel, Inputs, build_bottom
-from cutlayer.models.fitting import Columns
+from cutlayer.models.fitting import TrainingColumns
 
 INPUTS = Inputs((5, 3), 4)
 ROWS = 600
@@ -30,13 +30,15 @@ def made(seed: int = 0) -> tuple[Tensor, Tensor, npt.NDArray[np.bool_]]:
 CODES, NUMBERS, GROUP = made()
 
 
-def columns(rows: Tensor = TRAINING, seen: list[Tensor] | None = None, gradients: Tensor | None = None) -> Columns:
+def columns(
+    rows: Tensor = TRAINING, seen: list[Tensor] | None = None, gradients: Tensor | None = None
+) -> TrainingColumns:
     def gather(wanted: Tensor) -> tuple[Tensor, Tensor]:
         if seen is not None:
             seen.append(wanted)
         return CODES[wanted], NUMBERS[wanted]
 
-    return Columns(INPUTS, rows, gather, gradients)
+    return TrainingColumns(INPUTS, rows, gather, gradients)
 
 
 def bottom_of(kind: str, seed: int = 0, **options: Any) -> BottomModel:

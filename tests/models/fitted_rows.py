@@ -15,9 +15,10 @@ from cutlayer.models import Inputs, build_top
 from cutlayer.models.fitted import kinds, linear
 from cutlayer.models.fitted.boosting import fit_boosting
 from cutlayer.models.fitted.network import _Budget
-from cutlayer.models.fitted.rows import Rows
+from cutlayer.models.fitted.rows import FitRows
 from cutlayer.models.fitted.top import FittedTop
 from cutlayer.tasks import Task
+from cutlayer.training_loss import TrainingLoss
 
 INPUTS = Inputs((4, 300), 2)
 """Columns of the label owner: two categories, one of more codes than boosting takes, and two numbers."""
@@ -76,12 +77,14 @@ def top_of(task: Task, parties: Iterable[str] = WIDTHS, **section: Any) -> Fitte
     return model
 
 
-def fit(model: FittedTop, task: Task, given: dict[str, Tensor], seed: int = 5, **more: Any) -> Any:
+def fit(
+    model: FittedTop, task: Task, given: dict[str, Tensor], seed: int = 5, loss: TrainingLoss | None = None, **more: Any
+) -> Any:
     labels = more.pop("labels", None)
     labels = labels_of(task, given) if labels is None else labels
-    return model.fit(given, labels, task, own=OWN, inputs=INPUTS, seed=seed, **more)
+    return model.fit(given, labels, loss or TrainingLoss(task), own=OWN, inputs=INPUTS, seed=seed, **more)
 
 
-def rows_of(numbers: np.ndarray[Any, Any], targets: np.ndarray[Any, Any], classes: int) -> Rows:
+def rows_of(numbers: np.ndarray[Any, Any], targets: np.ndarray[Any, Any], classes: int) -> FitRows:
     """Rows of numbers alone."""
-    return Rows(np.empty((len(numbers), 0), np.int64), numbers.astype(np.float32), (), targets, classes)
+    return FitRows(np.empty((len(numbers), 0), np.int64), numbers.astype(np.float32), (), targets, classes)

@@ -17,7 +17,7 @@ from cutlayer.models.fitted.choice import AVERAGE, Choice, _Scored, choose, fold
 from cutlayer.models.fitted.kinds import fits_of
 from cutlayer.models.fitted.linear import fit_linear
 from cutlayer.models.fitted.network import fit_network
-from cutlayer.models.fitted.rows import Rows
+from cutlayer.models.fitted.rows import FitRows
 from cutlayer.models.sections import AutoTopConfig
 from cutlayer.tasks import Task
 from tests.models.fitted_rows import BINARY, rows_of
@@ -92,7 +92,7 @@ class Told:
     def __init__(self, column: int) -> None:
         self.column = column
 
-    def predicted(self, rows: Rows) -> np.ndarray:
+    def predicted(self, rows: FitRows) -> np.ndarray:
         share = rows.numbers[:, self.column].astype(np.float64)
         return np.log(np.stack([1 - share, share], axis=1))
 
@@ -125,8 +125,8 @@ def test_no_candidate_is_scored_on_a_group_that_it_was_fitted_to(
     rows = rows_of(np.stack([group, scored_rows, np.full(120, 0.5)], axis=1), y, 2)
     judged: list[int] = []
 
-    def fit(train: Rows, _: int) -> Any:
-        def predicted(others: Rows) -> np.ndarray:
+    def fit(train: FitRows, _: int) -> Any:
+        def predicted(others: FitRows) -> np.ndarray:
             assert not {*train.numbers[:, 0]} & {*others.numbers[:, 0]}
             assert others.numbers[:, 1].all()
             judged.append(len(others))
@@ -191,7 +191,7 @@ def test_candidates_that_all_predict_every_row_exactly_are_chosen_from() -> None
     y = np.repeat([1.0, 3.0], 30)
     x, task = y[:, None], Task.fitted("regression", (), torch.from_numpy(y))
 
-    def exact(rows: Rows, seed: int) -> Any:
+    def exact(rows: FitRows, seed: int) -> Any:
         return SimpleNamespace(predicted=lambda held: held.targets[:, None])
 
     choice = chosen(x, y, task, first=exact, second=exact)
@@ -230,7 +230,7 @@ def test_categories_of_many_codes_are_a_sparse_matrix_with_the_same_result() -> 
     effects = draw.normal(size=(3, 60))
     value = sum(effects[column][codes[:, column]] for column in range(3))
     y = (value + draw.logistic(size=4_000) > 0).astype(np.int64)
-    rows = Rows(codes, np.empty((4_000, 0), np.float32), (60, 60, 61), y, 2)
+    rows = FitRows(codes, np.empty((4_000, 0), np.float32), (60, 60, 61), y, 2)
     part = fit_linear(rows, 0)
     table = part.table[:, 1] - part.table[:, 0]
     first = table[part.inputs.groups[:60]].numpy()
@@ -254,6 +254,6 @@ def test_a_network_learns_an_interaction_of_a_category_and_a_number() -> None:
     draw = np.random.default_rng(0)
     codes, numbers = draw.integers(2, size=(3_000, 1)), draw.normal(size=(3_000, 1)).astype(np.float32)
     y = ((codes[:, 0] == 1) == (numbers[:, 0] > 0)).astype(np.int64)
-    rows = Rows(codes, numbers, (2,), y, 2)
+    rows = FitRows(codes, numbers, (2,), y, 2)
     predicted = fit_network(rows.take(np.arange(2_000)), 0).predicted(rows.take(np.arange(2_000, 3_000)))
     assert (predicted.argmax(axis=1) == y[2_000:]).mean() > 0.95

@@ -9,10 +9,11 @@ import torch
 from cutlayer.models import build_top
 from cutlayer.models.fitted.boosting import fit_boosting
 from cutlayer.models.fitted.importance import MAX_COLUMNS, column_importance
-from cutlayer.models.fitted.rows import Part, Rows, exchanged
+from cutlayer.models.fitted.rows import FitRows, FittedPart, exchanged
 from cutlayer.models.fitted.top import FittedTop
 from cutlayer.models.inputs import Inputs
 from cutlayer.tasks import Task
+from cutlayer.training_loss import TrainingLoss
 
 TASK = Task("binary", ("no", "yes"))
 
@@ -24,12 +25,12 @@ def test_only_walking_what_reads_a_column_predicts_the_same(classes: int) -> Non
     numbers[draw.random((400, 3)) < 0.1] = np.nan
     value = np.nan_to_num(numbers).sum(axis=1) + codes[:, 0]
     targets = np.digitize(value, np.quantile(value, np.arange(1, classes) / classes)) if classes else value
-    trees = fit_boosting(Rows(codes, numbers, (5, 5), targets, classes), 0, {"max_iter": 20})
+    trees = fit_boosting(FitRows(codes, numbers, (5, 5), targets, classes), 0, {"max_iter": 20})
     given = torch.from_numpy(codes), torch.from_numpy(numbers)
     orders = torch.stack([torch.randperm(400) for _ in range(3)])
     permuted = trees.permuter(*given)
     for columns in ([], [0], [3], [1, 4]):
-        whole = Part.permuter(trees, *given)(columns, orders)
+        whole = FittedPart.permuter(trees, *given)(columns, orders)
         torch.testing.assert_close(whole, trees(*exchanged(*given, columns, orders)))
         torch.testing.assert_close(permuted(columns, orders), whole)
 
@@ -44,7 +45,7 @@ def fitted(rows: int = 600, width: int = 3) -> tuple[FittedTop, dict[str, torch.
     columns = {"bank": own, "telco": other}
     top = build_top({"kind": "boosting", "max_iter": 20}, {"bank": 3, "telco": width}, 1)
     assert isinstance(top, FittedTop)
-    top.fit(columns, labels, TASK, own="bank", inputs=Inputs((4,), 2), seed=0)
+    top.fit(columns, labels, TrainingLoss(TASK), own="bank", inputs=Inputs((4,), 2), seed=0)
     return top, columns, labels
 
 

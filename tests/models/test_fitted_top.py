@@ -19,6 +19,7 @@ from cutlayer.models.fitted import sample as samples
 from cutlayer.models.fitted.layout import present_sets
 from cutlayer.serving.onnx_program import traced
 from cutlayer.tasks import Task
+from cutlayer.training_loss import TrainingLoss
 from tests.models.fitted_rows import (
     BINARY,
     INPUTS,
@@ -131,7 +132,7 @@ def test_an_absent_partner_has_no_part_and_a_partner_without_a_model_of_its_set_
     task = BINARY
     labels = (torch.cat(list(given.values()), dim=1).sum(1) > 0).long()
     model = build_top({"kind": "linear"}, widths, 1)
-    model.fit(given, labels, task, own="bank", inputs=Inputs((), 2), seed=0)
+    model.fit(given, labels, TrainingLoss(task), own="bank", inputs=Inputs((), 2), seed=0)
     assert len(model.heads) == 1 + 4 + 6 + 1
     changed = {**given, "p3": given["p3"] + 100}
     for present in (["bank", "p0", "p1"], ["bank", "p0"], ["bank"]):
@@ -151,7 +152,7 @@ def test_a_label_owner_without_columns_answers_the_shares_of_the_classes_alone()
     given = {name: part for name, part in TRAINING.items() if name != OWN}
     labels = labels_of(BINARY, TRAINING)
     model = build_top({"kind": "auto", **FAST}, {name: WIDTHS[name] for name in given}, 1)
-    result = model.fit(given, labels, BINARY, own=None, inputs=Inputs(), seed=0)
+    result = model.fit(given, labels, TrainingLoss(BINARY), own=None, inputs=Inputs(), seed=0)
     share = model.answer(given, []).sigmoid()
     assert share.unique().tolist() == pytest.approx([float(labels.float().mean())])
     assert result.alone.candidates[0].score == 0.5
@@ -236,10 +237,9 @@ def test_predictions_are_of_the_true_labels_where_those_of_the_fit_were_drawn() 
     draw = torch.Generator().manual_seed(0)
     flipped = torch.rand(len(truth), generator=draw) < transition[0, 1]
     drawn = torch.where(flipped, 1 - truth, truth)
-    task = Task("binary", BINARY.classes, transition=transition)
-    plain, corrected = top_of(task, candidates=["linear"]), top_of(task, candidates=["linear"])
+    plain, corrected = (top_of(BINARY, candidates=["linear"]) for _ in range(2))
     fit(plain, BINARY, given, labels=drawn)
-    fit(corrected, task, given, labels=drawn)
+    fit(corrected, BINARY, given, labels=drawn, loss=TrainingLoss(BINARY, transition))
     test = labels_of(BINARY, TEST)
     losses = [BINARY.evaluate(model(TEST), test)["log_loss"] for model in (plain, corrected)]
     assert losses[1] < losses[0] - 0.05
@@ -253,9 +253,8 @@ def test_predictions_are_of_the_true_labels_where_those_of_the_fit_were_drawn() 
 
 
 def test_labels_of_eps_0_say_nothing() -> None:
-    task = Task("binary", BINARY.classes, transition=transition_matrix(0.0, 2))
-    model = top_of(task, candidates=["linear"])
-    fit(model, task, TRAINING)
+    model = top_of(BINARY, candidates=["linear"])
+    fit(model, BINARY, TRAINING, loss=TrainingLoss(BINARY, transition_matrix(0.0, 2)))
     assert float(model(TEST).abs().max()) < 1e-6
 
 
@@ -265,9 +264,9 @@ def test_class_weights_and_row_weights_count(monkeypatch: pytest.MonkeyPatch) ->
     given = {name: given[name] for name in (OWN, "shop")}  # two sets of partners in place of four
     for candidate in ("linear", "boosting", "network"):
         shares = []
-        for task in (BINARY, BINARY.balanced(labels)):
-            model = top_of(task, given, candidates=[candidate], folds=1)
-            fit(model, task, given, labels=labels)
+        for loss in (TrainingLoss(BINARY), TrainingLoss(BINARY).balanced(labels)):
+            model = top_of(BINARY, given, candidates=[candidate], folds=1)
+            fit(model, BINARY, given, labels=labels, loss=loss)
             shares.append(float(model(TEST).sigmoid().mean()))
         assert shares[1] > shares[0] + 0.02, candidate
         weighted = top_of(BINARY, given, candidates=[candidate], folds=1)

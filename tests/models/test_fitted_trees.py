@@ -8,7 +8,7 @@ import torch
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 
 from cutlayer.models.fitted.boosting import MANY_ROWS, _threads, fit_boosting
-from cutlayer.models.fitted.rows import FLOOR, Rows
+from cutlayer.models.fitted.rows import FLOOR, FitRows
 from cutlayer.models.fitted.trees import TreeEnsemble
 
 ROWS, CARDS = 700, (6, 40)
@@ -60,7 +60,7 @@ def test_two_classes_several_classes_and_a_regression_equal_the_fitted_estimator
 
 def test_indices_of_many_rows_are_wide_and_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     codes, numbers = table()
-    trees = fit_boosting(Rows(codes, numbers, CARDS, target(codes, numbers), 0), 0, {"max_iter": 10})
+    trees = fit_boosting(FitRows(codes, numbers, CARDS, target(codes, numbers), 0), 0, {"max_iter": 10})
     given = torch.from_numpy(codes), torch.from_numpy(numbers)
     short = trees.raw(*given)
     monkeypatch.setattr("cutlayer.models.fitted.trees._MAX_INT32", 1000)
@@ -85,7 +85,7 @@ def test_a_fit_by_several_threads_is_the_same_to_the_bit(monkeypatch: pytest.Mon
     codes, numbers = table()
     value = target(codes, numbers)
     labels = np.digitize(value, np.quantile(value, np.arange(1, classes) / classes)) if classes else value
-    rows, made = Rows(codes, numbers, CARDS, labels, classes), []
+    rows, made = FitRows(codes, numbers, CARDS, labels, classes), []
     for threads in (1, 3):
         monkeypatch.setattr("cutlayer.models.fitted.boosting._threads", lambda rows, count=threads: count)
         made.append(list(fit_boosting(rows, 0, {"max_iter": 4}).buffers()))
@@ -96,7 +96,7 @@ def test_unseen_codes_and_codes_beyond_the_limit_of_the_library_count_as_missing
     draw = np.random.default_rng(0)
     codes = draw.integers(500, size=(3_000, 1))
     labels = (np.sin(codes[:, 0]) + draw.normal(size=3_000) > 0).astype(np.int64)
-    rows = Rows(codes, np.empty((3_000, 0), np.float32), (900,), labels, 2)
+    rows = FitRows(codes, np.empty((3_000, 0), np.float32), (900,), labels, 2)
     trees = fit_boosting(rows, 0, {"max_iter": 20})
     every = torch.arange(900)[:, None]
     predicted = trees(every, torch.zeros(900, 0))
@@ -132,7 +132,7 @@ def test_every_buffer_is_finite_and_a_class_without_a_row_has_the_lowest_probabi
     codes, numbers = table()
     # Missing or not is all that the label depends on, so that a tree parts the missing values from all others.
     labels = np.where(np.isnan(numbers[:, 0]), 3, 1)
-    trees = fit_boosting(Rows(codes, numbers, CARDS, labels, 5), 0)
+    trees = fit_boosting(FitRows(codes, numbers, CARDS, labels, 5), 0)
     assert all(bool(buffer.isfinite().all()) for buffer in trees.buffers())
     predicted = trees(torch.from_numpy(codes), torch.from_numpy(numbers))
     assert predicted.shape == (ROWS, 5)
@@ -145,7 +145,7 @@ def test_row_weights_reach_the_library(weighted: bool) -> None:
     codes, numbers = table()
     labels = np.random.default_rng(0).integers(2, size=ROWS)
     weights = np.where(labels == 1, 5.0, 0.2) if weighted else None
-    part = fit_boosting(Rows(codes, numbers, CARDS, labels, 2, weights), 0, {"max_iter": 5})
+    part = fit_boosting(FitRows(codes, numbers, CARDS, labels, 2, weights), 0, {"max_iter": 5})
     given = np.ones(ROWS) if weights is None else weights
     odds = given[labels == 1].sum() / given[labels == 0].sum()
     assert float(part.baseline) == pytest.approx(np.log(odds))  # from which the trees start
@@ -153,7 +153,7 @@ def test_row_weights_reach_the_library(weighted: bool) -> None:
 
 def test_trees_that_lead_back_or_have_two_parents_are_refused() -> None:
     codes, numbers = table()
-    rows = Rows(codes, numbers, CARDS, (target(codes, numbers) > 0).astype(int), 2)
+    rows = FitRows(codes, numbers, CARDS, (target(codes, numbers) > 0).astype(int), 2)
     state = fit_boosting(rows, 0, {"max_iter": 2}).state_dict()
     inner = (state["left"] != torch.arange(len(state["left"]))).nonzero()[:, 0]
     TreeEnsemble().load_state_dict(state)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from cutlayer.errors import ConfigError, Diverged
 from cutlayer.models import BottomModel, Inputs, build_bottom
-from cutlayer.models.fitting import Columns, check_fit, fit_bottom, is_independent
+from cutlayer.models.fitting import TrainingColumns, check_fit, fit_bottom, is_independent
 from cutlayer.models.fitting.autoencoder import reconstruction_loss
 from cutlayer.models.fitting.contrastive import corrupted
 from cutlayer.models.fitting.gradients import no_gradients
@@ -79,14 +79,14 @@ def test_pca_refuses_what_it_cannot_set(kind: str, options: dict[str, Any], mess
     ("fit", "match"), [({"kind": "pca"}, "columns for fit"), ({"kind": "autoencoder", "buckets": 65_536}, "outputs")]
 )
 def test_too_many_categories_are_refused(fit: dict[str, Any], match: str) -> None:
-    wide = Columns(Inputs((70_000, 3), 0), TRAINING, lambda rows: (CODES[rows], NUMBERS[rows, :0]))
+    wide = TrainingColumns(Inputs((70_000, 3), 0), TRAINING, lambda rows: (CODES[rows], NUMBERS[rows, :0]))
     with pytest.raises(ConfigError, match=match):
         fit_bottom(fit, build_bottom({"kind": "linear", "width": 2}, wide.inputs), wide, "fit")
 
 
 @pytest.mark.parametrize("kind", ["autoencoder", "contrastive", "sketch"])
 def test_wide_categories_are_fitted(kind: str) -> None:
-    wide = Columns(Inputs((300_000, 3), 4), TRAINING, lambda rows: (CODES[rows] * WIDE, NUMBERS[rows]))
+    wide = TrainingColumns(Inputs((300_000, 3), 4), TRAINING, lambda rows: (CODES[rows] * WIDE, NUMBERS[rows]))
     bottom = build_bottom({"kind": "linear", "width": 2}, wide.inputs)
     before = bottom(*wide.gather(TRAINING)).detach()
     fit_bottom({"kind": kind} if kind == "sketch" else {"kind": kind, "epochs": 1}, bottom, wide, "fit")

@@ -23,6 +23,7 @@ from cutlayer.models import (
     layers_of,
 )
 from cutlayer.tasks import Task
+from cutlayer.training_loss import TrainingLoss
 
 MIXED = Inputs((4, 7, 2), 3)
 HALF = Inputs((), 16 * 12, (1, 16, 12))
@@ -178,7 +179,7 @@ def test_a_top_model_gives_logits_and_every_party_a_gradient(kind: str, outputs:
 def test_a_top_models_objective_is_the_tasks_loss(kind: str, rows: int) -> None:
     model, given = top_of(kind, 3), embeddings(kind, rows)
     task, labels = Task("multiclass", ("a", "b", "c")), torch.arange(rows) % 3
-    torch.testing.assert_close(model.objective(given, labels, task), task.loss(model(given), labels))
+    torch.testing.assert_close(model.objective(given, labels, TrainingLoss(task)), task.loss(model(given), labels))
 
 
 @pytest.mark.parametrize("kind", STEPPED)

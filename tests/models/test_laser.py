@@ -13,6 +13,7 @@ from cutlayer.config import Job, validated
 from cutlayer.errors import ConfigError
 from cutlayer.models import build_top
 from cutlayer.tasks import Task
+from cutlayer.training_loss import TrainingLoss
 from tests.parties.runs import raw_job, run, tables
 
 WIDTHS = {"telco": 4, "bank": 4, "shop": 4}
@@ -51,7 +52,7 @@ def test_the_objective_is_the_mean_over_all_sets(staying: tuple[str, ...]) -> No
             for size in range(0 if staying else 1, 4)
             for chosen in combinations(leaving, size)
         ]
-        drawn = torch.stack([top.objective(given, LABELS, TASK) for _ in range(800)])
+        drawn = torch.stack([top.objective(given, LABELS, TrainingLoss(TASK)) for _ in range(800)])
     assert len(losses) == 8 - (not staying)
     assert float(drawn.std()) > 0
     assert float(drawn.mean()) == pytest.approx(sum(losses) / len(losses), abs=5 * float(drawn.std()) / 800**0.5)

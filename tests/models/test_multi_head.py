@@ -12,6 +12,7 @@ from cutlayer.errors import ConfigError
 from cutlayer.models import build_top
 from cutlayer.models.absence import absent_sets
 from cutlayer.tasks import Task
+from cutlayer.training_loss import TrainingLoss
 
 WIDTHS = {"telco": 3, "bank": 5, "shop": 4}
 QUITTERS = ("telco", "shop")
@@ -49,7 +50,7 @@ def test_the_losses_of_all_heads_are_summed_and_train_the_extractors() -> None:
     given = {name: e.requires_grad_() for name, e in embeddings().items()}
     absences: list[set[str]] = [set(), {"telco"}, {"shop"}, {"telco", "shop"}]
     parts = [task.loss(top.answer(given, given.keys() - absent), labels) for absent in absences]
-    loss = top.objective(given, labels, task)
+    loss = top.objective(given, labels, TrainingLoss(task))
     assert loss.item() == pytest.approx(sum(part.item() for part in parts))
     loss.backward()
     assert all(parameter.grad is not None and bool(parameter.grad.any()) for parameter in top.parameters())

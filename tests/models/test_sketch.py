@@ -14,7 +14,7 @@ from torch import Tensor
 
 from cutlayer.errors import ConfigError
 from cutlayer.models import Inputs, build_bottom
-from cutlayer.models.fitting import Columns, check_columns, check_fit, fit_bottom
+from cutlayer.models.fitting import TrainingColumns, check_columns, check_fit, fit_bottom
 from cutlayer.models.fitting.sketch import orthogonal
 from cutlayer.parties.random_state import drawn_under
 
@@ -32,7 +32,7 @@ def drawn() -> tuple[Tensor, Tensor]:
 
 
 CODES, NUMBERS = drawn()
-COLUMNS = Columns(Inputs(CARDS, 2), TRAINING, lambda rows: (CODES[rows], NUMBERS[rows]))
+COLUMNS = TrainingColumns(Inputs(CARDS, 2), TRAINING, lambda rows: (CODES[rows], NUMBERS[rows]))
 
 
 def sketched(width: int, key: int = 1, **options: Any) -> npt.NDArray[np.float64]:
@@ -146,7 +146,7 @@ def test_orthogonal_matrices_are_orthonormal_and_not_biased() -> None:
 @pytest.mark.parametrize(("inputs", "width"), [(Inputs((4,), 0), 5), (Inputs((), 2), 5), (Inputs((4,), 2), 1)])
 def test_columns_of_one_kind(inputs: Inputs, width: int) -> None:
     count = len(inputs.cardinalities)
-    given = Columns(inputs, TRAINING, lambda rows: (CODES[rows, :count] % 4, NUMBERS[rows, : inputs.numbers]))
+    given = TrainingColumns(inputs, TRAINING, lambda rows: (CODES[rows, :count] % 4, NUMBERS[rows, : inputs.numbers]))
     bottom = build_bottom({"kind": "linear", "width": width}, inputs)
     fit_bottom({"kind": "sketch"}, bottom, given, "fit")
     assert bool(bottom(*given.gather(TRAINING)).isfinite().all())
@@ -154,11 +154,11 @@ def test_columns_of_one_kind(inputs: Inputs, width: int) -> None:
 
 def test_constant_columns_are_left_out_and_refused_alone() -> None:
     inputs = Inputs((), 2)
-    half = Columns(inputs, TRAINING, lambda rows: (CODES[rows, :0], NUMBERS[rows] * torch.tensor([1.0, 0.0])))
+    half = TrainingColumns(inputs, TRAINING, lambda rows: (CODES[rows, :0], NUMBERS[rows] * torch.tensor([1.0, 0.0])))
     bottom = build_bottom({"kind": "linear", "width": 1}, inputs)
     fit_bottom({"kind": "sketch"}, bottom, half, "fit")
     assert bool(bottom(*half.gather(TRAINING)).isfinite().all())
-    none = Columns(inputs, TRAINING, lambda rows: (CODES[rows, :0], NUMBERS[rows] * 0))
+    none = TrainingColumns(inputs, TRAINING, lambda rows: (CODES[rows, :0], NUMBERS[rows] * 0))
     with pytest.raises(ConfigError, match="fit: expected a column that varies"):
         fit_bottom({"kind": "sketch"}, bottom, none, "fit")
 
@@ -197,8 +197,8 @@ def test_the_check_refuses_the_columns_that_the_fit_refuses() -> None:
     assert 50 < refused < 350
 
 
-def _all_rows(inputs: Inputs, codes: Tensor, numbers: Tensor) -> Columns:
-    return Columns(inputs, torch.arange(len(codes)), lambda rows: (codes[rows], numbers[rows]))
+def _all_rows(inputs: Inputs, codes: Tensor, numbers: Tensor) -> TrainingColumns:
+    return TrainingColumns(inputs, torch.arange(len(codes)), lambda rows: (codes[rows], numbers[rows]))
 
 
 def _refusal(call: Any, *args: Any) -> str:
@@ -218,5 +218,7 @@ def test_the_check_reads_one_chunk_of_a_table_that_varies(numbers: bool) -> None
         read += len(rows)
         return (rows % 2)[:, None].int(), rows[:, None].float()
 
-    check_columns({"kind": "sketch", "numbers": numbers}, Columns(Inputs((2,), 1), torch.arange(50_000), gather), "fit")
+    check_columns(
+        {"kind": "sketch", "numbers": numbers}, TrainingColumns(Inputs((2,), 1), torch.arange(50_000), gather), "fit"
+    )
     assert 0 < read < 10_000

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import io
 from collections import Counter
 from collections.abc import Callable
@@ -52,6 +51,7 @@ from cutlayer.training.tables import open_table
 from cutlayer.training.test_predictions import predictions_path
 from cutlayer.training.together import Trained
 from cutlayer.training.trained import Run
+from cutlayer.training_loss import TrainingLoss
 from tests.parties.interruptions import Calls, Crash, crashes_at_rename, halves, history
 from tests.parties.processes import fork, lay_out
 from tests.parties.runs import ACTIVE, KEY, TOP, UNAUDITED, Transmit, raw_job, record, run, wrap_links
@@ -139,7 +139,7 @@ def trained_in_one_place(folder: Path, job: Job, trained: Trained) -> tuple[list
     losses = []
     for epoch in range(EPOCHS):
         for rows in schedule.epoch(epoch):
-            loss = model.top.objective(embedded(rows), opened.truth[rows], trained.active.task)
+            loss = model.top.objective(embedded(rows), opened.truth[rows], TrainingLoss(trained.active.task))
             for optimizer in optimizers:
                 optimizer.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
@@ -441,7 +441,7 @@ def test_a_row_teaches_a_model_that_reads_presence_by_the_parties_that_have_it(t
     draw = torch.Generator().manual_seed(0)
     given = {name: torch.randn(4, 3, generator=draw) for name in NAMES}
     rows = {TELCO: torch.tensor([True, False, False, True]), SHOP: torch.tensor([True, True, False, True])}
-    weighted = dataclasses.replace(task, row_weights=torch.tensor([1.0, 2.0, 0.5, 3.0]))
+    weighted = TrainingLoss(task, row_weights=torch.tensor([1.0, 2.0, 0.5, 3.0]))
 
     def by_hand() -> float:
         losses = []
@@ -450,7 +450,7 @@ def test_a_row_teaches_a_model_that_reads_presence_by_the_parties_that_have_it(t
             subsets = [set(names) for size in range(4) for names in combinations(there, size) if ACTIVE in names]
             subsets = [{*there}] if top is INDICATOR else subsets
             each = {
-                frozenset(names): weighted.of_rows(torch.tensor([row])).loss(
+                frozenset(names): weighted.of_rows(torch.tensor([row]))(
                     model.answer({name: e[row : row + 1] for name, e in given.items()}, names), labels[row : row + 1]
                 )
                 for names in subsets
@@ -467,7 +467,7 @@ def test_a_row_teaches_a_model_that_reads_presence_by_the_parties_that_have_it(t
     poisoned = {
         name: e if name == ACTIVE else torch.where(rows[name][:, None], e, torch.nan) for name, e in given.items()
     }
-    assert model.objective_of_rows(poisoned, labels, task, rows).isfinite()
+    assert model.objective_of_rows(poisoned, labels, TrainingLoss(task), rows).isfinite()
     answered = model.answer_rows(poisoned, given.keys(), rows)
     for row in range(4):
         there = [name for name in NAMES if name == ACTIVE or bool(rows[name][row])]

@@ -22,7 +22,7 @@ from cutlayer.jobs.execute import execute
 from cutlayer.jobs.options import Options, Progress
 from cutlayer.models.fitted.choice import choose
 from cutlayer.models.fitted.linear import fit_linear
-from cutlayer.models.fitted.rows import Rows
+from cutlayer.models.fitted.rows import FitRows
 from cutlayer.parties.alignment import Alignment
 from cutlayer.parties.held_rows import HeldRows
 from cutlayer.serving.online.features import FeatureStore
@@ -157,12 +157,12 @@ def test_folds_divide_no_group() -> None:
     groups = np.repeat(np.arange(60), 5)
     numbers = draw.normal(size=(60, 8))[groups].astype(np.float32)
     y = (draw.random(60) < 0.5)[groups].astype(np.int64)
-    rows = Rows(np.empty((300, 0), np.int64), numbers, (), y, 2)
+    rows = FitRows(np.empty((300, 0), np.int64), numbers, (), y, 2)
     import torch
 
     seen: list[set[int]] = []
 
-    def fit(part: Rows, seed: int) -> Any:
+    def fit(part: FitRows, seed: int) -> Any:
         seen.append({hash(row.tobytes()) for row in part.numbers})
         return fit_linear(part, seed)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from cutlayer.training.keys import starting_keys
 from cutlayer.training.recorder import read_truth
 from cutlayer.training.references import train_reference
 from cutlayer.training.tables import open_table
+from cutlayer.training_loss import TrainingLoss
 from tests.parties.runs import ACTIVE, KEY, PASSIVES, make_job, raw_job, run, tables
 
 SHORT = {"epochs": 4, "batch_size": 60, "audit": {"every": "never"}}
@@ -127,5 +127,5 @@ def test_the_loss_of_weighted_rows_is_that_of_repeated_rows() -> None:
         logits = torch.randn(3, task.outputs, generator=draw)
         weights = torch.tensor([0.75, 1.5, 0.75])
         rows = torch.tensor([0, 1, 1, 2])
-        weighted = replace(task, row_weights=weights).loss(logits, labels)
+        weighted = TrainingLoss(task, row_weights=weights)(logits, labels)
         assert float(weighted) == pytest.approx(float(task.loss(logits[rows], labels[rows])), rel=1e-5)

@@ -57,7 +57,8 @@ class Account:
         budget: BudgetConfig | None = None,
         log: ReleaseLog | None = None,
     ) -> None:
-        self.party, self.budget = party, budget
+        self.party = party
+        self.budget = budget
         self._events = tuple(event for event in known_events(events) if isinstance(event, Formal))
         self._noisy = tuple(event for event in self._events if isinstance(event, GaussianRelease))
         self._trainings = tuple(event for event in self._events if isinstance(event, DPSGD))
@@ -65,7 +66,8 @@ class Account:
         self._once = plan.once
         self.planned_steps = max((event.steps for event in self._trainings), default=0)
         self._log = log if log is not None else ReleaseLog()
-        self.carried, self.carried_steps = 0, 0
+        self.carried = 0
+        self.carried_steps = 0
         self._unfinished: tuple[str, ...] = ()
         if self._noisy or self._trainings:
             self._open_log()
@@ -261,9 +263,13 @@ class Account:
         """Raise if a row of the occasion's part has no release or step left."""
         number = self._log.tally.releases_with(occasion)
         if occasion.kind == "update":
-            what, number, allowed = "private step", number + self.carried_steps, self.allowed_steps
+            what = "private step"
+            number = number + self.carried_steps
+            allowed = self.allowed_steps
         else:
-            what, number, allowed = "release", number + self.carried, self.allowed
+            what = "release"
+            number = number + self.carried
+            allowed = self.allowed
         if number <= allowed:
             return
         if self.budget is None:

@@ -47,7 +47,8 @@ class Composition:
         Raises:
             ConfigError: An unknown event.
         """
-        draws, squares = list[tuple[float, int]](), 0.0
+        draws = list[tuple[float, int]]()
+        squares = 0.0
         for event in known_events(events):
             if isinstance(event, RandomizedResponse):
                 draws.append((event.eps, event.draws))

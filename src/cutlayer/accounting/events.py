@@ -19,7 +19,7 @@ _MIN_MULTIPLIER, _MAX_MULTIPLIER = 1e-100, 1e100
 
 @dataclass(frozen=True, kw_only=True)
 class AboutLabels:
-    """What a guarantee of labels is given, since partners learn it by design.
+    """Conditions of a guarantee of labels: facts that partners learn by design.
 
     Attributes:
         split_by: Column of the active party, stated to be public, that orders the split which the receivers are sent;

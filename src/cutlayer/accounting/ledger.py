@@ -216,7 +216,7 @@ def _uncovered(asset: Asset, events: Sequence[Event]) -> str:
 
 
 def _given(entries: Sequence[Entry]) -> str:
-    """What the guarantees of labels are given, of all runs; empty where they are given nothing."""
+    """Conditions of the guarantees of labels, of all runs; empty without conditions."""
     events = [entry.event for entry in entries if isinstance(entry.event, AboutLabels)]
     return wording.given(dict.fromkeys(condition for event in events for condition in event.given))
 

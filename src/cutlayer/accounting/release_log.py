@@ -38,9 +38,13 @@ class ReleaseLog:
     def __init__(
         self, path: Path | None = None, identity: Mapping[str, str] | None = None, marker: Path | None = None
     ) -> None:
-        self.path, self.identity, self.marker = path, dict(identity or {}), marker
+        self.path = path
+        self.identity = dict(identity or {})
+        self.marker = marker
         self.tally = Tally()
-        self.entries, self.allowed_releases, self.allowed_steps = 0, 0, 0
+        self.entries = 0
+        self.allowed_releases = 0
+        self.allowed_steps = 0
         self.closed = False
         self._seen: OrderedDict[Occasion, dict[int, set[str]]] = OrderedDict()
         self._size = 0
@@ -109,7 +113,8 @@ class ReleaseLog:
         Raises:
             CheckpointError: One of their logs is damaged.
         """
-        spent, folders = 0.0, []
+        spent = 0.0
+        folders = []
         others = sorted(self.path.parent.glob("*.jsonl")) if self.path is not None else []
         for path in others:
             other = ReleaseLog(path)

@@ -41,7 +41,7 @@ Words = npt.NDArray[np.uint64]
 
 @dataclass(frozen=True)
 class RunLine:
-    """What a run releases about the labels or rows of a party.
+    """Releases of a run about the labels or rows of a party.
 
     Attributes:
         run: Name of the run; the same after a resume.
@@ -77,7 +77,7 @@ class RunLine:
 
 
 def row_words(digests: npt.NDArray[np.uint8]) -> Words:
-    """What the ledger stores of the rows' ids: the first 8 bytes of each digest (n, 16), ascending, uint64 (n,)."""
+    """Rows' ids as the ledger stores them: the first 8 bytes of each digest (n, 16), ascending, uint64 (n,)."""
 
     def piece(part: slice) -> Words:
         words: Words = np.ascontiguousarray(digests[part, :8]).view("<u8")[:, 0].astype(np.uint64)
@@ -208,7 +208,8 @@ class RunStore:
 
     def _checked_lines(self, database: sqlite3.Connection) -> list[RunLine]:
         """All lines, after a check of the chain and of the line that the file next to it names."""
-        known, lines = self._known_head(), []
+        known = self._known_head()
+        lines = []
         previous = head_hash = ""
         for number, (stored_number, entry, digest) in enumerate(
             database.execute("SELECT * FROM runs ORDER BY number"), start=1

@@ -151,7 +151,7 @@ def _release(event: GaussianRelease) -> str:
 
 
 def _against_malicious(event: GaussianRelease) -> str:
-    """What a partner can do about the condition: train the bottom model, or offer few rows to what is fitted."""
+    """A partner's means against the condition: train the bottom model, or offer few rows to the fit."""
     if event.condition == "unconditional":
         return f", {MALICIOUS}"
     steered = "bottom model" in event.condition and not event.releases.once

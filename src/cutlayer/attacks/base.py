@@ -81,7 +81,7 @@ class Attack(ABC, Generic[View, Result]):
 
     @classmethod
     def purpose(cls) -> str:
-        """What the attack reads and does: the first paragraph of its docstring."""
+        """Description of the attack: the first paragraph of its docstring."""
         return " ".join((inspect.getdoc(cls) or "").partition("\n\n")[0].split())
 
     @abstractmethod

@@ -100,7 +100,7 @@ _CONDITIONS = {
 
 
 def in_words(knowledge: Iterable[Need], known: int | None = None) -> tuple[str, ...]:
-    """What an attacker knew, in words.
+    """An attacker's knowledge, in words.
 
     Args:
         knowledge: Its needs.
@@ -115,7 +115,7 @@ def in_words(knowledge: Iterable[Need], known: int | None = None) -> tuple[str, 
 
 
 def condition(knowledge: Iterable[Need], known: int = 0) -> str:
-    """What an attacker must know of single rows, in a few words; empty where it needs to know none.
+    """An attacker's required knowledge of single rows, in a few words; empty where it needs none.
 
     Args:
         knowledge: Its needs.

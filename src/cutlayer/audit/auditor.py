@@ -81,7 +81,8 @@ class LeakSeries:
     def add(self, epoch: int, leak: Leak, scores: Scores) -> None:
         """Add an epoch; the worst has the largest leak, and an undefined leak ranks below every other."""
         self.leaks[epoch] = leak
-        known, best = not math.isnan(leak.value), self.worst.value if self.worst_epoch >= 0 else math.nan
+        known = not math.isnan(leak.value)
+        best = self.worst.value if self.worst_epoch >= 0 else math.nan
         if self.worst_epoch < 0 or (known and not best >= leak.value):
             self.worst_epoch, self.worst_scores = epoch, scores
 
@@ -101,7 +102,10 @@ class Auditor:
     def __init__(
         self, task: Task, truth: Tensor, training: Tensor, attacks: Sequence[LabelAttack], active: str, seed: int
     ) -> None:
-        self.task, self.attacks, self.active, self.seed = task, attacks, active, seed
+        self.task = task
+        self.attacks = attacks
+        self.active = active
+        self.seed = seed
         self.truth = where_equal(truth, 1) if task.kind == "binary" else truth
         self.shares = class_shares(rows_of(self.truth, training), task)
         self.series: dict[AttackTarget, LeakSeries] = {}

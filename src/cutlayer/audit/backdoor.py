@@ -25,7 +25,7 @@ TARGET = 1
 
 @dataclass(frozen=True)
 class Reached:
-    """What an attacker reaches, with a 95 % interval, and by which means."""
+    """An attacker's success rate, with a 95 % interval, and its means."""
 
     value: Number
     low: Number

@@ -1,4 +1,4 @@
-"""What findings are derived from, and what one kind of finding consists of."""
+"""Input of the findings, and the parts of one kind of finding."""
 
 from __future__ import annotations
 

@@ -43,7 +43,10 @@ class DepartedParty:
     """
 
     def __init__(self, run: Run, party: str) -> None:
-        self.run, self.job, self.party, self.task = run, run.job, party, run.task
+        self.run = run
+        self.job = run.job
+        self.party = party
+        self.task = run.task
         self.store = run.stores[party]
 
     def view(self, folder: RunFolder) -> DepartedView:
@@ -68,7 +71,8 @@ class DepartedParty:
         self, attack: CompletionAttack, view: DepartedView, knowledge: Knowledge, variants: Iterable[Variant]
     ) -> tuple[VariantValue, ...]:
         """Value of each variant; those that use rows without labels are left out where all labels are known."""
-        seed, all_labels = self.job.train.seed, self.knows_all(knowledge)
+        seed = self.job.train.seed
+        all_labels = self.knows_all(knowledge)
         chosen = [variant for variant in variants if not (all_labels and variant.uses_unlabelled)]
         return tuple(self._value(attack.with_variant(it)(view, knowledge, seed), it.name) for it in chosen)
 

@@ -1,4 +1,4 @@
-"""What a party predicts alone after it left: a model of its own columns, trained on labels that an attack inferred."""
+"""Predictions of a departed party alone: a model of its own columns, trained on labels that an attack inferred."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ def departed_auc(run: Run, party: str, scores: Scores) -> float | None:
 
     Reference: the threat of model completion (Fu et al., USENIX Security 2022), with inferred labels for known ones.
     """
-    positives, reported = round(run.class_shares[1] * len(scores.rows)), run.reported
+    positives = round(run.class_shares[1] * len(scores.rows))
+    reported = run.reported
     if len(reported) > MAX_ROWS:
         generator = np.random.default_rng([run.job.train.seed, RandomStream.OWN_COLUMNS, len(reported)])
         reported = reported[torch.from_numpy(np.sort(generator.choice(len(reported), MAX_ROWS, replace=False)))]

@@ -278,7 +278,8 @@ def _untrained(context: FindingContext) -> Iterator[Occurrence]:
     "provide more rows, raise train.split.test, or let train.split stratify",
 )
 def _one_class(context: FindingContext) -> Iterator[Occurrence]:
-    own, metric = context.utility.row(RunKind.THIS_RUN), context.utility.metric
+    own = context.utility.row(RunKind.THIS_RUN)
+    metric = context.utility.metric
     if own is not None and metric != "r2" and own.metrics.get(metric) is None:
         yield Occurrence("", f"{name_of(metric)} is not defined on them, and the accuracy of a constant answer is 1")
 
@@ -325,7 +326,7 @@ def findings_of(context: FindingContext) -> tuple[Finding, ...]:
 
 
 def _given(leak: LeakResult) -> str:
-    """What the attacker must know of rows, to follow what it reads."""
+    """Knowledge of rows that the attacker needs, as a phrase to append; empty if it needs none."""
     needed = condition(leak.knowledge)
     return f" with {needed}" if needed else ""
 

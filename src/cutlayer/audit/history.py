@@ -152,7 +152,9 @@ class _PartyAudit:
             view: The attacked view.
             before: Leaks that other attacks read of the attacker's messages, or of those of any party among them.
         """
-        who, party, epochs = self.attacker.model_dump(), view.party, view.epochs
+        who = self.attacker.model_dump()
+        party = view.party
+        epochs = view.epochs
         crossed = {
             Target.EMBEDDING: any(party in epoch.embeddings for epoch in epochs),
             Target.GRADIENT: any(party in epoch.gradients for epoch in epochs),  # no party that releases once
@@ -232,9 +234,10 @@ class _PartyAudit:
 
 
 def own_columns(run: Run) -> dict[str, OwnColumns]:
-    """What the columns of each attacker that are at hand reveal about the labels, by its `party`."""
+    """Leak about the labels from the columns at hand of each attacker, by its `party`."""
     classes = {"binary": 2, "regression": 0}.get(run.task.kind, len(run.task.classes))
-    seed, trees = run.job.train.seed, run.job.parties[run.job.active].audit.depth == "full"
+    seed = run.job.train.seed
+    trees = run.job.parties[run.job.active].audit.depth == "full"
     together = partners(run.job)
     attackers = [*(Attacker(party=party) for party in run.job.passives), *([together] if together else [])]
     return {
@@ -264,7 +267,8 @@ def _says_as_much(leak: LeakResult, attack: HistoryAttack, rows: int) -> bool:
 
 def _enough(config: AuditConfig) -> float:
     """Leak above which a costly attack is not run: none where it was named, or could still fail a gate."""
-    limits, below_one = config.fail_above, math.nextafter(1.0, 0.0)  # beyond a leak of 1 there is none
+    limits = config.fail_above
+    below_one = math.nextafter(1.0, 0.0)  # beyond a leak of 1 there is none
     if config.catalogue not in CATALOGUES:
         return 1.0
     if limits.excess is not None:
@@ -297,7 +301,8 @@ def _result(
     """The leak of the strongest variant: the mean over draws of the known rows, with the interval of the first draw."""
     means = {name: float(np.mean([leaks[name].value for leaks in measured])) for name in measured[0]}
     best = max(means, key=lambda name: np.nan_to_num(means[name]))
-    leak, chosen = measured[0][best], variant_of(first, best)
+    leak = measured[0][best]
+    chosen = variant_of(first, best)
     low, high = leak_interval(chosen, truth, shift=means[best] - leak.value)
     return LeakResult.model_validate(
         {

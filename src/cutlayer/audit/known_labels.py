@@ -1,4 +1,4 @@
-"""What an attacker on the whole run is assumed to know, drawn at random, and its leak by how many labels it knows."""
+"""Assumed knowledge of an attacker on the whole run, drawn at random, and its leak by the number of known labels."""
 
 from __future__ import annotations
 

@@ -121,7 +121,8 @@ def leak_interval(scores: Scores, truth: Tensor, level: float = 0.95, shift: flo
     """
     actual = truth[scores.rows]
     if truth.is_floating_point():
-        value, rows = folded(concordance(scores.values, actual)), len(actual) * untied_share(actual)
+        value = folded(concordance(scores.values, actual))
+        rows = len(actual) * untied_share(actual)
         if math.isnan(value):
             return math.nan, math.nan
         low, high = concordance_interval(value, rows)
@@ -168,7 +169,9 @@ def _auc(values: Tensor, actual: Tensor) -> float:
 def _hard_auc(hard: Tensor, actual: Tensor, classes: int) -> float:
     """AUC of hard labels: half the sum of the shares of true positives and of true negatives, by the counts alone."""
     counts = torch.bincount(actual.long() * classes + hard.long(), minlength=classes**2).reshape(classes, classes)
-    named, positives, right = counts.sum(dim=0), counts.sum(dim=1), counts.diagonal()
+    named = counts.sum(dim=0)
+    positives = counts.sum(dim=1)
+    right = counts.diagonal()
     negatives = len(actual) - positives
     shares = right / positives, (negatives - named + right) / negatives
     aucs = ((shares[0] + shares[1]) / 2)[(positives > 0) & (negatives > 0)]

@@ -1,4 +1,4 @@
-"""What malicious parties gain: their trainings beside this run, each by the attacks that read its messages."""
+"""Gains of malicious parties: their trainings beside this run, each by the attacks that read its messages."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _read(
     folder: RunFolder,
     classes: tuple[str, ...],
 ) -> Iterator[MaliciousResult]:
-    """What is reached on each attacked link in a malicious training and in this run; one of both may be missing."""
+    """Results on each attacked link in a malicious training and in this run; one of both may be missing."""
     if not attacked:
         return
     target = TAMPERINGS[run.attack].target

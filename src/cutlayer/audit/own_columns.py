@@ -1,4 +1,4 @@
-"""What the own columns of a passive party, or of several together, reveal of the labels, without any message."""
+"""Leak about the labels from the own columns of one or several passive parties, without any message."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from cutlayer.data.store import Store
 from cutlayer.data.streams import RandomStream
 from cutlayer.kernels.logistic import Matrix, fit_logistic
 from cutlayer.models.fitted.boosting import fit_boosting, leaves
-from cutlayer.models.fitted.rows import FLOOR, Floats, Integers, Rows
+from cutlayer.models.fitted.rows import FLOOR, FitRows, Floats, Integers
 
 if TYPE_CHECKING:
     from scipy import sparse
@@ -131,7 +131,7 @@ def _by_line(x: Matrix, actual: npt.NDArray[Any], classes: int, train: Integers,
     return scores
 
 
-def _by_trees(rows: Rows, train: Integers, others: Integers) -> Floats:
+def _by_trees(rows: FitRows, train: Integers, others: Integers) -> Floats:
     """Scores of other rows by boosted trees of the training rows, as `Part.predicted` returns them."""
     settings = {
         "max_iter": max(TREES // max(rows.classes - 1, 1), 10),  # each has a tree for each class
@@ -160,13 +160,17 @@ class _CrossFit:
         fold: npt.NDArray[np.int64],
         classes: int,
     ) -> None:
-        self.scored, self.actual, self.fold, self.classes = scored, actual, fold, classes
+        self.scored = scored
+        self.actual = actual
+        self.fold = fold
+        self.classes = classes
         self.scores = np.full((len(actual), max(classes, 1)), FLOOR if classes else 0.0)
 
     def fit(self, *folds: int) -> None:
         """Score the rows of these folds."""
         for fold in folds:
-            train, others = np.flatnonzero(self.fold != fold), np.flatnonzero(self.fold == fold)
+            train = np.flatnonzero(self.fold != fold)
+            others = np.flatnonzero(self.fold == fold)
             if len(others) and len(np.unique(self.actual[train])) > 1:  # else nothing to predict, or nothing to fit
                 self.scores[others] = self.scored(train, others)
 
@@ -177,8 +181,8 @@ class _CrossFit:
         return leak_of(Scores(rows[mask], values, torch.zeros(len(values), dtype=torch.int64)), truth).pooled_auc
 
 
-def _joined_rows(stores: Sequence[Store], rows: Tensor, actual: npt.NDArray[Any], classes: int) -> Rows:
+def _joined_rows(stores: Sequence[Store], rows: Tensor, actual: npt.NDArray[Any], classes: int) -> FitRows:
     """The columns of one party or more, side by side."""
     codes, numbers = zip(*(store.gather(rows) for store in stores), strict=True)
     cardinalities = tuple(number for store in stores for number in store.columns.cardinalities)
-    return Rows(torch.cat(codes, 1).long().numpy(), torch.cat(numbers, 1).numpy(), cardinalities, actual, classes)
+    return FitRows(torch.cat(codes, 1).long().numpy(), torch.cat(numbers, 1).numpy(), cardinalities, actual, classes)

@@ -1,4 +1,4 @@
-"""What the whole catalogue reads of permuted labels: the optimism of the largest of many leaks."""
+"""Leaks of the whole catalogue on permuted labels: the optimism of the largest of many leaks."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ from cutlayer.data.streams import RandomStream
 from cutlayer.kernels.concordance import permuted_concordances
 from cutlayer.kernels.roc import permuted_macro_aucs
 
-PERMUTATIONS, FEWER, MANY_ROWS = 50, 20, 4096
-"""Permutations of the labels that the optimism of the catalogue is measured on: so many, or fewer from this number of
-rows on, whose largest leak varies less."""
+PERMUTATIONS = 50
+"""Permutations of the labels that the optimism of the catalogue is measured on."""
+FEWER = 20
+"""Permutations from `MANY_ROWS` rows on, whose largest leak varies less."""
+MANY_ROWS = 4096
 
 
 def permuted_leak(scored: Iterable[Scores], truth: Tensor, seed: int) -> float:

@@ -43,7 +43,7 @@ def sample_of(job: Job, training: int, stated: int = 0) -> str:
 
 
 def _of_baseline(job: Job, followed: int) -> str:
-    """What differs in the undefended training that this one is compared with."""
+    """Differences of the undefended training that this one is compared with."""
     own, audit = (each.parties[job.active].audit for each in (job, compared_job(job, RunKind.UNDEFENDED)))
     if audit == own:
         return ""

@@ -31,7 +31,8 @@ class Watcher(Relay):
 
     def __init__(self, job: Job, folder: RunFolder, progress: Observer) -> None:
         super().__init__(progress)
-        self.job, self.folder = job, folder
+        self.job = job
+        self.folder = folder
         self.every = job.parties[job.active].audit.every
         self.passives: Mapping[str, WatchedParty] = {}
         self.auditor: Auditor | None = None

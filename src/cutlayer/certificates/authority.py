@@ -28,7 +28,9 @@ from cutlayer.config.identities import identity
 from cutlayer.errors import TrustError
 from cutlayer.storage.durable import check_output, locked, make_folder, write_whole
 
-AUTHORITY_DAYS, CERTIFICATE_DAYS, LIST_DAYS = 3650, 365, 3650
+AUTHORITY_DAYS = 3650
+CERTIFICATE_DAYS = 365
+LIST_DAYS = 3650
 _CLOCK_SKEW = timedelta(minutes=5)
 """A certificate is valid from a little before it was made: clocks differ."""
 PRIVATE, PUBLIC = 0o600, 0o644
@@ -104,7 +106,7 @@ class Authority:
 
     @property
     def certificates(self) -> list[dict[str, Any]]:
-        """What was issued: party, serial number in hexadecimal, end of validity, and whether it is revoked."""
+        """The issued certificates: party, serial number in hexadecimal, end of validity, and whether it is revoked."""
         revoked = {entry["serial"] for entry in self._record["revoked"]}
         return [{**entry, "revoked": entry["serial"] in revoked} for entry in self._record["issued"]]
 

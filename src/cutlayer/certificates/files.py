@@ -230,7 +230,8 @@ def _revocations(
     blocks = [block + mark for block in _read(path).split(mark) if block.strip()]
     if not blocks:
         raise TrustError.expected(f"revocation lists in {path}", "an empty file", "restore it from the authority")
-    revoked, until = set(), []
+    revoked = set()
+    until = []
     for block in blocks:
         listed = _parsed(path, x509.load_pem_x509_crl, "a revocation list", block)
         issuers = [authority for authority in authorities if authority.subject == listed.issuer]
@@ -268,7 +269,7 @@ def _parsed(path: Path, read: Callable[[bytes], T], what: str, data: bytes | Non
 
 
 def _states(files: CertificateFiles) -> tuple[tuple[int, ...], ...]:
-    """What changes when one of the files is replaced."""
+    """States of the files, which differ once one of them is replaced."""
     states: list[tuple[int, ...]] = []
     for path in files.paths:
         try:

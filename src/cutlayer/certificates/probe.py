@@ -16,8 +16,10 @@ from cutlayer.certificates.files import Credentials, Loaded, out_of_date
 from cutlayer.certificates.names import identity_of
 from cutlayer.errors import PeerLost, TrustError
 
-_EXPIRED, _NOT_YET, _SELF_SIGNED = 10, 9, (18, 19)
-"""Of OpenSSL's X509_V_ERR codes."""
+# OpenSSL's X509_V_ERR codes.
+_EXPIRED = 10
+_NOT_YET = 9
+_SELF_SIGNED = (18, 19)
 _TRIES = 5
 """Handshakes without an answer after which the certificate counts as refused: a connection that was cut looks alike."""
 _LEAST_SECONDS = 0.001

@@ -19,10 +19,15 @@ from cutlayer.errors import ProtocolError
 
 CHUNK_BYTES = 2**20
 
-_START, _MORE, _ACK, _END = 1, 2, 3, 4
+_START = 1
+_MORE = 2
+_ACK = 3
+_END = 4
 END = bytes([_END])
 """The chunk that ends a link."""
-_START_HEAD, _MORE_HEAD, _ACK_HEAD = struct.Struct("<BI"), struct.Struct("<B"), struct.Struct("<BQ")
+_START_HEAD = struct.Struct("<BI")
+_MORE_HEAD = struct.Struct("<B")
+_ACK_HEAD = struct.Struct("<BQ")
 Part = bytes | bytearray | memoryview
 Frame = tuple[memoryview, ...]
 """The parts of a frame, in order; each but the last holds `CHUNK_BYTES`."""
@@ -87,7 +92,8 @@ class Assembler:
         self._missing -= wanted
         if self._missing:
             return None
-        frame, self._parts = tuple(self._parts), []
+        frame = tuple(self._parts)
+        self._parts = []
         return frame
 
 
@@ -98,9 +104,11 @@ def _sliced(views: list[memoryview]) -> Iterator[list[memoryview]]:
     for view in views:
         while len(view):
             piece.append(view[:room])
-            view, room = view[room:], room - len(piece[-1])
+            view = view[room:]
+            room = room - len(piece[-1])
             if not room:
                 yield piece
-                piece, room = [], CHUNK_BYTES
+                piece = []
+                room = CHUNK_BYTES
     if piece:
         yield piece

@@ -60,7 +60,7 @@ _Count = Annotated[int, Field(ge=-1, lt=2**63)]
 
 
 class _Envelope(BaseModel):
-    """What a frame says of its message."""
+    """Header of a frame: the message without its tensors."""
 
     model_config = ConfigDict(strict=True, extra="forbid")
 
@@ -200,7 +200,7 @@ class _Reader:
                 self._index, self._start = self._index + 1, 0
 
     def rest(self) -> list[memoryview]:
-        """What is left, which stays to be read."""
+        """Views of the unread bytes; the position of the reader does not change."""
         left = self._parts[self._index :]
         return [left[0][self._start :], *left[1:]] if left else []
 

@@ -1,4 +1,4 @@
-"""What two parties must have in common before a link opens: versions, and the shared part of the job."""
+"""The contract that two parties compare before a link opens: versions, and the shared part of the job."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ MAX_BYTES = 2**20
 _MAX_NAMED = 8
 """Number of differing keys that a message names."""
 _shown = reprlib.Repr()
-_shown.maxstring, _shown.maxother, _shown.maxlist, _shown.maxlevel = 60, 60, 8, 3
+_shown.maxstring = 60
+_shown.maxother = 60
+_shown.maxlist = 8
+_shown.maxlevel = 3
 MISSING = "nothing"
 
 
@@ -70,7 +73,9 @@ def decoded(raw: bytes) -> tuple[Contract, int, Mapping[str, str]]:
     """
     try:
         entries = msgpack.unpackb(raw, strict_map_key=True, max_ext_len=0)
-        wire, version, text = entries.pop("wire"), entries.pop("version"), entries.pop("shared")
+        wire = entries.pop("wire")
+        version = entries.pop("version")
+        text = entries.pop("shared")
         shared = json.loads(text)
         fit = isinstance(shared, dict) and all(
             isinstance(text_field, str) for text_field in (version, *entries.values())

@@ -33,7 +33,8 @@ class Inbox:
     """
 
     def __init__(self, capacity: int, frames: int = MAX_FRAMES) -> None:
-        self._capacity, self._max_frames = capacity, frames
+        self._capacity = capacity
+        self._max_frames = frames
         # `None` follows the last frame. This queue wakes a thread in a tenth of the time of a condition.
         self._frames: SimpleQueue[Frame | None] = SimpleQueue()
         self._bytes = 0
@@ -98,7 +99,8 @@ class Outbox:
     """
 
     def __init__(self, capacity: int, frames: int = MAX_FRAMES) -> None:
-        self._capacity, self._max_frames = max(capacity, 2 * ACK_BYTES), frames
+        self._capacity = max(capacity, 2 * ACK_BYTES)
+        self._max_frames = frames
         self._frames: deque[Sequence[bytes]] = deque()
         self._first = 0
         self._bytes = 0
@@ -147,7 +149,8 @@ class Outbox:
             if not wanted():
                 raise Replaced("another call carries the frames")
             if self._acknowledge is not None:
-                chunk, self._acknowledge = acknowledgement(self._acknowledge), None
+                chunk = acknowledgement(self._acknowledge)
+                self._acknowledge = None
                 return (chunk,), number
             if number < self._first + len(self._frames):
                 return self._frames[number - self._first], number + 1

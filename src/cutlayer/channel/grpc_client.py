@@ -75,7 +75,9 @@ class ClientLink(Links):
         stream = Stream(peer, limits, timeout, reconnect=transport.reconnect, checksum=transport.security is None)
         super().__init__({peer: stream}, transport.trail)
         self.run = ""
-        self._me, self._peer, self._stream = me, peer, stream
+        self._me = me
+        self._peer = peer
+        self._stream = stream
         self._link = secrets.token_bytes(LINK_BYTES)
         self._security = transport.security
         self._notify = transport.notify or logging.getLogger(__name__).warning
@@ -220,7 +222,8 @@ class ClientLink(Links):
         Raises:
             CutlayerError: The reason of the last attempt, or one that is not `passing`.
         """
-        backoff, reported = Backoff(), ""
+        backoff = Backoff()
+        reported = ""
         # A handshake of which something was lost stalls: several attempts must fit into the time.
         limit = max(MIN_ATTEMPT, min(MAX_ATTEMPT, timeout / 4))
         while True:
@@ -249,7 +252,8 @@ class ClientLink(Links):
 
     def _reconnected(self, why: str) -> bool:
         """Replace a broken connection; if that fails the stream has ended."""
-        planned, self._redialling = self._redialling, False
+        planned = self._redialling
+        self._redialling = False
         if not planned:
             self._notify(f"the connection to {self._peer} broke ({why}); connecting again")
         limit = self._stream.reconnect

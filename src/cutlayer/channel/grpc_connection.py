@@ -38,11 +38,14 @@ class Connection:
     """
 
     def __init__(self, channel: grpc.Channel, certificate: x509.Certificate | None, loaded: Loaded | None) -> None:
-        self.channel, self.certificate, self.loaded = channel, certificate, loaded
+        self.channel = channel
+        self.certificate = certificate
+        self.loaded = loaded
         self.attachment: Attachment | None = None
         self.call: Any = None
         self.began = datetime.now(UTC)
-        self._accepted, self._receiver = threading.Event(), Receiver()
+        self._accepted = threading.Event()
+        self._receiver = Receiver()
 
     def open(self, stream: Stream, metadata: Any) -> None:
         """Open the call; nothing is sent on it before it is attached."""
@@ -80,7 +83,9 @@ class Dialler:
 
     def __init__(self, address: str, me: str, peer: str, transport: Transport) -> None:
         self.address = address
-        self._me, self._peer, self._transport = me, peer, transport
+        self._me = me
+        self._peer = peer
+        self._transport = transport
         self._options = link_options(transport.keepalive)
 
     def dial(self, timeout: float) -> Connection:

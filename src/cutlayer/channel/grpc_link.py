@@ -20,9 +20,15 @@ from cutlayer.channel.stream import Stream
 from cutlayer.channel.trail import Trail
 from cutlayer.errors import ConfigError
 
-SERVICE, METHOD, GREET = "cutlayer.Cut", "Link", "Greet"
+SERVICE = "cutlayer.Cut"
+METHOD = "Link"
+GREET = "Greet"
 # Names may hold any character; gRPC sends such metadata as bytes under keys that end in -bin.
-FROM, TO, RUN, WIRE, NEXT = "cutlayer-from-bin", "cutlayer-to-bin", "cutlayer-run-bin", "cutlayer-wire", "cutlayer-next"
+FROM = "cutlayer-from-bin"
+TO = "cutlayer-to-bin"
+RUN = "cutlayer-run-bin"
+WIRE = "cutlayer-wire"
+NEXT = "cutlayer-next"
 # Random bytes that tell two calls of one process from calls of two processes, before the process knows the run.
 LINK, LINK_BYTES = "cutlayer-link-bin", 16
 MAX_RUN = 64
@@ -95,7 +101,8 @@ class Links(ABC):
     def __init__(self, streams: Mapping[str, Stream], trail: Trail | None) -> None:
         self.ports: dict[str, Port] = {}
         self.ended = False
-        self._streams, self._trail = streams, trail
+        self._streams = streams
+        self._trail = trail
 
     def _port(self, me: str, peer: str, run: str) -> Port:
         """A port to a peer, whose messages the trail records."""
@@ -240,7 +247,8 @@ class Backoff:
     """
 
     def __init__(self, max_pause: float = 2.0) -> None:
-        self._pause, self._max_pause = 0.1, max_pause
+        self._pause = 0.1
+        self._max_pause = max_pause
 
     def pause(self, deadline: float) -> float:
         """Seconds to wait before the next attempt; 0 or less once the deadline is over."""

@@ -94,10 +94,14 @@ class ServerLinks(Links):
         super().__init__(streams, transport.trail)
         self.ports = {peer: self._port(me, peer, run) for peer in self._streams}
         self.greeted: dict[str, str] = {}
-        self._me, self._run, self._timeout, self._greet_only = me, run, timeout, greet_only
+        self._me = me
+        self._run = run
+        self._timeout = timeout
+        self._greet_only = greet_only
         self._closing = False
         self._public_address = public_address
-        self._security, self._contract = transport.security, transport.contract
+        self._security = transport.security
+        self._contract = transport.contract
         self._notify = transport.notify or logging.getLogger(__name__).info
         self._certificates: dict[str, x509.Certificate] = {}
         self._links: dict[str, bytes] = {}
@@ -223,11 +227,13 @@ class ServerLinks(Links):
         name = self._caller_name(context, text_of(caller.get(FROM)), text_of(caller.get(TO)))
         if self._greet_only:
             context.abort(grpc.StatusCode.UNAVAILABLE, f"{self._me} runs its preflight and opens no link")
-        stream, run = self._streams[name], text_of(caller.get(RUN)) or ""
+        stream = self._streams[name]
+        run = text_of(caller.get(RUN)) or ""
         if run and run != self._run:
             self._refuse(context, "FAILED_PRECONDITION", f"{self._me} was started anew; resume")
         with self._admitting:  # of two callers of one name, the link is that of the later call
-            link, again = caller.get(LINK), stream.used
+            link = caller.get(LINK)
+            again = stream.used
             if again and not self._is_of_link(name, link):
                 if run:
                     # The run is no proof: a process that this one replaced before anything crossed knows it.

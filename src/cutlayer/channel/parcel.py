@@ -70,7 +70,7 @@ class Head:
 
 @dataclass(frozen=True)
 class _Seal:
-    """What ends a parcel."""
+    """The seal at the end of a parcel."""
 
     __pydantic_config__ = ConfigDict(extra="forbid")
 
@@ -93,7 +93,9 @@ class ParcelWriter:
 
     def __init__(self, path: Path, head: Head, security: Security | None) -> None:
         check_output(path)
-        self.path, self._head, self._security = path, head, security
+        self.path = path
+        self._head = head
+        self._security = security
         self._partial = path.with_name(f"{path.name}.partial")
         self._hasher = hashlib.sha256()
         self._file: BinaryIO | None = None
@@ -115,7 +117,9 @@ class ParcelWriter:
             return
         if kind is None:
             self._write(_LENGTH.pack(0))
-            digest, signature, chain = self._hasher.digest(), b"", b""
+            digest = self._hasher.digest()
+            signature = b""
+            chain = b""
             if self._security is not None:
                 loaded = self._security.credentials.current()
                 chain = loaded.chain_pem
@@ -165,7 +169,8 @@ class Parcel:
     def __init__(
         self, path: Path, receiver: str, security: Security | None, limits: FrameLimits = DEFAULT_LIMITS
     ) -> None:
-        self.path, self._limits = path, limits
+        self.path = path
+        self._limits = limits
         self._marks: list[bytes] = []
         with self._opened() as file:
             self.head, self.digest, seal = self._scanned(file)
@@ -181,7 +186,8 @@ class Parcel:
             raise TrustError.expected(f"{self.path}: the signature of {sender}", "none", remedy)
         if sender not in security.identities:
             raise TrustError.expected(f"{self.path}: messages of a party of the job", f"messages of {sender}")
-        loaded, signed = security.credentials.current(), _SIGNED + self.digest + seal.chain
+        loaded = security.credentials.current()
+        signed = _SIGNED + self.digest + seal.chain
         identity = security.identities[sender]
         check_signature(seal.chain, seal.signature, signed, loaded, identity, str(self.path))
 
@@ -244,7 +250,8 @@ class Parcel:
             size += _LENGTH.size + len(block)
             if size >= _GROUP:
                 yield group
-                group, size = [], 0
+                group = []
+                size = 0
         yield group
 
     def _block(self, file: BinaryIO, most: int, hasher: Any) -> bytes:

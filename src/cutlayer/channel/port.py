@@ -34,7 +34,9 @@ class Port:
     """
 
     def __init__(self, me: str, peer: str, run: str, transmit: Callable[[Message], None]) -> None:
-        self.me, self.peer, self.run = me, peer, run
+        self.me = me
+        self.peer = peer
+        self.run = run
         self.transmit = transmit
         self.inspect: Callable[[Message], None] | None = None
         self.record: Callable[[Message], None] | None = None

@@ -94,7 +94,8 @@ def receive_chunks(
     Raises:
         ProtocolError: More rows, another width, or a chunk that is not full and not the last.
     """
-    joined, rows = GrowingRows(), 0
+    joined = GrowingRows()
+    rows = 0
     while True:
         message = yield from receive(port, kind)
         part = message.tensors[name]

@@ -105,7 +105,7 @@ class Security:
     def pinned(
         self, address: str, peer: str, timeout: float = HANDSHAKE
     ) -> tuple[grpc.ChannelCredentials, Sequence[tuple[str, Any]], x509.Certificate]:
-        """What a channel to a party needs, after a check of its certificate; arguments and errors of `open_channel`.
+        """Check a party's certificate and return the parts of a channel to it; arguments and errors of `open_channel`.
 
         Returns:
             Credentials that accept this one certificate alone, further options of the channel, and the certificate.
@@ -126,7 +126,9 @@ class _Changed:
     """
 
     def __init__(self, credentials: Credentials, used: Loaded) -> None:
-        self._credentials, self._used, self._lock = credentials, used, threading.Lock()
+        self._credentials = credentials
+        self._used = used
+        self._lock = threading.Lock()
 
     def __call__(self) -> grpc.ServerCertificateConfiguration | None:
         with self._lock:
@@ -138,7 +140,7 @@ class _Changed:
 
 
 def _served(loaded: Loaded) -> tuple[bytes, bytes, bytes]:
-    """What gRPC needs of the files; a revocation list is checked by the call."""
+    """Key, chain and authorities for gRPC, which takes no revocation list: each call checks it."""
     return loaded.key, loaded.chain_pem, loaded.authorities_pem
 
 

@@ -33,7 +33,7 @@ class Attachment:
 
 
 class Arrival(Enum):
-    """What a chunk was."""
+    """Kind of an arrived chunk."""
 
     PART = auto()  # of a frame, or an acknowledgement
     FRAME = auto()  # the last of a frame
@@ -64,7 +64,7 @@ class Receiver:
         self._take = partial(stream.take, Assembler(stream.limits), call)
 
     def __call__(self, chunk: bytes) -> Arrival:
-        """What a chunk was, once it is stored."""
+        """Store a chunk and return its kind."""
         return Arrival.REPLACED if self._take is None else self._take(chunk)
 
 
@@ -94,12 +94,17 @@ class Stream:
         vacant: bool = False,
         checksum: bool = True,
     ) -> None:
-        self.peer, self.limits, self.timeout, self.reconnect = peer, limits, timeout, reconnect
+        self.peer = peer
+        self.limits = limits
+        self.timeout = timeout
+        self.reconnect = reconnect
         self.opened = threading.Event()
-        self._vacant, self._checksum = vacant, checksum
+        self._vacant = vacant
+        self._checksum = checksum
         self._changing = threading.Lock()
         self._call: Attachment | None = None
-        self._inbox, self._outbox = Inbox(limits.queued_bytes), Outbox(limits.queued_bytes)
+        self._inbox = Inbox(limits.queued_bytes)
+        self._outbox = Outbox(limits.queued_bytes)
         self._received = self._acknowledged = self._unacknowledged = 0
         self._damage: ProtocolError | None = None
         self._ended = self._end_sent = self._end_offered = False
@@ -300,7 +305,8 @@ class Stream:
                 self._received += 1
                 self._unacknowledged += sum(map(len, content))
                 if self._unacknowledged >= ACK_BYTES or self._received - self._acknowledged >= ACK_FRAMES:
-                    self._unacknowledged, self._acknowledged = 0, self._received
+                    self._unacknowledged = 0
+                    self._acknowledged = self._received
                     self._outbox.acknowledge(self._received)
         return True
 

@@ -44,7 +44,8 @@ class Trail:
     """
 
     def __init__(self, folder: Path, about: Mapping[str, Any]) -> None:
-        self.folder, self._about = folder, dict(about)
+        self.folder = folder
+        self._about = dict(about)
         self._file: int | None = None
         self._name = ""
         self._hash = ""
@@ -174,7 +175,10 @@ def verify(folder: Path) -> Verified:
         raise RunFolderError.expected(f"the files of an egress trail in {folder}", "none", "it is next to the secret")
     read: list[TrailFile] = []
     problems = [f"{name} is missing" for name in _absent(files, folder)]
-    head, seen, total, last = _read_head(folder), {""}, 0, ""
+    head = _read_head(folder)
+    seen = {""}
+    total = 0
+    last = ""
     for path in files:
         lines: list[Line] = []
         try:
@@ -191,7 +195,8 @@ def verify(folder: Path) -> Verified:
         if lines[0].entry.get("before", "") not in seen:
             problems.append(f"{path.name} does not continue the file before it, which lacks lines at its end")
         seen |= set(hashes)
-        total, last = total + len(lines), hashes[-1]
+        total = total + len(lines)
+        last = hashes[-1]
         read.append(_summary(path, lines))
     return Verified(tuple(read), total, last, tuple(problems))
 

@@ -144,7 +144,8 @@ class EpochFiles(ABC):
     """
 
     def __init__(self, folder: Path | None, sampling: Sampling) -> None:
-        self.folder, self.sampling = folder, sampling
+        self.folder = folder
+        self.sampling = sampling
         self._pending_file: UnsyncedFile | None = None
 
     def close(self, epoch: int) -> bool:

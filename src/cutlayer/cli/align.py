@@ -73,7 +73,7 @@ def align(
 
 
 def _say_waiting(waiting: Waiting, *, as_json: bool) -> None:
-    """What to bring to whom, and what to wait for."""
+    """Print the files to bring to each receiver, and those to wait for."""
     lines = [f"written, to be brought to the folder of its receiver: {path}" for path in waiting.written]
     lines.append(f"waiting for {waiting.path}; run the same command when it is there")
     answer(as_json, {"waiting_for": str(waiting.path), "written": [str(path) for path in waiting.written]}, *lines)

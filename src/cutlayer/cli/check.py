@@ -193,7 +193,7 @@ def _parties(result: Forecast) -> Table:
 
 
 def _columns(result: Forecast) -> Table:
-    """What each column was taken for; of a wide table the first ones, and those with a warning."""
+    """Types of the columns; of a wide table those of the first columns, and of those with a warning."""
     table = _table({"party": 16, "column": 28, "type": 14, "taken for": 14}, ("values", "missing"))
     seen = Counter[str]()
     for column in result.columns:

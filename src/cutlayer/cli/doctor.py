@@ -51,7 +51,7 @@ def _installation() -> Iterator[PreflightCheck]:
 
 
 def _outdated(requirement: str) -> str:
-    """What is wrong with an installed package, by a requirement such as `numpy>=1.26`; empty if nothing is."""
+    """Fault of an installed package, by a requirement such as `numpy>=1.26`; empty without one."""
     name, lowest = re.match(r"([\w.-]+)[^>]*>=([\d.]+)", requirement).groups()  # type: ignore[union-attr]
     found = _version(name)
     if found is None or _numbers(found) < _numbers(lowest):
@@ -83,7 +83,8 @@ def _machine() -> Iterator[PreflightCheck]:
     for folder in (Path.cwd(), Path(tempfile.gettempdir())):
         remedy = "" if os.access(folder, os.W_OK) else f"{folder} cannot be written to; work in another folder"
         yield PreflightCheck("folder", f"{folder} can be written to", remedy)
-    now, made = datetime.now(UTC), datetime.fromtimestamp(Path(__file__).stat().st_mtime, UTC)
+    now = datetime.now(UTC)
+    made = datetime.fromtimestamp(Path(__file__).stat().st_mtime, UTC)
     behind = f"the clock says {now:%Y-%m-%d %H:%M} UTC, before this file was installed; set it: certificates need it"
     zone = datetime.now().astimezone().tzname()
     yield PreflightCheck("clock", f"{now:%Y-%m-%d %H:%M} UTC, time zone {zone}", behind if now < made else "")
@@ -118,7 +119,8 @@ def _self_test() -> str:
     bank = {"role": "active", "id": "id", "label": "label", "audit": {"every": "never"}}
     train = {"epochs": 1, "batch_size": 32, "split": {"test": 0.2, "validation": 0}}
     raw = {"parties": {"bank": bank, "telco": {"role": "passive", "id": "id"}}, "train": train}
-    job, losses = validated(Job, raw, ""), []
+    job = validated(Job, raw, "")
+    losses = []
     with tempfile.TemporaryDirectory() as scratch:
         for run in ("first", "second"):
             keys = Keys(Path(scratch), bytes(32))

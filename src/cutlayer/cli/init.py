@@ -241,7 +241,7 @@ def _write(folder: Path, files: dict[str, dict[str, Any]]) -> list[Path]:
 
 
 def _commands(job: FirstJob, folder: Path, files: dict[str, dict[str, Any]]) -> list[str]:
-    """What to run next."""
+    """Commands to run next."""
     if not job.apart:
         return [f"cutlayer check {folder / 'job.yaml'}", f"cutlayer run {folder / 'job.yaml'}"]
     parties = [name.removesuffix(".yaml") for name in files if name != "job.yaml"]

@@ -241,7 +241,8 @@ def _read_invitation(path: Path) -> tuple[str, str, str, x509.Certificate]:
         if entries.get("cutlayer") != "invitation":
             raise ValueError
         authority = x509.load_pem_x509_certificate(str(entries["authority"]).encode())
-        federation, party = federation_name(str(entries["federation"])), party_name(str(entries["party"]))
+        federation = federation_name(str(entries["federation"]))
+        party = party_name(str(entries["party"]))
         address = str(entries["address"])
         check_fixed_port(address)
     except ConfigError as failure:

@@ -68,7 +68,7 @@ def _when(attack: type[Attack[Any, Any]]) -> str:
 
 
 def entries(what: Catalogue) -> Iterator[dict[str, Any]]:
-    """What is registered of a kind, each with its name, what it does and its properties."""
+    """Entries of a catalogue, each with its name, description and properties."""
     if what is Catalogue.PROTECTIONS:
         return _protections()
     return _attacks() if what is Catalogue.ATTACKS else _models()
@@ -107,7 +107,7 @@ def _models() -> Iterator[dict[str, Any]]:
 
 
 def _does(kind: type[object]) -> dict[str, str]:
-    """What a class does: the first paragraph of its docstring."""
+    """Description of a class: the first paragraph of its docstring."""
     return {"description": " ".join((inspect.getdoc(kind) or "").partition("\n\n")[0].split())}
 
 

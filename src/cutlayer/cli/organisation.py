@@ -1,4 +1,4 @@
-"""What the verbs between organisations share: the options, the private file, and how to connect."""
+"""Shared parts of the verbs between organisations: the options, the private file, and how to connect."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a passive party has of a run between organisations: its releases, their price, and its own audit."""
+"""Outcome of a run between organisations for a passive party: its releases, their price, and its own audit."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ def show_outcome(ran: RunFolder, *, as_json: bool = False, trail: Path | None = 
     """
     from cutlayer.results.audit import UNMEASURED_BY_PASSIVE, PassiveAudit
 
-    outcome, audit = ran.read_json("outcome.json"), PassiveAudit.read(ran.path / "audit.json")
+    outcome = ran.read_json("outcome.json")
+    audit = PassiveAudit.read(ran.path / "audit.json")
     if as_json:
         emit({**outcome, **audit.model_dump(mode="json")})
         return

@@ -43,7 +43,8 @@ def predict(
 
     folder = RunFolder.open(path)
     job = load_closed_job(folder.path / "job.yaml")
-    tables, supplied = tables_of(job, data or ()), read_key(key) if key else None
+    tables = tables_of(job, data or ())
+    supplied = read_key(key) if key else None
     from cutlayer.serving.predict import Request
     from cutlayer.serving.predict import predict as predict_rows
     from cutlayer.training.process import run_threads
@@ -95,7 +96,7 @@ def table_like(trained: TableConfig | None, path: Path) -> TableConfig:
 
 
 def _lines(predicted: Predicted) -> Iterator[str]:
-    """What a prediction left."""
+    """Lines on the result of a prediction."""
     yield f"{predicted.out}: {predicted.rows:,} rows"
     for name, rows in predicted.contributed.items():
         note = " (absent)" if name in predicted.absent else ""

@@ -58,7 +58,8 @@ class TerminalProgress(Stages):
         self.bar: TaskID | None = None
         self.name = ""
         self._rows = self._rows_shown = 0
-        self._epoch, self._step = -1, 0
+        self._epoch = -1
+        self._step = 0
         self._text = ""
 
     def __enter__(self) -> TerminalProgress:

@@ -22,7 +22,7 @@ GATE_FAILED = 1
 
 
 class Purpose(StrEnum):
-    """What a report is for, besides the reader of a run."""
+    """Purpose of a report, besides reading a run."""
 
     DPIA = "dpia"
 

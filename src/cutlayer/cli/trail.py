@@ -46,7 +46,7 @@ MEANINGS: Mapping[str, str] = {
     "probe": "a question whether the other party answers",
     "alive": "the answer to that question",
 }
-"""What each `channel.message.Kind` of message is, for a reader who does not know the protocol."""
+"""Description of each `channel.message.Kind`, for a reader who does not know the protocol."""
 
 
 @verb("verify", of=trail)

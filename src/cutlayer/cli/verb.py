@@ -75,7 +75,8 @@ def verb(
     def added(function: _V) -> _V:
         text, own = entries_of(inspect.getdoc(function) or "", "Args")
         text, _, example = text.rpartition("\n\nExample: ")
-        meanings, types = {**SHARED, **shared, **own}, get_type_hints(function)
+        meanings = {**SHARED, **shared, **own}
+        types = get_type_hints(function)
         names = {kind: f"allow_{kind}" for kind in consent}
 
         @wraps(function)

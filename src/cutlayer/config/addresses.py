@@ -11,7 +11,7 @@ from cutlayer.config.names import in_folder
 
 _LOCAL = re.compile(r"(?P<scheme>sqlite[\w+]*:///|file:(?://)?)?(?P<path>[^?]*)(?P<rest>.*)", re.DOTALL)
 _SERVICE = "databricks"
-"""What MLflow takes for the address of a service that its own settings name."""
+"""Address by which MLflow means the service that its own settings name."""
 
 
 def local_path(address: str) -> Path | None:

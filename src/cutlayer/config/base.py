@@ -27,9 +27,9 @@ class FrozenModel(BaseModel):
         return {key: value for key, value in raw.items() if value is not None or not cls._holds_keys(key)}
 
     def _faults(self) -> Iterator[str]:
-        """What does not go together in it, each as an error states it after "expected": WANTED, got GOT; REMEDY.
+        """Yield the conflicts between keys of the section, each worded as "WANTED, got GOT; REMEDY".
 
-        The first one is the error of the section. A section overrides it with the rules between its keys.
+        A section overrides it with the rules between its keys. Validation raises a `ValueError` of the first one.
         """
         return iter(())
 

@@ -32,7 +32,7 @@ COLUMNS = "columns"
 
 
 class ChannelConfig(FrozenModel):
-    """What crosses between the parties, and in which form.
+    """Form of the messages between the parties.
 
     Attributes:
         compress: Form of the numbers of embeddings and gradients, after all protections; float32 without it.
@@ -118,7 +118,8 @@ class Job(FrozenModel):
             yield _bottoms(missing, unknown) + (did_you_mean(unknown[0], missing) if unknown else "")
         for name, section in self.model.bottom.items():
             if not isinstance(section, Mapping):
-                got, form = f"{section!r:.40}", section if isinstance(section, str) and section else "mlp"
+                got = f"{section!r:.40}"
+                form = section if isinstance(section, str) and section else "mlp"
                 yield f"keys and values at model.bottom.{name}, got {got}; write {{kind: {form}}}"
 
     def _faults_of_repeated_ids(self) -> Iterator[str]:
@@ -218,7 +219,8 @@ class Job(FrozenModel):
         `mlp` is for a passive party that releases once or has a `fit`, whose model gradients reach at most in warm-up,
         and for `dp_bottom`, which refuses dropout.
         """
-        section, config = self.model.bottom_of(party), self.parties[party]
+        section = self.model.bottom_of(party)
+        config = self.parties[party]
         if not isinstance(section, Mapping) or section.get("kind") != "auto":
             return section
         if self.fits_top and config.role == "active":

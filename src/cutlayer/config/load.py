@@ -198,7 +198,8 @@ def as_yaml(values: object, yaml: YAML | None = None, *, flow: bool | None = Fal
         yaml: What has loaded them, to be written with their comments and styles.
         flow: Whether collections are on one line; `None` writes those without others inside so.
     """
-    stream, writer = io.StringIO(), yaml or YAML(typ="safe", pure=True)
+    stream = io.StringIO()
+    writer = yaml or YAML(typ="safe", pure=True)
     writer.default_flow_style = flow
     writer.sort_base_mapping_type_on_output = False  # type: ignore[assignment]
     writer.dump(values, stream)

@@ -102,7 +102,7 @@ class AuditConfig(FrozenModel):
 
     @property
     def catalogue(self) -> Literal["quick", "auto", "full"] | tuple[str, ...]:
-        """What the attacks are resolved from: `attacks`, or `quick` for an `auto` of that depth."""
+        """Selection of attacks: `attacks`, or `quick` for an `auto` of that depth."""
         return "quick" if (self.attacks, self.depth) == ("auto", "quick") else self.attacks
 
     def _faults(self) -> Iterator[str]:
@@ -117,7 +117,7 @@ class AuditConfig(FrozenModel):
 
 
 class ReportConfig(FrozenModel):
-    """What the report of a run shows besides.
+    """Optional parts of the report of a run.
 
     Attributes:
         subgroups: Columns of the party's own table, features or not; the metrics are shown for each value of them.

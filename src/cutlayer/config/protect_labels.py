@@ -44,7 +44,7 @@ class ProtectLabelsConfig(FrozenModel):
 
     @property
     def expansion(self) -> dict[str, dict[str, float] | None]:
-        """What stands in `privacy` in its place: `label_free`, or `label_dp` with its epsilon.
+        """Section of `privacy` in its place: `label_free`, or `label_dp` with its epsilon.
 
         These two are what the project's own adaptive attacks leave standing; protections of gradients are not taken.
         """

@@ -1,4 +1,4 @@
-"""What a job names outside of its own folder: files, folders, databases and servers.
+"""Resources that a job names outside of its own folder: files, folders, databases and servers.
 
 Paths and addresses are found by the types of their keys, so that a new key cannot be forgotten. The classes that a job
 imports are checked where they are imported, and the address of the label owner by its certificate.
@@ -25,20 +25,22 @@ _ADDRESSES = {
     "url": ("sends a query to", "PGHOST", ("PGPASSWORD",)),
     "mlflow": ("sends curves and report to", "MLFLOW_TRACKING_URI", _MLFLOW),
 }
-"""What is done at the address of a key, and the credentials of the environment that go there."""
+"""By key of an address: the action there, and the variables of the environment with its credentials."""
 _WRITTEN = ("secret", "tensorboard")
 """Keys of paths that are written to."""
 
 
 def reaches(section: BaseModel, where: str = "") -> Iterator[Reach]:
-    """What a section of a file names outside of it.
+    """Yield the resources that a section of a file names outside of it.
 
     Args:
         section: A job, or a part of one.
         where: Dotted path of the section.
     """
     for name, field in type(section).model_fields.items():
-        value, key, forms = getattr(section, name), f"{where}.{name}".removeprefix("."), {*_validators(field)}
+        value = getattr(section, name)
+        key = f"{where}.{name}".removeprefix(".")
+        forms = {*_validators(field)}
         if value is not None and file_path in forms:
             yield Reach(key, Kind.PATH, str(value), f"{'writes' if name in _WRITTEN else 'reads'} {value}")
         if value is not None and address in forms:

@@ -21,7 +21,7 @@ _MAX_LENGTH = 100
 """Maximum length of a range: a longer text is a name."""
 
 Infinite = Literal["error", "missing"]
-"""What infinite numbers of a column are."""
+"""Treatment of infinite numbers of a column."""
 
 
 def expand(names: tuple[str, ...]) -> tuple[str, ...]:

@@ -23,7 +23,7 @@ _REMOVED = {
 }
 """Ends of the paths of keys of earlier versions without another name here, and what to write instead."""
 _ANY = "NAME"
-"""What stands for a name that a user chooses, such as that of a party, in a path."""
+"""Placeholder in a path for a name that a user chooses, such as that of a party."""
 _NEARER = 0.8
 """Similarity from which a key of the same section is meant, and not one of the same name in another section."""
 _MAX_DEPTH = 4
@@ -116,7 +116,8 @@ def _sentence(
         removed = next((remedy for key, remedy in _REMOVED.items() if f".{name}".endswith(f".{key}")), "")
         if removed:
             return f"{colon}unknown key, which was removed; {removed}"
-        key, known = _RENAMED.get(str(path[-1]), str(path[-1])), _keys_at(section, path[:-1])
+        key = _RENAMED.get(str(path[-1]), str(path[-1]))
+        known = _keys_at(section, path[:-1])
         near = difflib.get_close_matches(key, known, n=1, cutoff=_NEARER)
         elsewhere = "" if near else _elsewhere(section, path[:-1], key)
         return f"{colon}unknown key{f'; did you mean {elsewhere!r}?' if elsewhere else near_miss(key, known)}"
@@ -210,7 +211,8 @@ def _form(section: type[BaseModel], path: Sequence[int | str], got: object) -> s
     """How keys and values are written where something else stands; empty where none belong."""
     annotation = _annotation_at(section, path)
     named_freely = any(get_origin(kind) is Mapping for kind in (annotation, *get_args(annotation)))
-    holder, inner = None if named_freely else _section_at(section, path), _step(annotation, _ANY)
+    holder = None if named_freely else _section_at(section, path)
+    inner = _step(annotation, _ANY)
     if holder is None and not named_freely:
         return ""
     names = got if isinstance(got, list) else [got]

@@ -37,11 +37,13 @@ def intersect(digests: Mapping[str, Digests], *, may_be_none: bool = False) -> d
         return {party: np.zeros(0, dtype=np.int64) for party in counts}
     bits = share_bits(sum(counts.values()))
     shares = {party: DigestShares(rows, bits) for party, rows in digests.items()}
-    repeated, rows = dict.fromkeys(digests, 0), 0
+    repeated = dict.fromkeys(digests, 0)
+    rows = 0
     common = {party: row_array(min(counts.values()), np.int64) for party in digests}
     for number in range(2**bits):
         matched = _common({party: share[number] for party, share in shares.items()}, repeated)
-        first, rows = rows, rows + len(next(iter(matched.values())))
+        first = rows
+        rows = rows + len(next(iter(matched.values())))
         if any(repeated.values()):
             continue  # the error below counts the repetitions of all shares
         for party, positions in matched.items():
@@ -76,7 +78,8 @@ def intersect_each(name: str, digests: Mapping[str, Digests]) -> tuple[dict[str,
     held = {}
     for other in (other for other in digests if other != name):
         common = intersect({name: digests[name], other: digests[other]})
-        positions[other], held[other] = common[other], gathered(number, common[name])
+        positions[other] = common[other]
+        held[other] = gathered(number, common[name])
     return positions, held
 
 

@@ -67,7 +67,8 @@ class Schedule:
                 that they can be read ahead; not called where the epoch is one window.
         """
         windows = self._windows(number)
-        window, leftover = next(windows), self._rows[:0]
+        window = next(windows)
+        leftover = self._rows[:0]
         announced: tuple[Tensor, ...] = (window,)
         while True:
             following = next(windows, None)
@@ -81,11 +82,13 @@ class Schedule:
             yield from torch.split(rows[:full], self._batch_size) if full else ()
             if following is None:
                 return
-            window, leftover = following, rows[full:]
+            window = following
+            leftover = rows[full:]
 
     def _windows(self, number: int) -> Iterator[Tensor]:
         """The training rows in the order of the epoch, some at a time."""
-        n, key = len(self._rows), (self._seed, RandomStream.BATCHES, number)
+        n = len(self._rows)
+        key = (self._seed, RandomStream.BATCHES, number)
         orders = iter((permutation(n, *key),)) if self._shuffle == "rows" else block_windows(n, *key)
         return (torch.from_numpy(gathered(self._rows.numpy(), order)) for order in orders)
 
@@ -111,7 +114,8 @@ class IdSchedule(Schedule):
         self._words = computed(
             len(digests), np.uint64, lambda part: np.ascontiguousarray(digests[part, :8]).view("<u8")[:, 0]
         )
-        self._steps, self._seed = steps, seed
+        self._steps = steps
+        self._seed = seed
 
     @property
     def batch_size(self) -> int:
@@ -126,7 +130,8 @@ class IdSchedule(Schedule):
     def epoch(self, number: int, upcoming: Callable[[Tensor], None] | None = None) -> Iterator[Tensor]:
         """The batches of one epoch: int64, ascending, together every training row once; see `Schedule.epoch`."""
         key = np.random.default_rng([self._seed, RandomStream.BATCHES, number]).integers(2**64, dtype=np.uint64)
-        rows, parts = self._rows.numpy(), [*chunks_of(len(self._rows))]
+        rows = self._rows.numpy()
+        parts = [*chunks_of(len(self._rows))]
         # The rows of each part by their batches, so that no temporary array has an entry for every row.
         ends = np.zeros((len(parts), self._steps + 1), dtype=np.int64)
         ordered = row_array(len(rows), np.int64)

@@ -80,7 +80,8 @@ class Buckets:
             AlignmentError: A bucket has more rows than its capacity; practically impossible for hashed ids.
         """
         self.order: Positions = intersect({where: digests})[where] if len(digests) else np.zeros(0, dtype=np.int64)
-        self.bits, self.capacity = bits, bucket_capacity(stated, bits)
+        self.bits = bits
+        self.capacity = bucket_capacity(stated, bits)
         self._digests = digests
         leading = computed(
             len(digests),

@@ -14,7 +14,9 @@ from pydantic import Field
 
 from cutlayer.config import CategoriesConfig, FrozenModel
 
-MISSING, UNKNOWN, FIRST = 0, 1, 2
+MISSING = 0
+UNKNOWN = 1
+FIRST = 2
 _MANY = 100
 """Number of categories up to which each may have few rows."""
 _RARE = 10

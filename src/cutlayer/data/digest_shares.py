@@ -26,7 +26,8 @@ class DigestShares:
     """
 
     def __init__(self, digests: npt.NDArray[np.uint8], bits: int) -> None:
-        self._digests, self._bits = digests, bits
+        self._digests = digests
+        self._bits = bits
         counts = np.zeros(2**bits, dtype=np.int64)
         for start, end in chunks_of(len(digests)):
             counts += np.bincount(self._leading(start, end), minlength=2**bits)

@@ -14,7 +14,7 @@ Positions = npt.NDArray[np.int64]
 
 
 class Identified(Protocol):
-    """What an alignment needs of a table."""
+    """Table as an alignment reads it."""
 
     where: str
     digests: Digests

@@ -23,7 +23,7 @@ from cutlayer.data.quantiles import QuantileEncoder
 from cutlayer.errors import DataError
 from cutlayer.storage.row_arrays import computed
 
-Rows = npt.NDArray[np.int64]
+RowNumbers = npt.NDArray[np.int64]
 FittedColumn = CategoryEncoder | NumberEncoder | QuantileEncoder | ImageEncoder
 
 
@@ -46,8 +46,8 @@ class Encoder(FrozenModel):
         kinds: Mapping[str, ColumnKind],
         features: FeaturesConfig,
         where: str,
-        training: Rows,
-        numbers: Rows | None = None,
+        training: RowNumbers,
+        numbers: RowNumbers | None = None,
     ) -> Encoder:
         """Fit one encoder per feature column, and another for the quantiles of a number where these are asked for.
 
@@ -131,7 +131,7 @@ class Encoder(FrozenModel):
             has_rare_categories=self.has_rare_categories,
         )
 
-    def transform(self, table: pa.Table, where: str, rows: Rows | None = None) -> Encoded:
+    def transform(self, table: pa.Table, where: str, rows: RowNumbers | None = None) -> Encoded:
         """Encode all rows of a table, one column after the other.
 
         Args:
@@ -159,7 +159,7 @@ class Encoder(FrozenModel):
         check_codes(encoded, self.columns, where)
         return encoded
 
-    def chunks(self, columns: Mapping[str, Column], where: str, rows: Rows) -> Iterator[Encoded]:
+    def chunks(self, columns: Mapping[str, Column], where: str, rows: RowNumbers) -> Iterator[Encoded]:
         """Encode packed columns (n) as `transform` does, at most `CHUNK_ROWS` rows at a time.
 
         Args:
@@ -174,7 +174,13 @@ class Encoder(FrozenModel):
 
 
 def _fitted(
-    column: Column, name: str, kind: ColumnKind, features: FeaturesConfig, where: str, training: Rows, shown: Rows
+    column: Column,
+    name: str,
+    kind: ColumnKind,
+    features: FeaturesConfig,
+    where: str,
+    training: RowNumbers,
+    shown: RowNumbers,
 ) -> Iterator[FittedColumn]:
     """The encoders of a column: two for a number with quantiles, else one."""
     known = stated(name, kind, features, where)
@@ -232,7 +238,7 @@ def stated(name: str, kind: ColumnKind, features: FeaturesConfig, where: str) ->
 
 
 def _coded(
-    category: CategoryEncoder | QuantileEncoder, column: pa.ChunkedArray, where: str, rows: Rows | None
+    category: CategoryEncoder | QuantileEncoder, column: pa.ChunkedArray, where: str, rows: RowNumbers | None
 ) -> npt.NDArray[np.int32]:
     if isinstance(category, QuantileEncoder):
         values = number_values(column, category.name, where)
@@ -246,7 +252,9 @@ def _coded(
     return codes
 
 
-def _scaled(number: NumberEncoder, column: pa.ChunkedArray, where: str, rows: Rows | None) -> npt.NDArray[np.float32]:
+def _scaled(
+    number: NumberEncoder, column: pa.ChunkedArray, where: str, rows: RowNumbers | None
+) -> npt.NDArray[np.float32]:
     values = finite(number_values(column, number.name, where), number.name, where, rows, number.infinite)
     absent = np.isnan(values)
     if number.missing == "error" and absent.any():
@@ -261,7 +269,7 @@ def finite(
     values: npt.NDArray[np.float64],
     name: str,
     where: str,
-    rows: Rows | None,
+    rows: RowNumbers | None,
     infinite_are: Infinite = "error",
 ) -> npt.NDArray[np.float64]:
     """The numbers of a column, infinite ones as missing where that is asked for.
@@ -278,11 +286,11 @@ def finite(
     return values
 
 
-def _missing(name: str, absent: npt.NDArray[np.bool_], where: str, rows: Rows | None, remedy: str) -> DataError:
+def _missing(name: str, absent: npt.NDArray[np.bool_], where: str, rows: RowNumbers | None, remedy: str) -> DataError:
     got = f"none in {int(absent.sum())} rows, the first is {_first(absent, rows)}"
     return fault(where, f"a value in every row of column {name!r}", got, f"fill it, or set {remedy}")
 
 
-def _first(mask: npt.NDArray[np.bool_], rows: Rows | None) -> str:
+def _first(mask: npt.NDArray[np.bool_], rows: RowNumbers | None) -> str:
     found = np.flatnonzero(mask)
     return f"row {int(found[0] if rows is None else rows[found].min())} (counted from 0)"

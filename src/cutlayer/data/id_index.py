@@ -31,7 +31,8 @@ class IdIndex:
         first, second = _words(digests)
         order = np.argsort(first, kind="stable")
         # One more than any key, so that a walk through the keys of a bucket ends without a check of its position.
-        self._first, self._second = np.append(first[order], _LAST), np.append(second[order], _LAST)
+        self._first = np.append(first[order], _LAST)
+        self._second = np.append(second[order], _LAST)
         self._positions = np.append(order, ABSENT)
         bits = max(1, (len(order) - 1).bit_length())
         self._shift = np.uint64(64 - bits)
@@ -82,7 +83,8 @@ class NumberIndex:
     def __init__(self, numbers: npt.NDArray[np.int64], digests: Digests) -> None:
         self._digests = digests
         low, high = int(numbers.min()), int(numbers.max())
-        self._low, self._span = np.int64(low), high - low + 1
+        self._low = np.int64(low)
+        self._span = high - low + 1
         self._table = np.zeros(0, dtype=np.int64)
         if self._span <= _MAX_SPAN * len(numbers):
             self._table = np.full(self._span, ABSENT, dtype=np.int64)

@@ -250,7 +250,8 @@ def _telephone(text: pa.ChunkedArray, where: str) -> pa.ChunkedArray:
 def _integers(text: pa.ChunkedArray, where: str) -> pa.ChunkedArray:
     """Whole numbers in digits, without leading zeros and zeros after the point."""
     plain = pc.replace_substring_regex(text, r"^\+?(-?)0*([0-9]+)(?:\.0*)?$", r"\1\2")
-    wanted, remedy = "whole numbers, such as 7, 7.0 or 007", "fix them, or set id.normalise to strip"
+    wanted = "whole numbers, such as 7, 7.0 or 007"
+    remedy = "fix them, or set id.normalise to strip"
     _check_all(pc.match_substring_regex(plain, WHOLE_NUMBER), where, wanted, remedy)
     return plain
 

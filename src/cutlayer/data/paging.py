@@ -40,7 +40,8 @@ class Pages:
         self._announced += len(rows)
         self._count(2 * len(rows) * self._row_bytes)
         for matrix in self._matrices:
-            row_bytes, start = matrix.nbytes // len(matrix), matrix.offset % mmap.ALLOCATIONGRANULARITY
+            row_bytes = matrix.nbytes // len(matrix)
+            start = matrix.offset % mmap.ALLOCATIONGRANULARITY
             pages = np.unique(start + rows * row_bytes) // mmap.PAGESIZE
             gaps = np.flatnonzero(np.diff(pages) > 1 + row_bytes // mmap.PAGESIZE)
             firsts, lasts = pages[np.r_[0, gaps + 1]], pages[np.r_[gaps, len(pages) - 1]]

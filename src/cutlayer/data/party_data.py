@@ -100,7 +100,9 @@ class PartyTable:
         """
         self._source = open_source(table, party)
         self.where = self._source.where
-        self.label, self.weight, self.split_by = label, weight, split_by
+        self.label = label
+        self.weight = weight
+        self.split_by = split_by
         self._id = IdConfig(column=id) if isinstance(id, str) else id
         self._ids = id_columns(self._source, self._id, label, weight)
         self._task = task
@@ -112,7 +114,9 @@ class PartyTable:
         self._table_ids = TableIds(self._table, self._ids, self._id, self.where, any_columns, repeated_ids)
         if drop_unlabelled and label is not None:
             self._table_ids.keep(self._labelled(label), "without a label")
-        self.digests, self.id_kind, self.keys = self._table_ids.digests, self._table_ids.kind, self._table_ids.keys
+        self.digests = self._table_ids.digests
+        self.id_kind = self._table_ids.kind
+        self.keys = self._table_ids.keys
         self.id_rule = self._id.rule if self._id is not None and self._ids else ""
         self.labels_digest = b"" if self._ids or label is None else self._table.digest(label)
         self._rows = len(self.digests)
@@ -177,7 +181,7 @@ class PartyTable:
         return gathered_column(self._table.column(name), positions)
 
     def profiles(self, party: str, *, rare_are_odd: bool, positive: str | None = None) -> tuple[ColumnProfile, ...]:
-        """What each column was taken for; of a table that does not fit into memory, by its first batch.
+        """Profile of each column; of a table that does not fit into memory, by its first batch.
 
         Args:
             party: Name of the owner.
@@ -270,7 +274,9 @@ class PartyTable:
         positions = checked_positions(positions, self.rows, self.where)
         digests = gathered(self.digests, positions)
         labels, weights = self.labels(positions), self._weights(positions, training)
-        store, encoder, order = None, None, order_digest(digests).hex()
+        store = None
+        encoder = None
+        order = order_digest(digests).hex()
         if self._features.include != "none":
             fingerprint = self._fingerprint(digests, training)
             reusable = reusable_store(folder, fingerprint, self._memory) if folder else None
@@ -317,7 +323,8 @@ class PartyTable:
             name: chosen_kind(name, self._table.schema.field(name).type, features, where) for name in features.include
         }
         kinds = self._encoder.kinds if self._encoder else kinds
-        max_values, memory = EXACT_SHARE * features.categories.max_codes, self._memory // SHARE
+        max_values = EXACT_SHARE * features.categories.max_codes
+        memory = self._memory // SHARE
         columns = packed(self._table.batches, kinds, where, max_values, memory)
         for name in kinds:
             columns[name] = columns[name].gathered(positions)

@@ -1,4 +1,4 @@
-"""What each column of a party's own table was taken for, and what is odd about it."""
+"""Profiles of the columns of a party's own table: their types and oddities."""
 
 from __future__ import annotations
 

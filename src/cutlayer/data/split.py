@@ -147,7 +147,8 @@ def stratified_rows(classes: Rows, split: SplitConfig, order: Rows) -> Split:
     for start, end in chunks_of(len(order)):
         rows = order[start:end]
         rows = rows[np.argsort(classes[rows], kind="stable")]  # class by class, within each as before
-        row_classes, sizes = classes[rows], np.bincount(classes[rows], minlength=len(counts))
+        row_classes = classes[rows]
+        sizes = np.bincount(classes[rows], minlength=len(counts))
         rank = np.arange(len(rows)) - np.repeat(np.cumsum(sizes) - sizes, sizes) + taken[row_classes]
         codes[rows] = (rank < held_out[row_classes]).astype(np.uint8) + (rank < tested[row_classes])
         taken += sizes

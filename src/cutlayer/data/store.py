@@ -24,7 +24,10 @@ from cutlayer.storage.durable import create, make_folder, sync_file, sync_folder
 
 RESIDENT_BYTES = 512 << 20
 """Bytes of a mapped store that may be in memory at a time."""
-_INDEX, _CODES, _NUMBERS, _IMAGES = "store.json", "codes.npy", "numbers.npy", "images.npy"
+_INDEX = "store.json"
+_CODES = "codes.npy"
+_NUMBERS = "numbers.npy"
+_IMAGES = "images.npy"
 
 
 class _Index(FrozenModel):
@@ -133,7 +136,8 @@ class Store:
             Codes int32 (b, categorical columns) and numbers float32 (b, numeric columns). The last numbers are those of
             the image, if there is one: scaled, channel by channel, row by row.
         """
-        codes, numbers = self.codes.index_select(0, rows), self.numbers.index_select(0, rows)
+        codes = self.codes.index_select(0, rows)
+        numbers = self.numbers.index_select(0, rows)
         self._pages.touched(rows)
         if self.images is None:
             return codes, numbers
@@ -143,7 +147,9 @@ class Store:
     def to(self, device: torch.device) -> Store:
         """The same rows on another device, as a store in memory."""
         moved = copy.copy(self)
-        moved.codes, moved.numbers, moved._pages = self.codes.to(device), self.numbers.to(device), Pages((), 0)
+        moved.codes = self.codes.to(device)
+        moved.numbers = self.numbers.to(device)
+        moved._pages = Pages((), 0)
         if self.images is not None:
             moved.images = self.images.to(device)
             moved._factor, moved._offset = self._factor.to(device), self._offset.to(device)
@@ -158,7 +164,8 @@ class Store:
     def take(self, rows: Tensor) -> Store:
         """Some rows, int64 (m,), as a store in memory."""
         images = None if self.images is None else self.images.index_select(0, rows).numpy()
-        codes, numbers = self.codes.index_select(0, rows), self.numbers.index_select(0, rows)
+        codes = self.codes.index_select(0, rows)
+        numbers = self.numbers.index_select(0, rows)
         return Store(Encoded(codes.numpy(), numbers.numpy(), images), self.columns)
 
     def numbered(self, numbers: Tensor) -> Store:
@@ -184,8 +191,11 @@ class _Numbered(Store):
     """Rows of a store under other numbers; see `Store.numbered`."""
 
     def __init__(self, store: Store, numbers: Tensor) -> None:
-        self._store, self._own = store, numbers
-        self.columns, self.fingerprint, self.images = store.columns, store.fingerprint, store.images
+        self._store = store
+        self._own = numbers
+        self.columns = store.columns
+        self.fingerprint = store.fingerprint
+        self.images = store.images
         self.column_sums = store.column_sums
 
     def to(self, device: torch.device) -> Store:

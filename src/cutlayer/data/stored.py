@@ -74,14 +74,18 @@ class _Buffers:
         fixed = pa.types.is_decimal(kind) or (pa.types.is_primitive(kind) and not pa.types.is_boolean(kind))
         self._is_flat = self._is_text or fixed
         self._width = kind.bit_width // 8 if fixed else 1
-        self._values, self._ends, self._present = GrowingRows(), GrowingRows(), GrowingRows()
+        self._values = GrowingRows()
+        self._ends = GrowingRows()
+        self._present = GrowingRows()
         if self._is_flat:
             self._values.add(np.zeros(0, np.uint8))
             self._present.add(np.zeros(0, np.bool_))
         if self._is_text:
             self._ends.add(np.zeros(1, np.int64))
         self._others: list[pa.Array] = []
-        self._rows, self._end, self._missing = 0, 0, 0
+        self._rows = 0
+        self._end = 0
+        self._missing = 0
 
     def add(self, chunk: pa.Array) -> None:
         if not self._is_flat:  # booleans, one bit each, and types that are of no use

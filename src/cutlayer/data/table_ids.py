@@ -98,7 +98,11 @@ class TableIds:
         any_columns: Sequence[str],
         repeated_ids: str = "",
     ) -> None:
-        self._table, self._names, self._rule, self._where, self._advice = table, names, rule, where, repeated_ids
+        self._table = table
+        self._names = names
+        self._rule = rule
+        self._where = where
+        self._advice = repeated_ids
         self.kind: str = "row"
         self.keys: tuple[Digests, ...] = ()
         self.repeated: tuple[int, ...] = ()
@@ -160,7 +164,9 @@ class TableIds:
     def _identify_by_keys(self, rule: IdConfig) -> None:
         """Digest the keys, and leave out rows by the rule for repeated ids of the first, and rows without any."""
         found = RowKeys(self._table.batches(self._names), rule, self._where)
-        self.keys, self.kind, self.digests = found.digests, found.kind, found.digests[0]
+        self.keys = found.digests
+        self.kind = found.kind
+        self.digests = found.digests[0]
         self.repeated = found.drop_repeats()  # of the whole table: a row that is left out may share a further key
         there = has_key(self.digests)
         first = np.flatnonzero(there)

@@ -35,7 +35,8 @@ class TableRows:
     """
 
     def __init__(self, source: Source, names: Sequence[str], as_text: Collection[str], memory: int) -> None:
-        self.source, self._memory = source, memory
+        self.source = source
+        self._memory = memory
         self._remaining: Positions | None = None
         self._table = TypedTable(source, names, as_text, memory)
 
@@ -96,7 +97,7 @@ class TableRows:
         return hashed.digest()
 
     def contents(self, names: Sequence[str]) -> Iterator[bytes]:
-        """What the columns are a function of, to be hashed: the whole file, or the values of the columns."""
+        """Bytes that determine the columns, to be hashed: the whole file, or the values of the columns."""
         if isinstance(self.source, FileSource) and self.source.ordered:
             config = self.source.config
             yield self.schema.serialize()

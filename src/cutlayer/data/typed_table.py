@@ -23,7 +23,7 @@ SHARE = 4
 
 
 class Pieces(Protocol):
-    """What is read of a source, as `Source` of `sources/base.py` documents it."""
+    """Batches of a source, as `Source` of `sources/base.py` documents them."""
 
     where: str
     is_file: bool
@@ -65,10 +65,14 @@ class TypedTable:
     def __init__(
         self, source: Pieces, names: Sequence[str], as_text: Collection[str] = (), memory: int | None = None
     ) -> None:
-        self._source, self._as_text = source, as_text
+        self._source = source
+        self._as_text = as_text
         self._types = source.text_types(names, as_text)
         self._in_memory: list[pa.Table] | None = []
-        read, rows, size, schemas = self._in_memory, 0, 0, list[pa.Schema]()
+        read = self._in_memory
+        rows = 0
+        size = 0
+        schemas = list[pa.Schema]()
         for piece in source.chunks(names, CHUNK_ROWS, as_text):
             for name, column in self._types.items():
                 column.add(piece.column(name))

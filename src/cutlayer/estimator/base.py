@@ -1,4 +1,4 @@
-"""What the estimators share: fit trains a whole job, predict and evaluate answer with the parties that are present."""
+"""Base of the estimators: fit trains a whole job, predict and evaluate answer with the parties that are present."""
 
 from __future__ import annotations
 
@@ -194,10 +194,13 @@ class VerticalEstimator(BaseEstimator):  # type: ignore[misc]
         self.report_ = for_notebook(build(folder.path))
         self.models_ = Models.load(job, folder)
         self.encoders_ = self.models_.encoders
-        self.folder_, self.job_, self._supplied, self._scratch = folder, job, key, scratch
+        self.folder_ = folder
+        self.job_ = job
+        self._supplied = key
+        self._scratch = scratch
 
     def _tables(self, X: Any) -> Tables:
-        """What is given as rows, by its name in an error: tables by party, or one table."""
+        """Given tables, by their names in an error: those by party, or one table as `X`."""
         if self.columns is not None:
             return {"X": X}
         return X if isinstance(X, Mapping) else {}
@@ -325,11 +328,12 @@ class VerticalEstimator(BaseEstimator):  # type: ignore[misc]
         return self
 
     def __sklearn_tags__(self) -> Any:
-        """What scikit-learn's tools may pass."""
+        """Tags of the accepted input, for scikit-learn's tools."""
         tags = super().__sklearn_tags__()
         tags.non_deterministic = self.key is None
         tags.input_tags.allow_nan = tags.input_tags.string = tags.input_tags.categorical = True
-        tags.input_tags.two_d_array, tags.input_tags.dict = self.columns is not None, self.columns is None
+        tags.input_tags.two_d_array = self.columns is not None
+        tags.input_tags.dict = self.columns is None
         return tags
 
     def _consent(self) -> AbstractContextManager[None]:
@@ -370,7 +374,8 @@ class VerticalEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _labelled(self, X: Any, y: Any, absent_parties: Collection[str], *, protected: bool) -> Labelled:
         check_order({**self._tables(X), "y": y})
-        labels, stores = labels_of(y), encode(self.models_, self._tables_by_party(X), absent_parties)
+        labels = labels_of(y)
+        stores = encode(self.models_, self._tables_by_party(X), absent_parties)
         counts = {len(labels), *(store.rows for store in stores.values())}
         if len(counts) > 1:
             got = ", ".join(f"{count:,}" for count in sorted(counts))

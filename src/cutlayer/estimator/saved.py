@@ -44,7 +44,7 @@ _OF_A_PARTY = ("model.json", SPLIT_FILE, "noise.key", "keys.fingerprint")
 
 
 class EstimatorRecord(Document):
-    """What an estimator knows of its fit besides its run.
+    """Record of an estimator's fit besides its run.
 
     Attributes:
         columns: Columns of each party where one table was divided; `None` for tables by party. A slice is a list of its
@@ -149,7 +149,8 @@ def save(job: Job, source: RunFolder, target: Path, temporary: Path | None) -> N
     check_new(target)
     make_folder(target)
     for party in job.parties:
-        party_folder, copied = source.path / "checkpoint" / party, target / "checkpoint" / party
+        party_folder = source.path / "checkpoint" / party
+        copied = target / "checkpoint" / party
         make_folder(copied)
         if (party_folder / MARKER).exists() or (party_folder / "releases").exists():
             _share_log(party_folder, copied, temporary)

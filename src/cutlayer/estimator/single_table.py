@@ -38,7 +38,8 @@ def divide(table: Any, columns: Columns) -> dict[str, Any]:
 
 def column_numbers(table: Any, columns: Columns) -> dict[str, list[int]]:
     """Numbers of the columns of each party; arguments and errors as of `divide`."""
-    count, names = table.shape[1], [*getattr(table, "columns", ())]
+    count = table.shape[1]
+    names = [*getattr(table, "columns", ())]
     resting = [name for name, wanted in columns.items() if isinstance(wanted, str)]
     if len(resting) > 1 or any(columns[name] != REST for name in resting):
         got = ", ".join(f"{name}: {columns[name]!r}" for name in resting)

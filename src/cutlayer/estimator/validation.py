@@ -1,4 +1,4 @@
-"""What an estimator is given, validated: tables as scikit-learn does it, and the key."""
+"""Validation of an estimator's input: tables as scikit-learn does it, and the key."""
 
 from __future__ import annotations
 

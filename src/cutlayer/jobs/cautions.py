@@ -1,4 +1,4 @@
-"""What a job is accepted with and its author may not have meant; nothing of it stops a run."""
+"""Warnings about settings of a valid job that its author may not have meant; none of them stops a run."""
 
 from __future__ import annotations
 
@@ -104,7 +104,8 @@ def cautions_of(
 
 def _few_followed(job: Job, training: int, share: float) -> Iterator[str]:
     """A warning where the largest of many leaks is well above 0.5 by chance alone; `share` is the rarer label's."""
-    where, audit = f"parties.{job.active}.audit", job.parties[job.active].audit
+    where = f"parties.{job.active}.audit"
+    audit = job.parties[job.active].audit
     followed = audit.followed
     if audit.every == "never" or followed >= training or not share:
         return

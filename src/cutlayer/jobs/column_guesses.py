@@ -61,7 +61,8 @@ def _equal_values(tables: Sequence[TableSummary]) -> dict[str, str] | None:
     """The columns whose values meet, whatever their names: half of those of the shorter table, or more."""
     first, *others = [_unique_columns(table) for table in tables]
     for name in sorted(first, key=lambda name: not ID_NAMES.search(name)):  # before a number of the row, say
-        found, values = {tables[0].path.name: name}, first[name]
+        found = {tables[0].path.name: name}
+        values = first[name]
         for table, columns in zip(tables[1:], others, strict=True):
             met = {other: int(pc.sum(pc.is_in(column, values)).as_py() or 0) for other, column in columns.items()}
             best = max(met, key=lambda other: (met[other], bool(ID_NAMES.search(other))), default=None)

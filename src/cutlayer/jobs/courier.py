@@ -52,7 +52,8 @@ class ReleaseLinks(Links):
         Raises:
             ProtocolError: There is no further one, or it is not the next one of this run.
         """
-        path, rest = self._parcels[port.peer].path, self._messages[port.peer]
+        path = self._parcels[port.peer].path
+        rest = self._messages[port.peer]
         message = next(rest, None)
         if message is None:
             raise ProtocolError.expected(f"{path}: a further message", "its end", f"ask {port.peer} to release again")

@@ -42,7 +42,8 @@ class Waiting(Exception):
 
     def __init__(self, path: Path, written: tuple[Path, ...]) -> None:
         super().__init__(f"waiting for {path}")
-        self.path, self.written = path, written
+        self.path = path
+        self.written = written
 
 
 class Exchange:
@@ -79,7 +80,11 @@ class Exchange:
         trail: Trail | None,
         wait: float,
     ) -> None:
-        self._job, self._name, self._folder, self._security, self._wait = job, name, folder, security, wait
+        self._job = job
+        self._name = name
+        self._folder = folder
+        self._security = security
+        self._wait = wait
         self.written: tuple[Path, ...] = ()
         peers = job.peers_of(name)
         self._path = private / "exchange.json"
@@ -190,7 +195,8 @@ class Exchange:
 
     def _sent(self, message: Message) -> None:
         """Keep a new message for the next file; one of an earlier start must be what it was then."""
-        peer, known = message.receiver, self._state["sent"][message.receiver]
+        peer = message.receiver
+        known = self._state["sent"][message.receiver]
         if self._again[peer] < len(known):
             if content_digest(message) != known[self._again[peer]]:
                 raise ProtocolError(f"{self._folder}: this start differs from an earlier one; begin again")

@@ -45,7 +45,7 @@ PUBLIC_SPLIT = (
     "know this, whatever it shows of the labels, and the guarantee of the labels is given that. A date of application",
     "may be public; a column that follows the label, as days past due do, is not: leave train.split out then.",
 )
-"""What the file of a job says of a split by a column beside protected labels."""
+"""Comment in the file of a job that splits by a column beside protected labels."""
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,7 @@ def releases_once(job: FirstJob) -> bool:
 
 
 def label_of(job: FirstJob) -> ColumnProfile:
-    """What the label column is taken for: its classes, and what is odd about them."""
+    """Profile of the label column: its classes and their oddities."""
     return label_profile(job.owner.party, job.label, _labels(job), task_of(job), job.owner.path.name)
 
 
@@ -196,7 +196,8 @@ def check_task(job: FirstJob) -> None:
     Raises:
         ConfigError: Two classes of other than two labels, a regression of text, or classes of fractions.
     """
-    name, distinct = f"{job.label} of {job.owner.path.name}", job.owner.distinct[job.label]
+    name = f"{job.label} of {job.owner.path.name}"
+    distinct = job.owner.distinct[job.label]
     if job.task == "binary" and task_of(replace(job, task=None)) != "binary":
         fitting = "multiclass" if job.label in job.owner.folded else "multiclass or regression"
         raise ConfigError.expected(f"two different labels in {name} with --task binary", distinct, f"take {fitting}")

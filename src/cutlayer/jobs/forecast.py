@@ -35,6 +35,7 @@ from cutlayer.training.all_runs import forecast_all_runs
 from cutlayer.training.process import run_threads
 from cutlayer.training.run_ledger import chain_of, ledger_of
 from cutlayer.training.tables import open_table
+from cutlayer.training_loss import TrainingLoss
 
 if TYPE_CHECKING:
     from cutlayer.parties.held_rows import HeldRows
@@ -281,11 +282,13 @@ def _split(job: Job, table: PartyTable, positions: Positions) -> Split:
 
 def _check_fits(job: Job, prepared: Mapping[str, Prepared], held: HeldRows, split: Split) -> None:
     """Refuse columns that a party's bottom model cannot be fitted to."""
-    from cutlayer.models.fitting import Columns, check_columns
+    from cutlayer.models.fitting import TrainingColumns, check_columns
 
     for name, data in prepared.items():
         if data.store is not None:
-            columns = Columns(data.store.columns.inputs, held.split(name, split).part("train"), data.store.gather)
+            columns = TrainingColumns(
+                data.store.columns.inputs, held.split(name, split).part("train"), data.store.gather
+            )
             check_columns(job.parties[name].fit, columns, f"parties.{name}.fit")
 
 
@@ -329,7 +332,7 @@ def _timed(job: Job, prepared: Mapping[str, Prepared], schedule: Schedule, held:
 
         def loss(rows: Tensor, _epoch: int, _step: int) -> Tensor:
             starts.append(time.perf_counter())
-            return model.top.objective(model.embed(rows), labels[rows], task)
+            return model.top.objective(model.embed(rows), labels[rows], TrainingLoss(task))
 
         fit(model, job.train.optimizer, batches, 1, loss)
         return (time.perf_counter() - starts[len(starts) > 1]) / max(len(starts) - 1, 1)
@@ -352,7 +355,8 @@ def _party_forecast(
     common: int,
 ) -> PartyForecast:
     role = job.parties[name].role
-    train, held_out = len(parts[name].train), len(parts[name].validation) or len(parts[name].test)
+    train = len(parts[name].train)
+    held_out = len(parts[name].validation) or len(parts[name].test)
     widths = model.widths
     once = role == "passive" and Phase.RELEASE in job.phases_of(name)
     row = {party: row_bytes(job.channel.compress, width) for party, width in widths.items()}

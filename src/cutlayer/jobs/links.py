@@ -119,7 +119,7 @@ def _warn_early(loaded: Loaded, notify: Notify) -> None:
 
 
 def contract_of(job: Job) -> Contract:
-    """What all parties must have in common, in a form whose differing keys can be named."""
+    """The contract of all parties, in a form whose differing keys can be named."""
     shared = job.shared()
     parties = dict(shared.pop("parties"))
     return Contract({**shared, "parties": parties, "order of parties": list(parties)})

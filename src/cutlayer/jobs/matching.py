@@ -1,4 +1,4 @@
-"""What the ids of a job's tables match, before a run."""
+"""Matches between the ids of a job's tables, before a run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class KeyForecast(FrozenModel):
-    """What several keys match between the active party and a passive one.
+    """Matches of several keys between the active party and a passive one.
 
     Attributes:
         party: Name of the passive party.
@@ -34,7 +34,7 @@ class KeyForecast(FrozenModel):
 
 
 def by_key(job: Job, matches: Mapping[str, KeyMatches]) -> tuple[KeyForecast, ...]:
-    """What several keys match between the active party and each passive one; nothing where one key identifies rows."""
+    """Matches of several keys between the active party and each passive one; empty where one key identifies rows."""
     rule = job.parties[job.active].id
     if rule is None:
         return ()

@@ -96,7 +96,7 @@ def _run_first(
         RunFolder.new_or_resumed(out, job, resume=options.resume) as folder,
         run_threads(job.train.threads, job.train.batch_size, processes=processes) as threads,
     ):
-        part = _Part(Execution(job, folder, options, threads, progress), name, links, team)
+        part = _PartyRun(Execution(job, folder, options, threads, progress), name, links, team)
         while True:
             try:
                 part.run(table)
@@ -113,7 +113,7 @@ class _Waiting(Exception):
 
 
 @dataclass(frozen=True)
-class _Part:
+class _PartyRun:
     """One organisation's part of a run, until it ends or a peer is lost.
 
     Attributes:
@@ -134,7 +134,10 @@ class _Part:
         Raises:
             _Waiting: A peer was lost that the job waits for.
         """
-        job, folder, options, name = self.execution.job, self.execution.folder, self.execution.options, self.name
+        job = self.execution.job
+        folder = self.execution.folder
+        options = self.execution.options
+        name = self.name
         resume, forget = options.resume, options.forget_peer_progress
         store = folder.path / "data"
         local = local_side(job, name, folder, store, options.keys, table, resume=resume, forget_peer_progress=forget)
@@ -149,7 +152,8 @@ class _Part:
             self._follow(local)
 
     def _lead(self, local: Local) -> None:
-        execution, this_run = self.execution, RunId(RunKind.THIS_RUN)
+        execution = self.execution
+        this_run = RunId(RunKind.THIS_RUN)
         job, folder = execution.job, execution.folder
         execution.progress.stage(this_run.label)
         watcher = Watcher(job, folder, execution.progress)
@@ -191,7 +195,8 @@ class _Part:
         Raises:
             _Waiting: A peer was lost that the job waits for.
         """
-        job, running = self.execution.job, isolated(party, local.starting_key, local.device)
+        job = self.execution.job
+        running = isolated(party, local.starting_key, local.device)
         try:
             with repeatable_kernels([local.device]):
                 return driven(running, links, patience) if links else drive(running, _no_message)
@@ -235,5 +240,6 @@ def _check_subgroups(job: Job, name: str) -> None:
     """
     named = job.parties[name].report.subgroups
     if name != job.active and named:
-        wanted, got = f"report.subgroups at {job.active} alone, which has the labels", f"{', '.join(named)} of {name}"
+        wanted = f"report.subgroups at {job.active} alone, which has the labels"
+        got = f"{', '.join(named)} of {name}"
         raise ConfigError.expected(wanted, got, "leave it out: between organisations neither labels nor columns move")

@@ -73,7 +73,7 @@ def check_own_part(job: Job, name: str) -> list[PreflightCheck]:
 
 
 def _exposed(job: Job, name: str) -> str:
-    """What a party without a formal guarantee sends, and who may learn what from it."""
+    """Warning about a party without a formal guarantee: its messages, and who may learn what from them."""
     if name == job.active:
         return f"none: gradients depend on the labels, and {', '.join(job.passives)} may infer labels from them"
     return f"none: {job.active} receives an embedding of every common row, and may rebuild columns of {name} from it"
@@ -99,7 +99,8 @@ def _columns(job: Job, name: str, columns: list[PreflightCheck], cautions: list[
     store = table.prepare(everything, everything).store
     if store is None:
         return f"{table.rows:,} rows, no features"
-    categorical, numeric = len(store.columns.cardinalities), store.columns.inputs.numbers
+    categorical = len(store.columns.cardinalities)
+    numeric = store.columns.inputs.numbers
     return f"{table.rows:,} rows; {categorical} categorical and {numeric} numeric columns after encoding"
 
 

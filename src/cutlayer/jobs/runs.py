@@ -74,14 +74,18 @@ class Execution:
         Args:
             tables: Tables of the parties.
         """
-        job, folder, options, progress = self.job, self.folder, self.options, self.progress
+        job = self.job
+        folder = self.folder
+        options = self.options
+        progress = self.progress
         runs: dict[str, Described] = {}
         for compared, other in compared_jobs(job):
             progress.stage(compared.label)
             runs[compared.label] = self._compared(other, compared, tables)
         this_run = RunId(RunKind.THIS_RUN)
         progress.stage(this_run.label)
-        watcher, forget = Watcher(job, folder, progress), options.forget_peer_progress
+        watcher = Watcher(job, folder, progress)
+        forget = options.forget_peer_progress
         trained = train_together(
             job, folder, tables, options.keys, watcher, resume=options.resume, forget_peer_progress=forget
         )
@@ -156,7 +160,10 @@ class Execution:
 
     def _references(self, trained: Trained) -> Iterator[tuple[RunId, Reference | FineTuned]]:
         """Train what this run is compared with besides other runs of the protocol."""
-        job, folder, progress, active = self.job, self.folder, self.progress, trained.active
+        job = self.job
+        folder = self.folder
+        progress = self.progress
+        active = trained.active
         trained_run = Run(job, folder, classes=active.task.classes)
         stores, truth = trained_run.stores, trained_run.truth
         wanted: dict[RunId, dict[str, Store]] = {}

@@ -90,11 +90,14 @@ def over_own_columns(summary: Summary, job: Job, active: ActiveOutcome, logits: 
         active: Results of the run at the active party.
         logits: Logits of the model of own columns for the held-out rows.
     """
-    task, labels, seed = active.task, active.labels, job.train.seed
+    task = active.task
+    labels = active.labels
+    seed = job.train.seed
     metrics = task.evaluate(logits, labels) if len(labels) else {}
     alone = ModelUtility.of(RunId(RunKind.ALONE, (job.active,)), metrics, interval(task, logits, labels, seed))
     partners = _partners(job, active)
-    gain, patterns = gain_over(active, logits, partners, seed), by_pattern(active, partners, seed, logits)
+    gain = gain_over(active, logits, partners, seed)
+    patterns = by_pattern(active, partners, seed, logits)
     rows = (*summary.utility.rows, alone)
     return summary.model_copy(
         update={
@@ -105,7 +108,7 @@ def over_own_columns(summary: Summary, job: Job, active: ActiveOutcome, logits: 
 
 
 def _alarms(trained: Trained) -> tuple[Alarm, ...]:
-    """What the guards of the parties in this process saw, in the order of the steps."""
+    """Alarms of the guards of the parties in this process, in the order of the steps."""
     alarms = [*trained.active.alarms, *(alarm for passive in trained.passives.values() for alarm in passive.alarms)]
     return tuple(sorted(alarms, key=lambda alarm: (alarm.epoch, alarm.step, alarm.peer)))
 

@@ -30,7 +30,9 @@ def team_of(job: Job, patience: float) -> Iterator[Team | None]:
         ConfigError: There are not as many processes as the job says.
         PeerLost: The workers cannot be reached.
     """
-    size, rank, wanted = _number("WORLD_SIZE", 1), rank_here(), job.train.workers
+    size = _number("WORLD_SIZE", 1)
+    rank = rank_here()
+    wanted = job.train.workers
     if size != wanted:
         remedy = f"start it by torchrun --nproc-per-node {wanted}" if wanted > 1 else "start it without torchrun"
         raise ConfigError.expected(f"{wanted} processes of this party, as train.workers says", size, remedy)

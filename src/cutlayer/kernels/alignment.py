@@ -40,7 +40,8 @@ def align_signs(scores: Tensor, blocks: Sequence[Sequence[Tensor]]) -> Tensor:
     table = sparse.csc_matrix(entries, shape=(len(values), len(rows)))  # a column for each block
     lengths = np.asarray(table.multiply(table).sum(axis=0)).ravel()
     unchanged = _search(rows, of_block, np.ones(len(rows)), len(values))
-    signs, weights = unchanged, np.ones(len(rows))
+    signs = unchanged
+    weights = np.ones(len(rows))
     for _ in range(ROUNDS):
         weights = table.T @ (table @ weights) - lengths * weights  # a block agrees with those of other epochs
         largest = np.abs(weights).max(initial=0.0)
@@ -70,7 +71,8 @@ def _search(rows: Sequence[npt.NDArray[np.int64]], scores: Sequence[Floats], sig
     for _ in range(ROUNDS):
         changed = False
         for number, (part, own) in enumerate(zip(rows, scores, strict=True)):
-            vector, together = signs[number] * own, total[part]
+            vector = signs[number] * own
+            together = total[part]
             if float(vector @ (together - vector)) < 0:
                 total[part] = together - 2 * vector
                 signs[number] = -signs[number]

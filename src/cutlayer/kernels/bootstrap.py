@@ -60,7 +60,9 @@ def auc_replicates(
 
 def _merged(groups: Groups) -> tuple[Groups, npt.NDArray[np.float64]]:
     """At most `MAX_GROUPS` groups of about equally many rows, with the AUC of the pairs inside each."""
-    positives, negatives, count = groups.positives, groups.negatives, len(groups.positives)
+    positives = groups.positives
+    negatives = groups.negatives
+    count = len(groups.positives)
     if count <= MAX_GROUPS:
         return groups, np.full(count, 0.5)
     sizes = computed(count, np.int64, lambda part: positives[part] + negatives[part])
@@ -83,7 +85,8 @@ def _merged(groups: Groups) -> tuple[Groups, npt.NDArray[np.float64]]:
         return won
 
     won = np.add.reduceat(computed(count, np.float64, won_of), starts)
-    positives, negatives = np.add.reduceat(positives, starts), np.add.reduceat(negatives, starts)
+    positives = np.add.reduceat(positives, starts)
+    negatives = np.add.reduceat(negatives, starts)
     pairs = positives * negatives
     return Groups(positives, negatives), np.divide(won, pairs, out=np.full(len(starts), 0.5), where=pairs > 0)
 

@@ -79,7 +79,8 @@ def class_statistics(rows: Tensor, labels: Tensor, classes: int) -> ClassStatist
     sums = rows.new_zeros(classes, rows.shape[1], dtype=torch.float64)
     squares = rows.new_zeros(classes, dtype=torch.float64)
     for start in range(0, len(rows), _ROWS_AT_A_TIME):
-        piece, codes = rows[start : start + _ROWS_AT_A_TIME].double(), labels[start : start + _ROWS_AT_A_TIME]
+        piece = rows[start : start + _ROWS_AT_A_TIME].double()
+        codes = labels[start : start + _ROWS_AT_A_TIME]
         sums.index_add_(0, codes, piece)
         squares.index_add_(0, codes, piece.square_().sum(1))
     means = sums / counts.clamp(min=1.0)[:, None]
@@ -96,7 +97,9 @@ def one_against_rest(of: ClassStatistics, positive: int) -> Contrast:
     """
     rest = of.counts.clone()
     rest[positive] = 0.0
-    negatives, positives, width = float(rest.sum()), float(of.counts[positive]), of.means.shape[1]
+    negatives = float(rest.sum())
+    positives = float(of.counts[positive])
+    width = of.means.shape[1]
     mean = (rest @ of.means) / negatives
     within = of.scatter + of.counts * (of.means - mean).square().sum(1)
     within[positive] = 0.0

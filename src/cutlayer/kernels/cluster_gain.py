@@ -36,7 +36,8 @@ def cluster_gain(rows: Tensor, labels: Tensor) -> float:
     z = rows_to_norm(rows.detach().double(), 1.0)
     own = float(z.square().sum())  # of each row with itself, which is no pair
     counts = torch.bincount(labels)
-    pairs, all_pairs = int((counts * (counts - 1)).sum()), len(z) * (len(z) - 1)
+    pairs = int((counts * (counts - 1)).sum())
+    all_pairs = len(z) * (len(z) - 1)
     if not pairs:
         return 0.0
     sums = z.new_zeros(len(counts), z.shape[1]).index_add_(0, labels, z)

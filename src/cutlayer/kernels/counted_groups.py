@@ -42,7 +42,8 @@ def count_groups(scores: Scores, positive: npt.NDArray[np.bool_]) -> Counts:
 def _merged(positives: Scores, negatives: Scores) -> Iterator[Counts]:
     """The groups in pieces; the largest score of a piece may have any number of rows, which are only counted."""
     yield np.zeros((0, 2), np.int64)
-    classes, first = (positives, negatives), [0, 0]
+    classes = (positives, negatives)
+    first = [0, 0]
     while any(start < len(values) for start, values in zip(first, classes, strict=True)):
         unfinished = [(start, values) for start, values in zip(first, classes, strict=True) if start < len(values)]
         cut = min(values[min(start + row_arrays.CHUNK_ROWS, len(values)) - 1] for start, values in unfinished)

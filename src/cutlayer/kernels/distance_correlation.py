@@ -97,7 +97,8 @@ class _Classes:
     """Distances between sorted classes: 0 within a class, 1 between two. The factor sqrt(2) of one-hot rows cancels."""
 
     def __init__(self, labels: Tensor, classes: int) -> None:
-        self.labels, self.working = labels, torch.float64
+        self.labels = labels
+        self.working = torch.float64
         self._read = labels.cpu().numpy()
         if len(labels) and not 0 <= self._read[0] <= self._read[-1] < classes:
             raise DataError.expected(f"labels in [0, {classes})", f"{self._read[0]} to {self._read[-1]}")
@@ -166,7 +167,8 @@ class _DistanceCorrelation(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, y: Tensor, of_classes: _Classes | None, unbiased: bool) -> Tensor:
         metrics = Points(x), Points(y) if of_classes is None else of_classes
         value, ctx.derivative = _evaluate(*metrics, unbiased)
-        ctx.of_classes, ctx.near = of_classes, [metric.near for metric in metrics if isinstance(metric, Points)]
+        ctx.of_classes = of_classes
+        ctx.near = [metric.near for metric in metrics if isinstance(metric, Points)]
         ctx.save_for_backward(x, y)
         return value.to(x.dtype)
 

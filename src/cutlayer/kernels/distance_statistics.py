@@ -146,12 +146,16 @@ class _MeanAndVariance(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor) -> tuple[Tensor, Tensor]:
         points = Points(x)
         if points.n < 2:
-            ctx.pairs, ctx.shape = 0, x.shape
+            ctx.pairs = 0
+            ctx.shape = x.shape
             return x.new_zeros(()), x.new_zeros(())
         weighted = points.zero_sums() if ctx.needs_input_grad[0] else None
         mean, variance = _moments(points, weighted)
         scale = float(points.scale)
-        ctx.pairs, ctx.mean, ctx.scale, ctx.shape = _pairs(points), mean, scale, x.shape
+        ctx.pairs = _pairs(points)
+        ctx.mean = mean
+        ctx.scale = scale
+        ctx.shape = x.shape
         if weighted is not None:
             ctx.save_for_backward(points.pull(weighted), points.centred)
         return x.new_tensor(mean * scale), x.new_tensor(variance * scale**2)

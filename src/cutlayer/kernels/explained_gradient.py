@@ -60,7 +60,8 @@ class ExplainedGradient:
             penalty = PENALTY * torch.eye(inputs.shape[1], dtype=g.dtype, device=g.device)
             guess = inputs @ torch.linalg.solve(self.sums["products"] + penalty, self.sums["targets"])
             off, predicted = (part - (part @ main) @ main.T for part in (g, guess))
-            total, missed = float(off.square().sum()), float((off - predicted).square().sum())
+            total = float(off.square().sum())
+            missed = float((off - predicted).square().sum())
             result = Explained(total / len(g), (total - missed) / len(g))
         new = {"products": inputs.T @ inputs, "targets": inputs.T @ g}
         self.sums = {name: DECAY * self.sums[name] + part if self.sums else part for name, part in new.items()}

@@ -84,7 +84,8 @@ def fuzzy_c_means(
     done, converged = 0, False
     while not converged and done < rounds:
         centres = _centres(rows, memberships, centres, fuzzifier)
-        before, memberships = memberships, _memberships(rows, centres, fuzzifier)
+        before = memberships
+        memberships = _memberships(rows, centres, fuzzifier)
         converged = float(torch.dist(memberships, before, p=math.inf)) <= tolerance
         done += 1
     return FuzzyClusters((centres + origin) * scale, memberships, done, converged)

@@ -45,7 +45,8 @@ class Ranking:
 
     def average_precision(self) -> float:
         """Mean precision over the thresholds, weighted by the gain in recall."""
-        groups, total = len(self.positives), self.positives[-1]
+        groups = len(self.positives)
+        total = self.positives[-1]
 
         def piece(part: slice) -> Floats:
             index = groups - 1 - np.arange(part.start, part.stop)  # ascending scores

@@ -106,7 +106,8 @@ def _plus_plus(points: Tensor, clusters: int, generator: torch.Generator) -> Ten
     Of a few such rows the one that leaves the smallest sum of squares is taken (the paper's greedy variant). The draws
     are by inversion of uniforms, which all batches share: a batch gets the same draws alone and among others.
     """
-    n, tries = points.shape[2], 2 + int(math.log(clusters))
+    n = points.shape[2]
+    tries = 2 + int(math.log(clusters))
     first, uniforms = [], []
     for _ in range(points.shape[1]):
         first.append(torch.randint(n, (1,), generator=generator))
@@ -137,14 +138,18 @@ def _lloyd(points: Tensor, centres: Tensor, rounds: int = _ROUNDS) -> Tensor:
     """
     found = centres.flatten(0, -3).clone()
     moving, codes = torch.arange(len(found)), torch.arange(centres.shape[-2])
-    x, at = points.flatten(0, -3), found
+    x = points.flatten(0, -3)
+    at = found
     before = torch.full(x.shape[:2], -1)
     for _ in range(rounds):
         # The nearest centre; the length of the row itself is the same for all.
         nearest = (x @ at.mT).sub_((at**2).sum(dim=-1).unsqueeze(-2), alpha=0.5).argmax(dim=-1)
         changed = (nearest != before).any(dim=-1)
         if not changed.all():
-            moving, x, at, nearest = moving[changed], x[changed], at[changed], nearest[changed]
+            moving = moving[changed]
+            x = x[changed]
+            at = at[changed]
+            nearest = nearest[changed]
             if not len(moving):
                 break
         before = nearest

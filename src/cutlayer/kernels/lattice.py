@@ -127,7 +127,8 @@ class _Released(torch.autograd.Function):
 
     @staticmethod
     def forward(_: Any, rows: Tensor, sigma: float, step: float, key: bytes) -> Tensor:
-        out, start = torch.empty_like(rows, memory_format=torch.contiguous_format), 0
+        out = torch.empty_like(rows, memory_format=torch.contiguous_format)
+        start = 0
         entries, released = rows.reshape(-1), out.view(-1)
         integers = torch.empty(min(MAX_PIECE, rows.numel()), dtype=torch.int32)
         for noise in rounded_pieces(key, b"lattice %r" % (tuple(rows.shape),), rows.numel(), sigma, step):

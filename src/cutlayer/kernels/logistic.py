@@ -70,14 +70,16 @@ def fit_logistic(
     outputs = 1 if len(classes) == 2 else len(classes)
     chosen = targets[:, None] == np.arange(outputs) if outputs > 1 else targets[:, None] == 1
     wanted = chosen.astype(np.float64)
-    turned, penalty = x.T, 1 / (strength * rows)
+    turned = x.T
+    penalty = 1 / (strength * rows)
     times = 1.0 if row_weights is None else row_weights[:, None]
 
     def loss_and_gradient(point: Floats) -> tuple[float, Floats]:
         weights, intercepts = _parts(point, width, outputs)
         logits = x @ weights + intercepts
         if outputs == 1:
-            losses, residuals = np.logaddexp(0.0, logits), (expit(logits) - wanted) / rows
+            losses = np.logaddexp(0.0, logits)
+            residuals = (expit(logits) - wanted) / rows
         else:
             largest = logits.max(axis=1, keepdims=True)
             shares = np.exp(logits - largest)

@@ -77,7 +77,8 @@ def minimise_sum_kl(u: float, v: float, d: int, g: float, p: float, power: float
     if not (power >= 0.0 and math.isfinite(power / scale)):
         raise DataError.expected("a finite power >= 0", power)
     point = programme.spending(power / scale)
-    negative, positive = (point.lam11 * scale, 0.0), (point.lam10 * scale, point.lam20 * scale)
+    negative = (point.lam11 * scale, 0.0)
+    positive = (point.lam10 * scale, point.lam20 * scale)
     if not swapped:
         negative, positive = positive, negative
     return SumKLNoise(*negative, *positive, point.sum_kl)

@@ -31,7 +31,8 @@ def message_sizes(message: Tensor) -> tuple[float, float]:
     # In float64, so that squares of 1e-30 do not vanish; by NumPy where it can be, whose calls cost a quarter.
     numbers: Any = message.detach().double()
     numbers = numbers.numpy() if numbers.device.type == "cpu" else numbers
-    count, width = numbers.shape[0] * numbers.shape[1], numbers.shape[1]
+    count = numbers.shape[0] * numbers.shape[1]
+    width = numbers.shape[1]
     if count * width <= _SMALL:
         products = numbers.T @ numbers
         products = products if isinstance(products, np.ndarray) else products.cpu().numpy()

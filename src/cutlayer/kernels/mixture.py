@@ -34,8 +34,11 @@ def two_gaussians(points: Tensor, share: float, start: Tensor) -> Tensor:
     totals = moments.sum(dim=0)
     log_odds = points.new_zeros(len(points))
     for _ in range(ROUNDS):
-        before, weight, weighted = log_odds, member.sum(), member @ moments
-        positive, negative = _log_density(weighted, weight), _log_density(totals - weighted, len(points) - weight)
+        before = log_odds
+        weight = member.sum()
+        weighted = member @ moments
+        positive = _log_density(weighted, weight)
+        negative = _log_density(totals - weighted, len(points) - weight)
         coefficients, constant = (first - second for first, second in zip(positive, negative, strict=True))
         log_odds = prior + moments @ coefficients + constant
         if float((log_odds - before).abs().max()) < _CONVERGED:

@@ -227,7 +227,8 @@ def word_pieces(key: bytes, nonce: bytes, count: int, words_each: int, at_a_time
     Yields:
         Int32 (m * words_each,) for the next m draws; every piece overwrites the one before it.
     """
-    counter, size = _counter(key, nonce), 4 * words_each * min(count, at_a_time)
+    counter = _counter(key, nonce)
+    size = 4 * words_each * min(count, at_a_time)
     stream, zeros = memoryview(bytearray(size)), memoryview(bytes(size))
     words = torch.frombuffer(stream, dtype=torch.int32)
     for start in range(0, count, at_a_time):
@@ -275,7 +276,9 @@ def _box_muller(words: Tensor, out: Tensor, uniform: Tensor, radius: Tensor, ang
     The last three are room for m numbers or more.
     """
     m = len(words) // 3
-    uniform, radius, angle = uniform[:m], radius[:m], angle[:m]
+    uniform = uniform[:m]
+    radius = radius[:m]
+    angle = angle[:m]
     _to_uniform(uniform.copy_(words[: 2 * m].view(torch.int64))).log_()
     radius.copy_(uniform).mul_(-2.0).sqrt_()
     # Half a step off zero, so that no angle gives a sine of exactly 0.

@@ -77,7 +77,8 @@ class Points:
     """
 
     def __init__(self, values: Tensor, near: Collection[tuple[int, int]] | None = None) -> None:
-        self.near, self._settled = set(near or ()), near is not None
+        self.near = set(near or ())
+        self._settled = near is not None
         self._unread: dict[tuple[int, int], Tensor] = {}
         values = values.detach().flatten(1) if values.dim() > 1 else values.detach()[:, None]
         self.n, self.width = values.shape
@@ -176,7 +177,8 @@ class Points:
 
     def _product(self, points: Tensor, rows: slice, cols: slice) -> Tensor:
         """Squared distances as one matrix product; coinciding rows come out negative."""
-        left, factor = points[rows], 1.0 - _COINCIDENT
+        left = points[rows]
+        factor = 1.0 - _COINCIDENT
         left = torch.cat((-2.0 * left[:, :-2], factor * left[:, -1:], factor * left[:, -2:-1]), 1)
         return left @ points[cols].T
 

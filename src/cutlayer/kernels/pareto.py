@@ -74,7 +74,8 @@ def knee(gain: Numbers, cost: Numbers) -> int | None:
     front = pareto_front(gain, cost)
     if not len(front):
         return None
-    gains, costs = np.asarray(gain, dtype=np.float64)[front], np.asarray(cost, dtype=np.float64)[front]
+    gains = np.asarray(gain, dtype=np.float64)[front]
+    costs = np.asarray(cost, dtype=np.float64)[front]
     if costs[0] == costs[-1]:
         return int(front[0])
     above = (gains - gains[0]) / (gains[-1] - gains[0]) - (costs - costs[0]) / (costs[-1] - costs[0])

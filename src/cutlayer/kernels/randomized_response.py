@@ -108,7 +108,7 @@ def randomized_response(
 
 
 def draw_purpose(column: str, eps: float, classes: int, code: int, draws: str) -> tuple[bytes, ...]:
-    """What a draw depends on besides the row and the secret, as bytes to derive its key from."""
+    """Inputs of a draw besides the row and the secret, as bytes to derive its key from."""
     drawn = column.encode(), float(eps).hex().encode(), str(classes).encode(), str(code).encode()
     return (*drawn, draws.encode()) if draws else drawn
 

@@ -15,7 +15,8 @@ def bounds_of_equals(ordered: npt.NDArray[np.float64]) -> tuple[Indices, Indices
     places = np.arange(ordered.shape[-1])
     changes = ordered[..., 1:] != ordered[..., :-1]
     first, last = np.zeros(ordered.shape, np.int64), np.full(ordered.shape, len(places))
-    first[..., 1:], last[..., :-1] = np.where(changes, places[1:], 0), np.where(changes, places[1:], len(places))
+    first[..., 1:] = np.where(changes, places[1:], 0)
+    last[..., :-1] = np.where(changes, places[1:], len(places))
     return np.maximum.accumulate(first, axis=-1), np.minimum.accumulate(last[..., ::-1], axis=-1)[..., ::-1]
 
 

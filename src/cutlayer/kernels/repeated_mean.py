@@ -58,7 +58,8 @@ def shrunk_mean(matrices: Sequence[Tensor], present: Tensor) -> Tensor:
 def _noise_covariance(matrices: Sequence[Tensor], present: Tensor) -> Tensor:
     """Half of the mean square of the differences between consecutive observations of a row, float64 (d, d)."""
     width = matrices[0].shape[1]
-    total, pairs = torch.zeros(width, width, dtype=torch.float64), 0
+    total = torch.zeros(width, width, dtype=torch.float64)
+    pairs = 0
     for index, (before, after) in enumerate(pairwise(matrices)):
         both = present[:, index] & present[:, index + 1]
         total += gram((before.double() - after) * both[:, None]) / 2

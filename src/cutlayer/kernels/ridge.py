@@ -49,6 +49,7 @@ def fit_ridge(x: Matrix, targets: Floats, penalties: Sequence[float]) -> tuple[F
         left = 1 - 1 / rows - squares @ shrunk
         error = float(np.square((centred - vectors @ (shrunk * along)) / left.clip(min=_RANK)).sum())
         if error < best:
-            best, dual = error, vectors @ (along / (values + penalty))
+            best = error
+            dual = vectors @ (along / (values + penalty))
             weights = np.asarray(x.T @ dual).ravel() - mean * dual.sum()
     return weights, float(targets.mean() - mean @ weights)

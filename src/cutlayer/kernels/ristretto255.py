@@ -42,7 +42,8 @@ def hash_to_group(values: npt.NDArray[np.uint8], context: bytes) -> Points:
     """
     start = sha512(bytes([len(context)]) + context)
     hashed = bytearray(_HASH_BYTES * len(values))
-    width, raw = values.shape[1], np.ascontiguousarray(values).tobytes()
+    width = values.shape[1]
+    raw = np.ascontiguousarray(values).tobytes()
     for row in range(len(values)):
         digest = start.copy()
         digest.update(raw[row * width : (row + 1) * width])
@@ -69,7 +70,9 @@ def multiply(points: Points, scalar: bytes) -> Points:
     source = np.ascontiguousarray(points)
     products = np.empty_like(source)
     key = ctypes.create_string_buffer(scalar, POINT_BYTES)
-    at, to, by = source.ctypes.data, products.ctypes.data, ctypes.addressof(key)
+    at = source.ctypes.data
+    to = products.ctypes.data
+    by = ctypes.addressof(key)
     for offset in range(0, source.size, POINT_BYTES):
         # Fails on an invalid encoding, and on the identity as a result: for a scalar below the order, which is prime,
         # and not 0, only the identity gives it.

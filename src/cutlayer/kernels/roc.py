@@ -85,7 +85,8 @@ def roc_auc(scores: Tensor | npt.NDArray[np.float64], truth: Tensor | npt.NDArra
     positives, negatives = groups.positives, groups.negatives
     upto = np.cumsum(negatives, out=row_array(len(negatives), np.int64))
     won = (positives[a:b] * (2 * upto[a:b] - negatives[a:b]) for a, b in chunks_of(len(upto)))
-    twice, pairs = sum(int(part.sum()) for part in won), int(positives.sum()) * int(negatives.sum())
+    twice = sum(int(part.sum()) for part in won)
+    pairs = int(positives.sum()) * int(negatives.sum())
     return twice / (2 * pairs) if pairs else float("nan")
 
 
@@ -153,7 +154,8 @@ def _sorted_aucs(
 ) -> npt.NDArray[np.float64]:
     """AUC along the last axis, where rows that are not present have NaN values, which sort to the end."""
     order = np.argsort(values, axis=-1)
-    values, members = np.take_along_axis(values, order, -1), np.take_along_axis(members, order, -1)
+    values = np.take_along_axis(values, order, -1)
+    members = np.take_along_axis(members, order, -1)
     first, last = bounds_of_equals(values)
     # Twice the rank of a row is the first of its ties plus the last: twice the pairs won, by the rank-sum statistic.
     twice = np.where(members, first + last + 1, 0).sum(axis=-1) - positives * (positives + 1)
@@ -217,7 +219,8 @@ def auc_variance(scores: npt.NDArray[np.float64], truth: npt.NDArray[Any]) -> tu
     """
     columns = scores.reshape(len(scores), -1)
     members = truth[:, None] == (np.arange(columns.shape[1]) if scores.ndim == 2 else 1)
-    aucs, influence = [], np.zeros(len(scores))
+    aucs = []
+    influence = np.zeros(len(scores))
     for values, positive in zip(columns.T, members.T, strict=True):
         positives = int(positive.sum())
         if 0 < positives < len(values):

@@ -76,7 +76,8 @@ class _Bounded(torch.autograd.Function):
         # On a GPU always, since to see whether it is needed would be to wait for it.
         if norms.device.type != "cpu" or not math.isfinite(float(norms.sum())):
             broken = ~norms.isfinite()
-            rows, norms = rows.masked_fill(broken, 0.0), norms.masked_fill(broken, math.inf)
+            rows = rows.masked_fill(broken, 0.0)
+            norms = norms.masked_fill(broken, math.inf)
         within = norms.masked_fill(norms == 0.0, math.inf) if lengthen else norms.clamp_min(target)
         factor = target / within
         ctx.save_for_backward(rows, within, factor, None if lengthen else norms > target)
@@ -87,7 +88,8 @@ class _Bounded(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None, None]:
         rows, within, factor, changed = ctx.saved_tensors
-        unit, gradient = rows / within, upstream.double()
+        unit = rows / within
+        gradient = upstream.double()
         along = torch.linalg.vecdot(unit, gradient)[:, None]
         if changed is not None:
             along.mul_(changed)

@@ -44,7 +44,8 @@ def _successors(scores: Floats, thresholds: Floats) -> Indices:
     # level l holds the maximum of the 2^l scores from each position on; behind the last score nothing passes.
     levels = [np.concatenate((scores, np.full(size + 1 - len(scores), -np.inf)))]
     while 2 ** len(levels) < size:
-        last, half = levels[-1], 2 ** (len(levels) - 1)
+        last = levels[-1]
+        half = 2 ** (len(levels) - 1)
         wider = last.copy()
         np.maximum(last[:-half], last[half:], out=wider[:-half])
         levels.append(wider)

@@ -166,7 +166,8 @@ def _leading(moved: Tensor, directions: int) -> Tensor:
     """
     from scipy.sparse.linalg import LinearOperator, eigsh
 
-    rows, width = moved.numpy(), moved.shape[1]
+    rows = moved.numpy()
+    width = moved.shape[1]
     if directions == width:  # ARPACK leaves one out
         every: Tensor = torch.linalg.svd(moved, full_matrices=False).Vh.mT
         return every

@@ -65,11 +65,14 @@ def _merged(
 ) -> npt.NDArray[np.float64]:
     """Values (..., n) without ties; the sort has to be stable where equal values have different tolerances."""
     order = np.argsort(values, axis=-1, kind="stable" if stable else "quicksort")
-    ordered, tolerance = np.take_along_axis(values, order, -1), np.take_along_axis(tolerance, order, -1)
+    ordered = np.take_along_axis(values, order, -1)
+    tolerance = np.take_along_axis(tolerance, order, -1)
     first = np.ones((*values.shape[:-1], values.shape[-1] + 1), np.bool_)  # of its group; the last entry ends the last
     first[..., 1:-1] = np.diff(ordered) > np.maximum(tolerance[..., 1:], tolerance[..., :-1])
     grouped = ~(first[..., :-1] & first[..., 1:])  # few of many scores have a neighbour as near
-    ordered, tolerance, starts = ordered[grouped], tolerance[grouped], first[..., :-1][grouped]
+    ordered = ordered[grouped]
+    tolerance = tolerance[grouped]
+    starts = first[..., :-1][grouped]
     width = _MAX_WIDTH * _lowest(tolerance, starts)
     apart = ordered - _lowest(ordered, starts)
     part = np.floor(np.divide(apart, width, out=np.zeros_like(apart), where=width > 0))

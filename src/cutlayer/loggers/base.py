@@ -1,4 +1,4 @@
-"""What a log does, and the thread in which it does it."""
+"""Interface of a log, and the thread that it runs in."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a log receives of a run: settings, figures and the report. Nothing of it is of a single row."""
+"""Contents of a log: settings, figures and the report of a run. Nothing of it is of a single row."""
 
 from __future__ import annotations
 

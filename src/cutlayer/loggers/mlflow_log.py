@@ -25,7 +25,8 @@ class MlflowLog(Log):
     """
 
     def __init__(self, uri: str) -> None:
-        self.uri, self.run = uri, ""
+        self.uri = uri
+        self.run = ""
         self.client: MlflowClient
 
     def begin(self, job: str, run: str, settings: Mapping[str, str], earlier: str | None) -> str:

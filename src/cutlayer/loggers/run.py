@@ -41,14 +41,18 @@ class LoggedRun(Relay, Progress):
 
     def __init__(self, job: Job, folder: Path, progress: Progress, config: LogConfig) -> None:
         super().__init__(progress)
-        self.progress, self.job, self.folder = progress, job, RunFolder(folder)
+        self.progress = progress
+        self.job = job
+        self.folder = RunFolder(folder)
         self.logs: dict[str, Log] = {}
         if config.mlflow is not None:
             self.logs["mlflow"] = MlflowLog(config.mlflow)
         if config.tensorboard is not None:
             self.logs["tensorboard"] = TensorBoardLog(config.tensorboard)
         self.threads = {kind: Background(f"parties.{job.active}.log.{kind}") for kind in self.logs}
-        self.run, self.epochs, self.begun = "", 0, False
+        self.run = ""
+        self.epochs = 0
+        self.begun = False
 
     def stage(self, name: str) -> None:
         """Note which run follows."""
@@ -64,7 +68,8 @@ class LoggedRun(Relay, Progress):
         super().started(task, truth, training, epochs, start)
         if self.run != RunKind.THIS_RUN or self.begun:
             return
-        self.begun, self.epochs = True, start
+        self.begun = True
+        self.epochs = start
         for kind in self.logs:
             self.threads[kind].call(partial(self._begin, kind))
 
@@ -92,12 +97,15 @@ class LoggedRun(Relay, Progress):
 
     def _log_results(self, scratch: Path) -> None:
         report = build(self.folder.path)
-        page, results = write_html(without_rows(report), scratch / "report.html"), final_values(report)
+        page = write_html(without_rows(report), scratch / "report.html")
+        results = final_values(report)
         for kind, log in self.logs.items():
             self.threads[kind].call(partial(log.write, results, self.epochs))
             self.threads[kind].call(partial(log.attach, page))
 
     def _begin(self, kind: str) -> None:
-        record, settings, run = RECORD.format(kind), settings_of(self.job), self.folder.path.name
+        record = RECORD.format(kind)
+        settings = settings_of(self.job)
+        run = self.folder.path.name
         earlier = self.folder.read_json(record)["run"] if (self.folder.path / record).exists() else None
         self.folder.write_json(record, {"run": self.logs[kind].begin(self.job.name, run, settings, earlier)})

@@ -71,7 +71,7 @@ class ModelKind(NamedTuple):
 
 
 def _built(name: str) -> Callable[..., Any]:
-    """What builds a model, as `module.Class`; PyTorch is loaded with it."""
+    """Constructor of a model, named as `module.Class`; PyTorch is loaded at its first call."""
     return called_on_first_use(f"{__name__}.{name}")
 
 

@@ -17,7 +17,7 @@ from cutlayer.errors import ConfigError
 from cutlayer.kernels.patterns import patterns
 from cutlayer.models.precision import PreciseModel
 from cutlayer.models.sections import Cut
-from cutlayer.tasks import Task
+from cutlayer.training_loss import TrainingLoss
 
 MAP_COLUMNS = 512
 """Most columns that the maps of a convolution are read as, unless it has more channels."""
@@ -99,34 +99,34 @@ class TopModel(PreciseModel, ABC):
         """Heads that answer when some parties are absent, besides the head for all parties."""
         return ()
 
-    def objective(self, embeddings: Mapping[str, Tensor], labels: Tensor, task: Task) -> Tensor:
+    def objective(self, embeddings: Mapping[str, Tensor], labels: Tensor, loss: TrainingLoss) -> Tensor:
         """The loss to train on, of rows that all parties have."""
-        return self.objective_of_sets(embeddings, embeddings, labels, task)
+        return self.objective_of_sets(embeddings, embeddings, labels, loss)
 
     def objective_of_sets(
-        self, embeddings: Mapping[str, Tensor], present: Collection[str], labels: Tensor, task: Task
+        self, embeddings: Mapping[str, Tensor], present: Collection[str], labels: Tensor, loss: TrainingLoss
     ) -> Tensor:
         """The loss to train on, of rows that just these parties have; a model with several heads sums theirs here."""
-        return task.loss(self.answer(embeddings, present), labels)
+        return loss(self.answer(embeddings, present), labels)
 
     def objective_of_rows(
-        self, embeddings: Mapping[str, Tensor], labels: Tensor, task: Task, rows: Mapping[str, Tensor]
+        self, embeddings: Mapping[str, Tensor], labels: Tensor, loss: TrainingLoss, rows: Mapping[str, Tensor]
     ) -> Tensor:
         """The loss to train on, of rows that some of the parties lack.
 
         Args:
             embeddings: Embeddings of all parties, in the job's order; zeros for the rows that a party lacks.
             labels: Labels of the rows, (n,).
-            task: Task.
+            loss: Loss of the batch.
             rows: Which rows each party that lacks some has, bool (n,), by name.
         """
         if not self.reads_presence:
-            return self.objective(embeddings, labels, task)
+            return self.objective(embeddings, labels, loss)
         losses = []
         for names, chosen in _by_presence(embeddings, rows):
             part = {name: e[chosen] for name, e in embeddings.items()}
-            loss = self.objective_of_sets(part, names, labels[chosen], task.of_rows(chosen))
-            losses.append(loss * (len(chosen) / len(labels)))
+            mean = self.objective_of_sets(part, names, labels[chosen], loss.of_rows(chosen))
+            losses.append(mean * (len(chosen) / len(labels)))
         return torch.stack(losses).sum()
 
 
@@ -134,7 +134,8 @@ def _by_presence(
     embeddings: Mapping[str, Tensor], rows: Mapping[str, Tensor]
 ) -> Iterator[tuple[frozenset[str], Tensor]]:
     """Each set of parties that have the same rows, with these rows, int64 (m,)."""
-    always, some = {*embeddings} - {*rows}, [name for name in embeddings if name in rows]
+    always = {*embeddings} - {*rows}
+    some = [name for name in embeddings if name in rows]
     matrix = np.column_stack([rows[name].numpy() for name in some])
     for pattern, chosen in patterns(matrix) if len(matrix) else ():
         yield frozenset(always | {*compress(some, pattern)}), torch.from_numpy(chosen)

@@ -1,4 +1,4 @@
-"""What a bottom model reads."""
+"""Shape of a bottom model's input."""
 
 from __future__ import annotations
 

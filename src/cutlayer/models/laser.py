@@ -12,7 +12,7 @@ from cutlayer.errors import ConfigError
 from cutlayer.models.base import TopModel
 from cutlayer.models.mlp import MlpTop
 from cutlayer.models.sections import LaserTopConfig
-from cutlayer.tasks import Task
+from cutlayer.training_loss import TrainingLoss
 
 
 class LaserTop(TopModel):
@@ -63,7 +63,7 @@ class LaserTop(TopModel):
         return result
 
     def objective_of_sets(
-        self, embeddings: Mapping[str, Tensor], present: Collection[str], labels: Tensor, task: Task
+        self, embeddings: Mapping[str, Tensor], present: Collection[str], labels: Tensor, loss: TrainingLoss
     ) -> Tensor:
         """The estimate of the mean loss over sets of the present parties, by a draw from the global random state."""
         leaving = [name for name in self.leaving if name in present]
@@ -73,7 +73,5 @@ class LaserTop(TopModel):
         losses = []
         for size in sizes:
             drawn = {leaving[index] for index in torch.randperm(count)[:size].tolist()}
-            losses.append(
-                comb(count, size) / sets * task.loss(self.answer(embeddings, {*self.staying, *drawn}), labels)
-            )
+            losses.append(comb(count, size) / sets * loss(self.answer(embeddings, {*self.staying, *drawn}), labels))
         return torch.stack(losses).sum()

@@ -11,7 +11,7 @@ from cutlayer.models.absence import absent_sets
 from cutlayer.models.base import TopModel
 from cutlayer.models.mlp import MlpTop
 from cutlayer.models.sections import MultiHeadTopConfig
-from cutlayer.tasks import Task
+from cutlayer.training_loss import TrainingLoss
 
 
 class MultiHeadTop(TopModel):
@@ -64,16 +64,16 @@ class MultiHeadTop(TopModel):
         return result
 
     def objective_of_sets(
-        self, embeddings: Mapping[str, Tensor], present: Collection[str], labels: Tensor, task: Task
+        self, embeddings: Mapping[str, Tensor], present: Collection[str], labels: Tensor, loss: TrainingLoss
     ) -> Tensor:
         """The sum of the losses of all heads that read no other than the present parties."""
         lacking = embeddings.keys() - {*present}
-        losses = [] if lacking else [task.loss(self(embeddings), labels)]
+        losses = [] if lacking else [loss(self(embeddings), labels)]
         losses += [
-            task.loss(self.answer(embeddings, embeddings.keys() - absent), labels)
+            loss(self.answer(embeddings, embeddings.keys() - absent), labels)
             for absent in self.absent
             if lacking <= absent
         ]
         if not losses:  # no head is for so few parties: the one for all answers, with zeros
-            losses = [task.loss(self.answer(embeddings, present), labels)]
+            losses = [loss(self.answer(embeddings, present), labels)]
         return torch.stack(losses).sum()

@@ -78,8 +78,11 @@ class _Trial:
     """
 
     def __init__(self, model: BottomModel, steps: int, later: Batch, needed_by: str, repeatable: bool) -> None:
-        self.model, self.steps, self.later = model, steps, later
-        self.needed_by, self.repeatable = needed_by, repeatable
+        self.model = model
+        self.steps = steps
+        self.later = later
+        self.needed_by = needed_by
+        self.repeatable = repeatable
 
     def check(self, batch: Batch, changes: int, generator: torch.Generator) -> None:
         """Embed a batch, then with the first of its rows replaced, each in another way."""
@@ -98,7 +101,8 @@ class _Trial:
 
     def _pass(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """The embedding of a batch, and those of the batch after it in both modes."""
-        model, training = copy.deepcopy(self.model), self.model.training
+        model = copy.deepcopy(self.model)
+        training = self.model.training
         torch.default_generator.manual_seed(_SEED)
         # On the copy: what a module keeps of a training pass, such as a graph, cannot always be copied.
         for _ in range(self.steps):

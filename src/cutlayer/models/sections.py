@@ -27,7 +27,7 @@ Activation = Literal["relu", "gelu", "tanh", "silu"]
 TabularActivation = Literal["selu", "mish", "relu", "gelu", "tanh", "silu"]
 
 Norm = Literal["batch", "group", "none"]
-"""What follows each convolution."""
+"""Normalisation after each convolution."""
 
 
 class AutoBottomConfig(FrozenModel):

@@ -46,7 +46,8 @@ class UserTop(TopModel):
 
     def __init__(self, config: UserModelConfig, widths: Mapping[str, int], outputs: int) -> None:
         super().__init__()
-        self.path, self.outputs = config.path, outputs
+        self.path = config.path
+        self.outputs = outputs
         self.module = _construct(config, dict(widths), outputs)
 
     def forward(self, embeddings: Mapping[str, Tensor]) -> Tensor:

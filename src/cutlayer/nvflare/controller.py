@@ -1,4 +1,4 @@
-"""What NVFlare starts at its server: the order of a job, its end with a reason, and the report of who did what."""
+"""Controller that NVFlare starts at its server: the order of a job, its end with a reason, and its report."""
 
 from __future__ import annotations
 
@@ -43,7 +43,9 @@ class CutlayerController(Controller):  # type: ignore[misc]
 
     def __init__(self, active: str, passives: Sequence[str], may_leave: Sequence[str] = ()) -> None:
         super().__init__()
-        self._active, self._passives, self._may_leave = active, list(passives), set(may_leave)
+        self._active = active
+        self._passives = list(passives)
+        self._may_leave = set(may_leave)
         self._report: dict[str, Any] = {"completed": False, "reason": "it did not end by itself", "sites": {}}
 
     def start_controller(self, fl_ctx: FLContext) -> None:

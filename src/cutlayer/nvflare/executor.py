@@ -1,4 +1,4 @@
-"""What NVFlare starts at a site: it checks the job against the site's copy, runs the party, and stops it on abort."""
+"""Executor that NVFlare starts at a site: checks the job against its copy, runs the party, and stops it on abort."""
 
 from __future__ import annotations
 
@@ -31,7 +31,9 @@ PAYLOAD = "cutlayer"
 TOPIC = "cutlayer.tunnel"
 RECONNECT = 10.0
 """Seconds within which a broken connection may be replaced: a killed site ends the job soon after."""
-_LISTEN, _PROBE, _ANSWER = 120.0, 5.0, 6.0
+_LISTEN = 120.0
+_PROBE = 5.0
+_ANSWER = 6.0
 _POLL = 0.2
 
 
@@ -46,7 +48,8 @@ class CutlayerExecutor(Executor):  # type: ignore[misc]
 
     def __init__(self, job: str, route: str = "auto", resume: str = "") -> None:
         super().__init__()
-        self._name, self._route = job, Route(route)
+        self._name = job
+        self._route = Route(route)
         self._resume = valid_run(resume) if resume else ""
         self._agreement: AgreedJob | None = None
         self._process: PartyProcess | None = None
@@ -109,7 +112,8 @@ class CutlayerExecutor(Executor):  # type: ignore[misc]
 
     def _train(self, request: Any, fl_ctx: FLContext, abort_signal: Signal) -> dict[str, Any]:
         """Run the party to its end."""
-        agreed, route = self._agreed(), ""
+        agreed = self._agreed()
+        route = ""
         if agreed.is_active:
             process = self._process
             if process is None:
@@ -131,7 +135,8 @@ class CutlayerExecutor(Executor):  # type: ignore[misc]
             PeerLost: The direct route was asked for, and nobody answers.
             TrustError: Its certificate, or this site's, is refused; or it is not the one that was announced.
         """
-        address, identity = agreed.job.parties[agreed.job.active].address, agreed.job.identities[agreed.job.active]
+        address = agreed.job.parties[agreed.job.active].address
+        identity = agreed.job.identities[agreed.job.active]
         if self._route is not Route.HUB and address is not None:
             try:
                 actual = fingerprint(probe(*split_address(address), agreed.credentials(), identity, _PROBE))
@@ -173,7 +178,9 @@ class CutlayerExecutor(Executor):  # type: ignore[misc]
 
     def _send(self, site: str, piece: Segment) -> bool:
         request = Shareable()
-        request["connection"], request["number"], request["content"] = piece.connection, piece.number, piece.content
+        request["connection"] = piece.connection
+        request["number"] = piece.number
+        request["content"] = piece.content
         with self._engine.new_context() as fl_ctx:
             replies = self._engine.send_aux_request([site], TOPIC, request, _ANSWER, fl_ctx, optional=True)
         reply = replies.get(site)

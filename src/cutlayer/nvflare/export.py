@@ -18,9 +18,14 @@ from cutlayer.storage.durable import check_new, make_folder, write_whole
 
 SHARED_JOB = "job.yaml"
 """File with the shared part of the job: in the submitted folder, and each site's own copy."""
-CHECK, START, TRAIN = "cutlayer_check", "cutlayer_start", "cutlayer_train"
-"""The tasks, in their order: check at every site, start at the active party's, train at all."""
-_CONTROLLER, _EXECUTOR = "cutlayer.nvflare.controller.CutlayerController", "cutlayer.nvflare.executor.CutlayerExecutor"
+CHECK = "cutlayer_check"
+"""The first task, at every site."""
+START = "cutlayer_start"
+"""The second task, at the active party's site."""
+TRAIN = "cutlayer_train"
+"""The third task, at all sites."""
+_CONTROLLER = "cutlayer.nvflare.controller.CutlayerController"
+_EXECUTOR = "cutlayer.nvflare.executor.CutlayerExecutor"
 _SITE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 _RUN = re.compile(r"[0-9a-fA-F][0-9a-fA-F-]{7,63}")
 _PUBLIC = 0o644

@@ -44,8 +44,12 @@ class PartyProcess:
         self, arguments: Sequence[str], log: Path, notify: Callable[[str], None], command: Sequence[str] = _COMMAND
     ) -> None:
         self.address = ""
-        self._log, self._document, self._notify = log, log.with_suffix(".json"), notify
-        self._listening, self._ended, self._started = threading.Event(), threading.Event(), threading.Event()
+        self._log = log
+        self._document = log.with_suffix(".json")
+        self._notify = notify
+        self._listening = threading.Event()
+        self._ended = threading.Event()
+        self._started = threading.Event()
         self._process: subprocess.Popen[str] | None = None
         self._code = -1
         make_folder(log.parent)

@@ -1,4 +1,4 @@
-"""What a site has agreed to: its own copy of the job, next to its private file, in its NVFlare folder.
+"""Agreement of a site: its own copy of the job, next to its private file, in its NVFlare folder.
 
     KIT/local/cutlayer/NAME/job.yaml     the shared job, as `cutlayer nvflare` wrote it
     KIT/local/cutlayer/NAME/party.yaml   this organisation's private file
@@ -22,7 +22,10 @@ from cutlayer.config.load import load_closed_job
 from cutlayer.errors import ConfigError
 from cutlayer.nvflare.export import SHARED_JOB
 
-FOLDER, PRIVATE, KEY, RUNS = "cutlayer", "party.yaml", "noise.key", "runs"
+FOLDER = "cutlayer"
+PRIVATE = "party.yaml"
+KEY = "noise.key"
+RUNS = "runs"
 _MAX_NAMED = 8
 """Maximum number of differences whose keys are named to the server."""
 

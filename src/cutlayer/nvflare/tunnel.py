@@ -70,7 +70,8 @@ class Tunnel:
     """
 
     def __init__(self, send: Send, notify: Callable[[str], None] = _logger.info) -> None:
-        self._send, self._notify = send, notify
+        self._send = send
+        self._notify = notify
         self._target: tuple[str, int] | None = None
         self._pipes: dict[tuple[str, str], _Pipe] = {}
         self._doors: list[socket.socket] = []
@@ -101,7 +102,8 @@ class Tunnel:
         """Close all connections."""
         with self._changing:
             self._closed = True
-            pipes, self._pipes = list(self._pipes.values()), {}
+            pipes = list(self._pipes.values())
+            self._pipes = {}
         for door in self._doors:
             with suppress(OSError):  # a thread that waits in accept would keep the port
                 door.shutdown(socket.SHUT_RDWR)
@@ -163,7 +165,10 @@ class _Pipe:
     def __init__(
         self, near: socket.socket, connection: str, send: Callable[[Segment], bool], forget: Callable[[], None]
     ) -> None:
-        self._near, self._connection, self._send, self._forget = near, connection, send, forget
+        self._near = near
+        self._connection = connection
+        self._send = send
+        self._forget = forget
         self._expected = 0
         self._writing = threading.Lock()
         self._sent_end = self._got_end = False

@@ -45,7 +45,7 @@ def fit_top(setup: ActiveSetup, passives: Passives, split: Split, seed: int) -> 
     return top.fit(
         _columns(setup, passives, chosen),
         rows_of(setup.labels if is_drawn else setup.truth, chosen),
-        setup.training_task,
+        setup.training_loss,
         own=next((name for name in setup.widths if name not in passives.released), None),
         inputs=setup.inputs,
         seed=seed,

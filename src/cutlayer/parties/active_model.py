@@ -9,7 +9,7 @@ from typing import cast
 from torch import Tensor, nn
 
 from cutlayer.models import TopModel
-from cutlayer.tasks import Task
+from cutlayer.training_loss import TrainingLoss
 
 
 class ActiveModel(nn.Module):
@@ -27,14 +27,18 @@ class ActiveModel(nn.Module):
         self.name, self.parties = name, parties
 
     def forward(
-        self, columns: tuple[Tensor, Tensor] | None, embeddings: Mapping[str, Tensor], labels: Tensor, task: Task
+        self,
+        columns: tuple[Tensor, Tensor] | None,
+        embeddings: Mapping[str, Tensor],
+        labels: Tensor,
+        loss: TrainingLoss,
     ) -> Tensor:
         """Mean loss of some rows."""
         seen = dict(embeddings)
         if columns is not None:
             seen[self.name] = self.modules_by_name["bottom"](*columns)
         top = cast("TopModel", self.modules_by_name["top"])
-        return top.objective({party: seen[party] for party in self.parties}, labels, task)
+        return top.objective({party: seen[party] for party in self.parties}, labels, loss)
 
 
 @dataclass(frozen=True)
@@ -43,15 +47,15 @@ class TrainingLabels:
 
     Attributes:
         values: Protected labels by row of the common order; no other worker than the leader has the true ones.
-        task: Task of the training.
+        loss: Loss of the training, without weights of rows.
         weights: Weights of the rows in the loss, if any.
     """
 
     values: Tensor
-    task: Task
+    loss: TrainingLoss
     weights: Tensor | None
 
-    def of(self, rows: Tensor) -> tuple[Tensor, Task]:
-        """Labels and task of some rows."""
-        task = self.task if self.weights is None else replace(self.task, row_weights=self.weights[rows])
-        return self.values[rows], task
+    def of(self, rows: Tensor) -> tuple[Tensor, TrainingLoss]:
+        """Labels and loss of some rows."""
+        loss = self.loss if self.weights is None else replace(self.loss, row_weights=self.weights[rows])
+        return self.values[rows], loss

@@ -22,6 +22,7 @@ from cutlayer.parties.state import PartyState
 from cutlayer.protections.views import ActiveView
 from cutlayer.storage.row_arrays import gathered
 from cutlayer.tasks import Task
+from cutlayer.training_loss import TrainingLoss
 
 
 class ActiveSetup:
@@ -42,7 +43,7 @@ class ActiveSetup:
         labels: Protected labels by row; -1 where no training row is.
         task: Task with the true classes, for the evaluation of held-out rows.
         positive_share: Share of positive training rows by their true labels; `None` unless the task is binary.
-        training_task: Task of the protected labels, with weights of the classes.
+        training_loss: Loss of the protected labels, with weights of the classes.
         weights: Weights of the rows in the loss, if any.
         groups: Number of each row's id, int64 (n,), where ids repeat; else `None`.
         store: Encoded columns of the party, if it has any.
@@ -150,11 +151,10 @@ class ActiveSetup:
         local.table.check_training(drawn, None if self.weights is None else rows_of(self.weights, train))
         self.labels = scattered(drawn.to(self.truth.dtype), train, len(self.truth), -1)
         chain.setup(replace(context, labels=self.labels), log)
-        # Apart from `task`, which evaluates on the true labels of held-out rows.
-        self.training_task = replace(self.task, transition=chain.transition)
+        self.training_loss = TrainingLoss(self.task, chain.transition)
         if self._job.train.class_weight == "balanced":
-            self.training_task = self.training_task.balanced(drawn)
-        self.training_task = self.training_task.on(local.device)
+            self.training_loss = self.training_loss.balanced(drawn)
+        self.training_loss = self.training_loss.on(local.device)
         self.state.sent["labels"] = len(train)
         self.fingerprint = local.draw_fingerprint(chain.draws, prepared.order_digest, self.truth)
         # For all runs: draws that are remembered do not depend on which rows are common.

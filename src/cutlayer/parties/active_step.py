@@ -89,7 +89,7 @@ class ActiveStep:
         team, local, state = self.local.team, self.local, self.state
         if team is None:
             return
-        labels = TrainingLabels(self.setup.labels, self.setup.training_task, self.setup.weights)
+        labels = TrainingLabels(self.setup.labels, self.setup.training_loss, self.setup.weights)
         shared = SharedLabels.of(labels)
         plain = {**shared.plain, "widths": self.setup.widths, "features": self.setup.store is not None}
         common = share_start(team, local, state, shared.tensors, **plain)
@@ -248,13 +248,13 @@ class ActiveStep:
 
     def _loss(self, batch: Batch) -> Tensor:
         """The loss of a group, on which the models train."""
-        task = self.setup.training_task
+        loss = self.setup.training_loss
         if self.setup.weights is not None:
-            task = replace(task, row_weights=self.local.resident.take("weights", self.setup.weights, batch.view.rows))
+            loss = replace(loss, row_weights=self.local.resident.take("weights", self.setup.weights, batch.view.rows))
         if batch.parts:
             present = self.passives.present(batch.parts)
-            return self.setup.top.objective_of_rows(batch.shown, batch.view.labels, task, present)
-        return self.setup.top.objective(batch.shown, batch.view.labels, task)
+            return self.setup.top.objective_of_rows(batch.shown, batch.view.labels, loss, present)
+        return self.setup.top.objective(batch.shown, batch.view.labels, loss)
 
     def _read_loss(self, loss: Tensor, share: float, batch: Batch, losses: list[float]) -> None:
         """Add the loss of a group to those of the step, times its share, once it is read and found finite."""

@@ -12,7 +12,7 @@ from cutlayer.data.split import Split
 from cutlayer.errors import DataError
 from cutlayer.kernels.one_hot import one_hot_columns
 from cutlayer.models import BottomModel, bottom_of
-from cutlayer.models.fitting import Columns, check_columns
+from cutlayer.models.fitting import TrainingColumns, check_columns
 from cutlayer.parties.groups import BatchColumns, check_bottom
 from cutlayer.parties.local import Local, context_of
 from cutlayer.parties.numbers import check_own
@@ -46,7 +46,7 @@ class PassiveSetup:
         self._job, self._local = job, local
         self.split, self.store = split, prepared.store
         self.inputs = self.store.columns.inputs
-        columns = Columns(self.inputs, split.part("train"), self.store.gather)
+        columns = TrainingColumns(self.inputs, split.part("train"), self.store.gather)
         check_columns(local.fit, columns, f"parties.{local.name}.fit")  # before any training, also that of a baseline
         bottom: BottomModel = bottom_of(job, local.name, self.inputs)
         # Before the first message about features: all protections assume that rows do not affect each other.

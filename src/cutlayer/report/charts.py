@@ -59,7 +59,8 @@ def lines(
     """
     xs = [x for line in series for x, _ in line.points] or [1.0]
     margin = 1 if min(xs) == max(xs) else 0
-    x, y = Scale(min(xs) - margin, max(xs) + margin, 40, WIDTH - 12), Scale(*domain, 150, 8)
+    x = Scale(min(xs) - margin, max(xs) + margin, 40, WIDTH - 12)
+    y = Scale(*domain, 150, 8)
     epochs = [(float(epoch), f"{epoch}") for epoch in whole_ticks(int(min(xs)), int(max(xs)))]
     parts = [axes(Axis(x, "epoch", epochs, grid=False), Axis(y, reference=reference, reference_name="chance"), 40)]
     for line in reversed(series):
@@ -220,7 +221,9 @@ def _series(
 
     More than `max_marks` points have a mark at the last one alone.
     """
-    path, pen, marks = [], "M", []
+    path = []
+    pen = "M"
+    marks = []
     for x, y, tip in points:
         if y is not None:
             path.append(f"{pen}{x:.1f} {y:.1f}")

@@ -25,7 +25,7 @@ _COMPARED = {
     ),
     "regression": ("which of two rows has the larger label", ""),
 }
-"""What a leak is a share of, by the kind of the labels."""
+"""Comparison that a leak is a share of, by the kind of the labels."""
 
 
 def evidence_of(report: Report) -> tuple[AttackEvidence, ...]:
@@ -42,13 +42,13 @@ def evidence_of(report: Report) -> tuple[AttackEvidence, ...]:
 
 
 def _excess(result: AttackEvidence) -> float:
-    """What counts: a leak by itself, another metric beyond its control."""
+    """Value that results are ranked by: a leak itself, another metric less its control."""
     value = -1.0 if result.value is None else result.value
     return value if result.metric == "leak" else value - (result.control or 0.0)
 
 
 def _purpose(result: AttackEvidence) -> str:
-    """What the attack does; where rows were released once, no mean over epochs is of several releases."""
+    """Purpose of the attack; where rows were released once, with the remark that all epochs have one release."""
     if result.attack not in REGISTRY:
         return ""
     purpose = REGISTRY[result.attack].purpose()
@@ -163,7 +163,7 @@ def learns_of(evidence: Iterable[AttackEvidence], task: str, label_free: Collect
 
 
 def _label_sentence(result: AttackEvidence, task: str, *, is_label_free: bool) -> str:
-    """What an attacker infers about labels, and what it would know without any message."""
+    """Sentence on an attacker's leak about labels, and on its knowledge without any message."""
     leak = result.value or 0.5
     what, over = _COMPARED[task]
     accuracy = f"tells {what} in {share(leak, 1)} of the cases{over}"

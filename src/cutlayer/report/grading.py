@@ -1,4 +1,4 @@
-"""What a figure means in words: one scale for the sentence at the top and for every sentence below it."""
+"""Readings of figures in words: one scale for the sentence at the top and for every sentence below it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _REBUILT = ((0.9, "nearly all"), (0.6, "most"), (0.3, "a part"), (0.1, "a little
 
 
 def reading(leak: float, owner: str = "") -> str:
-    """What a leak means.
+    """Reading of a leak.
 
     Args:
         leak: The leak, 0.5 (chance) to 1.

@@ -16,7 +16,7 @@ from cutlayer.results.run import RunKind
 
 
 def headline(report: Report) -> str:
-    """What partners learn about labels, what that costs, what partners add, and what is learned about features."""
+    """Summary of a run: leak about labels, its price, gain from partners, and leak about features."""
     matrix = matrix_of(report)
     worst, before = matrix.worst(RunKind.THIS_RUN), matrix.worst(RunKind.UNDEFENDED)
     if worst is None:
@@ -47,7 +47,7 @@ def _now(report: Report, matrix: Matrix, worst: LeakResult) -> str:
 
 
 def _read(matrix: Matrix, worst: LeakResult) -> str:
-    """What the worst leak of a run means, with what it takes to know of rows where attacks that know none do worse."""
+    """Reading of a run's worst leak, with the required knowledge of rows where attacks without any do worse."""
     words, needed = reading(worst.leak), condition(worst.knowledge)
     free = [leak.leak for leak in matrix.cells.values() if leak.run == worst.run and not condition(leak.knowledge)]
     if not needed or words in (reading(0.5), reading(max(free, default=0.5))):
@@ -56,8 +56,9 @@ def _read(matrix: Matrix, worst: LeakResult) -> str:
 
 
 def _price(report: Report) -> str:
-    """What the model predicts, against the undefended one."""
-    this, before = report.utility.row(RunKind.THIS_RUN), report.utility.row(RunKind.UNDEFENDED)
+    """Utility of the model against the undefended one."""
+    this = report.utility.row(RunKind.THIS_RUN)
+    before = report.utility.row(RunKind.UNDEFENDED)
     value = this.metrics.get(report.utility.metric) if this else None
     undefended = before.metrics.get(report.utility.metric) if before else None
     if this is None or value is None:
@@ -72,7 +73,8 @@ def _price(report: Report) -> str:
     lost = (undefended - value) * (1 if report.utility.higher_is_better else -1)
     words, between = "predicts as well" if lost <= SMALL else "predicts worse", ""
     if lost > SMALL and this.low <= undefended <= this.high:
-        words, between = "may predict worse", f", 95 % interval {interval(this.low, this.high)}"
+        words = "may predict worse"
+        between = f", 95 % interval {interval(this.low, this.high)}"
     return f", and the model {words} (test {name} {metric(value)}{between}, undefended {metric(undefended)})"
 
 

@@ -47,7 +47,8 @@ def series_of(report: Report, points: Iterable[tuple[str, float, float | None]])
 
 def legend(report: Report, drawn: Iterable[str]) -> tuple[LegendEntry, ...]:
     """The runs of one section's charts; a run has the same style in all sections."""
-    notes, names = matrix_of(report).runs, set(drawn)
+    notes = matrix_of(report).runs
+    names = set(drawn)
     entries = [(run, LegendEntry(run, notes.get(run, ""), charts.swatch(at))) for at, run in enumerate(runs_of(report))]
     return tuple(entry for run, entry in entries if run in names)
 

@@ -73,7 +73,7 @@ class Matrix:
         return [leak - columns for leak, columns in known if columns is not None]
 
     def own_columns(self, leak: LeakResult) -> float | None:
-        """What the columns of the leak's attacker reveal, if it was measured."""
+        """Leak from the own columns of the leak's attacker, if it was measured."""
         baseline = self.baselines.get(leak.party)
         return None if baseline is None else baseline.own_columns
 
@@ -106,7 +106,9 @@ def target_of(leak: LeakResult) -> LeakTarget:
 
 def runs_of(report: Report) -> tuple[str, ...]:
     """Every run of the report, in the order of all its tables and charts."""
-    leaks, history, layers = report.leaks, report.history, report.layers
+    leaks = report.leaks
+    history = report.history
+    layers = report.layers
     return ordered([*(part.run for part in leaks), *(part.run for part in history), *(part.run for part in layers)])
 
 

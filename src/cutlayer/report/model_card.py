@@ -42,7 +42,8 @@ def model_card(
         architecture: Content of its `architecture.json`.
         exported: The files that were written.
     """
-    party, active = architecture.party, architecture.role == "active"
+    party = architecture.party
+    active = architecture.role == "active"
     summary = folder.summary if folder.ended else None
     audit = _audit(folder)
     completions = audit.completions if isinstance(audit, Audit) else ()

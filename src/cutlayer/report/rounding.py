@@ -127,7 +127,8 @@ def size(value: int) -> str:
     """
     if value < 1000:
         return f"{value}\u00a0B"
-    amount, unit = float(value), 0
+    amount = float(value)
+    unit = 0
     while amount >= 999.5 and unit < 4:
         amount, unit = amount / 1000, unit + 1
     return f"{_three(amount)}\u00a0{('B', 'kB', 'MB', 'GB', 'TB')[unit]}"

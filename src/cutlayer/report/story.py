@@ -1,4 +1,4 @@
-"""What a first run shows, in a terminal: the sentence, the runs at a glance, departures, and what is proved."""
+"""Output of a first run in a terminal: the sentence, the runs at a glance, departures, and the guarantees."""
 
 from __future__ import annotations
 

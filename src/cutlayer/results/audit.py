@@ -59,7 +59,7 @@ class RunAudit(FrozenModel):
     unneeded: tuple[SkippedAttack, ...] = ()
 
     def baseline(self, party: str) -> Baseline | None:
-        """What the leaks of a party compare with, if it was measured."""
+        """Baseline of a party's leaks, if it was measured."""
         return next((baseline for baseline in self.baselines if baseline.party == party), None)
 
     def excesses(self) -> dict[str, float]:
@@ -114,7 +114,7 @@ UNMEASURED_BY_PASSIVE = (
     "what this party learns of the labels, alone or together with others, and what others that collude learn of its "
     "columns: not measured here"
 )
-"""What the audit of a passive party does not show; it has the messages of its own link, and no labels."""
+"""Limits of the audit of a passive party, which has the messages of its own link, and no labels."""
 
 
 class PassiveAudit(Document):

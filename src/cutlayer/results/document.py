@@ -25,7 +25,7 @@ class Document(FrozenModel):
     title: ClassVar[str] = "results"
     """Name of the file in errors."""
     remedy: ClassVar[str] = "run the job again"
-    """What writes the file anew."""
+    """Command that writes the file again."""
 
     schema_version: int = Field(default=SCHEMA_VERSION, description="Version of the names and meanings of all fields.")
 

@@ -106,7 +106,8 @@ def strongest(results: Iterable[FeatureResult]) -> list[FeatureResult]:
     """For each party and attack, the result farthest above its baseline, if any is above it."""
     best: dict[tuple[str, str], tuple[float, FeatureResult]] = {}
     for result in results:
-        key, gain = (result.party, result.attack), (result.value or 0.0) - (result.baseline or 0.0)
+        key = (result.party, result.attack)
+        gain = (result.value or 0.0) - (result.baseline or 0.0)
         if result.gains and (key not in best or gain > best[key][0]):
             best[key] = gain, result
     return [result for _, result in best.values()]

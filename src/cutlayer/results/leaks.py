@@ -79,7 +79,7 @@ class Attempt(Attacker):
 
 
 class Baseline(Attacker):
-    """What an attacker's leaks compare with.
+    """Baseline of an attacker's leaks.
 
     Attributes:
         own_columns: Leak of the attacker's own columns, by models fitted on all labels of the training rows; `None`

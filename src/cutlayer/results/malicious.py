@@ -1,4 +1,4 @@
-"""What a party gains that does not follow the protocol."""
+"""Gain of a party that does not follow the protocol."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ class Confusion(FrozenModel):
 
 
 class OperatingPoint(FrozenModel):
-    """What a binary model achieves if the rows with the largest scores are predicted to be positive.
+    """Quality of a binary model if the rows with the largest scores are predicted to be positive.
 
     Attributes:
         threshold: Probability of the positive class from which rows are predicted to be positive.

@@ -76,7 +76,8 @@ class ScoreWriter:
     """
 
     def __init__(self, path: Path, ending: str, task: Task, ids: pa.DataType, parties: Sequence[str]) -> None:
-        self.parties, self._lists = tuple(parties), ending == PARQUET
+        self.parties = tuple(parties)
+        self._lists = ending == PARQUET
         self.counts = dict.fromkeys(self.parties, 0)
         self._names = score_columns(task)
         numbers = [pa.field(name, pa.float64(), nullable=False) for name in self._names]

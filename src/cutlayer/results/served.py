@@ -1,4 +1,4 @@
-"""What attacks reach on a sample of what was served."""
+"""Results of attacks on a sample of the served embeddings."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ class ModelUtility(Derived, Bounded):
 
 
 class Gain(Bounded):
-    """What passive parties add to the headline metric of the active party's own columns.
+    """Gain from passive parties in the headline metric over the active party's own columns.
 
     Attributes:
         parties: The passive parties.

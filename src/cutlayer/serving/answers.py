@@ -24,7 +24,7 @@ from cutlayer.tasks import Task
 
 @dataclass(frozen=True, eq=False)
 class PredictedRows:
-    """What the active party has after a prediction.
+    """The active party's result of a prediction.
 
     Attributes:
         ids: Ids of the rows as its table has them, (n,).

@@ -143,7 +143,8 @@ def ask(
     """
     top, widths = side.model.top_model, side.model.record.widths
     aligned = yield from agree_active(side.job, side.table, side.name, ports, [], side.limits, side.alignment)
-    held, count = aligned.aligned.held, len(aligned.positions)
+    held = aligned.aligned.held
+    count = len(aligned.positions)
     yield from agree_order_active(side.job, ports, aligned.row_ids(side.table), held)
     yield from _compare_trainings(side, [*ports.values()], 0, widths)
     asked = {name: evaluation_batches(torch.arange(held.count(name, count)), EVALUATION_ROWS) for name in ports}

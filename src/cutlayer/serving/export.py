@@ -29,14 +29,17 @@ from cutlayer.tasks import Task
 from cutlayer.training.model_record import TrainedTask
 from cutlayer.training.trained import with_weights
 
-WEIGHTS, ENCODER, ARCHITECTURE, CARD = "weights.safetensors", "encoder.json", "architecture.json", "README.md"
+WEIGHTS = "weights.safetensors"
+ENCODER = "encoder.json"
+ARCHITECTURE = "architecture.json"
+CARD = "README.md"
 BOTTOM, TOP = "bottom", "top"
 ONNX = ".onnx"
 _EXAMPLE_ROWS = 3
 
 
 class BottomArchitecture(FrozenModel):
-    """What a bottom model is built from.
+    """Specification of a bottom model.
 
     Attributes:
         section: Section of the job, with its kind.
@@ -59,7 +62,7 @@ class BottomArchitecture(FrozenModel):
 
 
 class TopArchitecture(FrozenModel):
-    """What a top model is built from.
+    """Specification of a top model.
 
     Attributes:
         section: Section of the job, with its kind.
@@ -106,7 +109,7 @@ class Architecture(Document):
 
 
 class ExportResult(NamedTuple):
-    """What an export left.
+    """Result of an export.
 
     Attributes:
         folder: Folder of the files.

@@ -38,7 +38,7 @@ from cutlayer.training.test_predictions import reported_ids
 
 @dataclass(frozen=True)
 class Request:
-    """What to predict.
+    """A request for predictions.
 
     Attributes:
         tables: New rows by party, each a `TableConfig` or a table in memory; the run's test rows where empty.
@@ -58,7 +58,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Predicted:
-    """What a prediction left.
+    """Result of a prediction.
 
     Attributes:
         out: Path of the file.
@@ -146,9 +146,12 @@ class _Embeddings:
         missing: float,
         prediction: OpenPrediction | None,
     ) -> None:
-        self._embed, self._width, self._missing = embedding_of(bottom, store), bottom.width, missing
+        self._embed = embedding_of(bottom, store)
+        self._width = bottom.width
+        self._missing = missing
         self._numbers = None if numbers is None else torch.from_numpy(numbers)
-        self._prediction, self._next = prediction, 0
+        self._prediction = prediction
+        self._next = 0
         repeat = self._numbers is not None and int((self._numbers >= 0).sum()) > store.rows
         self._released = empty_rows(store.rows, torch.empty(0, bottom.width)) if repeat else None
 

@@ -39,8 +39,11 @@ class OpenPrediction:
     """
 
     def __init__(self, chain: Chain, active: str, number: int) -> None:
-        self._chain, self._active, self._number = chain, active, number
-        self._batches, self._next = 0, 0
+        self._chain = chain
+        self._active = active
+        self._number = number
+        self._batches = 0
+        self._next = 0
 
     def release(self, embed: Embed, rows: Tensor) -> Tensor:
         """Release rows that were not released in this prediction before.
@@ -89,8 +92,10 @@ class Serving:
     """
 
     def __init__(self, job: Job, folder: RunFolder, party: str, width: int, supplied: bytes | None) -> None:
-        self.job, self.party = job, party
-        self.plan, self.chain = plan_of(job, party), chain_of(job, party)
+        self.job = job
+        self.party = party
+        self.plan = plan_of(job, party)
+        self.chain = chain_of(job, party)
         self.counted = any(
             isinstance(protection.event(self.plan), GaussianRelease) for protection in self.chain.protections
         )
@@ -182,7 +187,8 @@ def set_up_releases(
         supplied: As in `Serving`.
         counted: Whether releases are counted on disk, in the log of the run.
     """
-    record, state = ModelRecord.read(record_path(folder, party)), checkpoint_of(job, folder, party)
+    record = ModelRecord.read(record_path(folder, party))
+    state = checkpoint_of(job, folder, party)
     log = ReleaseLog()
     if counted:
         where = str(folder.path.resolve())

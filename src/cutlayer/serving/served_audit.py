@@ -58,7 +58,9 @@ def audit_served(folder: RunFolder, job: Job) -> ServedAudit:
         RunFolderError: Nothing that was served is recorded here.
         DataError: A sample is damaged.
     """
-    features, labels, rows = AttackAudit[FeatureResult](), list[RunAudit](), dict[str, int]()
+    features = AttackAudit[FeatureResult]()
+    labels = list[RunAudit]()
+    rows = dict[str, int]()
     for party in job.passives:
         if (path := sample_path(folder.path, party, party)).exists():
             sample = read_sample(path)
@@ -88,7 +90,9 @@ def _audit_features(job: Job, folder: RunFolder, party: str, sample: Served, aud
     encoder, bottom = trained.model.encoder, trained.model.bottom
     if encoder is None or bottom is None:
         return
-    columns, rows, seed = encoder.columns, torch.arange(len(sample.ids)), job.train.seed
+    columns = encoder.columns
+    rows = torch.arange(len(sample.ids))
+    seed = job.train.seed
     for attack in resolve(job.parties[party].audit.catalogue, job.task, "passive").features:
         if attack.needs != {Need.AUXILIARY_FEATURES}:
             audit.skip(party, [attack], "it reads a training, and not served embeddings")
@@ -103,7 +107,8 @@ def _case(party: str, sample: Served, columns: ColumnSpec, rows: Tensor, job: Jo
     known = auxiliary_indices(len(rows), job.train.seed)
     auxiliary = Auxiliary(columns, known, sample.codes[known], sample.numbers[known])
     unknown = auxiliary.unknown(len(rows))
-    view, knowledge = FeatureView(party, rows, sample.embeddings), Knowledge(auxiliary_rows=auxiliary)
+    view = FeatureView(party, rows, sample.embeddings)
+    knowledge = Knowledge(auxiliary_rows=auxiliary)
     return Case(
         LABEL, view, knowledge, (sample.codes[unknown], sample.numbers[unknown]), job.parties[party].audit.attribute
     )
@@ -118,7 +123,8 @@ def _audit_labels(job: Job, folder: RunFolder, party: str, sample: Served) -> Ru
         known, truth = _labels(trained, sample)
     except DataError as reason:
         return _skipped(party, _NO_TABLE.format(reason))
-    rows, embeddings = torch.arange(len(truth)), sample.embeddings[torch.from_numpy(known)]
+    rows = torch.arange(len(truth))
+    embeddings = sample.embeddings[torch.from_numpy(known)]
     if too_few_rows := too_few(truth):
         return _skipped(party, too_few_rows)
     run = _ServedRun(job, folder, trained.model.task, truth)
@@ -159,7 +165,8 @@ def _labels(trained: TrainedParty, sample: Served) -> tuple[npt.NDArray[np.int64
         DataError: The table cannot be read, or has other classes than the training.
     """
     job, active = trained.job, trained.job.active
-    party, task = job.parties[active], trained.model.task
+    party = job.parties[active]
+    task = trained.model.task
     none = FeaturesConfig(include="none")
     dropped = party.unlabelled == "drop"
     table = PartyTable(
@@ -187,7 +194,8 @@ class _ServedRun(Run):
 
     def __init__(self, job: Job, folder: RunFolder, task: Task, truth: Tensor) -> None:
         super().__init__(job, folder)
-        self._task, self._truth = task, truth
+        self._task = task
+        self._truth = truth
 
     @property
     def truth(self) -> Tensor:

@@ -57,7 +57,8 @@ class UnsyncedFile:
     """
 
     def __init__(self, path: Path, write: Callable[[Path], None]) -> None:
-        self.path, self.partial = path, path.with_name(f"{path.name}.partial")
+        self.path = path
+        self.partial = path.with_name(f"{path.name}.partial")
         # A folder may come from another user: a link of this name in it leads to any file of this one, a file of this
         # name may be readable by all.
         self.partial.unlink(missing_ok=True)

@@ -62,7 +62,8 @@ class GrowingRows:
     def __init__(self, limit: int | None = None) -> None:
         self._limit = _bounded(limit)
         self._parts: list[npt.NDArray[Any]] = []
-        self._bytes, self._rows = 0, 0
+        self._bytes = 0
+        self._rows = 0
         self._file: IO[bytes] | None = None
 
     def add(self, part: npt.NDArray[Any]) -> None:
@@ -82,7 +83,8 @@ class GrowingRows:
                 for array in self._parts:
                     self._file.write(np.ascontiguousarray(array).data)
             # The last one stays for its type and shape: an array of no rows.
-            self._parts, self._bytes = [part[:0]], 0
+            self._parts = [part[:0]]
+            self._bytes = 0
 
     def to_array(self) -> npt.NDArray[Any]:
         """All rows in one array; call it once, after one `add` or more."""

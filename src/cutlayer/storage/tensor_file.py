@@ -71,7 +71,8 @@ def stream_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[
     """
     content: dict[str, Any] = {"__metadata__": dict(metadata)}
     # The format has the tensors one after the other, those of wide types first, so that each is aligned.
-    ordered, end = sorted(tensors.items(), key=lambda item: (-item[1].element_size(), item[0])), 0
+    ordered = sorted(tensors.items(), key=lambda item: (-item[1].element_size(), item[0]))
+    end = 0
     for name, tensor in ordered:
         offsets = [end, end := end + tensor.nbytes]
         content[name] = {"dtype": _DTYPES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": offsets}

@@ -24,8 +24,10 @@ def measure(job: Job, folder: Path, options: Options, leak: LeakKind, progress: 
         CutlayerError: The run failed, or utility or leak cannot be measured.
     """
     ran = execute(job, folder, options, progress)
-    summary, audit = ran.summary, ran.audit.runs[RunKind.THIS_RUN]
-    metric, row = summary.utility.metric, summary.utility.rows[0]
+    summary = ran.summary
+    audit = ran.audit.runs[RunKind.THIS_RUN]
+    metric = summary.utility.metric
+    row = summary.utility.rows[0]
     chosen = next(line for line in ran.history() if line["epoch"] == summary.run.selected_epoch - 1)
     utility, test = chosen["metrics"][metric], row.metrics[metric]
     if math.isnan(utility) or test is None:

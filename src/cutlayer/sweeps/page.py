@@ -13,7 +13,10 @@ from cutlayer.sweeps.result import UNCOUNTED, SweepResult
 from cutlayer.sweeps.space import format_value
 
 WIDTH, HEIGHT = 640, 380
-LEFT, RIGHT, TOP, BOTTOM = 56, 622, 16, 332
+LEFT = 56
+RIGHT = 622
+TOP = 16
+BOTTOM = 332
 _FRONT, _BEATEN = 0, 1
 """Styles of the points: those that the report gives this run and the undefended one."""
 

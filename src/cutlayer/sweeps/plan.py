@@ -1,4 +1,4 @@
-"""What a sweep varies, and where it is written."""
+"""Plan of a sweep: the varied settings, and its folder."""
 
 from __future__ import annotations
 

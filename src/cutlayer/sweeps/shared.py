@@ -24,7 +24,11 @@ from optuna.trial import FrozenTrial, TrialState
 from cutlayer.sweeps.result import TrialMetrics
 from cutlayer.sweeps.space import EVEN_TRIALS, Point, Space
 
-SLOT, REASON, RESULT, BEAT, WORKER = "slot", "reason", "result", "beat", "worker"
+SLOT = "slot"
+REASON = "reason"
+RESULT = "result"
+BEAT = "beat"
+WORKER = "worker"
 BEAT_SECONDS = 10.0
 STALE_SECONDS = 60.0
 """A process without a heartbeat for so long, by the clock of the one that waits, counts as dead."""
@@ -45,7 +49,9 @@ class SharedTrials:
     """
 
     def __init__(self, study: optuna.Study, space: Space, total: int) -> None:
-        self.study, self.space, self.total = study, space, total
+        self.study = study
+        self.space = space
+        self.total = total
         self._beats: dict[int, tuple[object, float]] = {}
 
     def trials(self) -> list[FrozenTrial]:

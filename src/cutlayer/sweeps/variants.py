@@ -33,7 +33,8 @@ class Variants:
 
     def __init__(self, file: Path) -> None:
         self.base = load_job(file)
-        self._raw, self._folder = read_yaml(file), file.parent
+        self._raw = read_yaml(file)
+        self._folder = file.parent
 
     def job(self, point: Point) -> Job:
         """The job at a point, checked; without comparisons, which a sweep does not need.

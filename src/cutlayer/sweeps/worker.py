@@ -55,8 +55,12 @@ class Worker:
     def __init__(
         self, plan: Plan, variants: Jobs, shared: SharedTrials, keys: Keys, progress: Progress, storage: str
     ) -> None:
-        self.plan, self.variants, self.shared, self.storage = plan, variants, shared, storage
-        self.options, self.progress = Options(replace(keys, simulated=True)), progress
+        self.plan = plan
+        self.variants = variants
+        self.shared = shared
+        self.storage = storage
+        self.options = Options(replace(keys, simulated=True))
+        self.progress = progress
         self.names = short_names([dimension.path for dimension in plan.varied])
 
     def run(self) -> SweepResult:
@@ -141,7 +145,8 @@ class Worker:
         return result
 
     def _result(self, trial: FrozenTrial) -> TrialResult:
-        attributes, folder = trial.user_attrs, self._folder(trial.number)
+        attributes = trial.user_attrs
+        folder = self._folder(trial.number)
         metrics = attributes.get(RESULT) if trial.state.name == "COMPLETE" else None
         return TrialResult(
             number=trial.number,
@@ -159,7 +164,8 @@ class _Renamed(Relay, Progress):
 
     def __init__(self, inner: Progress, name: str) -> None:
         super().__init__(inner)
-        self.inner, self.name = inner, name
+        self.inner = inner
+        self.name = name
 
     def stage(self, name: str) -> None:
         self.inner.stage(self.name)

@@ -249,7 +249,7 @@ def warn_of_draws(line: RunLine, others: Sequence[RunLine]) -> None:
 
 
 def forecast_all_runs(job: Job, name: str, folder: Path, table: PartyTable, positions: Positions) -> Iterator[Total]:
-    """What all runs of a party on the same rows cost, with a run of this job; nothing if it has no earlier run.
+    """Yield the costs of all runs of a party on the same rows, with a run of this job; none without an earlier run.
 
     Labels count as drawn alike where the run would repeat earlier draws: by the secret, the label memory, the label
     column and the classes that are there now.

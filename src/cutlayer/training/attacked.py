@@ -81,7 +81,7 @@ def _without_own_protections(job: Job, run: RunId) -> Job:
 
 
 def tampering_of(job: Job, run: RunId, origin: RunFolder) -> dict[str, Tampering]:
-    """What the attackers of a run do, by name; nothing in an honest run.
+    """Tampering of the attackers of a run, by name; empty in an honest run.
 
     Args:
         job: The job of the run.
@@ -90,7 +90,8 @@ def tampering_of(job: Job, run: RunId, origin: RunFolder) -> dict[str, Tampering
     """
     if not run.attack:
         return {}
-    kind, options = TAMPERINGS[run.attack], dict[str, Any]()
+    kind = TAMPERINGS[run.attack]
+    options = dict[str, Any]()
     if by_active(run.attack):
         options["known"] = lambda schedule: known_rows(job, origin, schedule)
     elif kind is Backdoor:

@@ -75,7 +75,8 @@ def undefended_job(job: Job) -> Job:
     plain = with_protections(job, {})
     if not is_label_free(job):
         return plain
-    train, model = plain.train.model_copy(update={"release": "every_step"}), plain.model
+    train = plain.train.model_copy(update={"release": "every_step"})
+    model = plain.model
     if job.fits_top:  # no step trains it, so that a network stands in its place
         train, model = train.of_steps(taken=True), model.model_copy(update={"top": TOP})
     audits = {name: _of_few_epochs(party.audit) for name, party in job.parties.items()}

@@ -1,4 +1,4 @@
-"""What the passive parties add to the active party's own columns, together and each."""
+"""Contributions of the passive parties to the model beside the active party's own columns, together and each."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from cutlayer.training.utility import Floats, bounds, interval, replicates
 
 
 def gain_over(active: ActiveOutcome, alone: Tensor, parties: Names, seed: int) -> Gain:
-    """What this run's model adds to a model of own columns.
+    """Gain of this run's model over a model of own columns.
 
     Args:
         active: Results of the run.

@@ -18,6 +18,7 @@ from cutlayer.parties.local import EVALUATION_ROWS
 from cutlayer.tasks import Task
 from cutlayer.training.joint import fit
 from cutlayer.training.trained import Run
+from cutlayer.training_loss import TrainingLoss
 
 EPOCHS = 5
 """Default number of epochs, enough for a trained top model of a few layers."""
@@ -110,17 +111,20 @@ def tune(
     """
     count = len(training.labels)
     schedule = Schedule(np.arange(count), min(train.rows_per_step(count), count), train.seed)
-    weighted = task.balanced(training.labels) if train.class_weight == "balanced" else task
+    mean_loss = TrainingLoss(task)
+    if train.class_weight == "balanced":
+        mean_loss = mean_loss.balanced(training.labels)
     best = _loss(top, held_out, absent, task)
 
     def loss(rows: Tensor, _epoch: int, _step: int) -> Tensor:
         batch = {name: e[rows] for name, e in training.embeddings.items()}
-        return weighted.loss(top.answer(batch, batch.keys() - set(absent)), training.labels[rows])
+        return mean_loss(top.answer(batch, batch.keys() - set(absent)), training.labels[rows])
 
     def end_epoch(_epoch: int) -> tuple[bool, bool]:
         nonlocal best
         left = _loss(top, held_out, absent, task)
-        better, best = left < best, min(best, left)
+        better = left < best
+        best = min(best, left)
         return better, False
 
     watched = end_epoch if held_out else None

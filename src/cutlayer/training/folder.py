@@ -26,7 +26,9 @@ from cutlayer.results.summary import Summary
 from cutlayer.storage.checksum import seal, unseal
 from cutlayer.storage.durable import append_line, locked, make_folder, write_whole
 
-_JOB, _HISTORY, _LOCK = "job.yaml", "history.jsonl", "run.lock"
+_JOB = "job.yaml"
+_HISTORY = "history.jsonl"
+_LOCK = "run.lock"
 _SUMMARY, _AUDIT = "summary.json", "audit.json"
 _FIXED = ("id", "label", "features", "privacy", "fit", "serving")
 """Keys of a party that cannot change when a run is resumed."""
@@ -148,7 +150,8 @@ class RunFolder:
         Raises:
             CheckpointError: The folder holds a run of another job.
         """
-        path, text = self.path / _JOB, dump_job(job)
+        path = self.path / _JOB
+        text = dump_job(job)
         if path.exists():
             _check_same(load_closed_job(path), job, path)
             if path.read_bytes() == text.encode():
@@ -179,7 +182,8 @@ class RunFolder:
         if path.exists():
             return Summary.read(path)
         if self.of_passive:
-            wanted, got = "the run folder of the active party, which has the results", f"a passive party's, {self.path}"
+            wanted = "the run folder of the active party, which has the results"
+            got = f"a passive party's, {self.path}"
             raise RunFolderError.expected(wanted, got, "`cutlayer report` shows what this party has")
         got = f"one without summary.json at {self.path}"
         raise RunFolderError.expected("a run that has ended", got, "the command that began it, with --resume, goes on")

@@ -95,7 +95,8 @@ def fit(
     built = build_optimizer(optimizer, list(model.parameters()))
     if built is None:
         raise ConfigError("model.top has no parameters to train; use a kind that has some")
-    trained, best = 0, copy.deepcopy(model.state_dict()) if end_epoch else None
+    trained = 0
+    best = copy.deepcopy(model.state_dict()) if end_epoch else None
     with torch.random.fork_rng(devices=[]):
         if seed is not None:
             torch.default_generator.manual_seed(seed)
@@ -108,7 +109,8 @@ def fit(
                 built.step()
             is_best, stop = end_epoch(epoch) if end_epoch else (True, False)
             if is_best:
-                trained, best = epoch + 1, copy.deepcopy(model.state_dict()) if end_epoch else None
+                trained = epoch + 1
+                best = copy.deepcopy(model.state_dict()) if end_epoch else None
             if stop:
                 break
     if best is not None:

@@ -63,7 +63,8 @@ def read_key(path: Path) -> bytes:
         ConfigError: There is no such file, it holds something else, or other users may read or write it.
     """
     try:
-        key, mode = path.read_bytes(), path.stat().st_mode
+        key = path.read_bytes()
+        mode = path.stat().st_mode
     except OSError as failure:
         raise ConfigError(f"the key {path} cannot be read: {failure.strerror}") from None
     if len(key) != KEY_BYTES:

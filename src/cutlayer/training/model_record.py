@@ -1,4 +1,4 @@
-"""What a party records of its trained model besides the weights, so that the model can be used later."""
+"""Record of a party's trained model besides the weights, with which the model can be used later."""
 
 from __future__ import annotations
 

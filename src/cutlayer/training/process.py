@@ -30,8 +30,12 @@ _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 _MAX_FREE = 256 * 2**20
 _MAX_BLOCK = 32 * 2**20  # what the C library admits
 _WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
-_NEW_OBJECTS, _YOUNG, _OLDER = 10_000, 50, 10
-"""New objects until the youngest are searched for unused cycles, and searches until the older ones are."""
+_NEW_OBJECTS = 10_000
+"""New objects until the youngest are searched for unused cycles."""
+_YOUNG = 50
+"""Searches of the youngest until those of middle age are searched too."""
+_OLDER = 10
+"""Searches of those of middle age until the oldest are searched too."""
 
 
 @contextmanager

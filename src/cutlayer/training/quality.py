@@ -40,7 +40,9 @@ def quality(task: Task, logits: Tensor, labels: Tensor, positive_share: float | 
     """
     if not len(labels):
         return Quality()
-    truth, predicted, rows = labels.numpy(), task.predicted(logits), len(labels)
+    truth = labels.numpy()
+    predicted = task.predicted(logits)
+    rows = len(labels)
     if task.kind == "regression":
         squares = computed(rows, np.float64, lambda part: (predicted[part] - truth[part]) ** 2)
         targets = computed(rows, np.float64, lambda part: truth[part])
@@ -77,14 +79,16 @@ def operating_points(task: Task, logits: Tensor, labels: Tensor) -> tuple[Operat
     """
     if task.kind != "binary":
         return ()
-    scores, truth = task.predicted(logits)[:, task.positive], labels.numpy()
+    scores = task.predicted(logits)[:, task.positive]
+    truth = labels.numpy()
     positive = computed(len(truth), np.bool_, lambda part: truth[part] == task.positive)
     ranked = _ranked(scores, positive)
     return () if ranked is None else _points(ranked, scores)
 
 
 def _points(ranking: Ranking, scores: Floats) -> tuple[OperatingPoint, ...]:
-    rows, (count, others) = len(scores), (ranking.positives[-1], ranking.negatives[-1])
+    rows = len(scores)
+    (count, others) = (ranking.positives[-1], ranking.negatives[-1])
     selected = computed(
         len(ranking.positives), np.int64, lambda part: ranking.positives[part] + ranking.negatives[part]
     )

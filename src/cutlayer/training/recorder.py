@@ -28,7 +28,8 @@ class Recorder(Relay):
 
     def __init__(self, folder: RunFolder, active: str, observer: Observer) -> None:
         super().__init__(observer)
-        self.folder, self.active = folder, active
+        self.folder = folder
+        self.active = active
 
     def started(self, task: Task, truth: Tensor, training: Tensor, epochs: int, start: int) -> None:
         """Remove the history of epochs that are trained again, and write the true labels."""

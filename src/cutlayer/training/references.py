@@ -26,6 +26,7 @@ from cutlayer.parties.outcome import ActiveOutcome
 from cutlayer.parties.stopping import EarlyStopping
 from cutlayer.tasks import Task
 from cutlayer.training.joint import JointModel, fit
+from cutlayer.training_loss import TrainingLoss
 
 BOOSTING: Mapping[str, Any] = {"kind": "boosting", "folds": 1}
 """The reference `boosting`: nothing is chosen by folds."""
@@ -60,17 +61,22 @@ def train_reference(
         labels: True labels of its common rows, (n,).
         keys: Its starting keys, by party.
     """
-    task, split, part, weights = run.task, run.split, run.part, run.weights
+    task = run.task
+    split = run.split
+    part = run.part
+    weights = run.weights
     if job.fits_top:
         return fit_reference(job.top, stores, task, labels, split, part, job.train.seed, weights)
     model, stopping = JointModel(job, stores, task, keys), EarlyStopping()
     schedule = Schedule(split.train, job.train.rows_per_step(len(split.train)), job.train.seed, job.train.shuffle)
     validation = split.part("validation")
-    class_weighted = task.balanced(labels[split.part("train")]) if job.train.class_weight == "balanced" else task
+    mean_loss = TrainingLoss(task)
+    if job.train.class_weight == "balanced":
+        mean_loss = mean_loss.balanced(labels[split.part("train")])
 
     def loss(rows: Tensor, _epoch: int, _step: int) -> Tensor:
-        weighted_task = class_weighted if weights is None else replace(class_weighted, row_weights=weights[rows])
-        return model.top.objective(model.embed(rows), labels[rows], weighted_task)
+        of_batch = mean_loss if weights is None else replace(mean_loss, row_weights=weights[rows])
+        return model.top.objective(model.embed(rows), labels[rows], of_batch)
 
     def end_epoch(epoch: int) -> tuple[bool, bool]:
         metrics = task.evaluate(model.logits(validation), labels[validation])
@@ -120,6 +126,6 @@ def fit_reference(
     if not isinstance(top, FittedTop):
         raise TypeError(f"expected a top model that is fitted at once, got {type(top).__name__}")
     chosen = None if weights is None else weights[rows]
-    top.fit(columns_of(rows), labels[rows], task, own=COLUMNS, inputs=joined, seed=seed, weights=chosen)
+    top.fit(columns_of(rows), labels[rows], TrainingLoss(task), own=COLUMNS, inputs=joined, seed=seed, weights=chosen)
     logits = torch.cat([top(columns_of(batch)) for batch in evaluation_batches(held_out, EVALUATION_ROWS)])
     return Reference(task.evaluate(logits, labels[held_out]), logits, -1)

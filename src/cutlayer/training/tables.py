@@ -24,7 +24,8 @@ def open_table(job: Job, name: str, tables: Mapping[str, Any]) -> PartyTable:
         raise ConfigError.expected(f"parties.{name}.table", "none", "name the party's file")
     if party.role == "active" and party.label is None:
         raise ConfigError.expected(f"parties.{name}.label", "none", "name the column that holds the labels")
-    holds, weighs = "only the active party holds labels", "only the active party weighs rows"
+    holds = "only the active party holds labels"
+    weighs = "only the active party weighs rows"
     if party.role == "passive":
         for key, remedy in {"label": holds, "positive": holds, "weight": weighs, "unlabelled": holds}.items():
             if (value := getattr(party, key)) != PartyConfig.model_fields[key].default:

@@ -125,7 +125,8 @@ def local_side(
             released again.
         origin: Run whose initial weights this one starts from: the run that it is a baseline of; itself by default.
     """
-    party, start = job.parties[name], (origin or folder).path
+    party = job.parties[name]
+    start = (origin or folder).path
     secret_path = party.secret or keys.folder / f"{name}.key"
     secret = keys.supplied or load_or_make(secret_path)
     memory = LabelMemory(
@@ -204,7 +205,8 @@ def train_together(
     """
     run = secrets.token_hex(8)
     ends = {name: link(job.active, name, run) for name in job.passives}
-    store, readings = data or folder.path / "data", Readings(READ_STEPS)
+    store = data or folder.path / "data"
+    readings = Readings(READ_STEPS)
     sides: dict[str, Local] = {}
     for name, table in ((name, tables[name]) for name in job.parties):
         forget = forget_peer_progress

@@ -40,7 +40,10 @@ class Run:
     def __init__(
         self, job: Job, folder: RunFolder, *, origin: RunFolder | None = None, classes: tuple[str, ...] | None = None
     ) -> None:
-        self.job, self.folder, self.origin, self._classes = job, folder, origin or folder, classes
+        self.job = job
+        self.folder = folder
+        self.origin = origin or folder
+        self._classes = classes
 
     @property
     def truth(self) -> Tensor:

@@ -75,7 +75,9 @@ def replicates(task: Task, logits: Tensor, labels: Tensor, seed: int) -> Floats:
     if task.kind == "binary" and rows > row_arrays.CHUNK_ROWS:
         # More than fit into memory: a sample, whose interval is the wider one, and which may lack a rare class.
         some = torch.from_numpy(generator.integers(rows, size=row_arrays.CHUNK_ROWS))
-        logits, labels, rows = logits[some], labels[some], len(some)
+        logits = logits[some]
+        labels = labels[some]
+        rows = len(some)
     if not _are_enough(task, labels):
         return np.full(REPEATS, math.nan)
     if task.kind == "binary":
@@ -112,13 +114,16 @@ def _resampled(generator: np.random.Generator, *terms: Floats) -> list[Floats]:
     """
     rows, counts = len(terms[0]), np.ones(len(terms[0]))
     if rows > MAX_UNITS:
-        counts, given, terms = np.zeros(MAX_UNITS), terms, tuple(np.zeros(MAX_UNITS) for _ in terms)
+        counts = np.zeros(MAX_UNITS)
+        given = terms
+        terms = tuple(np.zeros(MAX_UNITS) for _ in terms)
         for start, end in chunks_of(rows):
             block = generator.integers(MAX_UNITS, size=end - start)
             counts += np.bincount(block, minlength=MAX_UNITS)
             for total, values in zip(terms, given, strict=True):
                 total += np.bincount(block, values[start:end], MAX_UNITS)
-    values, sums = np.stack([counts, *terms], axis=1), []
+    values = np.stack([counts, *terms], axis=1)
+    sums = []
     for times in _draws(generator.integers(2**63), len(counts)):
         drawn = times.astype(np.float64) @ values
         sums.append(drawn[:, 1:] * (rows / drawn[:, :1]))

@@ -141,7 +141,8 @@ class CompletionAttack(Attack[DepartedView, Completion], ABC):
     variants: ClassVar[tuple[Variant, ...]] = (Variant("single"),)
 
     def __init__(self, variant: Variant | None = None, training: CompletionTraining = CompletionTraining()) -> None:
-        self.variant, self.training = variant or self.variants[0], training
+        self.variant = variant or self.variants[0]
+        self.training = training
 
     def with_variant(self, variant: Variant) -> Self:
         """The same attack by another variant."""

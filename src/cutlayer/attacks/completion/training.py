@@ -41,7 +41,8 @@ class CompletedModel(nn.Module):
 
     def __init__(self, extractor: BottomModel, head: nn.Module) -> None:
         super().__init__()
-        self.extractor, self.head = extractor, head
+        self.extractor = extractor
+        self.head = head
 
     def forward(self, codes: Tensor, numbers: Tensor) -> Tensor:
         """Scores (n, classes)."""
@@ -53,7 +54,8 @@ class MovingAverage:
     """An exponential moving average of a model's weights, which starts at its present ones; buffers are copied."""
 
     def __init__(self, model: nn.Module, decay: float) -> None:
-        self.module, self.decay = copy.deepcopy(model), decay
+        self.module = copy.deepcopy(model)
+        self.decay = decay
         # `AveragedModel` of PyTorch lists the parameters anew in every step, which takes longer than to average few.
         self._pairs = list(zip(self.module.parameters(), model.parameters(), strict=True))
 
@@ -79,9 +81,12 @@ class CompletionTrainer:
     """
 
     def __init__(self, view: DepartedView, head: str, *, tuned: bool, training: CompletionTraining) -> None:
-        self.view, self.tuned, self.training = view, tuned, training
+        self.view = view
+        self.tuned = tuned
+        self.training = training
         self.extractor = copy.deepcopy(view.bottom).eval().requires_grad_(tuned)
-        width, layers = view.embeddings.shape[1], list[nn.Module]()
+        width = view.embeddings.shape[1]
+        layers = list[nn.Module]()
         for wide in HEADS[head]:
             layers += [nn.Linear(width, wide), nn.ReLU()]
             width = wide
@@ -124,7 +129,8 @@ class CompletionTrainer:
         training, steps = self.training, self.training.unlabelled_steps
         targets = functional.one_hot(labels, len(self.view.task.classes)).float()
         size = min(training.batch_size // 4, len(self.view.rows))
-        labelled, unlabelled = _batches(len(indices), min(size, len(indices))), _batches(len(self.view.rows), size)
+        labelled = _batches(len(indices), min(size, len(indices)))
+        unlabelled = _batches(len(self.view.rows), size)
         optimizer, schedule = self.optimizer(steps, many_labels=False)
         average = MovingAverage(self.model, training.ema_decay)
         self._enter_training()

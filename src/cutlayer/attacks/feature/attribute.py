@@ -142,7 +142,8 @@ def _infer(view: FeatureView, known: Auxiliary, question: Question, left_out: Te
 
     embeddings = view.embeddings[known.indices]
     model = fit_decoder(embeddings, classes, start, log_loss(len(counts)))
-    attacked, judged = known.unknown(len(view.rows)), model.validation
+    attacked = known.unknown(len(view.rows))
+    judged = model.validation
     with torch.no_grad():
         own, other = (model(part).double().softmax(dim=1) for part in (embeddings[judged], view.embeddings[attacked]))
     share = best_share(own, probabilities(left_out[judged]), classes[judged])
@@ -192,13 +193,15 @@ def logistic(x: Tensor, classes: Tensor, number: int) -> Linear:
         number: Number of classes.
     """
     counts = torch.bincount(classes, minlength=number)
-    weight, bias = torch.zeros(number, x.shape[1]), (counts / len(classes)).clamp_min(1e-6).log()
+    weight = torch.zeros(number, x.shape[1])
+    bias = (counts / len(classes)).clamp_min(1e-6).log()
     common = (counts >= FOLDS).nonzero().flatten()
     if len(common) < 2:
         return weight, bias
     rows = torch.isin(classes, common)
     model = fit(x[rows].double().numpy(), classes[rows].numpy())
-    slope, offset = torch.from_numpy(model.weights).T, torch.from_numpy(model.intercepts)
+    slope = torch.from_numpy(model.weights).T
+    offset = torch.from_numpy(model.intercepts)
     if len(common) == 2:
         slope, offset = (torch.cat([torch.zeros_like(part), part]) for part in (slope, offset))
     level = (x[rows].double() @ slope.T + offset).logsumexp(dim=1).mean()

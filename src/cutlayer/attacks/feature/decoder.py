@@ -66,7 +66,8 @@ class Decoder:
     """
 
     def __init__(self, standard: Standardised, start: Linear, hidden: int, validation: Tensor) -> None:
-        self.standard, self.validation = standard, validation
+        self.standard = standard
+        self.validation = validation
         weight, bias = start
         width = weight.shape[1]
         first, second = nn.Linear(width, hidden), nn.Linear(hidden, hidden)
@@ -129,7 +130,9 @@ def fit_decoder(
         return float(loss.mean(model.of_standardised(x[validation]), targets[validation]))
 
     optimizer = AdamW([model.flat], lr=training.lr, weight_decay=training.weight_decay, fused=True)
-    best, stale, best_weights = validation_loss(), 0, model.flat.clone()
+    best = validation_loss()
+    stale = 0
+    best_weights = model.flat.clone()
     for _ in range(training.epochs):
         for rows in torch.split(train[torch.randperm(len(train))], training.batch_size):
             model.learn(x[rows], targets[rows], loss)

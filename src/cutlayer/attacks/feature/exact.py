@@ -25,7 +25,10 @@ SWEEPS = 2
 """Rounds over all columns."""
 JUDGED_SHARE = 0.2
 """Share of the auxiliary rows that the model of the bottom is not fitted to."""
-STEPS, STEPS_PER_CHECK, BATCH, LR = 1500, 50, 128, 2e-3
+STEPS = 1500
+STEPS_PER_CHECK = 50
+BATCH = 128
+LR = 2e-3
 
 
 class Exact(FeatureAttack[Reconstruction]):
@@ -129,7 +132,8 @@ class Matcher:
             values: Values to try.
             prior: Logarithm of the frequency of each value; `None` if all are alike.
         """
-        before, logs = varied[:, index].clone(), []
+        before = varied[:, index].clone()
+        logs = []
         for value in values:
             varied[:, index] = value
             errors = (self.model(codes, numbers).flatten(1) - self.embeddings) @ self.root

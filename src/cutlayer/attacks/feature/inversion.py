@@ -53,7 +53,8 @@ class Inversion(FeatureAttack[Reconstruction]):
         attacked = known.unknown(len(view.rows))
         judged = decoder.validation
         with torch.no_grad():
-            decoded, rebuilt = decoder(embeddings[judged]), decoder(view.embeddings[attacked])
+            decoded = decoder(embeddings[judged])
+            rebuilt = decoder(view.embeddings[attacked])
         left_out = kernels.left_out[judged].float()
         share = kernel_shares(decoded, left_out, targets[judged], slices)
         rebuilt += share * (kernels(view.embeddings[attacked]).float() - rebuilt)

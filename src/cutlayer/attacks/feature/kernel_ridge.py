@@ -100,7 +100,8 @@ def fit_kernel_ridge(embeddings: Tensor, targets: Tensor, slices: dict[str, slic
     best: dict[str, tuple[Kernel, slice, Tensor]] = {}
     for kernel in _kernels(embeddings):
         values, vectors = torch.linalg.eigh(kernel(embeddings))
-        rotated, squares = vectors.T @ centred, vectors.square()
+        rotated = vectors.T @ centred
+        squares = vectors.square()
         for penalty in PENALTIES:
             inverse = 1 / (values.clamp_min(0) + penalty)
             coefficients = vectors @ (inverse[:, None] * rotated)

@@ -1,4 +1,4 @@
-"""What a model's outputs say of the labels of rows, for attacks on membership."""
+"""Scores of rows from a model's outputs and their labels, for attacks on membership."""
 
 from __future__ import annotations
 

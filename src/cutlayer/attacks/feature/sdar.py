@@ -26,7 +26,9 @@ GRID = 64
 CONSTANT = 1e-6
 """Deviation over the largest value of a column, up to which it is rounding."""
 HIDDEN = 128
-LR, SIMULATOR_LR, DISCRIMINATOR_LR = 2e-3, 5e-3, 2e-3
+LR = 2e-3
+SIMULATOR_LR = 5e-3
+DISCRIMINATOR_LR = 2e-3
 DROPOUT, SLOPE = 0.4, 0.2
 SIMULATOR_WEIGHT, DECODER_WEIGHT = 0.2, 0.01
 """Weights of the adversarial losses, lambda_1 and lambda_2 of the paper."""
@@ -72,11 +74,13 @@ class Sdar(FeatureAttack[Reconstruction]):
         """Train all four networks, and decode the embeddings of the rows that are not auxiliary."""
         from cutlayer.attacks.completion.training import Standardised
 
-        known, attacked = knowledge.auxiliary, knowledge.auxiliary.unknown(len(view.rows))
+        known = knowledge.auxiliary
+        attacked = knowledge.auxiliary.unknown(len(view.rows))
         features = encoded_matrix(known.columns, known.codes, known.numbers)
         conditions = conditions_of(knowledge.simulation, view)
         embeddings = rounded(view.embeddings[attacked])
-        standard, width = Standardised(embeddings), embeddings.shape[1]
+        standard = Standardised(embeddings)
+        width = embeddings.shape[1]
         real = torch.cat([standard(embeddings), conditions[attacked]], dim=1)
         made = []
         for _ in range(SIMULATORS):
@@ -113,7 +117,8 @@ def agreed(made: Tensor, features: Tensor, slices: dict[str, slice]) -> Tensor:
     moved = made - made.mean(dim=1, keepdim=True)
     result = moved.mean(dim=0)
     for entries in slices.values():
-        total, single = moved[:, :, entries].sum(dim=0).square().sum(), moved[:, :, entries].square().sum()
+        total = moved[:, :, entries].sum(dim=0).square().sum()
+        single = moved[:, :, entries].square().sum()
         common = (
             (total - single) / (count - 1) / total.clamp_min(1e-12) * count
         )  # covariance of two over variance of mean
@@ -203,7 +208,8 @@ class Game:
 
         from cutlayer.kernels.optimizers import Adam
 
-        nets, steps = self.networks, max(1, len(self.features) * PASSES // BATCH)
+        nets = self.networks
+        steps = max(1, len(self.features) * PASSES // BATCH)
         tuned = [
             {"params": list(part.parameters()), "lr": rate}
             for part, rate in ((nets.simulator, SIMULATOR_LR), (nets.decoder, LR))
@@ -229,7 +235,9 @@ class Game:
 
     def _losses(self, rows: Tensor, real: Tensor, weights: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Loss of simulator and decoder, the simulated embeddings, and what the decoder makes of the real ones."""
-        nets, features, conditions = self.networks, self.features[rows], self.conditions[rows]
+        nets = self.networks
+        features = self.features[rows]
+        conditions = self.conditions[rows]
         simulated = nets.simulator(self.known.codes[rows], self.known.numbers[rows]).flatten(1)
         assert self.view.labels is not None  # noqa: S101 - `check` refuses a view without them
         indices = self.known.indices[rows]

@@ -1,4 +1,4 @@
-"""What the active party has of the rows of a link."""
+"""View of the active party on the rows of a link."""
 
 from __future__ import annotations
 

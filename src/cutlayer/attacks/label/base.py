@@ -207,7 +207,8 @@ def gathered(guesses: Iterable[tuple[int, Tensor, Guess]]) -> Scores:
         raise NotApplicable.expected("a sampled step with what the attack needs", "none", "sample more rows")
     values = torch.cat([guess.values for _, _, guess in made]).double()
     scored = ~values.isnan() if values.dim() == 1 else ~values.isnan().any(dim=1)
-    numbers, counts = [number for number, _, _ in made], [len(guess.values) for _, _, guess in made]
+    numbers = [number for number, _, _ in made]
+    counts = [len(guess.values) for _, _, guess in made]
     hard = [guess.hard for _, _, guess in made if guess.hard is not None]
     names = made[0][2].also
     return Scores(

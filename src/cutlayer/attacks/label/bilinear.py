@@ -135,7 +135,8 @@ def _products(view: HistoryView, blocks: Sequence[Sequence[Tensor]], *, whole: b
     for number, (parts, spectrum) in enumerate(zip(blocks, spectra(view, whole=whole), strict=True)):
         own = embeddings[gradients.epochs[number]][:, :of_embedding]
         features = torch.zeros(len(own), of_gradient * (1 + own.shape[1]))
-        variances, directions = spectrum.variances[:, :of_gradient], spectrum.directions[:, :, :of_gradient]
+        variances = spectrum.variances[:, :of_gradient]
+        directions = spectrum.directions[:, :, :of_gradient]
         for block, part in enumerate(parts):
             rows = gradients.matrices[number][part].double()
             top = _unit_coordinates(rows, variances[block], directions[block], _CLIP_GRADIENT)

@@ -82,7 +82,9 @@ class CoTraining(HistoryAttack):
         Raises:
             NotApplicable: Neither the party's columns nor its embeddings are at hand.
         """
-        share, seen, columns = knowledge.share, view.gradients.seen, _columns(view)
+        share = knowledge.share
+        seen = view.gradients.seen
+        columns = _columns(view)
         by_epoch = joint_scores(view, share)[0]
         total = by_epoch.sum(dim=1)
         if float(oriented(total, share) @ total) < 0:

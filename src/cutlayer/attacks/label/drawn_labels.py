@@ -58,7 +58,9 @@ class DrawnLabels(HistoryAttack):
         Raises:
             NotApplicable: No message has a row that is not zero.
         """
-        share, present, seen = knowledge.share, view.gradients.present, view.gradients.seen
+        share = knowledge.share
+        present = view.gradients.present
+        seen = view.gradients.seen
         signs, lines = signs_and_lines(view)
         upper = signs > 0
         first = present[:, 0]
@@ -96,7 +98,9 @@ def signs_and_lines(view: HistoryView) -> tuple[Tensor, list[Tensor]]:
     """
     from cutlayer.kernels.row_norms import row_norms
 
-    present, total, lines = view.gradients.present, torch.zeros(len(view.rows), dtype=torch.float64), []
+    present = view.gradients.present
+    total = torch.zeros(len(view.rows), dtype=torch.float64)
+    lines = []
     for number, (_, matrix) in enumerate(view.sent_gradients):
         sent = present[:, number]
         units = torch.full(matrix.shape, torch.nan, dtype=torch.float64)

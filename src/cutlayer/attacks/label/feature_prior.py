@@ -82,7 +82,8 @@ def _predictable(view: HistoryView, columns: sparse.csr_matrix, start: Tensor) -
         columns: Encoded columns, sparse (n, c).
         start: Scores that the first prediction is of, float (n,).
     """
-    seen, summed = view.gradients.seen, torch.stack(view.gradients.matrices).sum(dim=0).double()
+    seen = view.gradients.seen
+    summed = torch.stack(view.gradients.matrices).sum(dim=0).double()
     prediction = cross_fitted(columns, start, seen)
     for _ in range(ROUNDS):
         direction = unit_variance(summed.T @ (prediction * seen))
@@ -120,7 +121,8 @@ def fitted_by_folds(model: Any, inputs: Matrix, targets: Tensor, seen: Tensor, f
     wanted, usable = targets.double().numpy(), seen.numpy()
     predictions = np.zeros(wanted.shape)
     for own in range(folds):
-        others, members = usable & (fold != own), fold == own
+        others = usable & (fold != own)
+        members = fold == own
         if others.any() and members.any():
             predictions[members] = model.fit(inputs[others], wanted[others]).predict(inputs[members])
     return torch.from_numpy(predictions)

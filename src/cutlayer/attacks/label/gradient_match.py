@@ -115,10 +115,13 @@ def _optimised(e: Tensor, gradients: Sequence[Tensor], classes: int) -> Tensor:
     sizes = torch.tensor([len(own) for own in gradients])[:, None]
     # Weights of a mean over each batch; a padded row counts nothing.
     root = ((torch.arange(g.shape[1]) < sizes) / sizes).sqrt().to(e.dtype)[:, None]
-    g, transposed = g * root.mT, e.mT.contiguous()
+    g = g * root.mT
+    transposed = e.mT.contiguous()
     # Classes before rows: a softmax over two adjacent numbers is five times slower.
     labels = pad_sequence(certain, True).mT.contiguous()
-    weight, bias, factor = -torch.stack(means), g.new_zeros(len(g), classes, 1), g.new_zeros(len(g), 1, 1)
+    weight = -torch.stack(means)
+    bias = g.new_zeros(len(g), classes, 1)
+    factor = g.new_zeros(len(g), 1, 1)
     groups = [{"params": [weight, bias, factor], "lr": _RATE}, {"params": [labels], "lr": _LABEL_RATE}]
     optimizer = Adam(groups, fused=True)
     for _ in range(ROUNDS):
@@ -136,7 +139,8 @@ def _derivatives(
 
     `sent` (b, classes, n) is what the dummy model sends but for its weights. No matrix of the size of g is formed.
     """
-    predicted, dummy = torch.softmax(torch.baddbmm(bias, weight, transposed), dim=1), torch.softmax(labels, dim=1)
+    predicted = torch.softmax(torch.baddbmm(bias, weight, transposed), dim=1)
+    dummy = torch.softmax(labels, dim=1)
     lengths = factor.exp() * root
     sent = lengths * (predicted - dummy)
     by_sent = 2 * (weight @ weight.mT @ sent - weight @ g.mT)
@@ -157,7 +161,8 @@ def as_guess(logs: Tensor, shares: Sequence[float], binary: bool) -> Guess:
     """Dummy labels (n, classes) with their classes named by size."""
     clusters = logs.argmax(dim=1)
     named = by_size(clusters, shares)
-    values, hard = logs[:, named].double(), named.argsort()[clusters]
+    values = logs[:, named].double()
+    hard = named.argsort()[clusters]
     if binary:
         return Guess(values[:, 1] - values[:, 0], hard=hard == 1, scale=1.0)
     return Guess(values, hard=hard, scale=1.0)

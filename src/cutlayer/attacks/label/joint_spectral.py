@@ -104,7 +104,8 @@ def standard_projections(view: HistoryView, epoch: int, parts: Sequence[Tensor],
         parts: Its blocks.
         whole: Whether the block is the epoch.
     """
-    matrix, sizes = view.gradients.matrices[epoch], torch.tensor([len(part) for part in parts])
+    matrix = view.gradients.matrices[epoch]
+    sizes = torch.tensor([len(part) for part in parts])
     if matrix.shape[1] > MAX_WIDTH:
         along = torch.cat([project(matrix[part]) for part in parts])
     else:

@@ -28,7 +28,8 @@ def pooled(party: str, views: Sequence[HistoryView]) -> HistoryView:
 
     from cutlayer.channel.followed import FollowedEpoch
 
-    first, names = views[0], [view.party for view in views]
+    first = views[0]
+    names = [view.party for view in views]
     # A party has one width in all epochs, also in those in which it was absent.
     embeddings = _widths(names, [epoch.embeddings for epoch in first.epochs])
     gradients = _widths(names, [epoch.gradients for epoch in first.epochs])

@@ -83,7 +83,8 @@ class SelfTraining(HistoryAttack):
 
 def _taught_classes(view: HistoryView, inputs: _Inputs, known: Tensor, labels: Tensor) -> dict[str, Tensor]:
     """Standardised scores by variant, float64 (n, classes)."""
-    classes, seen = len(view.task.classes), view.gradients.seen
+    classes = len(view.task.classes)
+    seen = view.gradients.seen
     shares = (torch.bincount(labels, minlength=classes) + _PSEUDO_COUNT) / (len(labels) + _PSEUDO_COUNT * classes)
     teachers = [fit_and_read((x,), known, labels, view.task) for x in (inputs_of(view)[0], inputs.units)]
     log_taught = torch.stack([scores.clamp_min(_LOWEST) for scores in teachers]).mean(dim=0)

@@ -70,7 +70,7 @@ def _standardised(scores: Tensor) -> Tensor:
 
 
 def _read(rows: Tensor, before: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-    """What the lines of a block of rows say.
+    """Read the lines of a block of rows.
 
     Args:
         rows: Gradients, float (n, d), none of them zero.

@@ -88,7 +88,8 @@ def _axes(unit: Tensor, known: Tensor, labels: Tensor, classes: int) -> Tensor:
 
 def _by_class(matrix: Tensor, unit: Tensor, known: Tensor, labels: Tensor, classes: int) -> dict[str, Tensor]:
     """Scores for each class (n, classes) by variant; a class without a known row scores lowest."""
-    distance, centres = torch.full((len(matrix), classes), _ABSENT), torch.zeros(classes, matrix.shape[1])
+    distance = torch.full((len(matrix), classes), _ABSENT)
+    centres = torch.zeros(classes, matrix.shape[1])
     named, apart = sorted(set(labels.tolist())), torch.empty_like(matrix)
     for code in named:
         own = known[labels == code]
@@ -96,7 +97,8 @@ def _by_class(matrix: Tensor, unit: Tensor, known: Tensor, labels: Tensor, class
         gap = torch.linalg.vector_norm(torch.sub(matrix, matrix[own].mean(dim=0), out=apart), dim=1)
         distance[:, code] = -gap / (float(gap.mean()) or 1.0)
     cosines = unit @ centres.T
-    means, before = torch.full_like(distance, _ABSENT), None
+    means = torch.full_like(distance, _ABSENT)
+    before = None
     means[:, named] = cosines[:, named]
     for _ in range(ROUNDS):
         nearest = cosines.argmax(dim=1)

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from cutlayer.tasks import Task
 
 
-NEIGHBOURS, TREES, COMPONENTS = 10, 50, 64
+NEIGHBOURS = 10
+COMPONENTS = 64
+TREES = 50
 """Half as many trees as usual read the same within 0.002 on a regression of 2,000 rows, in half the time."""
 
 

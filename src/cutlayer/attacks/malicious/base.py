@@ -1,4 +1,4 @@
-"""What a malicious party changes of what it sends."""
+"""Base of malicious parties, which change the messages that they send."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ if TYPE_CHECKING:
     from cutlayer.data.batches import Schedule
 
 Target = Literal["labels", "features", "predictions"]
-"""What an attack is after: to read labels or features, or to decide predictions."""
+"""Aim of an attack: to read labels or features, or to decide predictions."""
 
 
 class Tampering:
-    """What a malicious party changes of what it sends; in all else it follows the protocol. This one changes nothing.
+    """Changes to the messages of a malicious party, which else follows the protocol. The base class makes none.
 
     One object is of one party and one run. What it draws comes from torch's global generator, which in a run is the
     party's own.

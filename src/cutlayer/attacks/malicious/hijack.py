@@ -60,7 +60,8 @@ class Inverse:
             index: Indices of known rows, int64 (m,).
             embeddings: Their embeddings as they just arrived, float32 (m, width).
         """
-        self._latest[index], self._seen[index] = embeddings, True
+        self._latest[index] = embeddings
+        self._seen[index] = True
         with torch.enable_grad():
             for _ in range(STEPS):
                 seen = self._seen.nonzero().flatten()

@@ -51,7 +51,8 @@ def audit_features(
         folder: Folder of this run, which holds the encoded rows.
         classes: Classes of the task; `None` where the other parties ran elsewhere.
     """
-    audit, seed = AttackAudit[FeatureResult](), job.train.seed
+    audit = AttackAudit[FeatureResult]()
+    seed = job.train.seed
 
     @cache
     def room(name: str) -> ShadowRoom:
@@ -122,12 +123,14 @@ def release_cases(job: Job, run: RunFolder, folder: RunFolder, party: str) -> li
     releases = [] if job.parties[party].audit.every == "never" else released(job, run, party)
     if not releases:
         raise NotApplicable(UNRECORDED.format(party))
-    store, cases = Store.open(folder.data(party)), []
+    store = Store.open(folder.data(party))
+    cases = []
     for name, rows, embeddings in releases:
         indices = auxiliary_indices(len(rows), job.train.seed)
         known = Auxiliary(store.columns, indices, *store.gather(rows[indices]))
         truth = store.gather(rows[known.unknown(len(rows))])
-        view, knowledge = FeatureView(party, rows, embeddings), Knowledge(auxiliary_rows=known)
+        view = FeatureView(party, rows, embeddings)
+        knowledge = Knowledge(auxiliary_rows=known)
         cases.append(Case(name, view, knowledge, truth, job.parties[party].audit.attribute))
     return cases
 
@@ -173,7 +176,8 @@ def simulator_cases(job: Job, party: str, room: Callable[[], ShadowRoom]) -> lis
         NotApplicable: The other parties ran elsewhere, or a party released once.
     """
     shadows = _open_room(job, room)
-    view, store = shadows.view(party), shadows.stores[party]
+    view = shadows.view(party)
+    store = shadows.stores[party]
     indices = auxiliary_indices(len(view.rows), job.train.seed)
     known = Auxiliary(store.columns, indices, *store.gather(view.rows[indices]))
     knowledge = Knowledge(auxiliary_rows=known, simulator=shadows.simulation(party))

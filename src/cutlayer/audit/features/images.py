@@ -34,7 +34,8 @@ class ImagePairs:
     def __init__(self, columns: ColumnSpec, numbers: Tensor, rebuilt: Tensor) -> None:
         if columns.image is None:
             raise DataError.expected("an image column", "none")
-        self.columns, self.spec = columns, columns.image
+        self.columns = columns
+        self.spec = columns.image
         truth = self._stored(numbers)
         low, high = min(0.0, float(truth.min())), max(1.0, float(truth.max()))
         self.truth = (truth - low) / (high - low)

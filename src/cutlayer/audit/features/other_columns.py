@@ -1,4 +1,4 @@
-"""What the columns of all other parties reveal about a party's features without an embedding: an attack's control.
+"""Leak about a party's features from the columns of all other parties, without an embedding: an attack's control.
 
 It is the same attack, with the same known rows, on those columns in place of the embeddings. What an embedding adds to
 it is what the protocol leaks.
@@ -35,7 +35,9 @@ class OtherColumns:
     """
 
     def __init__(self, job: Job, folder: RunFolder, party: str) -> None:
-        self._job, self._folder, self._party = job, folder, party
+        self._job = job
+        self._folder = folder
+        self._party = party
         self._held = held_of_run(job, folder.path)
         self._seed = job.train.seed
         self._results: dict[tuple[str, int, int], tuple[FeatureResult, ...]] = {}

@@ -94,7 +94,8 @@ def _over_epochs(job: Job, folder: RunFolder, party: str) -> list[Release]:
 def _own_mean(folder: RunFolder, party: str, last_release: Release) -> list[Release]:
     """The mean of the recorded releases of the rows of the last one, if a row was recorded more than once."""
     _, rows, embeddings = last_release
-    total, count = torch.zeros(embeddings.shape, dtype=torch.float64), torch.zeros(len(rows))
+    total = torch.zeros(embeddings.shape, dtype=torch.float64)
+    count = torch.zeros(len(rows))
     for _, recorded in read_epochs(folder.transcript(party)):
         recorded_rows, sent = _joined(recorded, party)
         index = torch.searchsorted(rows, recorded_rows).clamp_max(len(rows) - 1)

@@ -30,6 +30,7 @@ from cutlayer.protections.views import Mode, PassiveView
 from cutlayer.training.joint import JointModel, fit
 from cutlayer.training.keys import starting_keys
 from cutlayer.training.trained import Run
+from cutlayer.training_loss import TrainingLoss
 
 MAX_ATTACKED = 4000
 """Maximum number of training rows that are attacked, and as many held-out ones."""
@@ -58,9 +59,12 @@ class ShadowRoom:
     """
 
     def __init__(self, run: Run) -> None:
-        self.run, self.job, self.stores = run, run.job, run.stores
+        self.run = run
+        self.job = run.job
+        self.stores = run.stores
         self.keys = starting_keys(run.origin.path, run.job.parties)
-        self.labels, self.task = run.truth, run.task
+        self.labels = run.truth
+        self.task = run.task
         self._choose(run.training)
         self._shadows: dict[tuple[int, bytes], DefendedModel] = {}
 
@@ -135,14 +139,15 @@ class ShadowRoom:
 
     def _shadow(self, inside: Tensor, number: int) -> DefendedModel:
         """Train one shadow on some rows, by the job's schedule."""
-        train, seed = self.job.train, self.job.train.seed + number
+        train = self.job.train
+        seed = self.job.train.seed + number
         model = self._model(inside)
         schedule = Schedule(inside.numpy(), min(train.rows_per_step(len(inside)), len(inside)), seed, train.shuffle)
 
         def loss(rows: Tensor, epoch: int, step: int) -> Tensor:
             count = epoch * schedule.steps_per_epoch + step
             embeddings = self._embeddings(model, rows, Mode.TRAIN, epoch, count)
-            return model.joint.top.objective(embeddings, self.labels[rows], self.task)
+            return model.joint.top.objective(embeddings, self.labels[rows], TrainingLoss(self.task))
 
         fit(model.joint, train.optimizer, schedule.epoch, self.epochs, loss, seed=seed)
         model.joint.eval()

@@ -13,7 +13,10 @@ from cutlayer.audit.empirical import Score
 from cutlayer.config import Job, validated
 from cutlayer.parties.passive import PassiveParty
 
-ID, LABEL, GROUP, SIDE = "id", "label", "group", "side"
+ID = "id"
+LABEL = "label"
+GROUP = "group"
+SIDE = "side"
 BATCH = 4096
 LENGTH_FACTOR = 1e4
 """Factor by which a canary exceeds the clipping norm: clipping then decides how long it is."""

@@ -108,7 +108,8 @@ class _EmbeddingReader:
     """
 
     def __init__(self, rows: int, clip: float, sigma: float) -> None:
-        self.clip, self.sigma = clip, sigma
+        self.clip = clip
+        self.sigma = sigma
         self.totals = {name: torch.zeros(rows, dtype=torch.float64) for name in SCORES}
         self._last: dict[int, tuple[Tensor, Tensor]] = {}
 
@@ -116,7 +117,8 @@ class _EmbeddingReader:
         if message.kind not in (Kind.EMBEDDING, Kind.EVALUATION, Kind.RELEASE):
             return
         self.passive = parties.passive
-        rows, released = _rows_of(parties.passive, message), message.tensors["embedding"]
+        rows = _rows_of(parties.passive, message)
+        released = message.tensors["embedding"]
         codes, numbers = parties.passive.setup.store.gather(rows)
         with torch.no_grad():
             content = clip_rows(parties.passive.setup.bottom(codes, numbers), self.clip)

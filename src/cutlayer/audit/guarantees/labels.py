@@ -62,7 +62,8 @@ class _LabelReader:
         active = parties.active
         if message.kind is not Kind.GRADIENT:
             return
-        self.truth, self.training = active.setup.truth, active.split.part("train")
+        self.truth = active.setup.truth
+        self.training = active.split.part("train")
         rows = list(active.schedule.epoch(message.epoch))[message.step]
         # The optimiser has not stepped when a gradient is sent: these are the weights that it was computed with.
         (linear,) = (layer for layer in active.setup.top.modules() if isinstance(layer, nn.Linear))

@@ -128,7 +128,8 @@ class FileSource(Source):
     failures: ClassVar[tuple[type[Exception], ...]] = (pa.ArrowException, OSError, EOFError, UnicodeError)
 
     def __init__(self, where: str, config: TableConfig) -> None:
-        self.config, self.where = config, where
+        self.config = config
+        self.where = where
         self._version: tuple[int, int] | None = None
         with self._readable():
             names = self.read_names()

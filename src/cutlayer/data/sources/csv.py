@@ -46,7 +46,8 @@ class CsvSource(FileSource):
 
         Whitespace around a value is dropped, and the texts of `config.missing` become missing values.
         """
-        config, headless = self.config, self.config.columns is not None
+        config = self.config
+        headless = self.config.columns is not None
         options = csv.ReadOptions(
             column_names=list(self.names), skip_rows=0 if headless else 1, block_size=_BLOCK, use_threads=False
         )

@@ -62,12 +62,14 @@ def _fit(lines: list[str], delimiter: str) -> tuple[float, int]:
 
 
 def encoding_fault(path: Path) -> tuple[str, str] | None:
-    """What is no UTF-8 text in a file, and the command that converts it; `None` if all of it is.
+    """Place of the first byte that is not UTF-8 text, and the command that converts the file; `None` without one.
 
     Bytes of zero are valid UTF-8, and in no text: UTF-16 without a mark has one in nearly every character.
     """
     with pa.input_stream(str(path)) as stream:
-        decoder, line, start = codecs.getincrementaldecoder("utf-8")(), 1, b""
+        decoder = codecs.getincrementaldecoder("utf-8")()
+        line = 1
+        start = b""
         while block := stream.read(_BLOCK):
             start = start or block[:2]
             if start not in _UTF16 and (zeros := block.count(b"\0")):
@@ -106,7 +108,8 @@ def ragged_line(path: Path, delimiter: str, fields: int) -> tuple[int, int] | No
 
 
 def _lines(stream: pa.NativeFile) -> Iterator[str]:
-    decoder, rest = codecs.getincrementaldecoder("utf-8")("replace"), ""
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    rest = ""
     while block := stream.read(_BLOCK):
         *lines, rest = (rest + decoder.decode(block)).split("\n")
         yield from (f"{line}\n" for line in lines)

@@ -31,7 +31,7 @@ _PARAMETER = re.compile(r"(?<![:\w\\]):(?=\w)")
 
 
 class _Failed(Exception):
-    """What the database, its driver or SQLAlchemy reported."""
+    """An error that the database, its driver or SQLAlchemy reported."""
 
 
 class SqlSource(FileSource):

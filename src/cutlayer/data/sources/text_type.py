@@ -38,7 +38,8 @@ class TextType:
     def __init__(self, config: TableConfig | None = None) -> None:
         self._config = config
         self._pattern = None if config is None else _pattern(config)
-        self._as_it_is, self._plain = _Values(), _Values()
+        self._as_it_is = _Values()
+        self._plain = _Values()
 
     def add(self, text: pa.ChunkedArray) -> None:
         """Look at further rows, text (n,)."""
@@ -94,8 +95,9 @@ class _Values:
 
 
 def _pattern(config: TableConfig) -> str | None:
-    """What a number looks like in the file; `None` if as in Python."""
-    decimal, thousands = re.escape(config.decimal), config.thousands
+    """Pattern of a number in the file; `None` if as in Python."""
+    decimal = re.escape(config.decimal)
+    thousands = config.thousands
     if config.decimal == "." and thousands is None:
         return None
     groups = f"|[0-9]{{1,3}}(?:{re.escape(thousands)}[0-9]{{3}})+" if thousands else ""

@@ -1,4 +1,4 @@
-"""What an archive of skops may hold: arrays, plain values, and objects of estimators' classes. It names no function.
+"""Check of an archive of skops: arrays, plain values and objects of estimators' classes, but no function.
 
 skops reads more: functions, methods, matrices that are packed, and every name that it is told to trust.
 """
@@ -72,7 +72,9 @@ def check_archive(content: bytes) -> None:
             raise ConfigError.expected("an archive as large as its content", "one that is packed")
         arrays: dict[str, object] = {}
         for node in _nodes(json.loads(archive.read(_SCHEMA)), {}):
-            module, name, loader = node["__module__"], node["__class__"], node["__loader__"]
+            module = node["__module__"]
+            name = node["__class__"]
+            loader = node["__loader__"]
             if not _may_be_made(loader, module, name):
                 got = f"a part of type {module}.{name}"[:200]
                 raise ConfigError.expected("an estimator of arrays and of classes that may be stored", got, _REMEDY)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from cutlayer.models.fitted.rows import Rows, frequency_ranks
+from cutlayer.models.fitted.rows import FitRows, frequency_ranks
 from cutlayer.models.fitted.trees import TreeEnsemble
 from cutlayer.workers import usable_cores
 
@@ -38,7 +38,7 @@ def _threads(rows: int) -> int:
     return (int(bound) if bound.isdecimal() else usable_cores()) if rows >= MANY_ROWS else 1
 
 
-def fit_boosting(rows: Rows, seed: int, settings: Mapping[str, float | int | None] | None = None) -> TreeEnsemble:
+def fit_boosting(rows: FitRows, seed: int, settings: Mapping[str, float | int | None] | None = None) -> TreeEnsemble:
     """Fit `HistGradientBoostingClassifier` or `HistGradientBoostingRegressor`.
 
     Args:

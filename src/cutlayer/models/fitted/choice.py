@@ -15,10 +15,10 @@ from torch import Tensor
 
 from cutlayer.models.fitted.linear import constant
 from cutlayer.models.fitted.result import Candidate
-from cutlayer.models.fitted.rows import Floats, Integers, Part, Rows
+from cutlayer.models.fitted.rows import FitRows, FittedPart, Floats, Integers
 from cutlayer.tasks import Task
 
-Fit = Callable[[Rows, int], Part]
+Fit = Callable[[FitRows, int], FittedPart]
 """Fits a model to rows, with a seed."""
 
 AVERAGE = "average"
@@ -36,7 +36,7 @@ _MIN_JUDGING = 50
 
 @dataclass(frozen=True)
 class Choice:
-    """What cross-validation chose.
+    """Choice by cross-validation.
 
     Attributes:
         chosen: Name of a candidate, or `average`.
@@ -56,7 +56,7 @@ def folds_of(rows: int) -> int:
     return 5 if rows < 500 else 3 if rows <= 10_000 else 1
 
 
-def fit_part(fit: Fit, rows: Rows, seed: int) -> Part:
+def fit_part(fit: Fit, rows: FitRows, seed: int) -> FittedPart:
     """Fit a candidate; without a column, or with one class alone, there is nothing to learn but the shares."""
     columns = rows.codes.shape[1] + rows.numbers.shape[1]
     if not columns or len(rows) < 2 or (rows.classes and len(rows.present) < 2):
@@ -65,7 +65,7 @@ def fit_part(fit: Fit, rows: Rows, seed: int) -> Part:
 
 
 def choose(
-    rows: Rows,
+    rows: FitRows,
     labels: Tensor,
     task: Task,
     fits: Mapping[str, Fit],
@@ -96,8 +96,10 @@ def choose(
     count = folds_of(len(rows)) if folds == "auto" else folds
     if len(rows) > MAX_ROWS:
         some = np.sort(np.random.default_rng(seed).choice(len(rows), MAX_ROWS, replace=False))
-        rows, labels = rows.take(some), labels[torch.from_numpy(some)]
-        scored, groups = scored[some], None if groups is None else groups[some]
+        rows = rows.take(some)
+        labels = labels[torch.from_numpy(some)]
+        scored = scored[some]
+        groups = None if groups is None else groups[some]
     parts = _parts(rows, groups, max(count, _GROUPS) if count == 1 else min(count, len(rows)), seed)
     left_out = parts[:1] if count == 1 else parts
     held = [part[scored[part]] for part in left_out]
@@ -176,7 +178,7 @@ class _Scored:
         groups: Row numbers of each group whose score is taken.
     """
 
-    rows: Rows
+    rows: FitRows
     labels: Tensor
     task: Task
     groups: Sequence[Integers]
@@ -269,7 +271,7 @@ def _least_squares(errors: Floats, weights: Floats) -> Floats:
     return shares
 
 
-def _parts(rows: Rows, groups: Integers | None, count: int, seed: int) -> list[Integers]:
+def _parts(rows: FitRows, groups: Integers | None, count: int, seed: int) -> list[Integers]:
     """Disjoint parts of the row numbers; every part has its share of each class, and of each range of a target.
 
     Of groups every part has its share of these instead.

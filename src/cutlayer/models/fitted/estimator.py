@@ -17,7 +17,7 @@ from torch import Tensor
 from cutlayer.errors import ConfigError
 from cutlayer.models.fitted.archive import check_archive
 from cutlayer.models.fitted.forest import ForestPart
-from cutlayer.models.fitted.rows import Byte, Floats, Part, Rows, Whole, log_shares
+from cutlayer.models.fitted.rows import Byte, FitRows, FittedPart, Floats, Whole, log_shares
 from cutlayer.models.user import user_errors
 
 Matrix: TypeAlias = npt.NDArray[np.float32]
@@ -25,7 +25,7 @@ Predictor: TypeAlias = Callable[[Matrix], Floats]
 """Probabilities (n, classes), or of the second of two classes (n,); or values (n,)."""
 
 
-class EstimatorPart(Part):
+class EstimatorPart(FittedPart):
     """A fitted estimator as bytes: in the own format of XGBoost, LightGBM or CatBoost, otherwise in that of skops.
 
     It has no program for `torch.export`, since its library computes its predictions.
@@ -47,11 +47,12 @@ class EstimatorPart(Part):
 
     def __init__(self, model: Callable[..., Any], path: str) -> None:
         super().__init__()
-        self._model, self._path = model, path
+        self._model = model
+        self._path = path
         self._predictor: Predictor | None = None
 
     def forward(self, codes: Tensor, numbers: Tensor) -> Tensor:
-        """Predict; see `Part.forward`."""
+        """Predict; see `FittedPart.forward`."""
         if self._predictor is None:
             raise ConfigError.expected("a fitted estimator", "one before its fit", "call fit, or load a fitted state")
         matrix = torch.cat([codes.float(), numbers.float()], dim=1).cpu().numpy()
@@ -62,7 +63,7 @@ class EstimatorPart(Part):
         shares = predicted if predicted.dim() == 2 else torch.stack([1 - predicted, predicted], dim=1)
         return log_shares(shares, self.position)
 
-    def take(self, model: Any, rows: Rows) -> None:
+    def take(self, model: Any, rows: FitRows) -> None:
         """Store a fitted estimator of the class; from then on the stored one predicts."""
         with user_errors(self._path):
             content = self._format.encode(model)
@@ -88,7 +89,7 @@ class EstimatorPart(Part):
             self._decode()
 
 
-def fit_estimator(kind: Callable[..., Any], path: str, args: Mapping[str, Any], rows: Rows, seed: int) -> Part:
+def fit_estimator(kind: Callable[..., Any], path: str, args: Mapping[str, Any], rows: FitRows, seed: int) -> FittedPart:
     """Fit an estimator to codes and numbers side by side, float32 (n, c + m), with NaN where a number is missing.
 
     Args:

@@ -8,10 +8,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cutlayer.models.fitted.rows import Part, Real, Rows, Whole, log_shares
+from cutlayer.models.fitted.rows import FitRows, FittedPart, Real, Whole, log_shares
 
 
-class ForestPart(Part):
+class ForestPart(FittedPart):
     """The mean over trees of the shares of the classes, or of the values, in the leaf of a row.
 
     Attributes:
@@ -36,7 +36,7 @@ class ForestPart(Part):
     position: Whole
 
     @classmethod
-    def of(cls, model: Any, rows: Rows) -> ForestPart | None:
+    def of(cls, model: Any, rows: FitRows) -> ForestPart | None:
         """A fitted `DecisionTree`, `ExtraTree`, `RandomForest` or `ExtraTrees`; `None` of any other estimator."""
         # An import of a second, for training alone.
         from sklearn.ensemble import (
@@ -75,7 +75,7 @@ class ForestPart(Part):
         return made
 
     def forward(self, codes: Tensor, numbers: Tensor) -> Tensor:
-        """Predict; see `Part.forward`."""
+        """Predict; see `FittedPart.forward`."""
         columns = torch.cat([codes.float(), numbers.float()], dim=1)
         row = torch.arange(len(columns), device=columns.device)
         node = self.roots[:, None].expand(-1, len(columns))

@@ -8,14 +8,14 @@ import torch
 from torch import Tensor, nn
 
 from cutlayer.models.fitted.choice import logits_of
-from cutlayer.models.fitted.rows import Part, Permuter, Real, Rows
+from cutlayer.models.fitted.rows import FitRows, FittedPart, Permuter, Real
 from cutlayer.tasks import Task
 
 _LEAST_SHARE = 0.01
 _TINY = 1e-300
 
 
-class Head(Part):
+class Head(FittedPart):
     """The weighted mean of the predictions of models that read the same columns.
 
     Of labels that were drawn with known probabilities the models predict the drawn label. The probabilities of the true
@@ -34,12 +34,12 @@ class Head(Part):
     weights: Real
     inverse: Real
 
-    def __init__(self, parts: Iterable[Part]) -> None:
+    def __init__(self, parts: Iterable[FittedPart]) -> None:
         super().__init__()
         self.parts = nn.ModuleList(parts)
 
     @classmethod
-    def of(cls, parts: Iterable[Part], weights: Iterable[float], transition: Tensor | None) -> Head:
+    def of(cls, parts: Iterable[FittedPart], weights: Iterable[float], transition: Tensor | None) -> Head:
         """The average of fitted models, by their weights, with the transition of their labels."""
         made = cls(parts)
         made.hold(weights=torch.tensor(list(weights), dtype=torch.float64))
@@ -49,12 +49,12 @@ class Head(Part):
         return made
 
     def forward(self, codes: Tensor, numbers: Tensor) -> Tensor:
-        """Predict; see `Part.forward`."""
+        """Predict; see `FittedPart.forward`."""
         return self._mixed([part(codes, numbers) for part in self.parts])
 
     def permuter(self, codes: Tensor, numbers: Tensor) -> Permuter:
-        """See `Part.permuter`."""
-        permuters = [part.permuter(codes, numbers) for part in self.parts if isinstance(part, Part)]
+        """See `FittedPart.permuter`."""
+        permuters = [part.permuter(codes, numbers) for part in self.parts if isinstance(part, FittedPart)]
         return lambda columns, orders: self._mixed([permuted(columns, orders) for permuted in permuters])
 
     def _mixed(self, predictions: Sequence[Tensor]) -> Tensor:
@@ -71,6 +71,6 @@ class Head(Part):
             shares = shares / shares.sum(1, keepdim=True)
         return shares.clamp_min(_TINY).log()
 
-    def logits(self, rows: Rows, task: Task) -> Tensor:
+    def logits(self, rows: FitRows, task: Task) -> Tensor:
         """Logits of rows, float64 (n, outputs)."""
         return logits_of(torch.from_numpy(self.predicted(rows)), task)

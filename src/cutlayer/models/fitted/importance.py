@@ -1,4 +1,4 @@
-"""What a fitted model loses when the values of one column are permuted among held-out rows."""
+"""Permutation importance of columns: the drop of a fitted model's metric when their values are permuted."""
 
 from __future__ import annotations
 
@@ -90,7 +90,8 @@ def _places(top: FittedTop, names: Sequence[str]) -> dict[tuple[str, str], list[
             if own and index < top.categories:
                 at = index
             else:
-                at, next_number = next_number, next_number + 1
+                at = next_number
+                next_number = next_number + 1
             places.setdefault(key, []).append(at)
             rank.setdefault(key, index)
     first = sorted(places, key=lambda key: rank[key])[:MAX_COLUMNS]

@@ -6,13 +6,22 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cutlayer.models.fitted.rows import Floats, Integers, Part, Real, Rows, Whole, code_offsets, frequency_ranks
+from cutlayer.models.fitted.rows import (
+    FitRows,
+    FittedPart,
+    Floats,
+    Integers,
+    Real,
+    Whole,
+    code_offsets,
+    frequency_ranks,
+)
 
 _MAX_SCALED = 10.0
 """Magnitude that a standardised number is clipped to: a network extrapolates without bound."""
 
 
-class StandardInputs(Part):
+class StandardInputs(FittedPart):
     """Numbers of mean 0 and deviation 1, with a column of zeros and ones for each number that may be missing.
 
     Attributes:
@@ -33,7 +42,7 @@ class StandardInputs(Part):
     offsets: Whole
 
     @classmethod
-    def fitted(cls, rows: Rows, most: int, least_rows: int) -> tuple[StandardInputs, int]:
+    def fitted(cls, rows: FitRows, most: int, least_rows: int) -> tuple[StandardInputs, int]:
         """Fit to rows.
 
         Args:
@@ -44,7 +53,9 @@ class StandardInputs(Part):
         Returns:
             The inputs, and the number of groups of all columns.
         """
-        made, total, groups = cls(), 0, [np.empty(0, np.int64)]
+        made = cls()
+        total = 0
+        groups = [np.empty(0, np.int64)]
         for column, cardinality in zip(rows.codes.T, rows.cardinalities, strict=True):
             ranks, count = frequency_ranks(column, cardinality, most, least_rows)
             groups.append(ranks + total)
@@ -66,13 +77,13 @@ class StandardInputs(Part):
         """Groups of codes, int64 (n, c)."""
         return self.groups[codes + self.offsets]
 
-    def arrays(self, rows: Rows) -> tuple[Floats, Integers]:
+    def arrays(self, rows: FitRows) -> tuple[Floats, Integers]:
         """Numbers and groups of rows."""
         codes = torch.from_numpy(rows.codes)
         return self(codes, torch.from_numpy(rows.numbers)).numpy(), self.grouped(codes).numpy()
 
 
-def _moments(rows: Rows) -> tuple[Floats, Floats]:
+def _moments(rows: FitRows) -> tuple[Floats, Floats]:
     known = ~np.isnan(rows.numbers)
     counts = np.maximum(known.sum(axis=0), 1)
     mean = np.where(known, rows.numbers, 0.0).sum(axis=0, dtype=np.float64) / counts

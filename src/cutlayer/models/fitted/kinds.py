@@ -1,4 +1,4 @@
-"""What fits the parts of a top model, by its section of a job."""
+"""Fits of the parts of a top model, by its section of a job."""
 
 from __future__ import annotations
 
@@ -11,19 +11,21 @@ from cutlayer.models.fitted.estimator import EstimatorPart, fit_estimator
 from cutlayer.models.fitted.forest import ForestPart
 from cutlayer.models.fitted.linear import LinearPart, fit_linear
 from cutlayer.models.fitted.network import NetworkPart, fit_network
-from cutlayer.models.fitted.rows import Part
+from cutlayer.models.fitted.rows import FittedPart
 from cutlayer.models.fitted.trees import TreeEnsemble
 from cutlayer.models.imports import resolved
 from cutlayer.models.sections import AutoTopConfig, BoostingTopConfig, FittedConfig, SklearnTopConfig
 
-_PARTS: Mapping[str, type[Part]] = {part.kind: part for part in (LinearPart, TreeEnsemble, NetworkPart, ForestPart)}
+_PARTS: Mapping[str, type[FittedPart]] = {
+    part.kind: part for part in (LinearPart, TreeEnsemble, NetworkPart, ForestPart)
+}
 """Fitted models by their name in a checkpoint."""
 
 _CANDIDATES: Mapping[str, Fit] = {"linear": fit_linear, "boosting": fit_boosting, "network": fit_network}
 
 
 def fits_of(section: FittedConfig) -> Mapping[str, Fit]:
-    """What is tried, by name.
+    """Candidates of a section, by name.
 
     Raises:
         ConfigError: A user's class may not, or cannot, be imported.
@@ -38,7 +40,7 @@ def fits_of(section: FittedConfig) -> Mapping[str, Fit]:
     return {"linear": fit_linear}
 
 
-def empty_part(kind: str, section: FittedConfig) -> Part:
+def empty_part(kind: str, section: FittedConfig) -> FittedPart:
     """A part to load a state into; an estimator is of the class of the job, whatever a file says.
 
     Args:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from cutlayer.kernels.logistic import LogisticModel, fit_logistic
 from cutlayer.models.fitted.inputs import StandardInputs
-from cutlayer.models.fitted.rows import FLOOR, Floats, Integers, Part, Rows
+from cutlayer.models.fitted.rows import FLOOR, FitRows, FittedPart, Floats, Integers
 
 if TYPE_CHECKING:
     from scipy import sparse
@@ -29,7 +29,7 @@ _DENSE_COLUMNS = 128
 """Maximum number of one-hot columns that are written out, for products of dense matrices."""
 
 
-class LinearPart(Part):
+class LinearPart(FittedPart):
     """Logits, or a value, that are linear in standardised numbers and one-hot categories.
 
     Attributes:
@@ -52,18 +52,19 @@ class LinearPart(Part):
         self.hold(weights=real, table=real, intercepts=real)
 
     def forward(self, codes: Tensor, numbers: Tensor) -> Tensor:
-        """Predict; see `Part.forward`."""
+        """Predict; see `FittedPart.forward`."""
         values = self.inputs(codes, numbers) @ self.weights + self.intercepts
         if codes.shape[1]:
             values = values + self.table[self.inputs.grouped(codes)].sum(1)
         return torch.log_softmax(values, dim=1) if values.shape[1] > 1 else values
 
 
-def constant(rows: Rows) -> LinearPart:
+def constant(rows: FitRows) -> LinearPart:
     """The model without any column: shares of the classes, or the mean."""
     inputs, groups = StandardInputs.fitted(rows, 0, 1)
     made = LinearPart(inputs)
-    width, outputs = len(inputs.mean) + len(inputs.absent), max(rows.classes, 1)
+    width = len(inputs.mean) + len(inputs.absent)
+    outputs = max(rows.classes, 1)
     weights = np.ones(len(rows)) if rows.weights is None else rows.weights
     if rows.classes:
         shares = np.bincount(rows.targets, weights, minlength=rows.classes) / weights.sum()
@@ -75,7 +76,7 @@ def constant(rows: Rows) -> LinearPart:
     return made
 
 
-def fit_linear(rows: Rows, seed: int) -> LinearPart:
+def fit_linear(rows: FitRows, seed: int) -> LinearPart:
     """Fit a logistic or ridge regression, with the strength of the regularisation that predicts held-out rows best.
 
     Args:
@@ -85,7 +86,8 @@ def fit_linear(rows: Rows, seed: int) -> LinearPart:
     inputs, groups = StandardInputs.fitted(rows, _MAX_GROUPS, _LEAST_ROWS)
     numbers, codes = inputs.arrays(rows)
     x = _Design(numbers, codes, groups)
-    made, width = LinearPart(inputs), numbers.shape[1]
+    made = LinearPart(inputs)
+    width = numbers.shape[1]
     weights, intercepts = _classifier(x, rows, seed) if rows.classes else _ridge(x, rows, seed)
     made.hold(weights=torch.from_numpy(weights[:width].copy()), table=torch.from_numpy(weights[width:].copy()))
     made.hold(intercepts=torch.from_numpy(intercepts))
@@ -96,7 +98,9 @@ class _Design:
     """Numbers beside one-hot groups, of which products are taken; only few groups are written out."""
 
     def __init__(self, numbers: Floats, codes: Integers, groups: int) -> None:
-        self.numbers, self.codes, self.groups = numbers, codes, groups
+        self.numbers = numbers
+        self.codes = codes
+        self.groups = groups
 
     def matrix(self, rows: Integers | slice) -> Floats | sparse.csr_matrix:
         """Rows of the design."""
@@ -113,7 +117,7 @@ class _Design:
         return sparse.hstack([sparse.csr_matrix(numbers), hot], format="csr")
 
 
-def _classifier(x: _Design, rows: Rows, seed: int) -> tuple[Floats, Floats]:
+def _classifier(x: _Design, rows: FitRows, seed: int) -> tuple[Floats, Floats]:
     strength = _best_strength(x, rows, seed)
     model = fit_logistic(x.matrix(slice(None)), rows.targets, strength, _MAX_ROUNDS, rows.weights)
     return _of_all_classes(model, rows.classes)
@@ -129,7 +133,7 @@ def _of_all_classes(model: LogisticModel, classes: int) -> tuple[Floats, Floats]
     return every, lowest
 
 
-def _best_strength(x: _Design, rows: Rows, seed: int) -> float:
+def _best_strength(x: _Design, rows: FitRows, seed: int) -> float:
     """The strength of the least log loss on held-out rows: of one part of many rows, of five parts of few."""
     losses = np.zeros(len(STRENGTHS))
     for fitted, held in _inner_folds(rows, seed):
@@ -140,7 +144,7 @@ def _best_strength(x: _Design, rows: Rows, seed: int) -> float:
     return STRENGTHS[int(np.argmin(losses))]
 
 
-def _inner_folds(rows: Rows, seed: int) -> Sequence[tuple[Integers, Integers]]:
+def _inner_folds(rows: FitRows, seed: int) -> Sequence[tuple[Integers, Integers]]:
     order = np.random.default_rng(seed).permutation(len(rows))[:_TRIED_ROWS]
     parts = np.array_split(order, 5)
     chosen = range(5) if len(order) < 1_500 else range(1)
@@ -150,7 +154,7 @@ def _inner_folds(rows: Rows, seed: int) -> Sequence[tuple[Integers, Integers]]:
 def _held_out_loss(
     train: Floats | sparse.csr_matrix,
     test: Floats | sparse.csr_matrix,
-    rows: Rows,
+    rows: FitRows,
     fitted: Integers,
     held: Integers,
     strength: float,
@@ -163,7 +167,7 @@ def _held_out_loss(
     return -float(np.average(chosen, weights=None if rows.weights is None else rows.weights[held]) * len(held))
 
 
-def _ridge(x: _Design, rows: Rows, seed: int) -> tuple[Floats, Floats]:
+def _ridge(x: _Design, rows: FitRows, seed: int) -> tuple[Floats, Floats]:
     from sklearn.linear_model import Ridge, RidgeCV
 
     some = np.random.default_rng(seed).permutation(len(rows))[:_TRIED_ROWS]

@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from cutlayer.kernels.perceptron import layer_outputs, weight_gradients
 from cutlayer.models.fitted.inputs import StandardInputs
-from cutlayer.models.fitted.rows import Part, Rows, Single
+from cutlayer.models.fitted.rows import FitRows, FittedPart, Single
 
 HIDDEN = (100, 100)
 """Widths of the layers of every network."""
@@ -21,10 +21,11 @@ _MAX_GROUPS, _LEAST_ROWS = 256, 10
 _HELD_OUT, _MAX_HELD_OUT = 0.1, 2_000
 _CHECKS = 25
 """Number of times that the held-out rows are looked at."""
-_BETAS, _EPSILON = (0.9, 0.999), 1e-8
+_BETAS = (0.9, 0.999)
+_EPSILON = 1e-8
 
 
-class NetworkPart(Part):
+class NetworkPart(FittedPart):
     """The mean prediction of networks with ReLU layers, whose weights are stacked.
 
     Attributes:
@@ -44,7 +45,7 @@ class NetworkPart(Part):
             self.hold(**{f"weight_{index}": torch.zeros(0), f"bias_{index}": torch.zeros(0)})
 
     def forward(self, codes: Tensor, numbers: Tensor) -> Tensor:
-        """Predict; see `Part.forward`."""
+        """Predict; see `FittedPart.forward`."""
         layers = [(getattr(self, f"weight_{i}"), getattr(self, f"bias_{i}")) for i in range(len(HIDDEN) + 1)]
         x = torch.matmul(self.inputs(codes, numbers).float(), layers[0][0]) + layers[0][1]
         groups = self.inputs.grouped(codes)
@@ -84,7 +85,7 @@ class _Budget:
         return cls(2 if rows > 5_000 else 3, batch, min(500, max(200, 15 * rows // batch)))
 
 
-def fit_network(rows: Rows, seed: int) -> NetworkPart:
+def fit_network(rows: FitRows, seed: int) -> NetworkPart:
     """Train the networks; each has held-out rows of its own, on which its best step is chosen.
 
     Args:
@@ -96,7 +97,8 @@ def fit_network(rows: Rows, seed: int) -> NetworkPart:
     data = _Data(torch.from_numpy(numbers).float(), torch.from_numpy(codes), groups, *_learned(rows), rows.classes)
     budget, draw = _Budget.of(len(rows)), torch.Generator().manual_seed(seed)
     trained = _Networks(data, budget, draw).train()
-    made, width = NetworkPart(inputs), numbers.shape[1]
+    made = NetworkPart(inputs)
+    width = numbers.shape[1]
     first = trained[0][0].mT
     made.hold(weight_0=first[:, :width].contiguous(), table=first[:, width:].contiguous())
     for index, (weight, bias) in enumerate(trained):
@@ -106,7 +108,7 @@ def fit_network(rows: Rows, seed: int) -> NetworkPart:
     return made
 
 
-def _learned(rows: Rows) -> tuple[Tensor, Tensor | None]:
+def _learned(rows: FitRows) -> tuple[Tensor, Tensor | None]:
     targets = torch.from_numpy(rows.targets)
     weights = None if rows.weights is None else torch.from_numpy(rows.weights).float()[:, None]
     return targets if rows.classes else targets.float()[:, None], weights
@@ -133,7 +135,7 @@ class _Data:
     classes: int
 
     def inputs(self, rows: Tensor) -> Tensor:
-        """What the networks read in their rows (k, n), float32 (k, n, m + groups)."""
+        """Inputs of the networks in their rows (k, n), float32 (k, n, m + groups)."""
         numbers = self.numbers[rows]
         if not self.groups:
             return numbers
@@ -161,7 +163,9 @@ class _Networks:
     """Networks that are trained at once, whose weights are one matrix: a step of Adam is a few operations for all."""
 
     def __init__(self, data: _Data, budget: _Budget, draw: torch.Generator) -> None:
-        self.data, self.budget, self.draw = data, budget, draw
+        self.data = data
+        self.budget = budget
+        self.draw = draw
         self.widths = (data.numbers.shape[1] + data.groups, *HIDDEN, max(data.classes, 1))
         # A row has as many nonzero inputs as it has numbers and categories.
         fans = (data.numbers.shape[1] + data.codes.shape[1], *HIDDEN)
@@ -178,11 +182,13 @@ class _Networks:
             out, fitted = order.tensor_split([min(max(1, int(_HELD_OUT * n)), _MAX_HELD_OUT)])
             held.append(out)
             batches.append(torch.stack([*self._batches(fitted)]))
-        self.held, self.batches = torch.stack(held), torch.stack(batches, dim=1)
+        self.held = torch.stack(held)
+        self.batches = torch.stack(batches, dim=1)
 
     def _views(self, flat: Tensor) -> list[tuple[Tensor, Tensor]]:
         """Weight (networks, width out, width in) and bias (networks, width out) of each layer."""
-        views, start = [], 0
+        views = []
+        start = 0
         for a, b in pairwise(self.widths):
             ends = start + a * b, start + a * b + b
             views.append((flat[:, start : ends[0]].view(-1, b, a), flat[:, ends[0] : ends[1]]))
@@ -218,7 +224,8 @@ class _Networks:
 
     def _update(self, gradient: Tensor, first: Tensor, second: Tensor, step: int) -> None:
         """One step of Adam with decoupled weight decay (Loshchilov and Hutter 2019, arXiv 1711.05101)."""
-        budget, progress = self.budget, step / self.budget.steps
+        budget = self.budget
+        progress = step / self.budget.steps
         rate = budget.rate * min(1.0, 10 * progress) * 0.5 * (1 + math.cos(math.pi * progress))
         first.lerp_(gradient, 1 - _BETAS[0])
         second.mul_(_BETAS[1]).addcmul_(gradient, gradient, value=1 - _BETAS[1])

@@ -1,4 +1,4 @@
-"""What a fit at once has tried and chosen: read by reports without PyTorch."""
+"""Result of a fit at once, its candidates and its choice: read by reports without PyTorch."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Candidate(FrozenModel):
 
 
 class FitResult(FrozenModel):
-    """What a fit chose, and how well it predicts.
+    """Choice of a fit, and its quality.
 
     Attributes:
         chosen: Name of a candidate, or `average`.
@@ -55,7 +55,7 @@ class FitResult(FrozenModel):
 
 
 class ColumnImportance(FrozenModel):
-    """What a fitted model loses on held-out rows when the values of one column are permuted among them.
+    """Permutation importance of one column in a fitted model, on held-out rows.
 
     Attributes:
         party: Party that the column is of.

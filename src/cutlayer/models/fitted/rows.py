@@ -31,7 +31,7 @@ FLOOR = -30.0
 
 
 @dataclass(frozen=True)
-class Rows:
+class FitRows:
     """Rows with their targets.
 
     Attributes:
@@ -65,7 +65,7 @@ class Rows:
         present = torch.from_numpy(self.present)
         return torch.full((self.classes,), len(present)).index_copy_(0, present, torch.arange(len(present)))
 
-    def take(self, rows: Integers) -> Rows:
+    def take(self, rows: Integers) -> FitRows:
         """Some of the rows."""
         weights = None if self.weights is None else self.weights[rows]
         return replace(
@@ -73,7 +73,7 @@ class Rows:
         )
 
 
-class Part(nn.Module, ABC):
+class FittedPart(nn.Module, ABC):
     """A fitted model: buffers alone, and so plain tensors on disk; their shapes come with the fit.
 
     Its class declares them with their dtypes; those of an unfitted model are empty.
@@ -116,7 +116,7 @@ class Part(nn.Module, ABC):
         for name, tensor in tensors.items():
             self.register_buffer(name, tensor)
 
-    def predicted(self, rows: Rows, size: int = 8192) -> Floats:
+    def predicted(self, rows: FitRows, size: int = 8192) -> Floats:
         """Predictions of rows, as `forward` returns them."""
         chunks: Iterator[slice] = (slice(start, start + size) for start in range(0, max(len(rows), 1), size))
         with torch.no_grad():
@@ -133,7 +133,7 @@ class Part(nn.Module, ABC):
 
 
 def log_shares(shares: Tensor, positions: Tensor) -> Tensor:
-    """Log probabilities (n, classes) of shares (n, present) of the classes with a row; see `Rows.positions`."""
+    """Log probabilities (n, classes) of shares (n, present) of the classes with a row; see `FitRows.positions`."""
     known = shares.log().clamp_min(FLOOR)
     return torch.cat([known, torch.full_like(known[:, :1], FLOOR)], dim=1)[:, positions]
 

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from cutlayer.models.fitted.layout import Layout
-from cutlayer.models.fitted.rows import Floats, Integers, Rows
-from cutlayer.tasks import Task
+from cutlayer.models.fitted.rows import FitRows, Floats, Integers
+from cutlayer.training_loss import TrainingLoss
 
 MAX_CELLS = 2**25
 """Maximum number of rows times columns of a fit."""
@@ -26,7 +26,7 @@ class Sample:
         layout: Columns by party.
         columns: Columns of each party, float32 (n, width).
         labels: Labels, as `Task.loss` takes them.
-        task: Task.
+        loss: Loss of the training labels.
         cardinalities: Number of codes of each categorical column of the label owner.
         weights: Weights of the rows, float64 (n,), of mean about 1; `None` where all weigh the same.
         groups: Group of each row, int64 (n,), which no fold divides; `None` where each row is one.
@@ -35,7 +35,7 @@ class Sample:
     layout: Layout
     columns: Mapping[str, Tensor]
     labels: Tensor
-    task: Task
+    loss: TrainingLoss
     cardinalities: tuple[int, ...]
     weights: Floats | None
     groups: Integers | None = None
@@ -46,14 +46,14 @@ class Sample:
         layout: Layout,
         columns: Mapping[str, Tensor],
         labels: Tensor,
-        task: Task,
+        loss: TrainingLoss,
         cardinalities: tuple[int, ...],
         weights: Tensor | None,
         groups: Tensor | None,
         seed: int,
     ) -> Sample:
         """Draw rows, without replacement, where there are too many; see `FittedTop.fit`."""
-        task = task.on(torch.device("cpu"))
+        loss = loss.on(torch.device("cpu"))
         most = max(1, MAX_CELLS // max(1, sum(layout.widths.values())))
         labels, chosen = labels.detach().cpu(), torch.arange(len(labels))
         if len(labels) > most:
@@ -61,12 +61,12 @@ class Sample:
             chosen = torch.from_numpy(np.sort(drawn))
         taken = {name: part.detach()[chosen].cpu() for name, part in columns.items()}
         given = None if weights is None else weights.detach().cpu()[chosen].double().numpy()
-        if task.class_weights is not None and task.transition is None:
-            of_class = task.class_weights.double()[labels[chosen]].numpy()
+        if loss.class_weights is not None and loss.transition is None:
+            of_class = loss.class_weights.double()[labels[chosen]].numpy()
             given = of_class if given is None else given * of_class
         given = None if given is None else given / given.mean()
         grouped = None if groups is None else groups[chosen].numpy()
-        return cls(layout, taken, labels[chosen], task, cardinalities, given, grouped)
+        return cls(layout, taken, labels[chosen], loss, cardinalities, given, grouped)
 
     def complete(self, present: Collection[str]) -> npt.NDArray[np.bool_]:
         """Whether a row has a release of each of the present partners, bool (n,)."""
@@ -75,11 +75,12 @@ class Sample:
         mask: npt.NDArray[np.bool_] = rows.numpy()
         return mask
 
-    def rows(self, present: Collection[str]) -> Rows:
+    def rows(self, present: Collection[str]) -> FitRows:
         """The rows with the columns of the label owner and of the present partners."""
         codes, numbers = self.layout.read(self.columns, present)
+        task = self.loss.task
         targets = self.labels.numpy()
-        if self.task.kind == "regression":
-            targets = (targets.astype(np.float64) - self.task.center) / self.task.scale
-        classes = len(self.task.classes)
-        return Rows(codes.numpy(), numbers.numpy(), self.cardinalities, targets, classes, self.weights)
+        if task.kind == "regression":
+            targets = (targets.astype(np.float64) - task.center) / task.scale
+        classes = len(task.classes)
+        return FitRows(codes.numpy(), numbers.numpy(), self.cardinalities, targets, classes, self.weights)

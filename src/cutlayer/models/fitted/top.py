@@ -18,11 +18,11 @@ from cutlayer.models.fitted.kinds import empty_part, fits_of
 from cutlayer.models.fitted.layout import Layout, by_presence, present_sets
 from cutlayer.models.fitted.quiet import undisturbed
 from cutlayer.models.fitted.result import FitResult
-from cutlayer.models.fitted.rows import Rows
+from cutlayer.models.fitted.rows import FitRows
 from cutlayer.models.fitted.sample import Sample
 from cutlayer.models.inputs import Inputs
 from cutlayer.models.sections import FittedConfig
-from cutlayer.tasks import Task
+from cutlayer.training_loss import TrainingLoss
 
 _CHUNK = 4096
 """Rows that are predicted together: what lies between columns and logits of more would leave the cache."""
@@ -57,7 +57,9 @@ class FittedTop(TopModel):
 
     def __init__(self, config: FittedConfig, widths: Mapping[str, int], outputs: int) -> None:
         super().__init__()
-        self.config, self.widths, self.outputs = config, dict(widths), outputs
+        self.config = config
+        self.widths = dict(widths)
+        self.outputs = outputs
         self._fits = fits_of(config)
         self.register_buffer("plan", torch.zeros(0, dtype=torch.uint8))
         self.heads = nn.ModuleList()
@@ -69,7 +71,7 @@ class FittedTop(TopModel):
         self,
         columns: Mapping[str, Tensor],
         labels: Tensor,
-        task: Task,
+        loss: TrainingLoss,
         *,
         own: str | None,
         inputs: Inputs,
@@ -83,8 +85,8 @@ class FittedTop(TopModel):
             columns: Columns of each party, float32 (n, width), in the job's order; a row of NaN is one that a partner
                 sent nothing for.
             labels: int64 (n,) class codes, or floating (n,) targets.
-            task: Task. With a `transition` the labels are drawn ones, and predictions are of the true ones; otherwise
-                `class_weights` count.
+            loss: Loss of the labels. With a `transition` the labels are drawn ones, and predictions are of the true
+                ones; otherwise `class_weights` count.
             own: Party whose columns are category codes, then numbers, as they are; `None` if the label owner has none.
             inputs: Shape of these columns.
             seed: Seed of the whole fit.
@@ -97,12 +99,13 @@ class FittedTop(TopModel):
         if not len(labels):
             raise ConfigError.expected("a training row", "none", "check train.split")
         layout = Layout(self.widths, own, len(inputs.cardinalities) if own else 0)
-        sample = Sample.of(layout, columns, labels, task, inputs.cardinalities if own else (), weights, groups, seed)
+        sample = Sample.of(layout, columns, labels, loss, inputs.cardinalities if own else (), weights, groups, seed)
         with undisturbed():
             return self._fitted(sample, seed % 2**32)
 
     def _fitted(self, sample: Sample, seed: int) -> FitResult:
-        fits, task = self._fits, sample.task
+        fits = self._fits
+        task = sample.loss.task
         complete = {names: sample.complete(names) for names in present_sets(sample.layout.partners)}
         sets = tuple(names for names, rows in complete.items() if rows.any())
         choices: dict[frozenset[str], Choice] = {}
@@ -117,15 +120,15 @@ class FittedTop(TopModel):
                 )
             weights = choices[present].weights if present in choices else _main(choices[sets[0]].weights)
             parts = [fit_part(fits[name], rows, seed) for name in weights]
-            heads.append(Head.of(parts, weights.values(), task.transition))
+            heads.append(Head.of(parts, weights.values(), sample.loss.transition))
             if present in choices:
-                choice, loss = choices[present], _training_loss(heads[-1], rows, sample)
+                choice = choices[present]
                 results[present] = FitResult(
                     chosen=choice.chosen,
                     candidates=choice.candidates,
                     folds=choice.folds,
                     rows=len(rows),
-                    loss=loss,
+                    loss=_training_loss(heads[-1], rows, sample),
                 )
         whole = results[sets[0]]
         if len(sets) > 1:
@@ -144,7 +147,9 @@ class FittedTop(TopModel):
         device = self.plan.device
         self.plan = torch.tensor(list(text.encode()), dtype=torch.uint8, device=device)
         self.heads = nn.ModuleList(heads).to(device).eval()
-        self._layout, self._sets, self.fitted = layout, tuple(sets), result
+        self._layout = layout
+        self._sets = tuple(sets)
+        self.fitted = result
 
     @property
     def is_fitted(self) -> bool:
@@ -242,7 +247,7 @@ def _main(weights: Mapping[str, float]) -> Mapping[str, float]:
     return {name: weight / sum(most.values()) for name, weight in most.items()}
 
 
-def _training_loss(head: Head, rows: Rows, sample: Sample) -> float:
+def _training_loss(head: Head, rows: FitRows, sample: Sample) -> float:
     some = np.arange(len(rows))[:: -(-len(rows) // _CHUNK)]
     labels = sample.labels[torch.from_numpy(some)]
-    return float(sample.task.loss(head.logits(rows.take(some), sample.task), labels))
+    return float(sample.loss(head.logits(rows.take(some), sample.loss.task), labels))

@@ -10,13 +10,13 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from cutlayer.models.fitted.rows import FLOOR, Byte, Part, Permuter, Real, Whole, code_offsets, exchanged
+from cutlayer.models.fitted.rows import FLOOR, Byte, FittedPart, Permuter, Real, Whole, code_offsets, exchanged
 
 _MAX_FLOAT64 = float(np.finfo(np.float64).max)
 _MAX_INT32 = int(np.iinfo(np.int32).max)
 
 
-class TreeEnsemble(Part):
+class TreeEnsemble(FittedPart):
     """The sum of trees, which are walked level by level, all trees of that depth at once.
 
     A node is a row of flat arrays; the right child follows the left one, and a leaf is its own left child. Missing
@@ -98,7 +98,8 @@ class TreeEnsemble(Part):
     def _leaves(self, codes: Tensor, numbers: Tensor) -> Tensor:
         """Number of the leaf that each row ends in, int32 or int64 (trees, n)."""
         columns = self._columns(codes, numbers.double()).T
-        rows, values = columns.shape[1], columns.reshape(-1)
+        rows = columns.shape[1]
+        values = columns.reshape(-1)
         # Half as wide where it suffices: the walk takes as long as its indices take to read and write.
         is_short = not torch.compiler.is_compiling() and len(values) <= _MAX_INT32
         size = torch.int32 if is_short else torch.int64
@@ -120,28 +121,35 @@ class TreeEnsemble(Part):
         return summed.T + self.baseline
 
     def forward(self, codes: Tensor, numbers: Tensor) -> Tensor:
-        """Predict; see `Part.forward`."""
+        """Predict; see `FittedPart.forward`."""
         return self._predicted(self.raw(codes, numbers))
 
     def permuter(self, codes: Tensor, numbers: Tensor) -> Permuter:
-        """See `Part.permuter`; only trees are walked again in which the path of a row reads one of the columns."""
-        leaf, reads = self._leaves(codes, numbers).long(), self._reads(codes.shape[1], numbers.shape[1])
-        raw, sums = self._summed(leaf), self.places.argsort() % self.baseline.shape[0]
+        """See `FittedPart.permuter`; only trees where the path of a row reads one of the columns are walked again."""
+        leaf = self._leaves(codes, numbers).long()
+        reads = self._reads(codes.shape[1], numbers.shape[1])
+        raw = self._summed(leaf)
+        sums = self.places.argsort() % self.baseline.shape[0]
 
         def permuted(columns: Sequence[int], orders: Tensor) -> Tensor:
             values = self._columns(*exchanged(codes, numbers.double(), columns, orders))
-            width, many = values.shape[1], len(orders)
+            width = values.shape[1]
+            many = len(orders)
             tree, row = reads[:, list(columns)].any(1).take(leaf).nonzero(as_tuple=True)
-            before, starts = self.value.take(leaf[tree, row]), torch.arange(many, device=row.device) * leaf.shape[1]
+            before = self.value.take(leaf[tree, row])
+            starts = torch.arange(many, device=row.device) * leaf.shape[1]
             rows, trees = (starts[:, None] + row).reshape(-1), tree.repeat(many)
             node, at = self.roots.take(trees), torch.arange(len(trees), device=row.device)
-            here, cells = node, rows * width
+            here = node
+            cells = rows * width
             while len(here):
                 right = values.take(cells + self.feature.take(here)) > self.threshold.take(here)
                 child = self.left.take(here) + right
                 node[at] = child
                 inner = (self.left.take(child) != child).nonzero()[:, 0]
-                here, cells, at = child.take(inner), cells.take(inner), at.take(inner)
+                here = child.take(inner)
+                cells = cells.take(inner)
+                at = at.take(inner)
             change = self.value.take(node) - before.repeat(many)
             changed = raw.repeat(many, 1).index_put_((rows, sums[trees]), change, accumulate=True)
             return self._predicted(changed)
@@ -171,7 +179,7 @@ class TreeEnsemble(Part):
         return torch.cat([known, torch.full_like(known[:, :1], FLOOR)], dim=1)[:, self.position]
 
     def _columns(self, codes: Tensor, numbers: Tensor) -> Tensor:
-        """What nodes compare, float64 (n, 2 m + 1 + splits): low and high numbers, a zero for leaves, directions."""
+        """Compared columns, float64 (n, 2 m + 1 + splits): low and high numbers, a zero for leaves, directions."""
         missing = numbers.isnan()
         low, high = (torch.where(missing, extreme, numbers) for extreme in (-_MAX_FLOAT64, _MAX_FLOAT64))
         parts = [low, high, numbers.new_zeros(numbers.shape[0], 1)]
@@ -189,10 +197,13 @@ class TreeEnsemble(Part):
         # Where two paths lead to one node, or back, each level would have twice the nodes of the one before.
         if (left < own).any() or (reached >= len(left)).any() or len(torch.unique(reached)) < len(reached):
             raise RuntimeError("trees whose nodes do not lead on to others, each from one node")
-        tree, node, levels = torch.arange(len(roots)), roots, []
+        tree = torch.arange(len(roots))
+        node = roots
+        levels = []
         while len(node):
             inner = left[node] != node
-            tree, node = tree[inner].repeat(2), torch.cat([left[node[inner]], left[node[inner]] + 1])
+            tree = tree[inner].repeat(2)
+            node = torch.cat([left[node[inner]], left[node[inner]] + 1])
             levels.append(len(torch.unique(tree)))
         return tuple(count for count in levels if count)
 

@@ -11,19 +11,21 @@ from cutlayer.config.phases import Phase
 from cutlayer.errors import ConfigError
 from cutlayer.models import BOTTOMS
 from cutlayer.models.fitting import catalogue
-from cutlayer.models.fitting.base import Columns, Fit
+from cutlayer.models.fitting.base import Fit, TrainingColumns
 
 if TYPE_CHECKING:
     from cutlayer.models.base import BottomModel
 
-__all__ = ["FITS", "Columns", "Fit", "check_columns", "check_fit", "fit_bottom", "fit_faults", "is_independent"]
+__all__ = ["FITS", "Fit", "TrainingColumns", "check_columns", "check_fit", "fit_bottom", "fit_faults", "is_independent"]
 
 
 FITS: Mapping[str, Fit] = {fit.kind: fit for fit in vars(catalogue).values() if isinstance(fit, Fit)}
 """All fits by their name in `fit: {kind: ...}`."""
 
 
-def fit_bottom(raw: Mapping[str, Any] | None, bottom: BottomModel, columns: Columns, where: str) -> tuple[float, ...]:
+def fit_bottom(
+    raw: Mapping[str, Any] | None, bottom: BottomModel, columns: TrainingColumns, where: str
+) -> tuple[float, ...]:
     """Fit a bottom model in place; it ends in evaluation mode.
 
     Args:
@@ -48,7 +50,7 @@ def fit_bottom(raw: Mapping[str, Any] | None, bottom: BottomModel, columns: Colu
     return losses
 
 
-def check_columns(raw: Mapping[str, Any] | None, columns: Columns, where: str) -> None:
+def check_columns(raw: Mapping[str, Any] | None, columns: TrainingColumns, where: str) -> None:
     """Refuse columns that a fit cannot be used with, before it is run.
 
     Args:

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from cutlayer.errors import ConfigError
 from cutlayer.lazy import Tensor, functional, nn, torch
-from cutlayer.models.fitting.base import Batch, Columns, DescentConfig, Fit, descend
+from cutlayer.models.fitting.base import Batch, DescentConfig, Fit, TrainingColumns, descend
 from cutlayer.models.sections import MAX_WIDTH, Width
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class AutoencoderFit(DescentConfig):
     buckets: int = Field(default=1024, ge=2, le=MAX_WIDTH)
 
 
-def fit_autoencoder(settings: AutoencoderFit, bottom: BottomModel, columns: Columns) -> tuple[float, ...]:
+def fit_autoencoder(settings: AutoencoderFit, bottom: BottomModel, columns: TrainingColumns) -> tuple[float, ...]:
     """Train bottom model and decoder on the reconstruction loss, the mean over the columns.
 
     The loss of a number is the squared error as encoded; that of a category is the cross-entropy in nats, of its code

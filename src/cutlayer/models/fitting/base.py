@@ -22,7 +22,7 @@ Batch = tuple[Tensor, Tensor]
 
 
 @dataclass(frozen=True)
-class Columns:
+class TrainingColumns:
     """One party's own encoded training rows.
 
     Attributes:
@@ -55,10 +55,10 @@ class Fit(NamedTuple):
     """
 
     config: type[FrozenModel]
-    run: Callable[[Any, BottomModel, Columns], tuple[float, ...]]
+    run: Callable[[Any, BottomModel, TrainingColumns], tuple[float, ...]]
     bottom: str = ""
     needs_warmup: bool = False
-    check: Callable[[Any, Columns], None] | None = None
+    check: Callable[[Any, TrainingColumns], None] | None = None
 
     @property
     def kind(self) -> str:
@@ -82,7 +82,7 @@ class DescentConfig(FrozenModel):
 
 def descend(
     modules: Sequence[nn.Module],
-    columns: Columns,
+    columns: TrainingColumns,
     settings: DescentConfig,
     loss_of: Callable[[Tensor], Tensor],
     what: str,

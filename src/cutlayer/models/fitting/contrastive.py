@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field
 
 from cutlayer.lazy import Tensor, functional, nn, torch
-from cutlayer.models.fitting.base import Batch, Columns, DescentConfig, Fit, descend
+from cutlayer.models.fitting.base import Batch, DescentConfig, Fit, TrainingColumns, descend
 from cutlayer.models.sections import Width
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class ContrastiveFit(DescentConfig):
     head: Width = 256
 
 
-def fit_contrastive(settings: ContrastiveFit, bottom: BottomModel, columns: Columns) -> tuple[float, ...]:
+def fit_contrastive(settings: ContrastiveFit, bottom: BottomModel, columns: TrainingColumns) -> tuple[float, ...]:
     """Train bottom model and head by InfoNCE between rows and their corrupted copies.
 
     In each copy the same number of columns, drawn at random, get their value from training rows drawn at random, each

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from cutlayer.errors import ConfigError
 from cutlayer.lazy import Tensor, functional, torch
-from cutlayer.models.fitting.base import Columns, DescentConfig, Fit, descend
+from cutlayer.models.fitting.base import DescentConfig, Fit, TrainingColumns, descend
 
 if TYPE_CHECKING:
     from cutlayer.models.base import BottomModel
@@ -23,7 +23,7 @@ class GradientsFit(DescentConfig):
     kind: Literal["gradients"] = "gradients"
 
 
-def fit_gradients(settings: GradientsFit, bottom: BottomModel, columns: Columns) -> tuple[float, ...]:
+def fit_gradients(settings: GradientsFit, bottom: BottomModel, columns: TrainingColumns) -> tuple[float, ...]:
     """Train the bottom model to predict, from the party's columns, the step that would have lowered each row's loss.
 
     While zeros stand for the party's rows, the gradient of a row's loss with respect to its embedding says what the

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from cutlayer.config import FrozenModel
-from cutlayer.models.fitting.base import Columns, Fit
+from cutlayer.models.fitting.base import Fit, TrainingColumns
 
 if TYPE_CHECKING:
     from cutlayer.models.base import BottomModel
@@ -17,7 +17,7 @@ class NoFit(FrozenModel):
     kind: Literal["none"] = "none"
 
 
-def leave(_settings: NoFit, _bottom: BottomModel, _columns: Columns) -> tuple[float, ...]:
+def leave(_settings: NoFit, _bottom: BottomModel, _columns: TrainingColumns) -> tuple[float, ...]:
     """Change nothing; there is no loss."""
     return ()
 

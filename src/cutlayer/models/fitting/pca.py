@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from cutlayer.config import FrozenModel
 from cutlayer.errors import ConfigError
 from cutlayer.lazy import Tensor, torch
-from cutlayer.models.fitting.base import Columns, Fit
+from cutlayer.models.fitting.base import Fit, TrainingColumns
 
 if TYPE_CHECKING:
     from cutlayer.models.base import BottomModel
@@ -25,7 +25,7 @@ MAX_COLUMNS = 4096
 _CHUNK = 1024
 
 
-def fit_pca(_settings: PcaFit, bottom: BottomModel, columns: Columns) -> tuple[float, ...]:
+def fit_pca(_settings: PcaFit, bottom: BottomModel, columns: TrainingColumns) -> tuple[float, ...]:
     """Set a linear bottom model to the projection on the components of largest variance.
 
     The columns are the numbers as encoded and a column of zeros and ones for each category, all centred on their means
@@ -64,7 +64,7 @@ def fit_pca(_settings: PcaFit, bottom: BottomModel, columns: Columns) -> tuple[f
     return (1 - explained / total if total else 0.0,)
 
 
-def _dense(columns: Columns) -> Iterator[Tensor]:
+def _dense(columns: TrainingColumns) -> Iterator[Tensor]:
     """The training rows with a column per category, float64 (n, d), a chunk at a time."""
     starts = torch.tensor([0, *columns.inputs.cardinalities[:-1]]).cumsum(0)
     hot = sum(columns.inputs.cardinalities)

@@ -11,7 +11,7 @@ from pydantic import Field
 from cutlayer.config import FrozenModel
 from cutlayer.errors import ConfigError
 from cutlayer.lazy import Tensor, torch
-from cutlayer.models.fitting.base import Batch, Columns, Fit
+from cutlayer.models.fitting.base import Batch, Fit, TrainingColumns
 
 if TYPE_CHECKING:
     from cutlayer.models.base import BottomModel
@@ -41,7 +41,7 @@ class SketchFit(FrozenModel):
 _CHUNK = 8192
 
 
-def fit_sketch(settings: SketchFit, bottom: BottomModel, columns: Columns) -> tuple[float, ...]:
+def fit_sketch(settings: SketchFit, bottom: BottomModel, columns: TrainingColumns) -> tuple[float, ...]:
     """Set a linear bottom model to a random rotation of the numbers, the categories' log counts and a category sketch.
 
     Numbers, and log(1 + count) of each row's category in each categorical column, are standardised over the training
@@ -96,7 +96,7 @@ def fit_sketch(settings: SketchFit, bottom: BottomModel, columns: Columns) -> tu
     return ()
 
 
-def check_sketch(settings: SketchFit, columns: Columns) -> None:
+def check_sketch(settings: SketchFit, columns: TrainingColumns) -> None:
     """Refuse columns that are all constant for a sketch, before it is fitted.
 
     Training rows are read until it is known that a number or a category with a vector varies: of most tables one chunk.
@@ -104,9 +104,12 @@ def check_sketch(settings: SketchFit, columns: Columns) -> None:
     Raises:
         ConfigError: No number, log count or category of `min_count` rows or more varies over the training rows.
     """
-    first, seen, counts = None, 0, torch.empty(0)
+    first = None
+    seen = 0
+    counts = torch.empty(0)
     for counts, numbers in _running_counts(columns):
-        first, seen = numbers[:1] if first is None else first, seen + len(numbers)
+        first = numbers[:1] if first is None else first
+        seen = seen + len(numbers)
         if settings.numbers and bool((numbers != first).any()):
             return
         if bool(((counts >= settings.min_count) & (counts < seen)).any()):
@@ -132,7 +135,9 @@ def _weights(frequent: Tensor, logs: Tensor, owner: Tensor, scales: Tensor, widt
         scales: Factor of each number, then of the log count of each categorical column.
         width: Number of columns of the embedding.
     """
-    known, dense, numbers = int(frequent.sum()), len(scales), len(scales) - (int(owner.max()) + 1 if len(owner) else 0)
+    known = int(frequent.sum())
+    dense = len(scales)
+    numbers = len(scales) - (int(owner.max()) + 1 if len(owner) else 0)
     sketched = min(known, max(width - dense, math.ceil(width / 4)))
     turn = orthogonal(dense + sketched, width)
     codes = (logs * scales[numbers:][owner])[:, None] * turn[numbers:dense][owner]
@@ -149,7 +154,8 @@ def _permuted(counts: Tensor, min_count: int, logs: Tensor, owner: Tensor, scale
     Raises:
         ConfigError: The embedding has fewer columns than numbers and log counts.
     """
-    dense, numbers = len(scales), len(scales) - (int(owner.max()) + 1 if len(owner) else 0)
+    dense = len(scales)
+    numbers = len(scales) - (int(owner.max()) + 1 if len(owner) else 0)
     if width < dense:
         wanted = f"an embedding of {dense} columns or more, for a permutation of as many columns"
         raise ConfigError.expected(wanted, width, "write a larger width in model.bottom")
@@ -163,7 +169,7 @@ def _permuted(counts: Tensor, min_count: int, logs: Tensor, owner: Tensor, scale
     return torch.cat([codes, scales[:numbers, None] * turn[:numbers]])
 
 
-def _counts(columns: Columns) -> Tensor:
+def _counts(columns: TrainingColumns) -> Tensor:
     """Training rows of each code, float32 (codes,), all columns one after the other."""
     counts = torch.empty(0)
     for so_far, _ in _running_counts(columns):
@@ -171,26 +177,27 @@ def _counts(columns: Columns) -> Tensor:
     return counts.float()
 
 
-def _running_counts(columns: Columns) -> Iterator[Batch]:
+def _running_counts(columns: TrainingColumns) -> Iterator[Batch]:
     """After each batch, the rows of each code so far, int64 (codes,), the same tensor each time; and its numbers."""
     cards = _cardinalities(columns)
-    starts, total = cards.cumsum(0) - cards, int(cards.sum())
+    starts = cards.cumsum(0) - cards
+    total = int(cards.sum())
     counts = torch.zeros(total, dtype=torch.int64)
     for codes, numbers in _batches(columns):
         counts += torch.bincount((codes + starts).flatten(), minlength=total)
         yield counts, numbers
 
 
-def _cardinalities(columns: Columns) -> Tensor:
+def _cardinalities(columns: TrainingColumns) -> Tensor:
     return torch.tensor(columns.inputs.cardinalities, dtype=torch.int64)
 
 
-def _owner(columns: Columns) -> Tensor:
+def _owner(columns: TrainingColumns) -> Tensor:
     """Index of the categorical column that each code is of, int64 (codes,)."""
     return torch.repeat_interleave(_cardinalities(columns))
 
 
-def _number_scales(columns: Columns) -> Tensor:
+def _number_scales(columns: TrainingColumns) -> Tensor:
     """The inverse deviation of each number over the training rows; 0 of a constant one."""
     parts = [numbers.double() for _, numbers in _batches(columns)]
     mean = torch.stack([part.sum(0) for part in parts]).sum(0) / len(columns.rows)
@@ -198,7 +205,7 @@ def _number_scales(columns: Columns) -> Tensor:
     return _inverse(square)
 
 
-def _log_count_scales(columns: Columns, counts: Tensor, logs: Tensor, owner: Tensor) -> Tensor:
+def _log_count_scales(columns: TrainingColumns, counts: Tensor, logs: Tensor, owner: Tensor) -> Tensor:
     """The inverse deviation over the training rows of the log count of each categorical column."""
     shares = counts.double() / len(columns.rows)
     sums = torch.zeros(len(columns.inputs.cardinalities), dtype=torch.float64)
@@ -211,7 +218,7 @@ def _inverse(variances: Tensor) -> Tensor:
     return torch.where(variances > 1e-12, variances.clamp(min=1e-12).rsqrt(), 0.0).float()
 
 
-def _moments(bottom: LinearBottom, columns: Columns) -> tuple[Tensor, Tensor]:
+def _moments(bottom: LinearBottom, columns: TrainingColumns) -> tuple[Tensor, Tensor]:
     """Mean of each column of the embedding, float32 (width,), and its root mean square about the mean, of all columns.
 
     Raises:
@@ -230,7 +237,7 @@ def _constant() -> ConfigError:
     return ConfigError.expected("a column that varies over the training rows, for fit sketch", "constant ones alone")
 
 
-def _batches(columns: Columns) -> Iterator[Batch]:
+def _batches(columns: TrainingColumns) -> Iterator[Batch]:
     for rows in torch.split(columns.rows, _CHUNK):
         yield columns.gather(rows)
 

@@ -16,7 +16,7 @@ from cutlayer.data.batches import evaluation_batches
 from cutlayer.data.split import Split
 from cutlayer.errors import PeerLost
 from cutlayer.kernels.row_tensors import empty_rows
-from cutlayer.models.fitting import Columns, fit_bottom
+from cutlayer.models.fitting import TrainingColumns, fit_bottom
 from cutlayer.parties.checkpoint import RELEASED
 from cutlayer.parties.local import EVALUATION_ROWS, HELD_OUT
 from cutlayer.parties.messages import checked_embedding
@@ -107,7 +107,7 @@ def follow(side: PassiveSide) -> Generator[Port, Message, None]:
         return
     setup, name = side.setup, side.local.name
     gradients = side.training_step.warmup_gradients
-    columns = Columns(setup.inputs, setup.split.part("train"), setup.store.gather, gradients)
+    columns = TrainingColumns(setup.inputs, setup.split.part("train"), setup.store.gather, gradients)
     # Wherever the party trains, it fits on the CPU, from whose random numbers weights and orders are drawn.
     side.fit_losses = fit_bottom(side.job.parties[name].fit, setup.bottom.cpu(), columns, f"parties.{name}.fit")
     setup.bottom.to(side.local.device)

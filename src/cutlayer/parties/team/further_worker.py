@@ -79,7 +79,7 @@ class FurtherWorker:
         if store is not None:
             modules["bottom"] = bottom_of(self.job, self.name, store.columns.inputs)
         labels = SharedLabels(tensors, plain).labels()
-        modules["top"] = top_of(self.job, all_widths, labels.task.outputs)
+        modules["top"] = top_of(self.job, all_widths, labels.loss.task.outputs)
         modules_by_name = nn.ModuleDict(modules)
         return ActiveLanes(
             self.ports,

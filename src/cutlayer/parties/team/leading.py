@@ -19,6 +19,7 @@ from cutlayer.parties.team.needs import BatchTensors, Needs
 from cutlayer.parties.team.team import Team
 from cutlayer.protections.views import ActiveView, Mode, PassiveView
 from cutlayer.tasks import Task
+from cutlayer.training_loss import TrainingLoss
 
 
 def _needs_of(local: Local) -> Needs:
@@ -145,28 +146,23 @@ class SharedLabels:
     @classmethod
     def of(cls, labels: TrainingLabels) -> SharedLabels:
         """What `labels` restores."""
-        task = labels.task
+        loss = labels.loss
+        task = loss.task
         optional = {
             "weights": labels.weights,
-            "transition": task.transition,
-            "class_weights": task.class_weights,
+            "transition": loss.transition,
+            "class_weights": loss.class_weights,
         }
         tensors = {name: tensor for name, tensor in optional.items() if tensor is not None}
         plain = {"kind": task.kind, "classes": list(task.classes), "center": task.center, "scale": task.scale}
         return cls({"labels": labels.values, **tensors}, {"task": plain})
 
     def labels(self) -> TrainingLabels:
-        """The labels and the task."""
+        """The labels and their loss."""
         plain, tensors = self.plain["task"], self.tensors
-        task = Task(
-            plain["kind"],
-            tuple(plain["classes"]),
-            plain["center"],
-            plain["scale"],
-            tensors.get("transition"),
-            tensors.get("class_weights"),
-        )
-        return TrainingLabels(tensors["labels"], task, tensors.get("weights"))
+        task = Task(plain["kind"], tuple(plain["classes"]), plain["center"], plain["scale"])
+        loss = TrainingLoss(task, tensors.get("transition"), tensors.get("class_weights"))
+        return TrainingLabels(tensors["labels"], loss, tensors.get("weights"))
 
 
 def step_bytes(order: StepOrder, team: Team, row: int) -> tuple[int, int]:

@@ -39,10 +39,8 @@ def annex_html(card: PrivacyCard) -> str:
 
 def annex_markdown(card: PrivacyCard) -> str:
     """The annex as Markdown."""
-    title, run = (
-        f"# Privacy annex of {escaped(card.name)}\n",
-        f"Run {escaped(card.run)}, {escaped(date(card.created))}.\n",
-    )
+    title = f"# Privacy annex of {escaped(card.name)}\n"
+    run = f"Run {escaped(card.run)}, {escaped(date(card.created))}.\n"
     verdict = [f"{escaped(card.verdict)}\n"] * bool(card.verdict)
     top = [title, f"**{escaped(card.statement)}**\n", *verdict, run]
     return "\n".join([*top, *map(section_markdown, annex_sections(card))])

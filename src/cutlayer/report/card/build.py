@@ -32,7 +32,9 @@ def build_card(path: Path) -> PrivacyCard:
         wanted = "the run folder of the active party, which has the labels"
         raise RunFolderError.expected(wanted, f"that of a passive party at {path}")
     job, report = load_closed_job(path / "job.yaml"), build(path)
-    evidence, columns, subgroups = evidence_of(report), report.columns, subgroups_of(job, folder)
+    evidence = evidence_of(report)
+    columns = report.columns
+    subgroups = subgroups_of(job, folder)
     facts = CardFacts(report, evidence, columns, subgroups)
     left_out = f"Attacks of the default catalogue that this audit left out: {', '.join(report.left_out)}."
     missing = [f"No attack of this run tried: {threat}." for threat in untried(report)]

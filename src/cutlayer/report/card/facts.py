@@ -1,4 +1,4 @@
-"""What a run knows of the questions of the frameworks, as sentences."""
+"""Answers of a run to the questions of the frameworks, as sentences."""
 
 from __future__ import annotations
 
@@ -138,7 +138,8 @@ class CardFacts:
     @property
     def utility(self) -> str:
         """Headline metric of this run, with its interval."""
-        row, name = self.report.utility.row(RunKind.THIS_RUN), self.report.utility.metric
+        row = self.report.utility.row(RunKind.THIS_RUN)
+        name = self.report.utility.metric
         if row is None:
             return "not measured"
         rows, which = self.report.data.reported
@@ -291,7 +292,7 @@ class CardFacts:
 
 
 def _received(party: PartyInfo) -> str:
-    """What a passive party was sent in training."""
+    """Messages that a passive party received in training."""
     if not party.released_once:
         return "cut gradients of its embeddings"
     if _warmed_up(party):

@@ -1,4 +1,4 @@
-"""What a privacy card answers: the fields of `fields.yaml`, filled with what a run knows."""
+"""Fields of a privacy card, those of `fields.yaml`, filled from a run."""
 
 from __future__ import annotations
 

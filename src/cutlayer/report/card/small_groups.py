@@ -51,7 +51,7 @@ def shown_groups(columns: Sequence[Codes]) -> list[npt.NDArray[np.bool_]]:
 
 
 def _sums(inside: Matrix) -> Matrix:
-    """What is published: sums over some groups (m, cells), and over all rows, in the first line."""
+    """Published sums: over all rows in the first line, then over some groups (m, cells)."""
     return np.concatenate([np.ones((1, inside.shape[1])), inside])
 
 

@@ -44,8 +44,10 @@ def subgroups_of(job: Job, folder: RunFolder) -> tuple[SubgroupUtility, ...]:
     stated = ModelRecord.read(record_path(folder, job.active)).task if named else None
     if stated is None:
         return ()
-    run, task = Run(job, folder), stated.task
-    truth, logits = run.truth[run.reported], _logits(folder, task)
+    run = Run(job, folder)
+    task = stated.task
+    truth = run.truth[run.reported]
+    logits = _logits(folder, task)
     columns = [np.unique(_values(job, folder, *column), return_inverse=True) for column in named]
     for (party, column), (names, _) in zip(named, columns, strict=True):
         if len(names) > MAX_GROUPS:

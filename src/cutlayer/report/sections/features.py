@@ -60,7 +60,7 @@ def features(report: Report) -> Section | None:
 
 
 def _knowledge(results: Sequence[FeatureResult]) -> Iterator[str]:
-    """What each attack knew, with the runs in which it knew so many rows where these differ."""
+    """Knowledge of each attack, with the runs of each number of known rows where these differ."""
     for attack in dict.fromkeys(result.attack for result in results):
         runs: dict[str, dict[str, None]] = {}
         for result in results:

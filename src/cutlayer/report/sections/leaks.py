@@ -134,7 +134,7 @@ def _variant(leak: LeakResult) -> tuple[str, ...]:
 
 
 def _absent(matrix: Matrix, run: str, message: str) -> Cell:
-    """What stands where no attack read a message: an attack that was not run may have read something."""
+    """Cell of a message that no attack read: an attack that was not run may have read something."""
     none_sent = message == "gradient" and LABEL_FREE in matrix.runs[run].split(", ")
     return Cell("none sent" if none_sent else "not run", tone="muted")
 

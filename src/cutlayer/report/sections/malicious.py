@@ -1,4 +1,4 @@
-"""What parties gain that do not follow the protocol."""
+"""Gains of parties that do not follow the protocol."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def malicious(report: Report) -> Section | None:
 
 
 def sentences(report: Report) -> tuple[str, ...]:
-    """What each malicious training gains, in words."""
+    """Gain of each malicious training, as sentences."""
     return tuple(_sentence(result) for result in report.malicious)
 
 

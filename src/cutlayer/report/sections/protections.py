@@ -20,7 +20,7 @@ REPRODUCIBLE = (
     "Reproducible, not private: the noise key was supplied, so no statement about noise holds against a party that has "
     "the key."
 )
-"""What every page says of a run with a supplied key, next to what the ledger states."""
+"""Statement of every page on a run with a supplied key, next to those of the ledger."""
 
 
 def label_free_parties(report: Report) -> tuple[str, ...]:
@@ -32,7 +32,7 @@ def label_free_parties(report: Report) -> tuple[str, ...]:
 
 
 def given_of_labels(report: Report) -> str:
-    """What the ledger's statements on those parties are given, after a comma; empty where they are given nothing."""
+    """Conditions of the ledger's statements on those parties, after a comma; empty without conditions."""
     conditions = {condition for event, _ in _label_free(report) for condition in event.given}
     return f", {given(sorted(conditions))}" if conditions else ""
 
@@ -157,7 +157,8 @@ def guarantee_tests(tests: Sequence[GuaranteeTest]) -> Section | None:
         layout="stack",
     )
     lead = Paragraph(f"{_TESTED}. One below it shows only that this test found none.", "lead")
-    title, brief = "Guarantees tested with canaries", (Paragraph(_TESTED), tested)
+    title = "Guarantees tested with canaries"
+    brief = (Paragraph(_TESTED), tested)
     return Section("tested", title, (lead, tested), brief, "Canaries") if tests else None
 
 

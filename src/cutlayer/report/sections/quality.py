@@ -61,7 +61,7 @@ def quality(report: Report) -> Section | None:
 
 
 def _thresholds(report: Report) -> Table:
-    """What is achieved with as many rows as can be treated."""
+    """Table of threshold, precision, recall and lift by the share of rows that can be treated."""
     task = report.task
     return table(
         f"Thresholds of {task.classes[task.positive]!r} by the share of rows that can be treated",

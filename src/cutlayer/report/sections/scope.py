@@ -1,4 +1,4 @@
-"""What an audit covers: what each of its attacks does, and what was not measured."""
+"""Scope of an audit: its attacks, and the limits of its measurements."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cutlayer.results.run import RunKind
 
 
 def glossary(names: Iterable[str]) -> tuple[Fold, ...]:
-    """What each attack does and knows, as a table to open; nothing if none of them is known here.
+    """Table of each attack's method and knowledge, folded; empty if none of them is known here.
 
     Args:
         names: Names of attacks; one may repeat.
@@ -47,7 +47,7 @@ def untried(report: Report) -> list[str]:
 
 
 def _collusion(report: Report) -> Iterator[str]:
-    """What parties that share what they hold may learn, as far as no attack tried it."""
+    """Risks from colluding parties that no attack measured."""
     if len(report.passives) < 2:
         yield "collusion of passive parties, of which this run has one"
         return
@@ -57,7 +57,7 @@ def _collusion(report: Report) -> Iterator[str]:
 
 
 def unmeasured(report: Report) -> Answer:
-    """What the audit of this run did not try, so that silence about it is not read as safety."""
+    """Attacks that the audit of this run did not try, so that their absence is not read as safety."""
     parts = untried(report)
     if report.left_out:
         parts.append(f"{times(len(report.left_out), 'attack')} of the default catalogue")

@@ -1,4 +1,4 @@
-"""What attacks reach on a sample of served embeddings."""
+"""Results of attacks on a sample of served embeddings."""
 
 from __future__ import annotations
 

@@ -31,7 +31,8 @@ _THINNED = "About 100 evenly spaced epochs of each run, with the first, last, be
 
 def training(report: Report) -> Section:
     """Speed, charts of loss and metrics, and every epoch's values."""
-    run, history = report.run, shown_epochs(report)
+    run = report.run
+    history = shown_epochs(report)
     lead = (
         f"{run.epochs_run} of {run.epochs_planned} epochs{', stopped early' if run.stopped_early else ''}; "
         f"{rate(run.rows_per_second)} rows per second over {seconds(run.seconds)}, "

@@ -105,7 +105,8 @@ def _against(model: ModelUtility, report: Report) -> str:
 
 
 def _answer(report: Report) -> Answer:
-    key, value = report.utility.metric, _value(report)
+    key = report.utility.metric
+    value = _value(report)
     if value is None:
         return Answer("Utility", "Not measured.")
     gaps = []
@@ -114,7 +115,8 @@ def _answer(report: Report) -> Answer:
         if _is_own(model):
             low, high = model.low, model.high
         elif other is not None:
-            gap, side = abs(value - other), "above" if value > other else "below"
+            gap = abs(value - other)
+            side = "above" if value > other else "below"
             equal = round(gap, 3) == 0  # as in the table
             gaps.append(f"equal to {model.name}" if equal else f"{metric(gap)} {side} {model.name}")
     bounds = "" if low is None else f" (95\u00a0% interval {interval(low, high)})"

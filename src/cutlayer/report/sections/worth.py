@@ -1,4 +1,4 @@
-"""What the passive parties add to the active party's own columns: together, each, and by column."""
+"""Contributions of the passive parties beside the active party's own columns: together, each, and by column."""
 
 from __future__ import annotations
 
@@ -14,13 +14,15 @@ SHOWN_COLUMNS = 15
 
 
 def worth_of_partners(report: Report) -> str:
-    """What the partners add to the active party's own columns, with the interval; empty where it was not measured."""
+    """Gain of the partners over the active party's own columns, with the interval; empty where it was not measured."""
     gain = report.utility.gain
     if gain is None or gain.value is None or gain.low is None or gain.high is None:
         return ""
     *most, last = gain.parties
-    names, several = f"{', '.join(most)} and {last}" if most else last, bool(most)
-    value, bounds = abs(gain.value), f"{metric(gain.low)} to {metric(gain.high)}"
+    names = f"{', '.join(most)} and {last}" if most else last
+    several = bool(most)
+    value = abs(gain.value)
+    bounds = f"{metric(gain.low)} to {metric(gain.high)}"
     what = f"the {name_of(report.utility.metric)} of your own columns"
     if gain.shown > 0:
         return f"{names} {'add' if several else 'adds'} {metric(value)} ({bounds}) to {what}"
@@ -39,7 +41,8 @@ def _bounds(gain: Gain | None) -> str:
 
 def worth(report: Report) -> Section | None:
     """Gain over own columns, and the parts of parties and columns in it; `None` where none was measured."""
-    measured, name = report.utility, name_of(report.utility.metric)
+    measured = report.utility
+    name = name_of(report.utility.metric)
     sentence = worth_of_partners(report)
     if not sentence and not measured.contributions and not measured.columns:
         return None

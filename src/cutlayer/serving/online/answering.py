@@ -23,7 +23,7 @@ from cutlayer.serving.online.served_model import Columns, ServedModel
 from cutlayer.serving.online.status import Status
 
 Statuses = npt.NDArray[np.uint8]
-Rows = npt.NDArray[np.int64]
+RowNumbers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +39,7 @@ class Query:
 
     caller: str
     ids: Digests
-    rows: Rows
+    rows: RowNumbers
     columns: Columns | None = None
 
     def __len__(self) -> int:
@@ -109,7 +109,9 @@ async def answer(
     predicted = model.answer(embeddings, effective).numpy()
     scores = as_columns(model.task, predicted)
     model.drift.add_scores(scores if whole else scores[effective.all(axis=1)])
-    together, outcomes, start = Outcome(predicted, statuses, effective, whole), [], 0
+    together = Outcome(predicted, statuses, effective, whole)
+    outcomes = []
+    start = 0
     for query in queries:
         outcomes.append(together.part(start, start + len(query)))
         start += len(query)
@@ -167,7 +169,8 @@ def _own_part(model: ServedModel, queries: Sequence[Query]) -> tuple[Tensor, Sta
     if model.active not in model.parties:
         return torch.zeros(len(rows), 0), np.zeros(len(rows), dtype=np.uint8)
     codes, numbers = model.own_columns(rows)
-    known, start = rows != ABSENT, 0
+    known = rows != ABSENT
+    start = 0
     for query in queries:
         end = start + len(query)
         if query.columns is not None:
@@ -200,12 +203,17 @@ class Batcher:
     def __init__(
         self, model: ServedModel, peers: Peers, seconds: float, rows: int, patience: float, audit: AuditLog
     ) -> None:
-        self.model, self.peers, self._seconds, self._rows = model, peers, seconds, rows
-        self._patience, self._audit = patience, audit
+        self.model = model
+        self.peers = peers
+        self._seconds = seconds
+        self._rows = rows
+        self._patience = patience
+        self._audit = audit
         self._groups: dict[float, _Group] = {}
         self._under_way = 0
         self._running = set[asyncio.Task[None]]()
-        self.batches, self.batched_rows = 0, 0
+        self.batches = 0
+        self.batched_rows = 0
 
     async def ask(self, query: Query, patience: float) -> Outcome:
         """Answer a query, together with others.

@@ -29,7 +29,8 @@ class AuditLog:
     """
 
     def __init__(self, path: Path | None) -> None:
-        self.path, self._file = path, -1
+        self.path = path
+        self._file = -1
         self.lines = 0
         if path is not None:
             make_folder(path.parent)

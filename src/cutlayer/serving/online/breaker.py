@@ -14,7 +14,8 @@ class Breaker:
     """Counts the consecutive misses of a party."""
 
     def __init__(self) -> None:
-        self._misses, self.pause = 0, PROBE_SECONDS
+        self._misses = 0
+        self.pause = PROBE_SECONDS
 
     @property
     def open(self) -> bool:
@@ -33,4 +34,5 @@ class Breaker:
 
     def answered(self) -> None:
         """The party answered a lookup in time."""
-        self._misses, self.pause = 0, PROBE_SECONDS
+        self._misses = 0
+        self.pause = PROBE_SECONDS

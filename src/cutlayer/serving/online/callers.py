@@ -31,7 +31,8 @@ class Refused(Exception):
 
     def __init__(self, status: int, why: str, wait: float = 0.0) -> None:
         super().__init__(why)
-        self.status, self.wait = status, wait
+        self.status = status
+        self.wait = wait
 
 
 @dataclass
@@ -65,7 +66,8 @@ class Caller:
         Raises:
             Refused: The caller's rate or its total is exceeded; nothing is counted then.
         """
-        config, now = self.config, self.clock()
+        config = self.config
+        now = self.clock()
         if config.max_rows is not None and self.rows + rows > config.max_rows:
             left = max(0, config.max_rows - self.rows)
             raise Refused(403, f"{config.name} may ask for {config.max_rows:,} rows in all, of which {left:,} are left")

@@ -46,7 +46,8 @@ class DriftReference:
     """
 
     def __init__(self, name: str, values: Values, *, categories: bool = False) -> None:
-        self.name, self._categories = name, categories
+        self.name = name
+        self._categories = categories
         if categories:
             codes, counts = np.unique(values, return_counts=True)
             frequent = codes[np.argsort(-counts, kind="stable")[: INTERVALS - 1]]
@@ -68,7 +69,8 @@ class DriftReference:
         """The statistic; `None` before enough rows were served, or where too few were in the training."""
         if self.rows < MIN_ROWS or not self._is_large:
             return None
-        served, trained = np.maximum(self._served / self.rows, _FLOOR), np.maximum(self._shares, _FLOOR)
+        served = np.maximum(self._served / self.rows, _FLOOR)
+        trained = np.maximum(self._shares, _FLOOR)
         return float(((served - trained) * np.log(served / trained)).sum())
 
     def add(self, values: npt.NDArray[Any]) -> None:
@@ -129,7 +131,9 @@ class Drift:
         if not self._waiting:
             return
         # Taken at once: another thread, which shows the metrics, may count too.
-        waiting, self._waiting, self._rows = self._waiting, [], 0
+        waiting = self._waiting
+        self._waiting = []
+        self._rows = 0
         for group, parts in zip(self._groups, zip(*(read() for read in waiting), strict=True), strict=True):
             # A row each: a column of the matrix is spread over all of its memory.
             columns = np.ascontiguousarray(np.concatenate(parts).T)

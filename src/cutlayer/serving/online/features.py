@@ -27,7 +27,9 @@ class FeatureStore:
     """
 
     def __init__(self, index: IdIndex, store: Store, numbers: NumberIndex | None = None) -> None:
-        self.index, self.store, self.numbers = index, store, numbers
+        self.index = index
+        self.store = store
+        self.numbers = numbers
 
     @classmethod
     def read(

@@ -67,7 +67,9 @@ def build_app(service: PredictionService, peers: Peers, callers: Callers) -> Fas
         peers: The passive parties' streams.
         callers: Who may ask.
     """
-    guard, versions, rollover = _Guard(service, callers), service.versions, Rollover(service.versions, peers)
+    guard = _Guard(service, callers)
+    versions = service.versions
+    rollover = Rollover(service.versions, peers)
     predict = guard.posted(service.predict)
 
     async def metrics(_request: Request, _caller: Caller) -> Response:
@@ -92,10 +94,8 @@ def build_app(service: PredictionService, peers: Peers, callers: Callers) -> Fas
         ("/v1/admin/unload", guard.posted(rollover.unload), SwitchRequest, {"summary": "Unload a version"}),
     ):
         app.add_api_route(path, handler, methods=["POST"], openapi_extra=_body_of(kind), responses=_ERRORS, **about)
-    status, schema = (
-        guard.shown(lambda: state_of(versions, peers)),
-        guard.shown(lambda: schema_of(versions.current.model)),
-    )
+    status = guard.shown(lambda: state_of(versions, peers))
+    schema = guard.shown(lambda: schema_of(versions.current.model))
     shown: tuple[tuple[str, Callable[..., Awaitable[Response]], dict[str, Any]], ...] = (
         ("/v1/status", status, {"summary": "Parties, versions and latency"}),
         ("/v1/schema", schema, {"summary": "Columns of the active party"}),
@@ -152,7 +152,9 @@ class _Guard:
     """
 
     def __init__(self, service: PredictionService, callers: Callers) -> None:
-        self._metrics, self._callers, self._max_bytes = service.metrics, callers, service.config.http.max_bytes
+        self._metrics = service.metrics
+        self._callers = callers
+        self._max_bytes = service.config.http.max_bytes
 
     def __call__(self, handle: Handler) -> Callable[[Request], Awaitable[Response]]:
         """The route of a handler."""

@@ -78,10 +78,16 @@ class PassiveService:
         trail: Trail | None = None,
         sample: ServedSample | None = None,
     ) -> None:
-        self.security, self.trail, self.sample = security, trail, sample
-        self.releases, self.address, self.audit, self.drift = releases, address, audit, drift
+        self.security = security
+        self.trail = trail
+        self.sample = sample
+        self.releases = releases
+        self.address = address
+        self.audit = audit
+        self.drift = drift
         trained = releases.trained
-        self.party, self.active = trained.party, trained.job.active
+        self.party = trained.party
+        self.active = trained.job.active
         self.tag = trained.tag(trained.party)
         self.answered = LookupCounts()
         self._outages = set[str]()
@@ -221,7 +227,9 @@ class PassiveService:
         rows, embedding = released.rows, released.embedding
         if counts.keys() != {Status.PRESENT}:
             present = released.status == Status.PRESENT
-            ids, rows, embedding = ids[present], rows[present], embedding[torch.from_numpy(present)]
+            ids = ids[present]
+            rows = rows[present]
+            embedding = embedding[torch.from_numpy(present)]
         if self.drift is not None and len(rows):
             self.drift.add_rows(self.releases.features.store, rows)
         if self.sample is not None and len(rows):

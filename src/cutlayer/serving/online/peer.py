@@ -62,7 +62,11 @@ class Peer:
     def __init__(
         self, me: str, name: str, version: str, width: int, limit: float, send: Callable[[Message], None]
     ) -> None:
-        self.me, self.name, self.version, self.width, self.limit = me, name, version, width, limit
+        self.me = me
+        self.name = name
+        self.version = version
+        self.width = width
+        self.limit = limit
         self.breaker = Breaker()
         self.seconds: deque[float] = deque(maxlen=RECENT)
         self.connected = True
@@ -86,7 +90,8 @@ class Peer:
         if self.breaker.open:
             return Lookup.nothing(len(ids), self.width, Status.BROKEN)
         self._number += 1
-        number, began = self._number, time.monotonic()
+        number = self._number
+        began = time.monotonic()
         future: asyncio.Future[Lookup] = asyncio.get_running_loop().create_future()
         self._waiting[number] = len(ids), future
         asked = False
@@ -145,7 +150,8 @@ class Peer:
             self._probing.cancel()
 
     def _checked(self, arrived: Message, rows: int) -> Lookup:
-        embedding, status = arrived.tensors["embedding"], arrived.tensors["status"].numpy()
+        embedding = arrived.tensors["embedding"]
+        status = arrived.tensors["status"].numpy()
         if embedding.shape != (rows, self.width) or len(status) != rows:
             wanted = f"{rows} rows of width {self.width} from {self.name}"
             raise ProtocolError.expected(wanted, f"{tuple(embedding.shape)} with {len(status)} statuses")

@@ -52,8 +52,12 @@ class Peers:
         security: Security | None = None,
         trail: Trail | None = None,
     ) -> None:
-        self.me, self.names, self.width_of, self.limit = me, names, width_of, limit
-        self._security, self._trail = security, trail
+        self.me = me
+        self.names = names
+        self.width_of = width_of
+        self.limit = limit
+        self._security = security
+        self._trail = trail
         self.connected: dict[tuple[str, str], Peer] = {}
         self.address = ""
         self.connections: dict[str, int] = dict.fromkeys(names, 0)
@@ -101,7 +105,9 @@ class Peers:
     async def _caller(self, context: Any) -> str:
         """Name of the calling party, which must be one of the job."""
         stated: Mapping[str, Any] = dict(context.invocation_metadata())
-        name, wanted, wire = text_of(stated.get(FROM)), text_of(stated.get(TO)), stated.get(WIRE)
+        name = text_of(stated.get(FROM))
+        wanted = text_of(stated.get(TO))
+        wire = stated.get(WIRE)
         if self._security is not None:
             try:
                 name = self._security.caller(context)

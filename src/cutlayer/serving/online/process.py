@@ -107,7 +107,8 @@ async def serve_passive(
     audit = AuditLog(audit_path(trained))
     try:
         with OnlineReleases(trained, features, config.max_ids, key, passes=config.passes) as releases:
-            drift, sample = column_drift(trained), trained.sample(trained.party, config.sample_rows)
+            drift = column_drift(trained)
+            sample = trained.sample(trained.party, config.sample_rows)
             service = PassiveService(releases, address, audit, drift, security, trail, sample)
             with _metrics(config, service, drift) as shown:
                 about = {"party": trained.party, "connects_to": address, "part": service.tag}
@@ -249,7 +250,8 @@ async def _periodic_sync(audit: AuditLog, samples: Callable[[], Collection[Serve
                 logger.warning("%s cannot be written: %s", sample.path, failure)
 
     async def sync() -> None:
-        lines, loop = 0, asyncio.get_running_loop()
+        lines = 0
+        loop = asyncio.get_running_loop()
         for second in count(1):
             await asyncio.sleep(_SYNC_SECONDS)
             if audit.lines != lines:

@@ -63,7 +63,8 @@ class JoinedWrites:
     """
 
     def __init__(self, transport: Any, loop: asyncio.AbstractEventLoop) -> None:
-        self._transport, self._loop = transport, loop
+        self._transport = transport
+        self._loop = loop
         self._waiting: list[bytes] = []
 
     def __getattr__(self, name: str) -> Any:
@@ -81,6 +82,7 @@ class JoinedWrites:
         self._transport.close()
 
     def _send(self) -> None:
-        waiting, self._waiting = self._waiting, []
+        waiting = self._waiting
+        self._waiting = []
         if waiting and not self._transport.is_closing():
             self._transport.write(b"".join(waiting))

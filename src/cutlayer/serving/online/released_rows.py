@@ -45,7 +45,8 @@ class ReleasedRows:
     """
 
     def __init__(self, path: Path | None, width: int) -> None:
-        self.path, self.width = path, width
+        self.path = path
+        self.width = width
         self._embeddings = torch.zeros(_FIRST, width)
         self._passes: list[int] = []
         self._next: dict[int, int] = {}
@@ -78,7 +79,7 @@ class ReleasedRows:
         return self._next[number]
 
     def embeddings(self, indices: npt.NDArray[np.int64]) -> Tensor:
-        """What was sent for some releases, float32 (n, width)."""
+        """Embeddings of some releases, as they were sent, float32 (n, width)."""
         return self._embeddings[torch.from_numpy(indices)]
 
     @property
@@ -151,7 +152,8 @@ class ReleasedRows:
                 path.unlink()  # made by a process that was killed before its first release
                 return
             raise CheckpointError.expected(f"released rows of width {self.width} in {path}", "another file")
-        end, stored = _HEADER.size, Counter[tuple[int, int]]()
+        end = _HEADER.size
+        stored = Counter[tuple[int, int]]()
         while end + size + 4 <= len(raw):
             body, check = raw[end : end + size], raw[end + size : end + size + 4]
             if zlib.crc32(body).to_bytes(4, "little") != check:

@@ -28,7 +28,7 @@ from cutlayer.serving.release import set_up_releases
 from cutlayer.storage.durable import locked, make_folder
 from cutlayer.training.run_ledger import chain_of
 
-Rows = npt.NDArray[np.int64]
+RowNumbers = npt.NDArray[np.int64]
 Statuses = npt.NDArray[np.uint8]
 
 
@@ -44,7 +44,7 @@ class Released:
 
     status: Statuses
     embedding: Tensor
-    rows: Rows
+    rows: RowNumbers
 
     @classmethod
     def nothing(cls, count: int, width: int, why: Status) -> Released:
@@ -86,9 +86,13 @@ class OnlineReleases:
         bottom = trained.model.bottom
         if bottom is None:
             raise ConfigError(f"{trained.party} has no features; nothing of it can be served")
-        self.trained, self.features, self.bottom, self.max_ids = trained, features, bottom, max_ids
+        self.trained = trained
+        self.features = features
+        self.bottom = bottom
+        self.max_ids = max_ids
         job, party = trained.job, trained.party
-        self.plan, self.chain = plan_of(job, party), chain_of(job, party)
+        self.plan = plan_of(job, party)
+        self.chain = chain_of(job, party)
         acting = [p for p in self.chain.protections if p.acts_at("embedding_out")]
         self.protected = bool(acting)
         self.counted = any(isinstance(p.event(self.plan), GaussianRelease) for p in acting)
@@ -101,11 +105,14 @@ class OnlineReleases:
         if self.counted and passes > self.plan.serving:
             wanted = f"serve.passes up to {self.plan.serving}, the releases of each row that {party} planned"
             raise ConfigError.expected(wanted, passes)
-        self._supplied, self._held = supplied, ExitStack()
+        self._supplied = supplied
+        self._held = ExitStack()
         self._log = ReleaseLog()
-        self._rows, self._asked = ReleasedRows(None, 0), ReleasedRows(None, 0)
+        self._rows = ReleasedRows(None, 0)
+        self._asked = ReleasedRows(None, 0)
         self._passes: dict[int, int] = {}
-        self._begun, self._current = passes, 0
+        self._begun = passes
+        self._current = 0
 
     def __enter__(self) -> OnlineReleases:
         folder = self.trained.folder.path / "serving" / self.trained.party
@@ -157,7 +164,7 @@ class OnlineReleases:
                     embedding[torch.from_numpy(known)] = self._embed(torch.from_numpy(rows[known]))
         return Released(status, embedding, rows)
 
-    def _within_limit(self, ids: Digests, status: Statuses) -> Rows:
+    def _within_limit(self, ids: Digests, status: Statuses) -> RowNumbers:
         """The rows that the limit of ids leaves; the rest is marked as capped.
 
         Unknown ids count too, and beyond the limit they are not distinguished from known ones: an active party that
@@ -165,7 +172,9 @@ class OnlineReleases:
         """
         if self.max_ids is None:
             return np.arange(len(ids))
-        room, new, allowed = self.max_ids - len(self._asked), dict[bytes, None](), []
+        room = self.max_ids - len(self._asked)
+        new = dict[bytes, None]()
+        allowed = []
         for position, index in enumerate(self._asked.find(ids).tolist()):
             id_digest = ids[position].tobytes()
             if index < 0 and id_digest not in new:
@@ -178,7 +187,9 @@ class OnlineReleases:
             self._asked.add([*new], 0, 0, torch.zeros(len(new), 0))
         return np.array(allowed, dtype=np.int64)
 
-    def _release_once(self, ids: Digests, rows: Rows, known: Rows, status: Statuses, embedding: Tensor) -> None:
+    def _release_once(
+        self, ids: Digests, rows: RowNumbers, known: RowNumbers, status: Statuses, embedding: Tensor
+    ) -> None:
         """Protected embeddings: those of earlier releases again, and the rest in one batch for each pass."""
         new: dict[bytes, int] = {}
         for position, index in zip(known.tolist(), self._rows.find(ids[known]).tolist(), strict=True):

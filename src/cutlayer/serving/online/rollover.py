@@ -52,7 +52,8 @@ class Rollover:
     """
 
     def __init__(self, versions: Versions, peers: Peers) -> None:
-        self._versions, self._peers = versions, peers
+        self._versions = versions
+        self._peers = peers
         self._loading = asyncio.Lock()
 
     async def load(self, body: bytes, caller: Caller) -> dict[str, Any]:

@@ -51,7 +51,7 @@ def sample_path(folder: Path, party: str, of: str) -> Path:
 
 
 @dataclass(frozen=True, eq=False)
-class _Rows:
+class _RecordedRows:
     """Recorded rows.
 
     Attributes:
@@ -92,11 +92,14 @@ class ServedSample:
     """
 
     def __init__(self, path: Path, training: str, rows: int) -> None:
-        self.path, self._training, self._max_rows = path, training, rows
+        self.path = path
+        self._training = training
+        self._max_rows = rows
         self._key = np.frombuffer(secrets.token_bytes(16), dtype=np.uint64).copy()
         # The sample in the order of its hashes, then rows that wait; replaced as a whole, as another thread reads it.
-        self._parts: tuple[_Rows, ...] = ()
-        self._waiting, self._bound = 0, _LAST
+        self._parts: tuple[_RecordedRows, ...] = ()
+        self._waiting = 0
+        self._bound = _LAST
         self._changed = False
         self._continue()
 
@@ -122,11 +125,11 @@ class ServedSample:
         if self._parts and len(chosen):
             chosen = chosen[~self._parts[0].has(hashes[chosen])]
 
-        def recorded(rows: npt.NDArray[np.int64]) -> _Rows:
+        def recorded(rows: npt.NDArray[np.int64]) -> _RecordedRows:
             tensors = {"ids": torch.from_numpy(ids[rows]), "embeddings": embeddings.detach()[torch.from_numpy(rows)]}
             if columns is not None:
                 tensors["codes"], tensors["numbers"] = columns(rows)
-            return _Rows(hashes[rows], tensors)
+            return _RecordedRows(hashes[rows], tensors)
 
         if len(chosen):
             if not self._parts:
@@ -146,12 +149,12 @@ class ServedSample:
         make_folder(self.path.parent)
         write_tensors(self.path, sample.tensors, {"training": self._training, "key": self._key.tobytes().hex()})
 
-    def _limit(self, first: _Rows) -> None:
+    def _limit(self, first: _RecordedRows) -> None:
         """Take the size of a row from the first one."""
         self._max_rows = min(self._max_rows, first.max_rows)
-        self._parts = (_Rows(first.hashes[:0], {name: tensor[:0] for name, tensor in first.tensors.items()}),)
+        self._parts = (_RecordedRows(first.hashes[:0], {name: tensor[:0] for name, tensor in first.tensors.items()}),)
 
-    def _insert(self, rows: _Rows) -> None:
+    def _insert(self, rows: _RecordedRows) -> None:
         self._parts = (*self._parts, rows)
         self._waiting += len(rows)
         self._changed = True
@@ -163,7 +166,8 @@ class ServedSample:
             merged = _merged(self._parts, self._max_rows)
             if len(merged) == self._max_rows:
                 self._bound = int(merged.hashes[-1])
-            self._parts, self._waiting = (merged,), 0
+            self._parts = (merged,)
+            self._waiting = 0
 
     def _hashes(self, ids: Digests) -> npt.NDArray[np.uint64]:
         words = np.ascontiguousarray(ids).view(np.uint64).reshape(-1, 2)
@@ -179,19 +183,19 @@ class ServedSample:
         except (OSError, ValueError, KeyError):
             return
         if len(tensors["ids"]):
-            rows = _Rows(self._hashes(tensors["ids"].numpy()), tensors)
+            rows = _RecordedRows(self._hashes(tensors["ids"].numpy()), tensors)
             self._limit(rows)
             self._insert(rows)
             self._merge()
             self._changed = False
 
 
-def _merged(parts: Sequence[_Rows], max_rows: int) -> _Rows:
+def _merged(parts: Sequence[_RecordedRows], max_rows: int) -> _RecordedRows:
     """The rows of the smallest hashes among all parts, ascending; of several with one hash, the first."""
     hashes, first = np.unique(np.concatenate([part.hashes for part in parts]), return_index=True)
     chosen = torch.from_numpy(first[:max_rows])
     tensors = {name: torch.cat([part.tensors[name] for part in parts])[chosen] for name in parts[0].tensors}
-    return _Rows(hashes[:max_rows], tensors)
+    return _RecordedRows(hashes[:max_rows], tensors)
 
 
 def read_sample(path: Path) -> Served:
@@ -202,7 +206,8 @@ def read_sample(path: Path) -> Served:
     """
     try:
         tensors, _ = read_tensors(path)
-        ids, embeddings = tensors["ids"].numpy(), tensors["embeddings"]
+        ids = tensors["ids"].numpy()
+        embeddings = tensors["embeddings"]
         empty: Mapping[str, Tensor] = {
             "codes": torch.zeros(len(ids), 0, dtype=torch.int32),
             "numbers": torch.zeros(len(ids), 0),

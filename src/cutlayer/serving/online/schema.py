@@ -44,7 +44,7 @@ class PredictRequest(FrozenModel):
 
 
 class Expected(FrozenModel):
-    """What the run measured on its held-out rows with the same parties.
+    """Metrics of the run on its held-out rows with the same parties.
 
     Attributes:
         metric: Name of the metric.

@@ -57,7 +57,9 @@ class ServedModel:
     """
 
     def __init__(self, trained: TrainedParty, config: ServeConfig) -> None:
-        self.trained, self.task, self.top = trained, trained.model.task, trained.model.top_model
+        self.trained = trained
+        self.task = trained.model.task
+        self.top = trained.model.top_model
         self.active, widths = trained.job.active, trained.model.record.widths
         self.parties = tuple(widths)
         self.passive_indices = tuple((i, name) for i, name in enumerate(self.parties) if name != self.active)
@@ -70,7 +72,8 @@ class ServedModel:
         self.version = blake2b(
             repr(sorted(self.tags.items())).encode(), digest_size=6, person=b"served run"
         ).hexdigest()
-        self.bottom, self.features = trained.model.bottom, None
+        self.bottom = trained.model.bottom
+        self.features = None
         if trained.model.encoder is not None:
             encoder = trained.model.encoder
             self.features = FeatureStore.read(trained.job, self.active, config.table, encoder, by_number=True)
@@ -113,7 +116,8 @@ class ServedModel:
         encoder = self.trained.model.encoder
         if encoder is None:
             raise DataError.expected(f"no columns: {self.active} has no features in this run", "some", "leave them out")
-        unknown, missing = sorted(columns.keys() - {*encoder.names}), sorted({*encoder.names} - columns.keys())
+        unknown = sorted(columns.keys() - {*encoder.names})
+        missing = sorted({*encoder.names} - columns.keys())
         if unknown or missing:
             got = "; ".join(
                 f"{what} {', '.join(names[:5])}"

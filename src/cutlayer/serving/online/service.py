@@ -42,7 +42,9 @@ class PredictionService:
     """
 
     def __init__(self, versions: Versions, config: ServeConfig, metrics: Metrics) -> None:
-        self.versions, self.config, self.metrics = versions, config, metrics
+        self.versions = versions
+        self.config = config
+        self.metrics = metrics
 
     async def predict(self, body: bytes, caller: Caller) -> dict[str, Any]:
         """Answer a request.
@@ -164,7 +166,8 @@ def _rows(
 ) -> list[dict[str, Any]]:
     """An object for each id."""
     if model.task.kind not in _FIELDS:
-        field, values = "probabilities", [dict(zip(model.outputs, row, strict=True)) for row in predicted.tolist()]
+        field = "probabilities"
+        values = [dict(zip(model.outputs, row, strict=True)) for row in predicted.tolist()]
     else:
         field, values = _single(model, predicted)
     rows = zip(ids, values, indices, strict=True)

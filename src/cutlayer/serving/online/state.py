@@ -40,7 +40,7 @@ def state_of(versions: Versions, peers: Peers) -> dict[str, Any]:
 
 
 def missing_of(model: ServedModel, peers: Peers) -> list[str]:
-    """What keeps a version from answering: required parties that are away, or all of them."""
+    """Parties whose absence keeps a version from answering: required ones, or all of them."""
     away = [name for name in model.passives if not is_asked(peers.get(name, model.tags[name]))]
     required = [name for name in away if name in model.required]
     nobody = len(away) == len(model.passives) and model.active not in model.parties

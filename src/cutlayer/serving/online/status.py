@@ -6,7 +6,7 @@ from enum import IntEnum
 
 
 class Status(IntEnum):
-    """What a party answered for a row; the first four are on the wire."""
+    """A party's answer for a row; the first four are on the wire."""
 
     PRESENT = 0
     UNKNOWN = 1

@@ -19,7 +19,7 @@ from cutlayer.training.folder import RunFolder
 
 @dataclass(frozen=True)
 class TrainedParty:
-    """What a party has of a finished run; nothing of any other party.
+    """A party's own part of a finished run; nothing of any other party.
 
     Attributes:
         job: The job with this party's private part, as it was trained.

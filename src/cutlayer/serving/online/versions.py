@@ -26,7 +26,10 @@ class Versions:
     """
 
     def __init__(self, config: ServeConfig, party: str, audit: AuditLog, peers: Peers) -> None:
-        self.config, self.party, self.audit, self._peers = config, party, audit, peers
+        self.config = config
+        self.party = party
+        self.audit = audit
+        self._peers = peers
         self._batchers: dict[str, Batcher] = {}
         self._current = ""
 

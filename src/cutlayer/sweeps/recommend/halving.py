@@ -34,7 +34,8 @@ def by_nearness(measured: Mapping[str, Measured], limits: Limits) -> list[str]:
 def front(measured: Mapping[str, Measured], limits: Limits) -> list[str]:
     """Names of the candidates that no other beats in both leak and loss, by ascending leak; the undefended counts."""
     names = sorted(measured)
-    losses, leaks = [measured[name].loss for name in names], [limits.leak(measured[name]) for name in names]
+    losses = [measured[name].loss for name in names]
+    leaks = [limits.leak(measured[name]) for name in names]
     return [names[index] for index in pareto_front([-loss for loss in losses], leaks)]
 
 

@@ -1,4 +1,4 @@
-"""What a recommendation rests on: limits, the trials of every rung, and the check with fresh seeds."""
+"""Evidence of a recommendation: limits, the trials of every rung, and the check with fresh seeds."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Limits:
-    """What is asked for.
+    """Limits that a recommendation must meet.
 
     Attributes:
         max_leak: Largest leak; `None` limits the excess instead.
@@ -75,7 +75,8 @@ class Limits:
 
     def settled(self, candidate: Checked) -> bool:
         """Whether the 95 % intervals of a candidate end within both limits, and not the means alone."""
-        leak, loss = candidate.leak + candidate.leak_margin, candidate.loss + candidate.loss_margin
+        leak = candidate.leak + candidate.leak_margin
+        loss = candidate.loss + candidate.loss_margin
         return len(candidate.seeds) > 1 and leak <= self._leak_limit and loss <= self.max_loss
 
     @property

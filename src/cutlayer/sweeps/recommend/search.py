@@ -87,7 +87,10 @@ class _Search:
     """The sweeps of one search, of which the next depends on the results of the last."""
 
     def __init__(self, request: SearchRequest, candidates: Candidates, keys: Keys, progress: Progress) -> None:
-        self.request, self.candidates, self.keys, self.progress = request, candidates, keys, progress
+        self.request = request
+        self.candidates = candidates
+        self.keys = keys
+        self.progress = progress
         self.storage = request.storage or str(request.out / "recommend.log")
         self.done: list[tuple[int, SweepResult]] = []
 
@@ -168,7 +171,9 @@ class _Epochs:
     """The candidates' jobs for so many epochs, before the last rung with a shorter audit."""
 
     def __init__(self, candidates: Candidates, epochs: int) -> None:
-        self.candidates, self.epochs, self.base = candidates, epochs, candidates.base
+        self.candidates = candidates
+        self.epochs = epochs
+        self.base = candidates.base
         self.followed = FIRST_FOLLOWED if epochs < self.base.train.step_epochs else None
 
     def job(self, point: Mapping[str, Value]) -> Job:

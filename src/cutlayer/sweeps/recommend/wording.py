@@ -20,7 +20,7 @@ from cutlayer.sweeps.recommend.result import Checked, Recommendation
 
 
 def verdict(result: Recommendation) -> str:
-    """What is recommended, or what comes nearest, with its figures of the fresh seeds."""
+    """The recommended or the nearest setting, with its figures of the fresh seeds."""
     best = next((candidate for candidate in result.checked if candidate.name == result.best), None)
     if best is None:
         return "No protection could be checked"
