@@ -173,6 +173,26 @@ def test_a_damaged_marker_is_refused(tmp_path):
             release_log.log_of_run(tmp_path)
 
 
+@pytest.mark.parametrize("content", ["a token without a line break", '{"a": 1}\n', ""])
+def test_a_file_that_a_marker_of_somebody_else_names_is_no_log_and_stays_as_it_is(tmp_path, content):
+    victim = tmp_path / "token"
+    victim.write_text(content)
+    (tmp_path / "release_log.json").write_text(f'{{"log": "{victim}"}}')
+    with pytest.raises(CheckpointError, match="expected the release log of the run"):
+        log_of_run(tmp_path)
+    assert victim.read_text() == content
+
+
+def test_no_file_behind_a_link_is_cut(path, tmp_path):
+    victim = tmp_path / "token"
+    victim.write_text("a token without a line break")
+    path.parent.mkdir(parents=True)
+    path.symlink_to(victim)
+    with pytest.raises(OSError, match="symbolic link"):
+        opened(path)
+    assert victim.read_text() == "a token without a line break"
+
+
 def test_every_line_is_synced_before_append_returns(path, monkeypatch):
     synced = []
     real = os.fdatasync

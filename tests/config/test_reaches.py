@@ -120,6 +120,18 @@ def test_what_is_elsewhere_needs_consent(tmp_path: Path, party: str, table: str,
         load_job(file)
 
 
+@pytest.mark.parametrize("name", ["runs", ".cutlayer", "runs/job", ".cutlayer/ledger.sqlite"])
+def test_a_link_in_the_place_of_what_a_run_writes_needs_consent(tmp_path: Path, name: str) -> None:
+    inner = tmp_path / "job"
+    (inner / name).parent.mkdir(parents=True)
+    (inner / name).symlink_to(tmp_path / "elsewhere")
+    file = job_in(inner)
+    with pytest.raises(ConfigError, match=f"{name}: expected consent before it writes {tmp_path}/elsewhere"):
+        load_job(file)
+    with allowed(paths=[tmp_path / "elsewhere"]):
+        load_job(file)
+
+
 def test_all_that_lacks_consent_is_in_one_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as refused:
         load_job(job_in(tmp_path, "secret: /k/bank.key, log: {mlflow: 'http://me.example', tensorboard: /t}", "/a.csv"))

@@ -175,6 +175,8 @@ def test_databases_that_are_not_there(tmp_path: Path, url: str) -> None:
         "attach '{}/copy.db' as copied",
         "pragma writable_schema = on",
         "select load_extension('{}/x.so') as customer",
+        "select hex(fts3_tokenizer('simple')) as customer",
+        "select length(zeroblob(2000000)) as customer",
     ],
 )
 def test_a_query_of_sqlite_does_nothing_but_read(sqlite: str, tmp_path: Path, query: str) -> None:

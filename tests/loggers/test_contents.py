@@ -88,6 +88,19 @@ def test_the_logged_report_has_no_image_and_no_exact_score() -> None:
         ({}, "mlflow or tensorboard in it, got neither"),
         ({"mlflow": "https://me:secret@mlflow.example"}, "without user and password, got a user or a password in it"),
         ({"mlflow": "postgresql://db.internal/mlflow?password=secret"}, "got a user or a password in it"),
+        *(
+            ({"mlflow": uri}, "or a folder, got another form")
+            for uri in (
+                "file:%2e%2e/runs",
+                "%2e%2e/runs",
+                "file:x/../..;runs",
+                "file:x/../..#/runs/x",
+                "postgresql:///m?host=db.example",
+                "postgresql://db.example/m",
+                "http+unix://x/y",
+                "sqlite+pysqlite:///x",
+            )
+        ),
         ({"mlflow": " "}, "without user and password, got nothing"),
         ({"wandb": "x"}, "unknown key"),
     ],

@@ -9,6 +9,7 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -18,11 +19,12 @@ import pytest
 from cutlayer.cli.app import _run
 from cutlayer.config.load import load_job
 from cutlayer.consent import allowed
-from cutlayer.errors import ConfigError
+from cutlayer.errors import ConfigError, RunFolderError
 from cutlayer.jobs.options import Progress
 from cutlayer.loggers import run as module
 from cutlayer.loggers.base import Background, Log
 from cutlayer.loggers.logged import logged
+from cutlayer.loggers.mlflow_log import MlflowLog
 from cutlayer.loggers.tensorboard_log import TensorBoardLog
 from tests.cli.jobs import JOB, Place, audit_briefly, changed
 from tests.parties.interruptions import history
@@ -176,6 +178,16 @@ def test_a_resume_within_a_second_keeps_what_was_logged(tmp_path: Path, monkeypa
 
 
 @needs_tensorboard
+@pytest.mark.parametrize("name", ["../elsewhere", "{}/elsewhere", ".", "link"])
+def test_a_resume_writes_into_no_folder_elsewhere(tmp_path: Path, name: str) -> None:
+    (tmp_path / "curves").mkdir()
+    (tmp_path / "curves" / "link").symlink_to(tmp_path)
+    with pytest.raises(RunFolderError, match="expected a folder in"):
+        TensorBoardLog(tmp_path / "curves").begin("job", "run", {}, name.format(tmp_path))
+    assert [path.name for path in tmp_path.iterdir()] == ["curves"]
+
+
+@needs_tensorboard
 @pytest.mark.parametrize("method", ["begin", "write", "attach", "end"])
 def test_a_log_that_fails_ends_no_run(place: Place, monkeypatch: pytest.MonkeyPatch, method: str) -> None:
     def gone(*_: object) -> None:
@@ -295,6 +307,46 @@ def test_mlflow_has_the_run(place: Place, monkeypatch: pytest.MonkeyPatch) -> No
     assert run.data.metrics["final/auc"] == report["utility"]["rows"][0]["metrics"]["auc"]
     assert [each.path for each in client.list_artifacts(run.info.run_id)] == ["report.html"]
     assert json.loads((place.run_folder / "log-mlflow.json").read_text()) == {"run": run.info.run_id}
+
+
+@pytest.mark.parametrize(
+    ("uri", "artefacts", "fits"),
+    [
+        ("/job/runs", "file:///job/runs/1/2/artifacts", True),
+        ("sqlite:////job/m.db", "/job/m.db.artefacts/2/artifacts", True),
+        ("/job/runs", "/job/runs/../../etc", False),
+        ("/job/runs", "/job/runs/%2e%2e/%2e%2e/etc", False),
+        ("/job/runs", "http://other.example/x", False),
+        ("/job/runs", "s3://bucket/x", False),
+        ("/job/runs", "mlflow-artifacts:/x", False),
+        ("https://m.example", "mlflow-artifacts:/1/2/artifacts", True),
+        ("https://m.example", "mlflow-artifacts://m.example/1", True),
+        ("https://m.example", "s3://bucket/x", True),
+        ("https://m.example", "mlflow-artifacts://other.example/1", False),
+        ("https://m.example", "https://other.example/x", False),
+        ("https://m.example", "file:///home/me", False),
+        ("https://m.example", "/home/me", False),
+    ],
+)
+def test_artefacts_stay_at_the_tracking_uri(uri: str, artefacts: str, fits: bool) -> None:
+    log = MlflowLog(uri)
+    with nullcontext() if fits else pytest.raises(ConfigError, match="expected artefacts at"):
+        log._check_artefacts(artefacts)
+
+
+@needs_mlflow
+def test_a_store_that_came_with_a_job_sends_the_report_nowhere(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    monkeypatch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")
+    from mlflow import MlflowClient
+
+    elsewhere = place.folder / "elsewhere"
+    MlflowClient(str(place.folder / "mlruns")).create_experiment("credit", str(elsewhere))
+    place.change({"name": "credit", "parties.bank.log": {"mlflow": "mlruns"}})
+    result = place.call("run", "job.yaml", "--quiet")
+    assert result.code == 0
+    assert "nothing more is logged, the run goes on (expected artefacts at" in result.err
+    assert not elsewhere.exists()
 
 
 @needs_mlflow

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from hashlib import blake2b
@@ -16,6 +17,8 @@ from cutlayer.storage.durable import append_line, make_folder, sync_file, write_
 MARKER = "release_log.json"
 """Name of the file in a run folder that holds the path of a party's release log."""
 _VERSION = 1
+_MAX_HEADER = 2**16
+"""Maximum length of the first line, in bytes."""
 _RECENT = 4
 """Number of occasions whose contents are held in memory: the current and the previous epoch."""
 _RESTORE = "restore it from a backup; without it, what the run released is missing from every later account"
@@ -172,7 +175,7 @@ class ReleaseLog:
     def _cut(self, size: int) -> None:
         """End the file after its last complete line."""
         if self.path is not None:
-            with self.path.open("r+b") as file:
+            with os.fdopen(os.open(self.path, os.O_RDWR | os.O_NOFOLLOW), "r+b") as file:
                 file.truncate(size)
                 file.seek(max(0, size - 1))
                 file.write(b"\n" if size else b"")
@@ -279,14 +282,20 @@ def log_of_run(party_folder: Path) -> Path:
         party_folder: The party's folder in the run folder, which holds the log or its path.
 
     Raises:
-        CheckpointError: There is no log, or the file that holds its path is damaged.
+        CheckpointError: There is no log, another file is in its place, or the file that holds its path is damaged.
     """
     marker = party_folder / MARKER
     logs = [_log_named(marker)] if marker.exists() else sorted((party_folder / "releases").glob("*/*.jsonl"))
-    if len(logs) != 1 or not logs[0].is_file():  # a run folder may come from somebody else, and name a device
+    # A run folder may come from somebody else, and name a device, or a file that is no log and must not be changed.
+    if len(logs) != 1 or not logs[0].is_file() or not _is_log(logs[0]):
         got = ", ".join(map(str, logs)) or "none"
         raise CheckpointError.expected(f"the release log of the run in {party_folder}", got, _RESTORE)
     return logs[0]
+
+
+def _is_log(path: Path) -> bool:
+    with path.open("rb") as file:
+        return "version" in (_parsed(file.readline(_MAX_HEADER)) or ())
 
 
 def _log_named(marker: Path) -> Path:

@@ -16,6 +16,8 @@ from cutlayer.config.names import FilePath
 if TYPE_CHECKING:
     from cutlayer.config.case import Case
 
+_FORM = re.compile(r"https?://(?:[\w.-]+|\[[\da-fA-F:.]+\])(?::\d+)?(?:/[\w./~-]*)?|(?:sqlite:///|file:)?[^:?#;%]+")
+"""A server, or a file or folder: of other forms MLflow reads another address than they seem to hold."""
 _SECRET = re.compile(r"[?&;][^=&;]*(user|pass|pwd|token|secret)[^=&;]*=", re.IGNORECASE)
 """A parameter of an address, as those of databases are."""
 
@@ -24,7 +26,7 @@ def tracking_uri(uri: str) -> str:
     """Return the address of an MLflow server, or of a store that MLflow opens itself, if it holds no secret.
 
     Raises:
-        ValueError: It is empty, or holds a user or a password, which the job file and the report would show.
+        ValueError: It is of another form, or holds a user or a password, which the job file and the report would show.
 
     >>> tracking_uri("https://mlflow.example:5000")
     'https://mlflow.example:5000'
@@ -33,6 +35,8 @@ def tracking_uri(uri: str) -> str:
         got = "a user or a password in it" if uri.strip() else "nothing"
         wanted = "an address such as https://mlflow.example:5000, without user and password"
         raise ValueError(f"{wanted}, got {got}; MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD are read instead")
+    if not _FORM.fullmatch(uri):
+        raise ValueError("a server by https:// or http://, sqlite:/// with a file, or a folder, got another form")
     return uri
 
 

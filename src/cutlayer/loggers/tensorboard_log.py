@@ -8,6 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cutlayer.errors import RunFolderError
 from cutlayer.loggers.base import End, Log
 
 if TYPE_CHECKING:
@@ -26,10 +27,16 @@ class TensorBoardLog(Log):
         self.writer: SummaryWriter
 
     def begin(self, job: str, run: str, settings: Mapping[str, str], earlier: str | None) -> str:
-        """Create a folder with the settings in it; after a resume further files go into the earlier one."""
+        """Create a folder with the settings in it; after a resume further files go into the earlier one.
+
+        Raises:
+            RunFolderError: The earlier one is elsewhere; a run folder, which names it, may come from somebody else.
+        """
         from tensorboardX import SummaryWriter
 
         name = earlier or f"{run}-{datetime.now():%Y%m%d-%H%M%S-%f}"
+        if (self.root / name).resolve().parent != self.root.resolve():
+            raise RunFolderError.expected(f"a folder in {self.root}", ascii(name)[:80], "remove log-tensorboard.json")
         # The name of a file has seconds: one of a resume within the same second would replace the earlier one.
         earlier_files = len([*(self.root / name).glob("events*")])
         self.writer = SummaryWriter(str(self.root / name), filename_suffix=f".{earlier_files}")

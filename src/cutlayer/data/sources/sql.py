@@ -27,6 +27,10 @@ FETCHED_ROWS = 50_000
 _SELECT = re.compile(r"(?:\s+|--[^\n]*|/\*.*?\*/)*+(?:select|with)\b", re.IGNORECASE | re.DOTALL)
 """The beginning of the statements that are run, after comments."""
 _READING = (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_RECURSIVE)
+_UNSAFE = ("load_extension", "fts3_tokenizer")
+"""Functions that load a library, and that show or take the address of code."""
+_MAX_VALUE = 1_000_000
+"""Maximum size of a value that SQLite computes, in bytes: a short query asks for any."""
 _PARAMETER = re.compile(r"(?<![:\w\\]):(?=\w)")
 
 
@@ -119,14 +123,15 @@ class SqlSource(FileSource):
             if dialect == SQLITE:
                 lite: Any = connection.connection.driver_connection
                 lite.execute("PRAGMA query_only=ON")
+                lite.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MAX_VALUE)
                 lite.set_authorizer(_reads)
             yield connection
 
 
 def _reads(action: int, _: str | None, name: str | None, *__: str | None) -> int:
-    """Whether SQLite may do a part of a statement: read a table, or call a function that loads no library."""
+    """Whether SQLite may do a part of a statement: read a table, or call a safe function."""
     if action == sqlite3.SQLITE_FUNCTION:
-        return sqlite3.SQLITE_DENY if name == "load_extension" else sqlite3.SQLITE_OK
+        return sqlite3.SQLITE_DENY if name in _UNSAFE else sqlite3.SQLITE_OK
     return sqlite3.SQLITE_OK if action in _READING else sqlite3.SQLITE_DENY
 
 
