@@ -139,6 +139,21 @@ def check_open(reaches: Sequence[Reach], folder: Path | None = None) -> None:
         raise ConfigError("\n".join(problems))
 
 
+def check_links(folder: Path, *patterns: str) -> None:
+    """Refuse links that lead out of a folder that may come from somebody else.
+
+    Args:
+        folder: The folder.
+        patterns: What is looked at in it, as `Path.glob` takes it; all of it without any.
+
+    Raises:
+        ConfigError: There are some, without consent to where they lead.
+    """
+    found = (path for pattern in patterns or ("**/*",) for path in folder.glob(pattern) if path.is_symlink())
+    leads = {str(path): str(path.resolve()) for path in found}
+    check_open([Reach(link, Kind.PATH, target, f"leads to {target}") for link, target in leads.items()], folder)
+
+
 def check_allowed(path: str, where: str) -> None:
     """Refuse a class that nobody consented to; nothing is imported.
 

@@ -213,3 +213,23 @@ def test_check_lists_what_is_outside_of_the_folder(place: Place, tmp_path_factor
     result = place.call("check", place.file, "--json", "--allow-path", elsewhere)
     assert result.document()["outside"] == [f"parties.bank.table.path reads {elsewhere}/bank.csv"]
     assert "parties.bank.table.path reads" in place.call("check", place.file, "--allow-path", elsewhere).out
+
+
+def test_a_link_out_of_a_foreign_run_folder_is_not_followed(finished: Path, place: Place) -> None:
+    secret = place.folder / "secret.json"
+    shutil.move(finished / "summary.json", secret)
+    (finished / "summary.json").symlink_to(secret)
+    for verb in ("report", "audit"):
+        result = place.call(verb, finished)
+        assert result.code == 2
+        assert f"summary.json: expected consent before it leads to {secret}" in result.error
+    assert place.call("report", finished, "--json", "--allow-path", secret).code == 0
+
+
+def test_a_resume_writes_through_no_link(finished: Path, place: Place) -> None:
+    elsewhere = place.folder / "elsewhere"
+    shutil.move(finished / "checkpoint", elsewhere)
+    (finished / "checkpoint").symlink_to(elsewhere)
+    result = place.call("run", place.file, "--out", finished, "--resume")
+    assert result.code == 2
+    assert f"expected consent before it leads to {elsewhere}" in result.error

@@ -12,7 +12,7 @@ from pyarrow import parquet
 
 from cutlayer.serving.online.trained_party import TrainedParty
 from tests.serving.runs import unserved
-from tests.serving.world import ACTIVE, MISSING_AT_SHOP, PASSIVES, ROWS, offline, probabilities, world
+from tests.serving.world import ACTIVE, MISSING_AT_SHOP, PASSIVES, ROWS, offline, own_table, probabilities, world
 
 IDS = [3, 77, 12, 140, 0, 55]
 
@@ -118,8 +118,7 @@ def test_zeros_and_active_only_are_named_fallbacks(headed: Path) -> None:
 def test_columns_given_with_the_request_replace_those_of_the_store(plain: Path) -> None:
     async def check() -> None:
         async with world(plain) as served:
-            trained = TrainedParty.open(plain, ACTIVE)
-            table = parquet.read_table(trained.job.parties[ACTIVE].table.path).slice(0, 3)
+            table = parquet.read_table(own_table(plain, ACTIVE)).slice(0, 3)
             ids = table.column("id").to_pylist()
             columns = {name: table.column(name).to_pylist() for name in ("income", "colour")}
             stored, given = await served.predict(ids), await served.predict(ids, columns=columns)

@@ -27,7 +27,7 @@ from cutlayer.serving.online.breaker import MAX_MISSES
 from cutlayer.serving.online.link import METHOD, SERVICE, message
 from cutlayer.serving.online.passive import LookupCounts, PassiveService
 from cutlayer.serving.online.process import active_service, listens_at
-from tests.serving.world import ACTIVE, PATIENCE, World, offline, passive, private, probabilities, world
+from tests.serving.world import ACTIVE, PATIENCE, World, offline, own_table, passive, private, probabilities, world
 
 IDS = [3, 77, 12]
 Answer = Callable[[Message], bytes | None]
@@ -233,7 +233,8 @@ def test_what_leaves_each_party_is_in_its_trail(plain: Path, tmp_path: Path) -> 
     async def check() -> None:
         async with AsyncExitStack() as opened:
             trails = {name: Trail(tmp_path / name, {"party": name}) for name in (ACTIVE, "telco")}
-            active = await opened.enter_async_context(active_service((plain,), ACTIVE, private(), trail=trails[ACTIVE]))
+            config = private(table=str(own_table(plain, ACTIVE)))
+            active = await opened.enter_async_context(active_service((plain,), ACTIVE, config, trail=trails[ACTIVE]))
             service = await opened.enter_async_context(passive(plain, "telco", active.peers.address))
             service.trail = trails["telco"]
             task = asyncio.create_task(service.run())

@@ -25,7 +25,7 @@ from cutlayer.serving.online.releases import OnlineReleases
 from cutlayer.serving.online.status import Status
 from cutlayer.serving.online.trained_party import TrainedParty
 from cutlayer.storage.durable import locked
-from tests.serving.world import train, world
+from tests.serving.world import own_table, train, world
 
 
 def digests(*ids: object) -> np.ndarray:
@@ -36,14 +36,14 @@ def digests(*ids: object) -> np.ndarray:
 def releases(run: Path, max_ids: int | None = None, table: Path | None = None, passes: int = 1) -> OnlineReleases:
     trained = TrainedParty.open(run, "telco")
     assert trained.model.encoder is not None
-    given = None if table is None else TableConfig(path=table)
-    features = FeatureStore.read(trained.job, "telco", trained.table(given), trained.model.encoder)
+    given = TableConfig(path=table or own_table(run, "telco"))
+    features = FeatureStore.read(trained.job, "telco", given, trained.model.encoder)
     return OnlineReleases(trained, features, max_ids, passes=passes)
 
 
 def changed_table(run: Path, path: Path, *ids: int) -> Path:
     """The telco's table with another value of `calls` in the rows of some ids, or of all."""
-    table = pa.parquet.read_table(TrainedParty.open(run, "telco").job.parties["telco"].table.path)
+    table = pa.parquet.read_table(own_table(run, "telco"))
     keys, calls = table.column("id").to_pylist(), table.column("calls").to_pylist()
     moved = [value + (not ids or key in ids) for key, value in zip(keys, calls, strict=True)]
     pa.parquet.write_table(table.set_column(1, "calls", pa.array(moved)), path)

@@ -18,7 +18,7 @@ from cutlayer.errors import ProtocolError, TrustError
 from cutlayer.serving.online import link
 from cutlayer.serving.online.process import active_service
 from tests.channel.certificates import Federation
-from tests.serving.world import ACTIVE, PATIENCE, passive, private
+from tests.serving.world import ACTIVE, PATIENCE, passive
 
 
 @pytest.fixture
@@ -43,7 +43,8 @@ def test_parties_connect_by_certificate_and_leave_when_it_is_revoked(
     async def check() -> None:
         async with AsyncExitStack() as opened:
             bank = federation.security("bank")
-            active = await opened.enter_async_context(active_service((plain,), ACTIVE, private(), bank))
+            config = private(table=str(own_table(plain, ACTIVE)))
+            active = await opened.enter_async_context(active_service((plain,), ACTIVE, config, bank))
             address = active.peers.address
             tasks = []
             for name in ("telco", "shop"):
@@ -68,7 +69,8 @@ def test_another_party_cannot_take_the_name_and_none_without_a_certificate_conne
     async def check() -> None:
         async with AsyncExitStack() as opened:
             bank = federation.security("bank")
-            active = await opened.enter_async_context(active_service((plain,), ACTIVE, private(), bank))
+            config = private(table=str(own_table(plain, ACTIVE)))
+            active = await opened.enter_async_context(active_service((plain,), ACTIVE, config, bank))
             tag = active.versions.current.model.tags["telco"]
             offer = link.message(Kind.OFFER, "telco", ACTIVE, tag, 0, fields={"version": tag, "width": 4})
             names = (FROM, b"telco"), (TO, ACTIVE.encode()), (RUN, tag.encode())

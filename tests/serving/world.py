@@ -16,7 +16,8 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from cutlayer.channel.security import Security
-from cutlayer.config import Job, PrivateFile, validated
+from cutlayer.config import Job, PrivateFile, TableConfig, validated
+from cutlayer.config.reaches import named_path
 from cutlayer.estimator.prediction import embed, encode
 from cutlayer.jobs.execute import execute
 from cutlayer.jobs.options import Options, Progress
@@ -128,6 +129,13 @@ class World:
         await asyncio.gather(self.tasks.pop(name), return_exceptions=True)
 
 
+def own_table(run: Path, name: str) -> Path:
+    """The table that a party was trained on."""
+    table = TrainedParty.open(run, name).job.parties[name].table
+    assert table is not None
+    return named_path(table.path)
+
+
 @asynccontextmanager
 async def passive(
     run: Path,
@@ -139,9 +147,9 @@ async def passive(
 ) -> AsyncIterator[PassiveService]:
     """A passive party's service, not yet running."""
     trained = TrainedParty.open(run, name)
-    config = validated(PrivateFile, {} if table is None else {"serve": {"table": str(table)}}, "party").serve
     assert trained.model.encoder is not None
-    features = FeatureStore.read(trained.job, name, trained.table(config.table), trained.model.encoder)
+    given = TableConfig(path=table or own_table(run, name))
+    features = FeatureStore.read(trained.job, name, given, trained.model.encoder)
     audit = AuditLog(audit_path(trained))
     try:
         with OnlineReleases(trained, features, max_ids) as releases:
@@ -162,7 +170,8 @@ async def world(
 ) -> AsyncIterator[World]:
     """The service of a run with some of its passive parties connected."""
     async with AsyncExitStack() as opened:
-        active = await opened.enter_async_context(active_service((run,), ACTIVE, private(**serve, runs=runs_folder)))
+        config = private(**{"table": str(own_table(run, ACTIVE)), **serve}, runs=runs_folder)
+        active = await opened.enter_async_context(active_service((run,), ACTIVE, config))
         transport = httpx.ASGITransport(active.app)
         client = await opened.enter_async_context(httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1"))
         made = World(client, active, {}, {})
@@ -186,7 +195,7 @@ def offline(run: Path, ids: list[int], absent: tuple[str, ...] = ()) -> np.ndarr
     tables = {}
     for name in models.encoders:
         if name not in absent:
-            table = pa.parquet.read_table(trained.job.parties[name].table.path)
+            table = pa.parquet.read_table(own_table(run, name))
             place = {key: row for row, key in enumerate(table.column("id").to_pylist())}
             tables[name] = table.take([place[key] for key in ids])
     gone = models.absent(absent)

@@ -13,6 +13,7 @@ from typing import Any
 from cutlayer.accounting.slots import Occasion, Slot, Tally
 from cutlayer.errors import CheckpointError
 from cutlayer.storage.durable import append_line, make_folder, sync_file, write_whole
+from cutlayer.storage.json_values import parse_json
 
 MARKER = "release_log.json"
 """Name of the file in a run folder that holds the path of a party's release log."""
@@ -301,7 +302,7 @@ def _is_log(path: Path) -> bool:
 def _log_named(marker: Path) -> Path:
     """The log that a marker names; a damaged marker is a `CheckpointError`."""
     try:
-        return Path(json.loads(marker.read_text())["log"])
+        return Path(parse_json(marker.read_text())["log"])
     except (ValueError, KeyError, TypeError, RecursionError):
         raise CheckpointError(f"{marker} is damaged; {_RESTORE}") from None
 
@@ -319,7 +320,7 @@ def _line(entry: Mapping[str, Any]) -> str:
 def _parsed(line: bytes) -> dict[str, Any] | None:
     """The entry of a line, or `None` where the line is damaged."""
     try:
-        whole = json.loads(line)
+        whole = parse_json(line)
         entry: dict[str, Any] = whole["entry"]
         return entry if _line(entry).encode() == line.rstrip(b"\n") else None
     except (ValueError, KeyError, TypeError, RecursionError):

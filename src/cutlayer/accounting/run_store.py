@@ -24,6 +24,7 @@ from cutlayer.accounting.ledger import Ledger
 from cutlayer.errors import CheckpointError, ConfigError
 from cutlayer.storage.checksum import seal, unseal
 from cutlayer.storage.durable import make_folder, write_whole
+from cutlayer.storage.json_values import parse_json
 from cutlayer.storage.row_arrays import chunks_of, computed
 
 NAME = "ledger.sqlite"
@@ -320,7 +321,7 @@ def _read_mark(path: Path) -> dict[str, Any]:
 
 def _read(text: str, path: Path) -> RunLine:
     try:
-        entry = json.loads(text)
+        entry = parse_json(text)
         return RunLine(**{**entry, "ledger": Ledger.from_json(entry["ledger"])})
     except (TypeError, KeyError, ValueError, AttributeError):
         raise CheckpointError(f"{path} is of another version; {_RESTORE}") from None

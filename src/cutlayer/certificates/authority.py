@@ -27,6 +27,7 @@ from cutlayer.certificates.names import HOST, fingerprint, identity_of, key_fing
 from cutlayer.config.identities import identity
 from cutlayer.errors import TrustError
 from cutlayer.storage.durable import check_output, locked, make_folder, write_whole
+from cutlayer.storage.json_values import parse_json
 
 AUTHORITY_DAYS = 3650
 CERTIFICATE_DAYS = 365
@@ -59,7 +60,7 @@ class Authority:
         try:
             self.certificate = x509.load_pem_x509_certificate((folder / "ca.pem").read_bytes())
             key = serialization.load_pem_private_key((folder / "ca.key").read_bytes(), None)
-            self._record: dict[str, Any] = json.loads((folder / "issued.json").read_bytes())
+            self._record: dict[str, Any] = parse_json((folder / "issued.json").read_bytes())
         except OSError as failure:
             wanted = f"an authority in {folder}"
             got = f"{failure.filename}: {failure.strerror}"
@@ -251,7 +252,7 @@ class Authority:
     def _locked_record(self) -> Iterator[None]:
         """Lock the record against other processes, read it again, and save it at the end."""
         with locked(self.folder / "keys.lock", "cutlayer keys", wait=True):
-            self._record = json.loads((self.folder / "issued.json").read_bytes())
+            self._record = parse_json((self.folder / "issued.json").read_bytes())
             yield
             self._save()
 

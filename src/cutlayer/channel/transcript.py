@@ -15,6 +15,7 @@ from torch import Tensor
 
 from cutlayer.errors import DataError
 from cutlayer.storage.durable import UnsyncedFile, make_folder
+from cutlayer.storage.json_values import parse_json
 from cutlayer.storage.tensor_file import read_tensors, unsynced_tensors
 
 T = TypeVar("T")
@@ -238,7 +239,7 @@ def read_epochs(folder: Path) -> Iterator[tuple[int, list[Step]]]:
     """
 
     def record(epoch: int, tensors: Mapping[str, Tensor], header: Mapping[str, str]) -> tuple[int, list[Step]]:
-        return epoch, _steps(epoch, json.loads(header["steps"]), tensors)
+        return epoch, _steps(epoch, parse_json(header["steps"]), tensors)
 
     return read_kind(folder, "epoch", record)
 

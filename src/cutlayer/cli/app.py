@@ -28,6 +28,8 @@ from cutlayer.report.rounding import plain
 BAD_INPUT = 2
 INTERRUPTED = 130
 INTERNAL = 70
+MAX_MESSAGE = 20_000
+"""Maximum length of an error, in characters."""
 FREE_SPACE = (
     "free space there, for example the transcript and compare folders of runs that you have reported, or give another "
     "--out; then repeat the command, with --resume if the run folder holds a committed epoch"
@@ -191,6 +193,8 @@ def _noted(message: str, failure: Exception) -> str:
 
 
 def _report(message: str, code: int, as_json: bool, hint: str = "") -> int:
+    if len(message) > MAX_MESSAGE:  # it may repeat what a file of somebody else holds
+        message = f"{message[:MAX_MESSAGE]}..."
     if as_json:
         emit({"error": message, "exit_code": code})
     else:

@@ -24,7 +24,9 @@ def ledger(folder: Path = Path(".cutlayer"), *, json: bool = False) -> None:
     Example: cutlayer ledger .cutlayer --json
     """
     from cutlayer.accounting.run_store import NAME, RunStore
+    from cutlayer.consent import check_links
 
+    check_links(folder, NAME)
     store = RunStore(folder / NAME)
     lines = store.lines()
     if not lines:

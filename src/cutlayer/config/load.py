@@ -22,7 +22,7 @@ from cutlayer.config.party import PartyConfig, PrivateFile, PrivatePart
 from cutlayer.config.reaches import closed, reaches
 from cutlayer.config.table import names_in
 from cutlayer.config.wording import did_you_mean
-from cutlayer.consent import Kind, Reach, check_open
+from cutlayer.consent import check_links, check_open
 from cutlayer.errors import ConfigError
 
 MAX_BYTES = 1_048_576
@@ -31,8 +31,8 @@ MAX_VALUES = 1_000_000
 """Maximum number of values in a file, with aliases and ranges of names written out."""
 _MAX_DIGITS = 1_000
 """Maximum length of a whole number in a file: Python writes out no number of more than 4,300 digits."""
-_KEPT = ("runs", ".cutlayer")
-"""Folders next to a job in which its runs and long-lived secrets are written."""
+_KEPT = ("runs", "runs/*", ".cutlayer", ".cutlayer/*", ".cutlayer/*/*")
+"""Where runs and long-lived secrets are written next to a job."""
 _INT = "tag:yaml.org,2002:int"
 
 
@@ -45,7 +45,7 @@ def load_job(path: Path) -> Job:
     """
     with _prefix_errors(path):
         job = opened(read_yaml(path), path.parent)
-        check_open([*_links(path.parent)], path.parent)
+        check_links(path.parent, *_KEPT)
         return job
 
 
@@ -62,14 +62,6 @@ def opened(raw: object, folder: Path) -> Job:
     job = validated(Job, raw, "", folder.resolve())
     check_open([*reaches(job)], folder)
     return job
-
-
-def _links(folder: Path) -> Iterator[Reach]:
-    """Where links lead in the place of what is written next to a job: its folder may come from somebody else."""
-    for name in _KEPT:
-        for path in (folder / name, *folder.glob(f"{name}/*"), *folder.glob(f"{name}/*/*")):
-            if path.is_symlink():
-                yield Reach(str(path.relative_to(folder)), Kind.PATH, str(path.resolve()), f"writes {path.resolve()}")
 
 
 def load_closed_job(path: Path) -> Job:

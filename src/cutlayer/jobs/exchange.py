@@ -26,6 +26,7 @@ from cutlayer.config import Job
 from cutlayer.errors import ProtocolError, RunFolderError
 from cutlayer.parties.drive import drive
 from cutlayer.storage.durable import locked, make_folder, write_whole
+from cutlayer.storage.json_values import parse_json
 
 R = TypeVar("R")
 _POLL = 0.5
@@ -135,7 +136,7 @@ class Exchange:
 
     def _begun(self, peers: tuple[str, ...], inputs: str) -> dict[str, Any]:
         try:
-            state: dict[str, Any] = json.loads(self._path.read_bytes())
+            state: dict[str, Any] = parse_json(self._path.read_bytes())
         except FileNotFoundError:
             state = self._beginning(peers, inputs)
         except (OSError, ValueError) as damage:

@@ -12,6 +12,7 @@ import torch
 
 from cutlayer.data.align import Positions
 from cutlayer.storage.durable import make_folder, write_whole
+from cutlayer.storage.json_values import parse_json
 from cutlayer.storage.tensor_file import read_tensors, write_tensors
 
 _STATE = "session.json"
@@ -81,7 +82,7 @@ class AlignmentProgress:
     def _read(self, folder: Path) -> None:
         """Read what is on disk as far as it is whole and of these inputs."""
         try:
-            state = json.loads((folder / _STATE).read_bytes())
+            state = parse_json((folder / _STATE).read_bytes())
             if state["inputs"] != self._inputs:
                 return
             self.session, self.bits = str(state["session"]), int(state["bits"])

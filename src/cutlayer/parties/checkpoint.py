@@ -24,6 +24,7 @@ from cutlayer.lazy import Tensor
 from cutlayer.parties.faults import At, Faults, no_faults
 from cutlayer.storage.checksum import seal, unseal
 from cutlayer.storage.durable import make_folder, sync_folder, write_whole
+from cutlayer.storage.json_values import parse_json
 
 Point = tuple[int, int]
 """Where a run goes on: the epoch, and the number of its steps that are done."""
@@ -223,7 +224,7 @@ class Checkpoints:
             raise _Damaged.expected(f"a checkpoint at {path}", "none")
         try:
             tensors, header = read_tensors(path)
-            party, job, plain = header["party"], header["job"], json.loads(header["state"])
+            party, job, plain = header["party"], header["job"], parse_json(header["state"])
             if not isinstance(plain, dict):
                 raise ValueError("its state is no object")
             if label is not None and header["epoch"] != label:

@@ -9,6 +9,7 @@ from typing import Any
 
 from cutlayer.errors import CheckpointError, DataError
 from cutlayer.storage.durable import make_folder, write_whole
+from cutlayer.storage.json_values import parse_json
 
 
 class LabelRecord:
@@ -44,7 +45,7 @@ class LabelRecord:
 
     def _noted(self) -> Any:
         try:
-            return json.loads(self.path.read_text())
+            return parse_json(self.path.read_text())
         except RecursionError:
             raise ValueError("nested too deeply") from None
 

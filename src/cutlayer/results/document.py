@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import ClassVar, Self
 
@@ -11,6 +10,7 @@ from pydantic import Field, ValidationError
 from cutlayer.config import FrozenModel
 from cutlayer.errors import ConfigError, RunFolderError
 from cutlayer.storage.durable import write_whole
+from cutlayer.storage.json_values import parse_json
 
 SCHEMA_VERSION = 5
 
@@ -38,7 +38,7 @@ class Document(FrozenModel):
         """
         path = Path(path)
         try:
-            raw = json.loads(path.read_bytes())
+            raw = parse_json(path.read_bytes())
         except OSError as failure:
             raise RunFolderError(f"expected {cls.title} at {path}: {failure.strerror}; has the run ended?") from None
         except (ValueError, RecursionError) as failure:

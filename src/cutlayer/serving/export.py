@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from cutlayer.config import FrozenModel, Job
 from cutlayer.config.device import Precision
 from cutlayer.config.extras import check_extra
+from cutlayer.consent import check_links
 from cutlayer.data.encoding import Encoder
 from cutlayer.errors import RunFolderError
 from cutlayer.models import BottomModel, Inputs, TopModel, build_bottom, build_top, resolved_section
@@ -197,6 +198,7 @@ def load_part(folder: Path) -> ExportedPart:
         ConfigError: A user's model that was not allowed.
         DataError: The encoder is damaged.
     """
+    check_links(folder)
     architecture = Architecture.read(folder / ARCHITECTURE)
     try:
         weights, header = read_tensors(folder / WEIGHTS)

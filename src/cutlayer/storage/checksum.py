@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from cutlayer.storage.json_values import parse_json
+
 KEY = "checksum"
 """Entry of a sealed JSON object that holds the checksum of its other entries."""
 _BLOCK = 1 << 20
@@ -45,10 +47,7 @@ def unseal(text: str | bytes) -> dict[str, Any]:
     Raises:
         ValueError: Not UTF-8, not JSON, not an object, or damaged.
     """
-    try:
-        content = json.loads(text)
-    except RecursionError:
-        raise ValueError("nested too deeply") from None
+    content = parse_json(text)
     if not isinstance(content, dict):
         raise ValueError(f"expected a JSON object, got {type(content).__name__}")
     if content.pop(KEY, None) != _of_text(content):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 import stat
@@ -18,6 +17,7 @@ from cutlayer.config import Job
 from cutlayer.config.load import dump_job, load_closed_job
 from cutlayer.config.names import party_name
 from cutlayer.config.wording import did_you_mean
+from cutlayer.consent import check_links
 from cutlayer.errors import CheckpointError, RunFolderError
 from cutlayer.parties.checkpoint import RELEASED
 from cutlayer.results.audit import Audit
@@ -25,6 +25,7 @@ from cutlayer.results.run import RunKind
 from cutlayer.results.summary import Summary
 from cutlayer.storage.checksum import seal, unseal
 from cutlayer.storage.durable import append_line, locked, make_folder, write_whole
+from cutlayer.storage.json_values import parse_json
 
 _JOB = "job.yaml"
 _HISTORY = "history.jsonl"
@@ -52,6 +53,8 @@ class RunFolder:
             RunFolderError: The folder exists although `resume` is false, or does not although it is true.
         """
         exists = (path / _JOB).exists()
+        if exists:
+            _check_files(path)
         if resume and not exists:
             raise RunFolderError.expected(f"a run to resume at {path}", "none", "leave --resume out to start one")
         if not resume and exists:
@@ -230,7 +233,7 @@ class RunFolder:
             RunFolderError: It is missing or damaged.
         """
         try:
-            return json.loads((self.path / name).read_bytes())
+            return parse_json((self.path / name).read_bytes())
         except OSError as failure:
             raise RunFolderError(f"{self.path / name}: {failure.strerror}; has the run ended?") from None
         except (ValueError, RecursionError) as damage:
@@ -325,11 +328,13 @@ def _is_leftover(path: Path) -> bool:
 
 
 def _check_files(folder: Path) -> None:
-    """Raise where a run folder, which may come from another user, has a device or a pipe: reading that need not end.
+    """Refuse what a run folder from somebody else may hold: devices and pipes, whose reading need not end, and links.
 
     Raises:
-        RunFolderError: It has, perhaps behind a symbolic link.
+        RunFolderError: A device or a pipe.
+        ConfigError: A link that leads out of the folder, without consent.
     """
+    check_links(folder)
     for path in folder.rglob("*"):
         try:
             mode = path.stat().st_mode

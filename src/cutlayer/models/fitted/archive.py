@@ -6,7 +6,6 @@ skops reads more: functions, methods, matrices that are packed, and every name t
 from __future__ import annotations
 
 import io
-import json
 from collections.abc import Iterator, Mapping
 from importlib import import_module
 from typing import Any
@@ -16,6 +15,7 @@ import numpy as np
 
 from cutlayer.consent import is_allowed
 from cutlayer.errors import ConfigError
+from cutlayer.storage.json_values import parse_json
 
 _SCHEMA = "schema.json"
 _REMEDY = "take kind boosting or a forest; or, for a class of your own, allow its module by --allow-model"
@@ -71,7 +71,7 @@ def check_archive(content: bytes) -> None:
         if any(file.compress_type != ZIP_STORED for file in files) or sum(f.file_size for f in files) > len(content):
             raise ConfigError.expected("an archive as large as its content", "one that is packed")
         arrays: dict[str, object] = {}
-        for node in _nodes(json.loads(archive.read(_SCHEMA)), {}):
+        for node in _nodes(parse_json(archive.read(_SCHEMA)), {}):
             module = node["__module__"]
             name = node["__class__"]
             loader = node["__loader__"]

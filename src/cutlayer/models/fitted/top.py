@@ -22,6 +22,7 @@ from cutlayer.models.fitted.rows import FitRows
 from cutlayer.models.fitted.sample import Sample
 from cutlayer.models.inputs import Inputs
 from cutlayer.models.sections import FittedConfig
+from cutlayer.storage.json_values import parse_json
 from cutlayer.training_loss import TrainingLoss
 
 _CHUNK = 4096
@@ -224,7 +225,7 @@ class FittedTop(TopModel):
         if saved is not None:
             self.plan = self.plan.new_empty(saved.shape)
             try:
-                self._plan(json.loads(saved.cpu().numpy().tobytes()) if len(saved) else _UNFITTED, len(state_dict))
+                self._plan(parse_json(saved.cpu().numpy().tobytes()) if len(saved) else _UNFITTED, len(state_dict))
             except (KeyError, TypeError, AttributeError, RecursionError, ValueError) as damage:
                 raise RuntimeError(f"a plan that is damaged ({damage!r:.100})") from None
         super()._load_from_state_dict(state_dict, prefix, *rest)
