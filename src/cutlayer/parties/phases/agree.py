@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -27,13 +26,11 @@ from cutlayer.parties.handshake import (
 )
 from cutlayer.parties.held_rows import store_held
 from cutlayer.parties.passive_setup import PassiveSetup
+from cutlayer.parties.phases.active_side import ActiveSide
+from cutlayer.parties.phases.passive_side import PassiveSide
 from cutlayer.parties.split import split_at_active, split_at_passive
 from cutlayer.parties.state import order_with_batches
 from cutlayer.storage.row_arrays import gathered
-
-if TYPE_CHECKING:
-    from cutlayer.parties.phases.active_side import ActiveSide
-    from cutlayer.parties.phases.passive_side import PassiveSide
 
 
 def lead(side: ActiveSide) -> Generator[Port, Message, None]:

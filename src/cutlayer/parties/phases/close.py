@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING
 
 from torch import Tensor
 
@@ -15,11 +14,9 @@ from cutlayer.models.fitted.top import FittedTop
 from cutlayer.parties.active_fit import columns_of
 from cutlayer.parties.evidence import evidence_text
 from cutlayer.parties.outcome import ActiveOutcome, PassiveOutcome
+from cutlayer.parties.phases.active_side import ActiveSide
+from cutlayer.parties.phases.passive_side import PassiveSide
 from cutlayer.protections.base import Evidence
-
-if TYPE_CHECKING:
-    from cutlayer.parties.phases.active_side import ActiveSide
-    from cutlayer.parties.phases.passive_side import PassiveSide
 
 
 def lead(side: ActiveSide) -> Generator[Port, Message, ActiveOutcome]:

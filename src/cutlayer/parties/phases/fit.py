@@ -5,13 +5,10 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Generator
-from typing import TYPE_CHECKING
 
 from cutlayer.channel import Message, Port
 from cutlayer.parties.active_fit import fit_top
-
-if TYPE_CHECKING:
-    from cutlayer.parties.phases.active_side import ActiveSide
+from cutlayer.parties.phases.active_side import ActiveSide
 
 
 def lead(side: ActiveSide) -> Generator[Port, Message, None]:

@@ -5,19 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Generator
 from itertools import islice
-from typing import TYPE_CHECKING
 
 from torch import Tensor
 
 from cutlayer.channel import Kind, Message, Port
 from cutlayer.data.batches import with_next
 from cutlayer.errors import ProtocolError
+from cutlayer.parties.phases.passive_side import PassiveSide
 from cutlayer.parties.state import with_part
 from cutlayer.parties.step_order import StepOrder
 from cutlayer.parties.stopping import may_stop
-
-if TYPE_CHECKING:
-    from cutlayer.parties.phases.passive_side import PassiveSide
 
 Take = Callable[[StepOrder, Tensor | None], Generator[Port, Message, None]]
 """Takes a step; with the rows of the next one of the epoch."""

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import TYPE_CHECKING
 
 import torch
 
 from cutlayer.channel import Message, Port
 from cutlayer.parties.active_setup import ActiveSetup
 from cutlayer.parties.local import HELD_OUT
+from cutlayer.parties.phases.active_side import ActiveSide
 from cutlayer.parties.state import order_with_batches
-
-if TYPE_CHECKING:
-    from cutlayer.parties.phases.active_side import ActiveSide
 
 
 def lead(side: ActiveSide) -> Generator[Port, Message, None]:

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import TYPE_CHECKING
 
 from cutlayer.channel import Message, Port
-
-if TYPE_CHECKING:
-    from cutlayer.parties.phases.active_side import ActiveSide
+from cutlayer.parties.phases.active_side import ActiveSide
 
 
 def lead(side: ActiveSide) -> Generator[Port, Message, None]:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import TYPE_CHECKING
 
 from cutlayer.channel import Message, Port
 from cutlayer.parties.phases import passive_epochs
-
-if TYPE_CHECKING:
-    from cutlayer.parties.phases.active_side import ActiveSide
-    from cutlayer.parties.phases.passive_side import PassiveSide
+from cutlayer.parties.phases.active_side import ActiveSide
+from cutlayer.parties.phases.passive_side import PassiveSide
 
 
 def lead(side: ActiveSide) -> Generator[Port, Message, None]:
