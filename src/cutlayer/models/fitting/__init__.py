@@ -14,7 +14,7 @@ from cutlayer.models.fitting.base import Fit, TrainingColumns
 if TYPE_CHECKING:
     from cutlayer.models.base import BottomModel
 
-__all__ = ["FITS", "Columns", "Fit", "check_columns", "check_fit", "fit_bottom", "is_independent"]
+__all__ = ["FITS", "Fit", "TrainingColumns", "check_columns", "check_fit", "fit_bottom", "is_independent"]
 
 
 FITS: Mapping[str, Fit] = {fit.kind: fit for fit in vars(catalogue).values() if isinstance(fit, Fit)}
