@@ -18,7 +18,7 @@ from cutlayer.errors import ProtocolError, TrustError
 from cutlayer.serving.online import link
 from cutlayer.serving.online.process import active_service
 from tests.channel.certificates import Federation
-from tests.serving.world import ACTIVE, PATIENCE, passive
+from tests.serving.world import ACTIVE, PATIENCE, own_table, passive, private
 
 
 @pytest.fixture

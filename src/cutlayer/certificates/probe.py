@@ -22,7 +22,7 @@ _NOT_YET = 9
 _SELF_SIGNED = (18, 19)
 _TRIES = 5
 """Handshakes without an answer after which the certificate counts as refused: a connection that was cut looks alike."""
-_LEAST_SECONDS = 0.001
+_MIN_SECONDS = 0.001
 
 
 def probe(host: str, port: int, credentials: Credentials, expected: str, timeout: float) -> x509.Certificate:
@@ -43,7 +43,7 @@ def probe(host: str, port: int, credentials: Credentials, expected: str, timeout
     for _ in range(_TRIES):
         loaded = credentials.current()
         left = end - time.monotonic()
-        certificate, is_answered = _handshake(host, port, credentials, loaded, expected, max(left, _LEAST_SECONDS))
+        certificate, is_answered = _handshake(host, port, credentials, loaded, expected, max(left, _MIN_SECONDS))
         if is_answered:
             return certificate
         if time.monotonic() >= end:

@@ -21,7 +21,7 @@ from cutlayer.data.images import images_of
 from cutlayer.data.stored import stored, taken
 from cutlayer.storage.row_arrays import GrowingRows, chosen, chunks_of, computed, gathered
 
-Rows = npt.NDArray[np.int64]
+RowNumbers = npt.NDArray[np.int64]
 Batches = Callable[[Sequence[str], Collection[str]], Iterator[pa.Table]]
 """Returns the rows of some columns in batches; text columns that the second argument names may be coded."""
 _MISSING, _UNMAPPED = -1, -2
@@ -33,7 +33,7 @@ file open, of which a process may have some thousand: more columns than these ar
 class Column(Protocol):
     """A feature column of n rows."""
 
-    def gathered(self, rows: Rows) -> Column:
+    def gathered(self, rows: RowNumbers) -> Column:
         """Some of the rows in another order, int64 (m,)."""
 
     def piece(self, part: slice) -> pa.Array:
@@ -50,7 +50,7 @@ class PackedNumbers:
 
     values: npt.NDArray[np.float64]
 
-    def gathered(self, rows: Rows) -> PackedNumbers:
+    def gathered(self, rows: RowNumbers) -> PackedNumbers:
         """See `Column`."""
         return PackedNumbers(gathered(self.values, rows, FEW_BYTES))
 
@@ -71,7 +71,7 @@ class PackedCategories:
     codes: npt.NDArray[np.int32]
     values: pa.Array
 
-    def gathered(self, rows: Rows) -> PackedCategories:
+    def gathered(self, rows: RowNumbers) -> PackedCategories:
         """See `Column`."""
         return PackedCategories(gathered(self.codes, rows, FEW_BYTES), self.values)
 
@@ -82,7 +82,7 @@ class PackedCategories:
         indices = pa.array(codes, mask=absent if absent.any() else None)
         return pa.DictionaryArray.from_arrays(indices, self.values, safe=False)
 
-    def frequent(self, rows: Rows, min_count: int, most: int) -> pa.Array | None:
+    def frequent(self, rows: RowNumbers, min_count: int, most: int) -> pa.Array | None:
         """The values of at least `min_count` of some rows, int64 (m,); `None` if they are more than `most`."""
         counts = np.zeros(len(self.values) + 1, np.int64)
         for start, end in chunks_of(len(rows)):
@@ -101,7 +101,7 @@ class PackedText:
 
     text: pa.Array
 
-    def gathered(self, rows: Rows) -> PackedText:
+    def gathered(self, rows: RowNumbers) -> PackedText:
         """See `Column`."""
         return PackedText(stored(taken(self.text, rows)))
 
@@ -109,7 +109,7 @@ class PackedText:
         """See `Column`."""
         return self.text.slice(part.start, part.stop - part.start)
 
-    def frequent(self, rows: Rows, min_count: int, most: int) -> pa.Array | None:
+    def frequent(self, rows: RowNumbers, min_count: int, most: int) -> pa.Array | None:
         """See `PackedCategories`. Texts are counted by hashes of 64 bits, so that memory is bounded."""
         words = _words(self.text, rows)
         ordered = computed(len(words), np.uint64, lambda part: words[part])
@@ -139,7 +139,7 @@ class PackedImages:
 
     pixels: npt.NDArray[Any]
 
-    def gathered(self, rows: Rows) -> PackedImages:
+    def gathered(self, rows: RowNumbers) -> PackedImages:
         """See `Column`."""
         return PackedImages(gathered(self.pixels, rows, FEW_BYTES))
 
@@ -196,7 +196,7 @@ def _texts(batches: Batches, name: str, where: str) -> Iterator[pa.ChunkedArray]
     return (category_text(batch.column(name), name, where) for batch in batches([name], ()))
 
 
-def _words(text: pa.Array, rows: Rows) -> npt.NDArray[np.uint64]:
+def _words(text: pa.Array, rows: RowNumbers) -> npt.NDArray[np.uint64]:
     """A hash of 64 bits of some rows, uint64 (m,); 0 where missing."""
 
     def hashed(part: slice) -> npt.NDArray[np.uint64]:

@@ -15,7 +15,7 @@ from cutlayer.errors import DataError
 from cutlayer.lazy import Tensor, torch
 from cutlayer.storage.row_arrays import chosen, chunks_of, computed, row_array
 
-Rows = npt.NDArray[np.int64]
+RowNumbers = npt.NDArray[np.int64]
 PARTS = ("train", "validation", "test")
 """Names of the parts; their index is the code of a row's part."""
 
@@ -30,9 +30,9 @@ class Split:
         test: Rows that the report's metrics are computed on; may be empty.
     """
 
-    train: Rows
-    validation: Rows
-    test: Rows
+    train: RowNumbers
+    validation: RowNumbers
+    test: RowNumbers
 
     @classmethod
     def from_codes(cls, codes: Tensor) -> Split:
@@ -43,7 +43,7 @@ class Split:
         """
         plain = codes.numpy()
 
-        def rows_of(code: int) -> Rows:
+        def rows_of(code: int) -> RowNumbers:
             return chosen(len(plain), np.int64, lambda part: part.start + np.flatnonzero(plain[part] == code))
 
         return cls(*(rows_of(code) for code in range(len(PARTS))))
@@ -120,7 +120,7 @@ def check_filled(parts: Split, split: SplitConfig) -> None:
         )
 
 
-def stratified_rows(classes: Rows, split: SplitConfig, order: Rows) -> Split:
+def stratified_rows(classes: RowNumbers, split: SplitConfig, order: RowNumbers) -> Split:
     """Divide the rows so that every part has the same share of each class, up to one row.
 
     The parts have the sizes of `split_rows`. Given the numbers of the classes, every such division is equally likely
@@ -224,14 +224,14 @@ def _sizes(n: int, split: SplitConfig) -> tuple[int, int]:
     return test, validation
 
 
-def _apportioned(counts: Rows, total: int) -> Rows:
+def _apportioned(counts: RowNumbers, total: int) -> RowNumbers:
     """A total divided in proportion to counts, by the largest remainders; no part exceeds its count."""
     shares, remainders = np.divmod(counts * total, max(int(counts.sum()), 1))
     shares[np.argsort(-remainders, kind="stable")[: total - int(shares.sum())]] += 1
     return shares
 
 
-def _nearest(cuts: Rows, wanted: int) -> int:
+def _nearest(cuts: RowNumbers, wanted: int) -> int:
     """The cut that is nearest to a number of rows.
 
     Raises:

@@ -21,14 +21,14 @@ from cutlayer.tasks import Task
 REPEATS = 1000
 MAX_UNITS = 1 << 14
 """Rows, or blocks of rows, that are resampled."""
-LEAST_ROWS = 5
+MIN_ROWS = 5
 """Rows, of two classes those of the rarer one, below which resamples say nothing of the spread."""
 Floats = npt.NDArray[np.float64]
 _NUMBERS_AT_A_TIME = 1 << 23  # 64 MB of counts
 
 
 def interval(task: Task, logits: Tensor, labels: Tensor, seed: int) -> tuple[float, float]:
-    """Bootstrap 95 % interval of the headline metric over held-out rows; NaN of fewer than `LEAST_ROWS`.
+    """Bootstrap 95 % interval of the headline metric over held-out rows; NaN of fewer than `MIN_ROWS`.
 
     Args:
         task: The task.
@@ -56,7 +56,7 @@ def bounds(values: Floats) -> tuple[float, float]:
 
 
 def replicates(task: Task, logits: Tensor, labels: Tensor, seed: int) -> Floats:
-    """Headline metric of resamples of the rows, float64 (REPEATS,); NaN of fewer than `LEAST_ROWS`.
+    """Headline metric of resamples of the rows, float64 (REPEATS,); NaN of fewer than `MIN_ROWS`.
 
     With the same seed models are measured on the same resamples, so that differences of their values are paired. An AUC
     is then the mean over the positives of the share of negatives below, plus the same of the negatives, minus the AUC
@@ -103,8 +103,8 @@ def replicates(task: Task, logits: Tensor, labels: Tensor, seed: int) -> Floats:
 
 def _are_enough(task: Task, labels: Tensor) -> bool:
     if task.kind != "binary":
-        return len(labels) >= LEAST_ROWS
-    return LEAST_ROWS <= int(where_equal(labels, 1).sum()) <= len(labels) - LEAST_ROWS
+        return len(labels) >= MIN_ROWS
+    return MIN_ROWS <= int(where_equal(labels, 1).sum()) <= len(labels) - MIN_ROWS
 
 
 def _resampled(generator: np.random.Generator, *terms: Floats) -> list[Floats]:

@@ -11,7 +11,7 @@ from cutlayer.models.fitted.choice import logits_of
 from cutlayer.models.fitted.rows import FitRows, FittedPart, Permuter, Real
 from cutlayer.tasks import Task
 
-_LEAST_SHARE = 0.01
+_MIN_SHARE = 0.01
 _TINY = 1e-300
 
 
@@ -67,7 +67,7 @@ class Head(FittedPart):
             0
         )
         if self.inverse.shape[0]:
-            shares = torch.maximum(shares @ self.inverse, _LEAST_SHARE * shares)
+            shares = torch.maximum(shares @ self.inverse, _MIN_SHARE * shares)
             shares = shares / shares.sum(1, keepdim=True)
         return shares.clamp_min(_TINY).log()
 

@@ -42,13 +42,13 @@ class StandardInputs(FittedPart):
     offsets: Whole
 
     @classmethod
-    def fitted(cls, rows: FitRows, most: int, least_rows: int) -> tuple[StandardInputs, int]:
+    def fitted(cls, rows: FitRows, most: int, min_rows: int) -> tuple[StandardInputs, int]:
         """Fit to rows.
 
         Args:
             rows: Training rows.
             most: Maximum number of groups of a categorical column, besides that of the rare codes.
-            least_rows: Minimum number of rows of a code with a group of its own.
+            min_rows: Minimum number of rows of a code with a group of its own.
 
         Returns:
             The inputs, and the number of groups of all columns.
@@ -57,7 +57,7 @@ class StandardInputs(FittedPart):
         total = 0
         groups = [np.empty(0, np.int64)]
         for column, cardinality in zip(rows.codes.T, rows.cardinalities, strict=True):
-            ranks, count = frequency_ranks(column, cardinality, most, least_rows)
+            ranks, count = frequency_ranks(column, cardinality, most, min_rows)
             groups.append(ranks + total)
             total += count + 1
         mean, scale = _moments(rows)

@@ -23,7 +23,7 @@ _PENALTIES = tuple(np.logspace(-2, 5, 22))
 _TRIED_ROWS = 6_000
 """Maximum number of rows that a strength is chosen on. It is a variance of weights, which does not depend on them."""
 _MAX_GROUPS = 5_000
-_LEAST_ROWS = 5
+_MIN_ROWS = 5
 _MAX_ROUNDS = 200
 _DENSE_COLUMNS = 128
 """Maximum number of one-hot columns that are written out, for products of dense matrices."""
@@ -83,7 +83,7 @@ def fit_linear(rows: FitRows, seed: int) -> LinearPart:
         rows: Training rows, of two classes or more.
         seed: Seed of the held-out rows.
     """
-    inputs, groups = StandardInputs.fitted(rows, _MAX_GROUPS, _LEAST_ROWS)
+    inputs, groups = StandardInputs.fitted(rows, _MAX_GROUPS, _MIN_ROWS)
     numbers, codes = inputs.arrays(rows)
     x = _Design(numbers, codes, groups)
     made = LinearPart(inputs)

@@ -17,7 +17,7 @@ from cutlayer.models.fitted.rows import FitRows, FittedPart, Single
 
 HIDDEN = (100, 100)
 """Widths of the layers of every network."""
-_MAX_GROUPS, _LEAST_ROWS = 256, 10
+_MAX_GROUPS, _MIN_ROWS = 256, 10
 _HELD_OUT, _MAX_HELD_OUT = 0.1, 2_000
 _CHECKS = 25
 """Number of times that the held-out rows are looked at."""
@@ -92,7 +92,7 @@ def fit_network(rows: FitRows, seed: int) -> NetworkPart:
         rows: Training rows, of two classes or more.
         seed: Seed of initial weights, held-out rows and batches.
     """
-    inputs, groups = StandardInputs.fitted(rows, _MAX_GROUPS, _LEAST_ROWS)
+    inputs, groups = StandardInputs.fitted(rows, _MAX_GROUPS, _MIN_ROWS)
     numbers, codes = inputs.arrays(rows)
     data = _Data(torch.from_numpy(numbers).float(), torch.from_numpy(codes), groups, *_learned(rows), rows.classes)
     budget, draw = _Budget.of(len(rows)), torch.Generator().manual_seed(seed)

@@ -152,14 +152,14 @@ def code_offsets(cardinalities: tuple[int, ...]) -> Tensor:
     return sizes.cumsum(0) - sizes
 
 
-def frequency_ranks(codes: Integers, cardinality: int, most: int, least_rows: int = 1) -> tuple[Integers, int]:
+def frequency_ranks(codes: Integers, cardinality: int, most: int, min_rows: int = 1) -> tuple[Integers, int]:
     """Rank of each code of a column by its number of rows, the most frequent first.
 
     Args:
         codes: Codes of the rows, (n,).
         cardinality: Number of codes.
         most: Maximum number of codes with a rank of their own.
-        least_rows: Minimum number of rows of such a code.
+        min_rows: Minimum number of rows of such a code.
 
     Returns:
         Rank of each code, int64 (cardinality,), and the number of codes with a rank of their own, which is the rank of
@@ -167,7 +167,7 @@ def frequency_ranks(codes: Integers, cardinality: int, most: int, least_rows: in
     """
     counts = np.bincount(codes, minlength=cardinality)
     order = np.argsort(-counts, kind="stable")
-    common = order[:most][counts[order[:most]] >= max(least_rows, 1)]
+    common = order[:most][counts[order[:most]] >= max(min_rows, 1)]
     ranks = np.full(cardinality, len(common), dtype=np.int64)
     ranks[common] = np.arange(len(common))
     return ranks, len(common)
