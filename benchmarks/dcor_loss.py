@@ -8,7 +8,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from cutlayer.kernels.distance_correlation import class_distance_correlation_sqr
+from cutlayer.kernels.dependence.distance_correlation import class_distance_correlation_sqr
 
 
 def sample(n: int, width: int) -> tuple[Tensor, Tensor]:

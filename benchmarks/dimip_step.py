@@ -18,12 +18,12 @@ from torch import Tensor, nn
 from cutlayer.models import Inputs
 from cutlayer.models.mlp import MlpBottom
 from cutlayer.models.sections import MlpBottomConfig
+from cutlayer.problem.task import Task
 from cutlayer.protections import build
-from cutlayer.protections.base import Context
-from cutlayer.protections.chain import Chain
-from cutlayer.protections.keyed_noise import Noise
-from cutlayer.protections.views import ActiveView, Mode
-from cutlayer.tasks import Task
+from cutlayer.protections.contract.base import Context
+from cutlayer.protections.contract.chain import Chain
+from cutlayer.protections.contract.keyed_noise import Noise
+from cutlayer.protections.contract.views import ActiveView, Mode
 
 PEER = "passive"
 STEPS_AT_A_TIME = 20

@@ -22,10 +22,10 @@ from cutlayer.models.cnn import CnnBottom
 from cutlayer.models.resnet18 import ResNet18Bottom
 from cutlayer.models.sections import CnnBottomConfig, ResNet18BottomConfig
 from cutlayer.protections import build
-from cutlayer.protections.base import Context
-from cutlayer.protections.chain import Chain
-from cutlayer.protections.keyed_noise import Noise
-from cutlayer.protections.views import Mode, PassiveView
+from cutlayer.protections.contract.base import Context
+from cutlayer.protections.contract.chain import Chain
+from cutlayer.protections.contract.keyed_noise import Noise
+from cutlayer.protections.contract.views import Mode, PassiveView
 from cutlayer.training.process import keep_freed_memory
 
 PEER, BATCH, WIDTH, CLASSES, ROWS = "active", 128, 64, 10, 5_000

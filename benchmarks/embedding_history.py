@@ -20,14 +20,14 @@ from cutlayer.attacks.feature.view import FeatureView
 from cutlayer.attacks.knowledge import Auxiliary, Knowledge
 from cutlayer.audit.features.measures import Case, measure
 from cutlayer.audit.leak import folded
-from cutlayer.channel.followed import read_followed
+from cutlayer.channel.row_history import read_followed
 from cutlayer.config import Job, validated
 from cutlayer.data.store import Store
 from cutlayer.jobs.execute import execute
 from cutlayer.jobs.options import Options, Progress
-from cutlayer.kernels.roc import roc_auc
-from cutlayer.kernels.spectral import project_on_top
-from cutlayer.training.attacked import auxiliary_indices
+from cutlayer.kernels.statistics.spectral import project_on_top
+from cutlayer.problem.metrics.roc import roc_auc
+from cutlayer.training.malicious_runs import auxiliary_indices
 from cutlayer.training.trained import Run
 
 NAMES = ("undefended", "compress int8", "cut a layer earlier", "nopeek 1", "dp_bottom, eps 4")

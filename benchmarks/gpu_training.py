@@ -33,13 +33,13 @@ from benchmarks.dcor_loss import sample
 from benchmarks.local_training import CATEGORIES, LR, NUMBERS, Centralised, EpochClock, make_table, reference_job
 from cutlayer.config import Job, validated
 from cutlayer.config.load import with_device
-from cutlayer.kernels.distance_correlation import class_distance_correlation_sqr
+from cutlayer.kernels.dependence.distance_correlation import class_distance_correlation_sqr
 from cutlayer.models import Inputs, build_bottom, build_top
-from cutlayer.parties.checkpoint import Checkpoints
-from cutlayer.parties.device import CPU, described
-from cutlayer.parties.observer import EpochRecord
+from cutlayer.parties.compute.device import CPU, described
+from cutlayer.parties.session.checkpoint import Checkpoints
+from cutlayer.parties.session.observer import EpochRecord
 from cutlayer.protections import REGISTRY
-from cutlayer.protections.base import Protection
+from cutlayer.protections.contract.base import Protection
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import Keys
 from cutlayer.training.tables import open_table

@@ -16,11 +16,11 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.local_training import CATEGORIES, CODES, LR, NUMBERS, Centralised
+from cutlayer.problem.task import Task
 from cutlayer.protections import REGISTRY, build
-from cutlayer.protections.base import Context, Protection
-from cutlayer.protections.keyed_noise import Noise
-from cutlayer.protections.views import ActiveView, Mode
-from cutlayer.tasks import Task
+from cutlayer.protections.contract.base import Context, Protection
+from cutlayer.protections.contract.keyed_noise import Noise
+from cutlayer.protections.contract.views import ActiveView, Mode
 
 WIDTH = 128
 PEER = "passive"

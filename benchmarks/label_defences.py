@@ -18,7 +18,7 @@ from benchmarks import adult
 from benchmarks.release_attacks import Releases, known_half, leak, without_labels
 from cutlayer.channel.transcript import Step
 from cutlayer.jobs.options import Progress
-from cutlayer.tasks import Task
+from cutlayer.problem.task import Task
 
 PARTY = "census_office"
 SETTINGS: Mapping[str, Mapping[str, Any]] = {

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from benchmarks.label_defences import trained
 from benchmarks.release_attacks import leak
-from cutlayer.kernels.whitening import whitened
+from cutlayer.kernels.dependence.whitening import whitened
 
 PARTIES = ("census_office", "employer")
 SETTINGS: Mapping[str, Mapping[str, Any]] = {

@@ -23,7 +23,7 @@ from cutlayer.config import Job, validated
 from cutlayer.jobs.execute import execute
 from cutlayer.jobs.options import Options, Progress
 from cutlayer.models import FusedEmbedding
-from cutlayer.parties.observer import EpochRecord
+from cutlayer.parties.session.observer import EpochRecord
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import Keys
 from cutlayer.training.tables import open_table

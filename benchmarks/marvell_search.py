@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from cutlayer.kernels.marvell import minimise_sum_kl, power_for_sum_kl
+from cutlayer.kernels.noise.marvell import minimise_sum_kl, power_for_sum_kl
 
 Case = tuple[float, float, int, float, float]
 CASES = 200

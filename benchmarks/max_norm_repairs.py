@@ -28,7 +28,7 @@ from benchmarks.adult import adult_job, measured
 from benchmarks.party_leaks import Values, leaks_of, means, over_seeds
 from benchmarks.rare_positives import thinned
 from cutlayer.config import Job, validated
-from cutlayer.kernels.row_norms import row_norms
+from cutlayer.kernels.rows.row_norms import row_norms
 from cutlayer.protections import max_norm
 from studies.datasets import criteo
 

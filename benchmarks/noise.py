@@ -15,8 +15,8 @@ import numpy as np
 import torch
 
 from benchmarks.pairs import Comparison, compare
-from cutlayer.kernels import noise
-from cutlayer.kernels.lattice import lattice_gaussian
+from cutlayer.kernels.noise import aes as noise
+from cutlayer.kernels.noise.lattice import lattice_gaussian
 from cutlayer.training.process import keep_freed_memory
 
 NORMALS = 1 << 20

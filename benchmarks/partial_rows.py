@@ -29,8 +29,8 @@ from cutlayer.jobs.execute import execute
 from cutlayer.jobs.options import Options, Progress
 from cutlayer.serving.predict import Request, predict
 from cutlayer.training.folder import RunFolder
+from cutlayer.training.held_out_predictions import predictions_path
 from cutlayer.training.keys import Keys
-from cutlayer.training.test_predictions import predictions_path
 from studies.datasets import ADULT_TABLE
 
 ID, LABEL = "person", "income"

@@ -25,7 +25,7 @@ from cutlayer.config.load import load_job
 from cutlayer.data.batches import evaluation_batches
 from cutlayer.jobs.execute import execute
 from cutlayer.jobs.options import Options, Progress
-from cutlayer.parties.local import EVALUATION_ROWS
+from cutlayer.parties.session.local import EVALUATION_ROWS
 from cutlayer.serving.models import Models
 from cutlayer.serving.predict import Request, predict
 from cutlayer.training.folder import RunFolder

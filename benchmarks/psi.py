@@ -100,13 +100,13 @@ def ours(rows: int) -> int:
     import numpy as np
     import pyarrow as pa
 
+    from cutlayer.alignment.common_rows import rows_active, rows_passive
+    from cutlayer.alignment.intersection import Alignment
+    from cutlayer.alignment.points import AligningSide
     from cutlayer.channel import link
     from cutlayer.config import LimitsConfig
     from cutlayer.data.party_data import PartyTable
-    from cutlayer.parties.alignment import Alignment
-    from cutlayer.parties.common_rows import rows_active, rows_passive
-    from cutlayer.parties.drive import drive_together
-    from cutlayer.parties.psi_points import AligningSide
+    from cutlayer.parties.drive.drive import drive_together
 
     bank, telco = (
         PartyTable(name, pa.table({"id": pa.array(np.arange(rows) + start), "x": pa.array(np.zeros(rows))}), "id")

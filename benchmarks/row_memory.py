@@ -20,10 +20,10 @@ from cutlayer.accounting import Ledger
 from cutlayer.accounting.run_store import RunLine, RunStore, row_words, rows_digest
 from cutlayer.data.labels import encode_labels
 from cutlayer.data.stored import stored, taken
-from cutlayer.kernels.randomized_response import randomized_response
-from cutlayer.protections.label_memory import Drawn, LabelMemory
+from cutlayer.kernels.noise.randomized_response import randomized_response
+from cutlayer.problem.task import Task
+from cutlayer.protections.label_memory.memory import Drawn, LabelMemory
 from cutlayer.storage.row_arrays import chunks_of, computed
-from cutlayer.tasks import Task
 from cutlayer.training.process import keep_freed_memory
 from cutlayer.training.quality import quality
 from cutlayer.training.recorder import write_truth

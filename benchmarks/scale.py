@@ -19,13 +19,13 @@ import torch
 from benchmarks import processes
 from benchmarks.scale_plain import plain_loop
 from benchmarks.scale_tables import make_tables, scale_job
+from cutlayer.alignment import common_rows
 from cutlayer.audit import watch
 from cutlayer.data.align import intersect
 from cutlayer.data.party_data import PartyTable
 from cutlayer.jobs import execute as jobs
 from cutlayer.jobs import runs
 from cutlayer.jobs.options import Options, Progress
-from cutlayer.parties import common_rows
 from cutlayer.parties.phases.active_epochs import ActiveEpochs
 from cutlayer.parties.phases.active_side import ActiveSide
 from cutlayer.report.build import build

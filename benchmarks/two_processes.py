@@ -26,7 +26,7 @@ from cutlayer.config import Job, validated
 from cutlayer.jobs.links import LinkOptions
 from cutlayer.jobs.options import Options, Progress
 from cutlayer.jobs.party import run_party
-from cutlayer.parties.observer import EpochRecord
+from cutlayer.parties.session.observer import EpochRecord
 from cutlayer.training.keys import Keys
 from cutlayer.training.process import LARGE_BATCH, keep_freed_memory
 from tools.ports import free_port

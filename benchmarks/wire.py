@@ -25,8 +25,6 @@ import grpc
 import torch
 
 from benchmarks import processes
-from cutlayer.certificates.authority import Authority, files_in, make_request
-from cutlayer.certificates.files import Credentials
 from cutlayer.channel import Kind, Message
 from cutlayer.channel.chunks import Assembler, split_frame
 from cutlayer.channel.codec import DEFAULT_LIMITS, decode, encode_parts
@@ -34,6 +32,8 @@ from cutlayer.channel.grpc_client import ClientLink
 from cutlayer.channel.grpc_server import ServerLinks
 from cutlayer.channel.port import Port
 from cutlayer.channel.security import Security
+from cutlayer.channel.tls.authority import Authority, files_in, make_request
+from cutlayer.channel.tls.files import Credentials
 from cutlayer.errors import PeerLost
 from cutlayer.training.process import keep_freed_memory
 

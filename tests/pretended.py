@@ -17,8 +17,8 @@ from torch import Tensor
 from torch.optim import optimizer
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from cutlayer.kernels import distance_correlation, distance_statistics, pairwise
-from cutlayer.parties import resident
+from cutlayer.kernels.dependence import distance_correlation, distance_statistics, pairwise
+from cutlayer.parties.compute import resident
 
 ELSEWHERE = torch.device("meta")
 CPU = torch.device("cpu")

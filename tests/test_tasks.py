@@ -13,8 +13,8 @@ from sklearn import metrics
 from sklearn.utils.class_weight import compute_class_weight
 
 from cutlayer.errors import Diverged
-from cutlayer.tasks import Task
-from cutlayer.training_loss import TrainingLoss
+from cutlayer.problem.task import Task
+from cutlayer.problem.training_loss import TrainingLoss
 
 BINARY = Task("binary", ("no", "yes"))
 THREE = Task("multiclass", ("a", "b", "c"))

@@ -13,15 +13,15 @@ import numpy as np
 import pytest
 
 from cutlayer import workers
+from cutlayer.alignment.ristretto255 import multiply, random_points, random_scalar
 from cutlayer.errors import CutlayerError, ProtocolError
-from cutlayer.kernels.ristretto255 import multiply, random_points, random_scalar
 from cutlayer.workers import ByteRows, Workers
 
 PARENT = """
 import sys
 import numpy as np
 from cutlayer import workers
-from cutlayer.kernels.ristretto255 import hash_to_group
+from cutlayer.alignment.ristretto255 import hash_to_group
 
 if __name__ == "__main__":
     workers.WORTH = workers.SHARE = 1

@@ -20,9 +20,9 @@ from cutlayer.attacks import REGISTRY as ATTACKS
 from cutlayer.cli.list_ import Catalogue, entries
 from cutlayer.cli.verb import entries_of
 from cutlayer.config import FrozenModel
-from cutlayer.models.fitting import FITS
+from cutlayer.models.bottom_fits import FITS
 from cutlayer.protections import REGISTRY
-from cutlayer.protections.base import Asset, Protection
+from cutlayer.protections.contract.base import Asset, Protection
 from tests.conformance.table import PROTECTIONS
 
 REFERENCE = Path(__file__).parents[1] / "docs" / "reference"

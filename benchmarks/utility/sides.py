@@ -33,8 +33,8 @@ from cutlayer.data.ids import row_digests
 from cutlayer.data.split import split_rows
 from cutlayer.jobs.execute import execute
 from cutlayer.jobs.options import Options, Progress
+from cutlayer.training.held_out_predictions import predictions_path
 from cutlayer.training.keys import Keys
-from cutlayer.training.test_predictions import predictions_path
 
 TEST = 0.2
 MAX_CATEGORIES = 254

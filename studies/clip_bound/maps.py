@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from cutlayer.errors import ConfigError
 from cutlayer.models.image import ConvBlock
-from cutlayer.models.inputs import Inputs
+from cutlayer.problem.inputs import Inputs
 
 CHANNELS = (16, 32)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from cutlayer.consent import allowed
 from cutlayer.jobs.options import Progress
-from cutlayer.protections.embedding_adjust import AdjustConfig
+from cutlayer.protections.dp_embedding.adjust import AdjustConfig
 from cutlayer.results.run import RunKind
 from cutlayer.training.folder import RunFolder
 from studies.clip_bound.page import clip_bound_page

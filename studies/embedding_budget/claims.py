@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from cutlayer.kernels.gaussian_mechanism import best_auc, mu_of
+from cutlayer.kernels.noise.gaussian_mechanism import best_auc, mu_of
 from studies.claims import Claim, above, all_hold, within
 from studies.results import Mean, Results, Value, comma_separated, formatted, mean_of, measured, metric
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from cutlayer.accounting import GaussianRelease, Ledger
 from cutlayer.config import Job, validated
-from cutlayer.kernels.gaussian_mechanism import best_auc
+from cutlayer.kernels.noise.gaussian_mechanism import best_auc
 from cutlayer.results.run import RunKind
 from cutlayer.training.folder import RunFolder
 from studies.datasets import adult

@@ -12,10 +12,10 @@ from torch import Tensor
 from cutlayer.channel.transcript import Step, read_epochs
 from cutlayer.config import Job
 from cutlayer.data.streams import RandomStream
-from cutlayer.kernels.distance_statistics import distance_statistics, largest_distance
-from cutlayer.kernels.row_norms import clip_rows, rows_to_norm
-from cutlayer.protections.embedding_adjust import AdjustConfig, pseudo_labels
-from cutlayer.protections.embedding_rescale import EstimateConfig
+from cutlayer.kernels.dependence.distance_statistics import distance_statistics, largest_distance
+from cutlayer.kernels.rows.row_norms import clip_rows, rows_to_norm
+from cutlayer.protections.dp_embedding.adjust import AdjustConfig, pseudo_labels
+from cutlayer.protections.dp_embedding.rescale import EstimateConfig
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.recorder import read_truth
 from cutlayer.training.trained import Run

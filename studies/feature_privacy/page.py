@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from cutlayer.kernels import gaussian_mechanism as gaussian
+from cutlayer.kernels.noise import gaussian_mechanism as gaussian
 from studies.charts import Chart, series_of, series_over
 from studies.feature_privacy.claims import (
     LAST,

@@ -15,7 +15,7 @@ from scipy.io import loadmat
 
 from cutlayer.config import Job, TableConfig, validated
 from cutlayer.data.sources import open_source
-from cutlayer.kernels import gaussian_mechanism as gaussian
+from cutlayer.kernels.noise import gaussian_mechanism as gaussian
 from studies.datasets import ADULT_TABLE, existing, handwritten
 from studies.image_halves import IMAGE, LABEL, read_images
 

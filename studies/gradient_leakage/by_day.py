@@ -19,10 +19,10 @@ from cutlayer.data.align import intersect
 from cutlayer.data.batches import evaluation_batches
 from cutlayer.data.sources import open_source
 from cutlayer.data.split import split_rows
-from cutlayer.kernels.bootstrap import auc_replicates
-from cutlayer.kernels.roc import roc_auc
-from cutlayer.parties.local import EVALUATION_ROWS
-from cutlayer.tasks import Task
+from cutlayer.parties.session.local import EVALUATION_ROWS
+from cutlayer.problem.metrics.bootstrap import auc_replicates
+from cutlayer.problem.metrics.roc import roc_auc
+from cutlayer.problem.task import Task
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.recorder import read_truth
 from cutlayer.training.tables import open_table

@@ -26,15 +26,15 @@ from cutlayer.data.align import intersect
 from cutlayer.data.batches import Schedule
 from cutlayer.data.split import Split, split_rows
 from cutlayer.data.store import Store
-from cutlayer.kernels.randomized_response import randomized_response
-from cutlayer.kernels.roc import roc_auc
-from cutlayer.parties.random_state import starting_key
+from cutlayer.kernels.noise.randomized_response import randomized_response
+from cutlayer.parties.drive.random_state import starting_key
 from cutlayer.parties.stopping import EarlyStopping
-from cutlayer.tasks import Task
+from cutlayer.problem.metrics.roc import roc_auc
+from cutlayer.problem.task import Task
+from cutlayer.problem.training_loss import TrainingLoss
 from cutlayer.training.joint import JointModel, fit
 from cutlayer.training.process import run_threads
 from cutlayer.training.tables import open_table
-from cutlayer.training_loss import TrainingLoss
 from studies.trials import study_key
 
 KEY_BYTES = 32

@@ -36,9 +36,9 @@ from cutlayer.data.store import Store
 from cutlayer.jobs.options import Progress
 from cutlayer.results.audit import RunAudit
 from cutlayer.results.leaks import worst_of
-from cutlayer.training.attacked import auxiliary_indices, known_rows, target_rows
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import Keys
+from cutlayer.training.malicious_runs import auxiliary_indices, known_rows, target_rows
 from cutlayer.training.recorder import read_truth
 from cutlayer.training.tables import open_table
 from cutlayer.training.together import train_together

@@ -20,7 +20,7 @@ from cutlayer.attacks.completion.passive import ModelCompletion
 from cutlayer.attacks.completion.training import CompletionTrainer
 from cutlayer.attacks.knowledge import Knowledge
 from cutlayer.audit.completion import DepartedParty
-from cutlayer.parties.observer import Observer
+from cutlayer.parties.session.observer import Observer
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import Keys
 from cutlayer.training.tables import open_table

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cutlayer.config import Job
-from cutlayer.protections.embedding_adjust import AdjustConfig
+from cutlayer.protections.dp_embedding.adjust import AdjustConfig
 from cutlayer.training.folder import RunFolder
 from studies.clip_bound.settings import FUZZIFIER, THRESHOLD
 from studies.feature_privacy.diagnostics import embedding_values, gradient_values

@@ -19,7 +19,7 @@ from cutlayer.accounting import (
 )
 from cutlayer.config import BudgetConfig
 from cutlayer.errors import BudgetExceeded, CheckpointError, ConfigError
-from cutlayer.kernels.gaussian_mechanism import noise_multiplier
+from cutlayer.kernels.noise.gaussian_mechanism import noise_multiplier
 
 PLAN = ReleasePlan(training=3, validation=3, test=1)
 

@@ -16,8 +16,8 @@ from cutlayer.audit.auditor import Auditor
 from cutlayer.audit.leak import leak_interval, leak_of
 from cutlayer.channel.transcript import Step
 from cutlayer.jobs.audit import audit_again
+from cutlayer.problem.task import Task
 from cutlayer.report.build import build
-from cutlayer.tasks import Task
 from cutlayer.training.folder import RunFolder
 from tests.cli.jobs import audit_briefly
 

@@ -11,8 +11,8 @@ from cutlayer.attacks.label import direction, norm, spectral
 from cutlayer.attacks.label.base import LabelView, Target, is_finite
 from cutlayer.channel.transcript import Step
 from cutlayer.errors import ConfigError, NotApplicable
-from cutlayer.kernels.roc import roc_auc
-from cutlayer.tasks import Task
+from cutlayer.problem.metrics.roc import roc_auc
+from cutlayer.problem.task import Task
 
 BINARY = Task("binary", ("no", "yes"))
 GRADIENT, EMBEDDING, LAYER = Target.GRADIENT, Target.EMBEDDING, Target.LAYER

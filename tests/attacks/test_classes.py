@@ -9,8 +9,8 @@ from cutlayer.attacks.label import gradient_match, spectral
 from cutlayer.attacks.label.base import LabelView, Target
 from cutlayer.attacks.label.spectral import by_size
 from cutlayer.channel.transcript import Step
-from cutlayer.kernels.roc import macro_auc, roc_auc
-from cutlayer.tasks import Task
+from cutlayer.problem.metrics.roc import macro_auc, roc_auc
+from cutlayer.problem.task import Task
 
 SHARES = (0.2, 0.5, 0.3)
 TASK = Task("multiclass", ("a", "b", "c"))

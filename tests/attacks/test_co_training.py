@@ -17,8 +17,8 @@ from cutlayer.attacks.catalogue import (
 from cutlayer.attacks.knowledge import Knowledge
 from cutlayer.audit.known_labels import by_variant, strongest
 from cutlayer.errors import NotApplicable
-from cutlayer.kernels.max_norm import max_norm
-from cutlayer.kernels.row_norms import row_norms
+from cutlayer.kernels.noise.max_norm import max_norm
+from cutlayer.kernels.rows.row_norms import row_norms
 
 from ..conformance.history_world import ROWS, undefended
 

@@ -12,10 +12,10 @@ from cutlayer.attacks.knowledge import Knowledge
 from cutlayer.attacks.label.drawn_labels import FLIPS, UNKNOWN_FLIPS, flip_rate, signs_and_lines
 from cutlayer.attacks.label.history import HistoryView
 from cutlayer.audit.known_labels import strongest
-from cutlayer.channel.followed import FollowedEpoch
+from cutlayer.channel.row_history import FollowedEpoch
 from cutlayer.errors import NotApplicable
-from cutlayer.kernels.roc import roc_auc
-from cutlayer.tasks import Task
+from cutlayer.problem.metrics.roc import roc_auc
+from cutlayer.problem.task import Task
 
 ROWS, WIDTH, EPOCHS, FLIPPED = 3000, 6, 4, 0.27
 TASK = Task("binary", ("no", "yes"))

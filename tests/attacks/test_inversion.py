@@ -17,7 +17,7 @@ from cutlayer.data.encoded import ColumnSpec
 from cutlayer.data.images import ImageSpec
 from cutlayer.errors import DataError
 from cutlayer.results.features import FeatureResult
-from cutlayer.training.attacked import auxiliary_indices
+from cutlayer.training.malicious_runs import auxiliary_indices
 
 COLUMNS = ColumnSpec((3, 100), 2, ("plan", "shop"), ("age", "bill"))
 ABOUT = {"run": "this run", "party": "telco", "attack": "inversion", "release": "toy", "known": 0, "rows": 0}

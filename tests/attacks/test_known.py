@@ -10,8 +10,8 @@ from cutlayer.attacks.label import direct, hint, probe
 from cutlayer.attacks.label.base import LabelView, Target
 from cutlayer.channel.transcript import Step
 from cutlayer.errors import NotApplicable
-from cutlayer.kernels.roc import macro_auc, roc_auc
-from cutlayer.tasks import Task
+from cutlayer.problem.metrics.roc import macro_auc, roc_auc
+from cutlayer.problem.task import Task
 
 BINARY, DIGITS = Task("binary", ("no", "yes")), Task("multiclass", ("a", "b", "c"))
 GRADIENT, EMBEDDING = Target.GRADIENT, Target.EMBEDDING

@@ -17,11 +17,11 @@ from cutlayer.attacks.label.few_labels import PENALTIES, FewLabels, fit_and_read
 from cutlayer.attacks.label.history import HistoryView
 from cutlayer.attacks.label.strong_probe import NEIGHBOURS, StrongProbe
 from cutlayer.audit.known_labels import by_variant
-from cutlayer.channel.followed import FollowedEpoch
+from cutlayer.channel.row_history import FollowedEpoch
 from cutlayer.errors import NotApplicable
-from cutlayer.kernels.concordance import concordance
-from cutlayer.kernels.normal_scores import normal_scores
-from cutlayer.tasks import Task
+from cutlayer.kernels.statistics.concordance import concordance
+from cutlayer.kernels.statistics.normal_scores import normal_scores
+from cutlayer.problem.task import Task
 
 ROWS, WIDTH, PARTY = 900, 6, "telco"
 TASK = Task("regression")

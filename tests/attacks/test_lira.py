@@ -10,8 +10,8 @@ from cutlayer.attacks.feature.lira import PRIOR_ROWS, Confidences, confidence, l
 from cutlayer.attacks.feature.lira import shadow_confidences as train_pairs
 from cutlayer.attacks.feature.view import FeatureView
 from cutlayer.attacks.knowledge import Knowledge, Shadows
-from cutlayer.kernels.roc import roc_auc
-from cutlayer.tasks import Task
+from cutlayer.problem.metrics.roc import roc_auc
+from cutlayer.problem.task import Task
 
 BINARY = Task("binary", ("no", "yes"))
 ATTACKED = torch.arange(600)

@@ -7,7 +7,7 @@ import torch
 
 from cutlayer.attacks.completion.active import PREVIOUS, factors, malicious
 from cutlayer.config import OptimizerConfig
-from cutlayer.parties.state import build_optimizer
+from cutlayer.parties.session.state import build_optimizer
 
 GRADIENTS = [
     [1.0, 2.0, -1.0, 0.0, 3.0],

@@ -7,9 +7,9 @@ from cutlayer.attacks.catalogue import FewLabels, MeanGradient
 from cutlayer.attacks.knowledge import Knowledge
 from cutlayer.attacks.label.history import HistoryView
 from cutlayer.audit.known_labels import strongest
-from cutlayer.channel.followed import FollowedEpoch
+from cutlayer.channel.row_history import FollowedEpoch
 from cutlayer.errors import NotApplicable
-from cutlayer.tasks import Task
+from cutlayer.problem.task import Task
 
 ROWS, WIDTH, CLASSES, EPOCHS = 1500, 16, 8, 24
 

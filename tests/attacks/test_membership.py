@@ -14,8 +14,8 @@ from cutlayer.attacks.knowledge import Knowledge, Shadows
 from cutlayer.attacks.label.base import Scores
 from cutlayer.audit.features.measures import measure_membership
 from cutlayer.errors import NotApplicable
-from cutlayer.kernels.roc import true_positive_rate
-from cutlayer.tasks import Task
+from cutlayer.problem.metrics.roc import true_positive_rate
+from cutlayer.problem.task import Task
 
 ABOUT = {"run": "this run", "party": "telco", "attack": "membership", "release": "toy", "known": 0, "rows": 0}
 BINARY = Task("binary", ("no", "yes"))

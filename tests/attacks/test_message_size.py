@@ -13,9 +13,9 @@ from cutlayer.attacks.knowledge import Knowledge
 from cutlayer.attacks.label.history import HistoryView
 from cutlayer.attacks.label.pooled import pooled
 from cutlayer.audit.known_labels import strongest
-from cutlayer.channel.followed import FollowedEpoch
+from cutlayer.channel.row_history import FollowedEpoch
 from cutlayer.errors import NotApplicable
-from cutlayer.tasks import Task
+from cutlayer.problem.task import Task
 
 from ..conformance.history_world import PARTY, World, crowded
 

@@ -16,8 +16,8 @@ from cutlayer.attacks.knowledge import AUXILIARY, AUXILIARY_PER_CLASS, Knowledge
 from cutlayer.audit.completion import auxiliary_labels
 from cutlayer.errors import NotApplicable
 from cutlayer.models import Inputs, build_bottom
+from cutlayer.problem.task import Task
 from cutlayer.results.completion import CompletionResult, VariantValue, best
-from cutlayer.tasks import Task
 
 QUICK = CompletionTraining(min_steps=40, unlabelled_steps=40, batch_size=32)
 VARIANTS = {variant.name: variant for variant in ModelCompletion.variants}

@@ -18,8 +18,8 @@ from cutlayer.attacks.label.joint_spectral import JointSpectral
 from cutlayer.attacks.label.pooled import pooled
 from cutlayer.audit.known_labels import strongest
 from cutlayer.audit.permuted import permuted_leak
-from cutlayer.channel.followed import NO_STEP, FollowedEpoch
-from cutlayer.tasks import Task
+from cutlayer.channel.row_history import NO_STEP, FollowedEpoch
+from cutlayer.problem.task import Task
 
 ROWS, EPOCHS, STEPS, SHARE = 8000, 3, 4, 0.3
 TASK = Task("binary", ("no", "yes"))

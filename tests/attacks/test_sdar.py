@@ -11,7 +11,7 @@ from cutlayer.attacks.feature.base import encoded_slices
 from cutlayer.attacks.feature.sdar import Sdar, agreed, conditions_of, rounded
 from cutlayer.attacks.knowledge import Simulation
 from cutlayer.errors import NotApplicable
-from cutlayer.tasks import Task
+from cutlayer.problem.task import Task
 from tests.conformance.feature_world import COLUMNS, KNOWN, ROWS, WIDTH, Stack, World, simulated
 
 

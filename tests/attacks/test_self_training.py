@@ -13,10 +13,10 @@ from cutlayer.attacks.knowledge import Knowledge
 from cutlayer.attacks.label.history import HistoryView
 from cutlayer.attacks.label.self_training import balanced
 from cutlayer.audit.known_labels import by_variant, strongest
-from cutlayer.channel.followed import FollowedEpoch
+from cutlayer.channel.row_history import FollowedEpoch
 from cutlayer.errors import NotApplicable
-from cutlayer.kernels.randomized_response import transition_matrix
-from cutlayer.tasks import Task
+from cutlayer.kernels.noise.randomized_response import transition_matrix
+from cutlayer.problem.task import Task
 
 from ..conformance.history_world import regression
 

@@ -16,9 +16,9 @@ from cutlayer.attacks.label.joint_spectral import _rounds, _started, joint_score
 from cutlayer.attacks.label.off_norm import squared_lengths
 from cutlayer.attacks.label.similarity import _by_class, _scaled
 from cutlayer.attacks.label.spectra import Spectra, spectra
-from cutlayer.channel.followed import NO_STEP, FollowedEpoch
-from cutlayer.kernels.spectral import project
-from cutlayer.tasks import Task
+from cutlayer.channel.row_history import NO_STEP, FollowedEpoch
+from cutlayer.kernels.statistics.spectral import project
+from cutlayer.problem.task import Task
 
 ROWS, WIDTH, EPOCHS, STEPS = 700, 12, 3, 6
 PARTY = "telco"

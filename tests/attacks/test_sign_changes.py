@@ -11,11 +11,11 @@ from cutlayer.attacks.catalogue import MessageSize, OffNorm, SignChanges
 from cutlayer.attacks.knowledge import Knowledge
 from cutlayer.attacks.label.history import HistoryView
 from cutlayer.audit.known_labels import strongest
-from cutlayer.channel.followed import FollowedEpoch
+from cutlayer.channel.row_history import FollowedEpoch
 from cutlayer.errors import NotApplicable
-from cutlayer.kernels.message_sizes import message_sizes
-from cutlayer.kernels.roc import roc_auc
-from cutlayer.tasks import Task
+from cutlayer.kernels.statistics.message_sizes import message_sizes
+from cutlayer.problem.metrics.roc import roc_auc
+from cutlayer.problem.task import Task
 from tests.protections.setup import protection, view
 
 ROWS, BATCH, EPOCHS, SHARE, WIDTH = 4000, 50, 8, 0.05, 6

@@ -14,7 +14,7 @@ from cutlayer.attacks.label.base import Scores, Target
 from cutlayer.audit.auditor import AttackTarget, Auditor, LeakSeries
 from cutlayer.audit.leak import Leak, leak_interval, leak_of
 from cutlayer.channel.transcript import Step, read_epochs, unsynced_epoch
-from cutlayer.tasks import Task
+from cutlayer.problem.task import Task
 from tests.audit.steps import ACTIVE, PASSIVE, step, telling
 
 BINARY = Task("binary", ("no", "yes"))

@@ -30,9 +30,9 @@ from cutlayer.errors import NotApplicable
 from cutlayer.jobs.audit import audit_again
 from cutlayer.jobs.execute import execute
 from cutlayer.jobs.options import Options, Progress
+from cutlayer.problem.task import Task
 from cutlayer.report.build import build
 from cutlayer.results.completion import CompletionResult
-from cutlayer.tasks import Task
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import Keys
 from cutlayer.training.recorder import read_truth

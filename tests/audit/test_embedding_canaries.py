@@ -12,18 +12,18 @@ from torch import Tensor
 from cutlayer.audit.empirical import CONFIDENCE, Score, gaussian_game
 from cutlayer.audit.guarantees.embeddings import embedding_scores
 from cutlayer.config import Job, validated
-from cutlayer.kernels import gaussian_mechanism as gaussian
-from cutlayer.kernels import row_norms
-from cutlayer.kernels.empirical_epsilon import mu_bound
-from cutlayer.kernels.row_norms import clip_rows
+from cutlayer.kernels.noise import gaussian_mechanism as gaussian
+from cutlayer.kernels.noise.empirical_epsilon import mu_bound
+from cutlayer.kernels.rows import row_norms
+from cutlayer.kernels.rows.row_norms import clip_rows
 from cutlayer.parties.phases import agree
 from cutlayer.parties.phases.passive_side import PassiveSide
-from cutlayer.parties.plan import plan_of
+from cutlayer.parties.session.plan import plan_of
 from cutlayer.protections import build_chain
-from cutlayer.protections.base import Context
 from cutlayer.protections.catalogue import DPEmbedding
-from cutlayer.protections.keyed_noise import Noise
-from cutlayer.protections.views import Mode
+from cutlayer.protections.contract.base import Context
+from cutlayer.protections.contract.keyed_noise import Noise
+from cutlayer.protections.contract.views import Mode
 from cutlayer.results.guarantee import GuaranteeTest
 from tests.parties.runs import raw_job
 

@@ -25,9 +25,9 @@ from cutlayer.jobs.audit import audit_again
 from cutlayer.jobs.execute import execute
 from cutlayer.jobs.options import Options, Progress
 from cutlayer.report.build import build
-from cutlayer.training.attacked import auxiliary_indices
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import Keys
+from cutlayer.training.malicious_runs import auxiliary_indices
 from cutlayer.training.recorder import read_truth
 from cutlayer.training.trained import Run
 from tests.parties.runs import ACTIVE, KEY, PASSIVES, raw_job, tables

@@ -18,18 +18,18 @@ from cutlayer.attacks.label.base import Scores, Target
 from cutlayer.attacks.label.few_labels import FewLabels
 from cutlayer.attacks.label.history import HistoryView
 from cutlayer.attacks.label.off_norm import OffNorm
-from cutlayer.audit.departed import departed_auc
+from cutlayer.audit.departed_model import departed_auc
 from cutlayer.audit.history import audit_history, own_columns
 from cutlayer.audit.known_labels import _own_leak, strongest
 from cutlayer.audit.permuted import permuted_leak
 from cutlayer.channel import Kind
-from cutlayer.channel.followed import FollowedEpoch, read_followed, read_own_embeddings
+from cutlayer.channel.row_history import FollowedEpoch, read_followed, read_own_embeddings
 from cutlayer.config import Job, validated
 from cutlayer.jobs.execute import execute
 from cutlayer.jobs.options import Options, Progress
+from cutlayer.problem.task import Task
 from cutlayer.results.audit import RunAudit
 from cutlayer.results.leaks import LeakResult
-from cutlayer.tasks import Task
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import Keys
 from cutlayer.training.trained import Run
@@ -249,7 +249,7 @@ def test_a_party_that_left_predicts_by_what_it_inferred(finished: RunFolder, mon
     assert right > 0.6 > wrong + 0.1
     assert departed_auc(run, "nobody", Scores(rows, run.truth[rows].double(), batch)) is None
     # Of many held-out rows a sample is predicted, whose AUC is near that of all.
-    monkeypatch.setattr("cutlayer.audit.departed.MAX_ROWS", len(run.reported) // 2)
+    monkeypatch.setattr("cutlayer.audit.departed_model.MAX_ROWS", len(run.reported) // 2)
     sampled = departed_auc(run, "telco", Scores(rows, run.truth[rows].double(), batch))
     assert sampled is not None
     assert sampled != right

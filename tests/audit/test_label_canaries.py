@@ -11,7 +11,7 @@ import torch
 from cutlayer.accounting import Composition, GaussianRelease, RandomizedResponse, ReleasePlan
 from cutlayer.audit.empirical import CONFIDENCE, GameResult, label_game
 from cutlayer.audit.guarantees.labels import label_votes
-from cutlayer.kernels.empirical_epsilon import one_run_epsilon
+from cutlayer.kernels.noise.empirical_epsilon import one_run_epsilon
 from cutlayer.parties.active_setup import ActiveSetup
 from cutlayer.parties.active_step import ActiveStep
 from cutlayer.parties.phases.active_epochs import ActiveEpochs

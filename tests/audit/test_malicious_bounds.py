@@ -19,12 +19,12 @@ from cutlayer.attacks.malicious.hijack import Hijack
 from cutlayer.channel.transcript import read_epochs
 from cutlayer.config import Job, validated
 from cutlayer.data.store import Store
-from cutlayer.kernels.empirical_epsilon import one_run_epsilon
-from cutlayer.kernels.roc import roc_auc
-from cutlayer.parties.observer import Observer
-from cutlayer.training.attacked import known_rows
+from cutlayer.kernels.noise.empirical_epsilon import one_run_epsilon
+from cutlayer.parties.session.observer import Observer
+from cutlayer.problem.metrics.roc import roc_auc
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import Keys
+from cutlayer.training.malicious_runs import known_rows
 from cutlayer.training.recorder import read_truth
 from cutlayer.training.run_ledger import ledger_of
 from cutlayer.training.tables import open_table

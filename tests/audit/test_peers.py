@@ -24,13 +24,13 @@ from torch.nn import functional
 from cutlayer.attacks.catalogue import Direct
 from cutlayer.attacks.knowledge import Knowledge
 from cutlayer.attacks.label.base import LabelView, Target
-from cutlayer.channel.followed import NO_STEP, FollowedEpoch, read_followed
+from cutlayer.channel.row_history import NO_STEP, FollowedEpoch, read_followed
 from cutlayer.config import Job, validated
 from cutlayer.config.load import load_job
 from cutlayer.jobs.execute import execute
 from cutlayer.jobs.options import Options, Progress
+from cutlayer.problem.task import Task
 from cutlayer.results.run import RunKind
-from cutlayer.tasks import Task
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import Keys
 from cutlayer.training.trained import Run

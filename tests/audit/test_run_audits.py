@@ -15,12 +15,12 @@ from cutlayer.attacks.label.base import Target
 from cutlayer.audit.auditor import Auditor
 from cutlayer.audit.watch import replay
 from cutlayer.channel import Kind
-from cutlayer.channel.followed import read_followed
+from cutlayer.channel.row_history import read_followed
 from cutlayer.channel.transcript import read_epochs
 from cutlayer.jobs.audit import audit_again
 from cutlayer.jobs.execute import execute
 from cutlayer.jobs.options import Options, Progress
-from cutlayer.parties.observer import EpochRecord, Observer
+from cutlayer.parties.session.observer import EpochRecord, Observer
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import Keys
 from cutlayer.training.recorder import read_truth

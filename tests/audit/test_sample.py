@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from cutlayer.audit.sample import sample_of
-from cutlayer.channel.followed import draw_followed
+from cutlayer.channel.row_history import draw_followed
 from cutlayer.channel.transcript import Sampling
 from cutlayer.config.sampled_rows import sampled_rows
 from tests.parties.runs import make_job

@@ -18,8 +18,8 @@ from cutlayer.audit.known_labels import strongest
 from cutlayer.config import Job, validated
 from cutlayer.jobs.execute import execute
 from cutlayer.jobs.options import Options, Progress
+from cutlayer.problem.task import Task
 from cutlayer.results.audit import Audit
-from cutlayer.tasks import Task
 from cutlayer.training.keys import Keys
 from tests.parties.runs import ACTIVE, KEY, raw_job, tables
 

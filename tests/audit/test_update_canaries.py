@@ -11,11 +11,11 @@ from torch import Tensor
 from cutlayer.audit.empirical import gaussian_game
 from cutlayer.audit.guarantees.updates import update_scores
 from cutlayer.config import Job, validated
-from cutlayer.kernels import row_norms
-from cutlayer.parties.plan import plan_of
+from cutlayer.kernels.rows import row_norms
+from cutlayer.parties.session.plan import plan_of
 from cutlayer.protections import build_chain
 from cutlayer.protections import dp_bottom as module
-from cutlayer.protections.keyed_noise import Noise
+from cutlayer.protections.contract.keyed_noise import Noise
 from cutlayer.results.guarantee import GuaranteeTest
 from tests.parties.runs import raw_job
 

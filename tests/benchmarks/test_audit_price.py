@@ -13,7 +13,7 @@ from benchmarks.start import Took
 from cutlayer.cli.app import _run
 from cutlayer.config.load import load_job
 from tests.cli.jobs import audit_briefly
-from tests.models.fitted_rows import fit_briefly
+from tests.models.estimator_rows import fit_briefly
 
 
 @pytest.fixture(autouse=True)

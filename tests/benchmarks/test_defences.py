@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from benchmarks import dcor_loss, dimip_step, distance_statistics, gradient_defences, marvell_search, noise
-from cutlayer.kernels.distance_correlation import class_distance_correlation_sqr
-from cutlayer.kernels.marvell import minimise_sum_kl
+from cutlayer.kernels.dependence.distance_correlation import class_distance_correlation_sqr
+from cutlayer.kernels.noise.marvell import minimise_sum_kl
 
 
 def test_the_published_search_finds_the_same_optimum():

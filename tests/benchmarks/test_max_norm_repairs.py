@@ -3,7 +3,7 @@
 import torch
 
 from benchmarks.max_norm_repairs import POSITIVE_SIGNS, REPAIRS, SETTINGS, TABLES, repaired
-from cutlayer.kernels.row_norms import row_norms
+from cutlayer.kernels.rows.row_norms import row_norms
 from cutlayer.protections import max_norm
 
 

@@ -9,7 +9,7 @@ import pytest
 from benchmarks.release_forms import FORMS, measured
 from benchmarks.utility.datasets import load
 from tests.cli.jobs import audit_briefly
-from tests.models.fitted_rows import fit_briefly
+from tests.models.estimator_rows import fit_briefly
 
 pytestmark = pytest.mark.slow
 

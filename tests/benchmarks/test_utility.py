@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.utility import __main__ as utility
 from benchmarks.utility.datasets import DataSet, load
-from tests.models.fitted_rows import fit_briefly
+from tests.models.estimator_rows import fit_briefly
 
 
 @pytest.fixture

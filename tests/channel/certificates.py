@@ -11,9 +11,9 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from cutlayer.certificates.authority import Authority, files_in, make_request, names_of
-from cutlayer.certificates.files import CertificateFiles, Credentials
 from cutlayer.channel.security import Security
+from cutlayer.channel.tls.authority import Authority, files_in, make_request, names_of
+from cutlayer.channel.tls.files import CertificateFiles, Credentials
 
 FEDERATION = "loans"
 

@@ -3,7 +3,7 @@
 import torch
 
 from cutlayer.channel import Kind
-from cutlayer.kernels.optimizers import SGD
+from cutlayer.kernels.fits.optimizers import SGD
 
 STEPS = 20
 

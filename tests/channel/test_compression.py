@@ -12,7 +12,7 @@ from cutlayer.channel import Kind, Message, Port, link
 from cutlayer.channel.codec import decode, encode
 from cutlayer.channel.compression import Compression
 from cutlayer.errors import ProtocolError
-from cutlayer.kernels.packed_rows import Form
+from cutlayer.kernels.rows.packed_rows import Form
 
 FORMS: tuple[Form, ...] = ("float16", "bfloat16", "int8")
 KEY = bytes(range(32))

@@ -160,8 +160,8 @@ def test_a_network_that_swallows_everything_is_noticed(security):
 FROZEN = """
 import sys
 from pathlib import Path
-from cutlayer.certificates.files import Credentials
-from cutlayer.certificates.authority import files_in
+from cutlayer.channel.tls.files import Credentials
+from cutlayer.channel.tls.authority import files_in
 from cutlayer.channel import Kind
 from cutlayer.channel.grpc_client import ClientLink
 from cutlayer.channel.security import Security

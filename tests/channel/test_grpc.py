@@ -16,7 +16,7 @@ from cutlayer.channel.codec import WIRE_VERSION, FrameLimits, encode
 from cutlayer.channel.grpc_link import FROM, LINK, LINK_BYTES, METHOD, NEXT, RUN, SERVICE, TO, WIRE
 from cutlayer.channel.grpc_server import ServerLinks
 from cutlayer.errors import ConfigError, PeerLost, ProtocolError
-from cutlayer.parties.drive import drive
+from cutlayer.parties.drive.drive import drive
 from tests.channel.links import connect
 from tests.channel.parties import active, passive, run_here
 from tests.parties.processes import forked

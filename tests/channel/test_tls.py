@@ -18,9 +18,6 @@ import pytest
 import torch
 from cryptography import x509
 
-from cutlayer.certificates import files as certificate_files
-from cutlayer.certificates import probe as probe_of_certificates
-from cutlayer.certificates.files import Credentials
 from cutlayer.channel import Kind, Message
 from cutlayer.channel.codec import WIRE_VERSION
 from cutlayer.channel.contract import Contract
@@ -28,6 +25,9 @@ from cutlayer.channel.grpc_client import ClientLink
 from cutlayer.channel.grpc_link import FROM, MAX_CONNECTIONS, METHOD, NEXT, RUN, SERVICE, TO, WIRE
 from cutlayer.channel.grpc_server import ServerLinks
 from cutlayer.channel.receiving import check_present, close_reason
+from cutlayer.channel.tls import files as certificate_files
+from cutlayer.channel.tls import probe as probe_of_certificates
+from cutlayer.channel.tls.files import Credentials
 from cutlayer.errors import PeerLost, ProtocolError, TrustError
 from tests.channel.certificates import Federation
 from tests.channel.links import connect
@@ -231,7 +231,7 @@ def test_lists_and_authorities_count_each(made, tmp_path):
 
 def test_the_first_list_that_runs_out_is_the_one_to_replace(made, tmp_path, monkeypatch):
     other = Federation(tmp_path / "others")
-    monkeypatch.setattr("cutlayer.certificates.authority.LIST_DAYS", 3)
+    monkeypatch.setattr("cutlayer.channel.tls.authority.LIST_DAYS", 3)
     other.authority.invite("late")
     with other.authority._locked_record():
         other.authority._write_list()

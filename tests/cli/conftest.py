@@ -10,7 +10,7 @@ import pytest
 from cutlayer.cli.app import _run
 from tests.cli.jobs import JOB as SMALL
 from tests.cli.jobs import Place, as_yaml, audit_briefly, changed, write_tables
-from tests.models.fitted_rows import fit_briefly
+from tests.models.estimator_rows import fit_briefly
 
 
 @pytest.fixture

@@ -11,9 +11,9 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from cutlayer.certificates.authority import Authority, files_in, make_request
-from cutlayer.certificates.files import Credentials
-from cutlayer.certificates.names import identity_of
+from cutlayer.channel.tls.authority import Authority, files_in, make_request
+from cutlayer.channel.tls.files import Credentials
+from cutlayer.channel.tls.names import identity_of
 from cutlayer.errors import TrustError
 from tests.cli.jobs import JOB, changed
 

@@ -11,9 +11,9 @@ import torch
 from rich.console import Console
 
 from cutlayer.cli.progress import TerminalProgress
-from cutlayer.parties.observer import EpochRecord
+from cutlayer.parties.session.observer import EpochRecord
+from cutlayer.problem.task import Task
 from cutlayer.report.rounding import size
-from cutlayer.tasks import Task
 from tests.cli.jobs import JOB, changed
 
 NARROW = 80

@@ -22,7 +22,7 @@ from cutlayer.sweeps.recommend.result import Limits, Measured, parse_guarantee
 from cutlayer.sweeps.recommend.wording import recommended_diff
 from cutlayer.sweeps.result import TrialMetrics
 from cutlayer.training.run_ledger import ledger_of
-from tests.models.fitted_rows import fit_briefly
+from tests.models.estimator_rows import fit_briefly
 
 SEED = 1
 

@@ -12,7 +12,7 @@ import pytest
 
 from cutlayer.config.load import load_job
 from cutlayer.errors import Diverged
-from cutlayer.kernels.pareto import knee, pareto_front
+from cutlayer.kernels.statistics.pareto import knee, pareto_front
 from cutlayer.results.audit import RunAudit
 from cutlayer.results.leaks import Attempt, LayerLeak
 from cutlayer.sweeps import measure, shared, variants, worker

@@ -18,8 +18,8 @@ from cutlayer.errors import ConfigError
 from cutlayer.jobs.check import check_job
 from cutlayer.jobs.execute import execute
 from cutlayer.jobs.options import Options, Progress
-from cutlayer.kernels.randomized_response import randomized_response
-from cutlayer.kernels.roc import macro_auc, roc_auc
+from cutlayer.kernels.noise.randomized_response import randomized_response
+from cutlayer.problem.metrics.roc import macro_auc, roc_auc
 from cutlayer.protections.label_dp import LabelDP
 from cutlayer.training.keys import Keys
 from tests.parties.runs import ACTIVE, KEY, raw_job, tables

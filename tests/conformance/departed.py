@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 from cutlayer.attacks.completion.base import Completion, DepartedView, OptimizerHook
 from cutlayer.attacks.knowledge import Knowledge
-from cutlayer.kernels.optimizers import Adam
+from cutlayer.kernels.fits.optimizers import Adam
 from cutlayer.models import BottomModel, Inputs, build_bottom
-from cutlayer.tasks import Task
+from cutlayer.problem.task import Task
 
 ROWS, TRAINING, FEATURES, EACH = 1600, 1000, 16, 12
 EPOCHS, BATCH = 15, 100

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import torch
 
-from cutlayer.kernels.optimizers import Adam
+from cutlayer.kernels.fits.optimizers import Adam
 from cutlayer.models import build_top
-from cutlayer.protections.chain import Chain
-from cutlayer.protections.views import ActiveView, Mode
-from cutlayer.tasks import Task
+from cutlayer.problem.task import Task
+from cutlayer.protections.contract.chain import Chain
+from cutlayer.protections.contract.views import ActiveView, Mode
 
 from . import toy
 

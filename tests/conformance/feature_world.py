@@ -16,9 +16,9 @@ from cutlayer.attacks.feature.view import FeatureView
 from cutlayer.attacks.knowledge import Auxiliary, Knowledge, Need, Shadows, Simulation
 from cutlayer.audit.features.measures import Case, measure
 from cutlayer.data.encoded import ColumnSpec
-from cutlayer.kernels.optimizers import Adam
+from cutlayer.kernels.fits.optimizers import Adam
+from cutlayer.problem.task import Task
 from cutlayer.results.features import FeatureResult
-from cutlayer.tasks import Task
 
 ROWS, KNOWN, WIDTH = 900, 300, 10
 COLUMNS = ColumnSpec((4, 6), 3, ("plan", "region"), ("age", "calls", "bill"))

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from cutlayer.errors import ConfigError
 from cutlayer.models import BottomModel
-from cutlayer.models.fitting import Fit, check_fit, fit_bottom
+from cutlayer.models.bottom_fits import Fit, check_fit, fit_bottom
 from tests.models.fitted_columns import ROWS, TRAINING, bottom_of, columns
 
 from .table import FitCase

@@ -15,7 +15,7 @@ from cutlayer.attacks.label.base import Scores
 from cutlayer.attacks.label.history import HistoryAttack
 from cutlayer.audit.known_labels import by_variant, strongest
 from cutlayer.errors import NotApplicable
-from cutlayer.tasks import Task
+from cutlayer.problem.task import Task
 
 from .history_world import ROWS, WIDTH, World, crowded, regression, sparsified, undefended
 from .suite import last_bit_moved, reads_more, states_its_paper

@@ -13,9 +13,9 @@ from torch import Tensor
 
 from cutlayer.attacks.knowledge import Knowledge
 from cutlayer.attacks.label.history import HistoryView
-from cutlayer.channel.followed import FollowedEpoch
-from cutlayer.kernels.keep_top import keep_top
-from cutlayer.tasks import Task
+from cutlayer.channel.row_history import FollowedEpoch
+from cutlayer.kernels.gradients.keep_top import keep_top
+from cutlayer.problem.task import Task
 
 PARTY = "telco"
 ROWS, WIDTH, EPOCHS, STEPS = 1200, 8, 4, 3

@@ -25,10 +25,10 @@ from cutlayer.audit.leak import leak_interval, leak_of
 from cutlayer.channel.transcript import Step
 from cutlayer.config import FrozenModel, validated
 from cutlayer.errors import ConfigError, NotApplicable
-from cutlayer.protections.base import Asset, Protection, Side
-from cutlayer.protections.chain import Chain
-from cutlayer.protections.hooks import HOOKS
-from cutlayer.tasks import Task
+from cutlayer.problem.task import Task
+from cutlayer.protections.contract.base import Asset, Protection, Side
+from cutlayer.protections.contract.chain import Chain
+from cutlayer.protections.contract.hooks import HOOKS
 
 from . import departure, toy
 from .table import AttackCase, ProtectionCase

@@ -4,7 +4,7 @@ import pytest
 
 from cutlayer import attacks, protections
 from cutlayer.data.sources import SOURCES
-from cutlayer.models.fitting import FITS
+from cutlayer.models.bottom_fits import FITS
 
 from . import completion_suite, feature_suite, fit_suite, history_suite, source_suite, suite, table
 

@@ -10,7 +10,7 @@ from cutlayer.attacks.feature.exact import Exact
 from cutlayer.attacks.feature.inversion import Inversion
 from cutlayer.attacks.feature.lira import Lira
 from cutlayer.protections import build
-from cutlayer.protections.views import Mode, PassiveView
+from cutlayer.protections.contract.views import Mode, PassiveView
 
 from . import toy
 from .feature_world import ROWS, WIDTH, exposed, measured_once, remembered

@@ -9,7 +9,7 @@ from cutlayer.attacks.catalogue import Norm
 from cutlayer.attacks.label.base import Guess, LabelAttack, Target, step_by_step
 from cutlayer.config import FrozenModel
 from cutlayer.protections import REGISTRY
-from cutlayer.protections.base import Asset, Protection, Side
+from cutlayer.protections.contract.base import Asset, Protection, Side
 
 from . import suite
 from .table import PROTECTIONS, AttackCase, ProtectionCase

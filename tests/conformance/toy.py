@@ -14,13 +14,13 @@ from cutlayer.attacks.knowledge import HINTS, Knowledge, Need
 from cutlayer.attacks.label.base import LabelView, Target
 from cutlayer.attacks.label.history import HistoryView
 from cutlayer.channel import Kind
-from cutlayer.channel.followed import FollowedEpoch
+from cutlayer.channel.row_history import FollowedEpoch
 from cutlayer.channel.transcript import Step
-from cutlayer.protections.base import Context, Evidence
-from cutlayer.protections.chain import Chain
-from cutlayer.protections.keyed_noise import Noise
-from cutlayer.protections.views import ActiveView, Mode, PassiveView, Update
-from cutlayer.tasks import Task
+from cutlayer.problem.task import Task
+from cutlayer.protections.contract.base import Context, Evidence
+from cutlayer.protections.contract.chain import Chain
+from cutlayer.protections.contract.keyed_noise import Noise
+from cutlayer.protections.contract.views import ActiveView, Mode, PassiveView, Update
 
 ROWS, FEATURES, WIDTH, BATCH, STEPS = 2048, 12, 6, 512, 4
 KNOWN_ROWS = 50  # of each class, or a few more, spread over all steps

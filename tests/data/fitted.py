@@ -6,8 +6,8 @@ import numpy as np
 import pyarrow as pa
 
 from cutlayer.config import FeaturesConfig
-from cutlayer.data.columns import feature_names
 from cutlayer.data.encoding import Encoder, chosen_kind
+from cutlayer.data.feature_columns import feature_names
 from cutlayer.data.packed import packed
 
 

@@ -15,9 +15,9 @@ from sklearn.preprocessing import MinMaxScaler, RobustScaler, StandardScaler
 
 from cutlayer.config import CategoriesConfig, FeaturesConfig, NumbersConfig
 from cutlayer.data.categories import fnv1a
-from cutlayer.data.columns import feature_names
 from cutlayer.data.encoded import ColumnSpec, Encoded, check_codes
 from cutlayer.data.encoding import Encoder
+from cutlayer.data.feature_columns import feature_names
 from cutlayer.data.packed import packed
 from cutlayer.errors import DataError
 from tests.data.fitted import fitted

@@ -13,8 +13,8 @@ from pyarrow import parquet
 
 from cutlayer.config import CategoriesConfig, FeaturesConfig, TableConfig
 from cutlayer.data.categories import CategoryEncoder
-from cutlayer.data.columns import ColumnKind, category_text, decoded, number_values
 from cutlayer.data.encoding import Encoder
+from cutlayer.data.feature_columns import ColumnKind, category_text, decoded, number_values
 from cutlayer.data.packed import Column, PackedCategories, PackedText, packed
 from cutlayer.data.sources import open_source
 from cutlayer.errors import DataError

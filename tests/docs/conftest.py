@@ -13,7 +13,7 @@ import pytest
 from pyarrow import csv, parquet
 
 from cutlayer.cli import main
-from tests.models.fitted_rows import fit_briefly
+from tests.models.estimator_rows import fit_briefly
 
 ROWS = 1200
 

@@ -17,7 +17,7 @@ from cutlayer.config.load import load_job, load_private_part, with_private_part
 from cutlayer.consent import allowed
 from cutlayer.jobs.check import check_job
 from cutlayer.models import modules_of
-from cutlayer.parties.checkpoint import Checkpoints
+from cutlayer.parties.session.checkpoint import Checkpoints
 from tests.cli.jobs import audit_briefly
 from tests.docs.reading import PAGES, ROOT, Block, block, blocks
 

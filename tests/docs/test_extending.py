@@ -29,7 +29,7 @@ from cutlayer.jobs.check import check_job
 from cutlayer.jobs.execute import execute
 from cutlayer.jobs.options import Options, Progress
 from cutlayer.models import sections
-from cutlayer.models.fitting import FITS
+from cutlayer.models.bottom_fits import FITS
 from cutlayer.report.build import build
 from cutlayer.report.html import render_html
 from cutlayer.training.keys import Keys
@@ -223,7 +223,7 @@ ADDED = {  # example: folder in src/cutlayer, name of its blocks, dictionary of 
     "nearest.py": ("attacks/label", "attacks", "ATTACKS"),
     "nearest_mean.py": ("attacks/completion", "completions", "COMPLETIONS"),
     "kernel_regression.py": ("attacks/feature", "features", "FEATURES"),
-    "decorrelated.py": ("models/fitting", "fits", "FITS"),
+    "decorrelated.py": ("models/bottom_fits", "fits", "FITS"),
     "feather.py": ("data/sources", "sources", "SOURCES"),
 }
 COPIED = (

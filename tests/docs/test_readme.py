@@ -19,7 +19,7 @@ from cutlayer.channel.address import check_loopback
 from cutlayer.cli import app
 from cutlayer.cli.app import INTERNAL, INTERRUPTED
 from cutlayer.protections import REGISTRY as PROTECTIONS
-from cutlayer.protections.base import Asset
+from cutlayer.protections.contract.base import Asset
 from tests.cli.jobs import audit_briefly
 from tests.docs.reading import ROOT, block, blocks, prose, table_rows
 

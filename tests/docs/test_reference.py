@@ -16,7 +16,7 @@ from cutlayer.channel.message import Kind
 from cutlayer.config import BudgetConfig, FrozenModel, Job, PartyConfig, PrivateFile, ServeConfig
 from cutlayer.models import BOTTOMS, TOPS
 from cutlayer.protections import REGISTRY as PROTECTIONS
-from cutlayer.protections.hooks import HOOKS
+from cutlayer.protections.contract.hooks import HOOKS
 from tests.docs.reading import ROOT, table_rows
 
 DOCS = ROOT / "docs"

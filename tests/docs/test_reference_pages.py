@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cutlayer.models.fitting import FITS
+from cutlayer.models.bottom_fits import FITS
 from cutlayer.protections import REGISTRY
 from tools.reference_pages import REFERENCE, linked, options, pages, settings, values
 

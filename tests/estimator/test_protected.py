@@ -18,9 +18,9 @@ from cutlayer.data.party_data import PartyTable
 from cutlayer.data.split import split_rows
 from cutlayer.errors import BudgetExceeded, ConfigError
 from cutlayer.jobs.check import check_job
-from cutlayer.parties.plan import plan_of
+from cutlayer.parties.session.plan import plan_of
 from cutlayer.protections import REGISTRY
-from cutlayer.protections.dp_embedding import DPEmbeddingConfig
+from cutlayer.protections.dp_embedding.dp_embedding import DPEmbeddingConfig
 from cutlayer.serving import Serving
 from tests.estimator.tables import classifier, regressor, tables
 

@@ -23,12 +23,12 @@ from cutlayer.jobs.check import check_job
 from cutlayer.jobs.execute import execute
 from cutlayer.jobs.options import Options, Progress
 from cutlayer.parties.active import ActiveParty
-from cutlayer.parties.local import Local
 from cutlayer.parties.passive_setup import PassiveSetup
+from cutlayer.parties.session.local import Local
 from cutlayer.protections import REGISTRY
-from cutlayer.protections.base import Evidence
+from cutlayer.protections.contract.base import Evidence
+from cutlayer.protections.contract.views import PassiveView
 from cutlayer.protections.label_dp import LabelDP
-from cutlayer.protections.views import PassiveView
 from cutlayer.training import together
 from cutlayer.training.all_runs import _drawn, _of_classes
 from cutlayer.training.keys import Keys

@@ -14,9 +14,9 @@ from cutlayer.jobs.cautions import notes_of
 from cutlayer.jobs.check import check_job
 from cutlayer.lazy import Tensor
 from cutlayer.protections import REGISTRY
-from cutlayer.protections.base import LabelProtection
-from cutlayer.protections.chain import Chain
-from cutlayer.protections.views import ActiveView
+from cutlayer.protections.contract.base import LabelProtection
+from cutlayer.protections.contract.chain import Chain
+from cutlayer.protections.contract.views import ActiveView
 from tests.parties.runs import make_job, raw_job
 
 PRIVACY: dict[str, Any] = {"dithered": {}}

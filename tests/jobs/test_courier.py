@@ -25,12 +25,13 @@ from cryptography.x509.oid import NameOID
 from pyarrow import csv, parquet
 
 from cutlayer.accounting import Ledger
-from cutlayer.certificates.signing import check_signature
+from cutlayer.alignment.agreed_rows import agreed_rows
+from cutlayer.alignment.intersection import Alignment, Purpose
 from cutlayer.channel.codec import encode
 from cutlayer.channel.parcel import Head, Parcel, ParcelWriter
+from cutlayer.channel.tls.signing import check_signature
 from cutlayer.channel.trail import verify
 from cutlayer.config import Job, TableConfig, validated
-from cutlayer.data.agreed_rows import agreed_rows
 from cutlayer.data.align import intersect
 from cutlayer.data.party_data import PartyTable
 from cutlayer.errors import (
@@ -48,16 +49,15 @@ from cutlayer.jobs.exchange import Waiting
 from cutlayer.jobs.links import LinkOptions
 from cutlayer.jobs.options import Options, Progress
 from cutlayer.jobs.party import run_party
-from cutlayer.jobs.release import release_training
-from cutlayer.parties.alignment import Alignment, Purpose
-from cutlayer.parties.linked import driven
+from cutlayer.jobs.release_file import release_training
+from cutlayer.parties.drive.by_links import driven
 from cutlayer.serving.between import PredictionSide, ask
 from cutlayer.serving.by_file import release_prediction, with_agreed_rows
-from cutlayer.serving.release import Serving
+from cutlayer.serving.prediction_release import Serving
 from cutlayer.storage.durable import locked
 from cutlayer.training.folder import RunFolder
+from cutlayer.training.held_out_predictions import predictions_path
 from cutlayer.training.keys import Keys
-from cutlayer.training.test_predictions import predictions_path
 from tests.channel.certificates import Federation
 from tests.parties.interruptions import halves, history
 from tests.parties.runs import ACTIVE, KEY, PASSIVES, raw_job, run, tables

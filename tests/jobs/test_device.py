@@ -15,10 +15,10 @@ from cutlayer.errors import ConfigError
 from cutlayer.jobs import forecast as forecast_module
 from cutlayer.jobs.check import check_job
 from cutlayer.jobs.forecast import with_chosen_devices
-from cutlayer.kernels.placed import placed
-from cutlayer.parties import device as device_module
-from cutlayer.parties.device import CPU, chosen_device, described, device_of
-from cutlayer.parties.random_state import RandomState, isolated, random_state
+from cutlayer.kernels.rows.to_device import placed
+from cutlayer.parties.compute import device as device_module
+from cutlayer.parties.compute.device import CPU, chosen_device, described, device_of
+from cutlayer.parties.drive.random_state import RandomState, isolated, random_state
 from cutlayer.training.process import repeatable_kernels
 from cutlayer.training.tables import open_table
 from tests.parties.interruptions import Crash, Dying
@@ -203,7 +203,7 @@ def test_private_noise_is_the_same_mechanism_in_mixed_precision(tmp_path: Path) 
         "dp_bottom": {"clip": 1.0, "noise_multiplier": 1.0},
     }
     released = []
-    from cutlayer.protections.dp_embedding import DPEmbedding
+    from cutlayer.protections.dp_embedding.dp_embedding import DPEmbedding
 
     hook = DPEmbedding.embedding_out
     with pytest.MonkeyPatch.context() as patched:

@@ -10,10 +10,11 @@ import pyarrow as pa
 import pytest
 from pyarrow import csv, parquet
 
+from cutlayer.alignment.agreed_rows import agreed_rows
+from cutlayer.alignment.intersection import Purpose
 from cutlayer.channel.port import link
 from cutlayer.cli.passive_outcome import show_outcome
 from cutlayer.config import IdConfig, Job, TableConfig, validated
-from cutlayer.data.agreed_rows import agreed_rows
 from cutlayer.data.party_data import PartyTable
 from cutlayer.errors import AlignmentError, ConfigError, DataError
 from cutlayer.jobs import align as aligning
@@ -23,17 +24,16 @@ from cutlayer.jobs.forecast import forecast
 from cutlayer.jobs.links import LinkOptions
 from cutlayer.jobs.options import Options, Progress
 from cutlayer.jobs.party import run_party
-from cutlayer.jobs.release import release_training
-from cutlayer.parties.alignment import Purpose
-from cutlayer.parties.drive import drive_together
-from cutlayer.parties.local import Local
+from cutlayer.jobs.release_file import release_training
+from cutlayer.parties.drive.drive import drive_together
+from cutlayer.parties.session.local import Local
 from cutlayer.serving.between import PredictionSide, answer, ask
 from cutlayer.serving.online.features import FeatureStore
 from cutlayer.serving.predict import Request, predict
-from cutlayer.serving.release import Serving
+from cutlayer.serving.prediction_release import Serving
 from cutlayer.training.folder import RunFolder
+from cutlayer.training.held_out_predictions import predictions_path
 from cutlayer.training.keys import Keys
-from cutlayer.training.test_predictions import predictions_path
 from cutlayer.training.together import Trained
 from tests.parties.interruptions import crashes_at_rename, halves, history
 from tests.parties.processes import fork, lay_out

@@ -21,10 +21,10 @@ from cutlayer.jobs.links import LinkOptions
 from cutlayer.jobs.team import on_lane, team_of
 from cutlayer.models import Inputs
 from cutlayer.parties.active_model import TrainingLabels
+from cutlayer.parties.compute.team import Team
 from cutlayer.parties.team.leading import SharedLabels
-from cutlayer.parties.team.team import Team
-from cutlayer.tasks import Task
-from cutlayer.training_loss import TrainingLoss
+from cutlayer.problem.task import Task
+from cutlayer.problem.training_loss import TrainingLoss
 from tests.parties.interruptions import history, losses
 from tests.parties.processes import Forked, Site, fork_workers, lay_out, wait_for
 from tests.parties.runs import ACTIVE, KEY, MLP, PASSIVES, Watched, make_job, raw_job, run, tables

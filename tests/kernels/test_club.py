@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from cutlayer.errors import DataError
-from cutlayer.kernels.club import label_log_likelihood_gradient, vclub
+from cutlayer.kernels.dependence.club import label_log_likelihood_gradient, vclub
 
 
 def _sample(n=40, classes=5, seed=0):

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from cutlayer.errors import DataError
-from cutlayer.kernels.cluster_gain import cluster_gain
+from cutlayer.kernels.dependence.cluster_gain import cluster_gain
 
 
 def looped(rows, labels):

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.cluster import KMeans
 
-from cutlayer.kernels.k_means import upper_of_two
+from cutlayer.kernels.fits.k_means import upper_of_two
 
 
 def inertia(values, upper):

@@ -8,8 +8,13 @@ import numpy as np
 import pytest
 import torch
 
-from cutlayer.kernels.concordance import concordance, concordance_interval, permuted_concordances, untied_share
-from cutlayer.kernels.roc import roc_auc
+from cutlayer.kernels.statistics.concordance import (
+    concordance,
+    concordance_interval,
+    permuted_concordances,
+    untied_share,
+)
+from cutlayer.problem.metrics.roc import roc_auc
 
 
 def counted(scores: np.ndarray, labels: np.ndarray) -> float:

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from cutlayer.errors import DataError
-from cutlayer.kernels import contrastive
-from cutlayer.kernels.contrastive import contrastive_loss
+from cutlayer.kernels.dependence import contrastive
+from cutlayer.kernels.dependence.contrastive import contrastive_loss
 
 
 def double_loop(rows, labels, temperature):

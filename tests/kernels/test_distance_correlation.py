@@ -21,8 +21,8 @@ from torch.nn.functional import one_hot
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from cutlayer.errors import DataError
-from cutlayer.kernels import distance_correlation
-from cutlayer.kernels.distance_correlation import class_distance_correlation_sqr, distance_correlation_sqr
+from cutlayer.kernels.dependence import distance_correlation
+from cutlayer.kernels.dependence.distance_correlation import class_distance_correlation_sqr, distance_correlation_sqr
 
 TILE = 16
 VALUES = Path(__file__).with_name("dcor_values.json")

@@ -13,8 +13,8 @@ from scipy import stats
 from torch import Tensor
 
 from cutlayer.errors import DataError
-from cutlayer.kernels import distance_statistics as module
-from cutlayer.kernels.distance_statistics import (
+from cutlayer.kernels.dependence import distance_statistics as module
+from cutlayer.kernels.dependence.distance_statistics import (
     distance_mean_and_variance,
     distance_statistics,
     largest_distance,

@@ -9,7 +9,7 @@ import torch
 from scipy.stats import binomtest, norm
 
 from cutlayer.errors import ConfigError, DataError
-from cutlayer.kernels.empirical_epsilon import mu_bound, one_run_epsilon
+from cutlayer.kernels.noise.empirical_epsilon import mu_bound, one_run_epsilon
 
 
 def normals(mu, n, draw):

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from cutlayer.kernels.explained_gradient import DECAY, PENALTY, Explained, ExplainedGradient
+from cutlayer.kernels.gradients.explained_gradient import DECAY, PENALTY, Explained, ExplainedGradient
 
 ROWS, WIDTH, COLUMNS = 64, 5, 3
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from cutlayer.kernels.float_noise import impossible_entries
-from cutlayer.kernels.noise import standard_normal
-from cutlayer.kernels.roc import roc_auc
+from cutlayer.kernels.noise.aes import standard_normal
+from cutlayer.kernels.noise.float_noise import impossible_entries
+from cutlayer.problem.metrics.roc import roc_auc
 
 ROWS, WIDTH = 4000, 8
 

@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch.nn import functional
 
-from cutlayer.kernels.forward_correction import forward_corrected_loss
-from cutlayer.kernels.randomized_response import randomized_response, transition_matrix
-from cutlayer.tasks import Task
-from cutlayer.training_loss import TrainingLoss
+from cutlayer.kernels.fits.forward_correction import forward_corrected_loss
+from cutlayer.kernels.noise.randomized_response import randomized_response, transition_matrix
+from cutlayer.problem.task import Task
+from cutlayer.problem.training_loss import TrainingLoss
 
 SECRET = bytes(range(32))
 EPS, ROWS = 2.0, 30_000

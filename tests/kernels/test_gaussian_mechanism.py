@@ -8,7 +8,7 @@ import mpmath as mp
 import pytest
 
 from cutlayer.errors import ConfigError
-from cutlayer.kernels import gaussian_mechanism as ours
+from cutlayer.kernels.noise import gaussian_mechanism as ours
 
 DELTAS = (1e-2, 1e-5, 1e-12)
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from sklearn.cluster import KMeans
 
-from cutlayer.kernels.k_means import distances, k_means
+from cutlayer.kernels.fits.k_means import distances, k_means
 
 
 def blobs(n=900, clusters=4, gap=6.0, d=3, seed=0):

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from cutlayer.errors import ConfigError
-from cutlayer.kernels import lattice as module
-from cutlayer.kernels.lattice import FLOAT64_INTEGERS, lattice_gaussian, lattice_step, lattice_sum
-from cutlayer.kernels.rounded_normal import MAX_STANDARD_NORMAL, rounded_normal
-from cutlayer.kernels.row_norms import clip_rows, rows_to_norm
+from cutlayer.kernels.noise import lattice as module
+from cutlayer.kernels.noise.lattice import FLOAT64_INTEGERS, lattice_gaussian, lattice_step, lattice_sum
+from cutlayer.kernels.noise.rounded_normal import MAX_STANDARD_NORMAL, rounded_normal
+from cutlayer.kernels.rows.row_norms import clip_rows, rows_to_norm
 
 KEY = bytes(range(32))
 SIZES = st.floats(2.0**-100, 2.0**100)

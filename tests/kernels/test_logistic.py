@@ -7,7 +7,7 @@ import pytest
 from scipy import sparse
 from sklearn.linear_model import LogisticRegression
 
-from cutlayer.kernels.logistic import fit_logistic, fit_two_classes
+from cutlayer.kernels.fits.logistic import fit_logistic, fit_two_classes
 
 
 def rows(classes: int, count: int = 60, width: int = 9, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

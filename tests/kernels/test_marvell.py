@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from cutlayer.errors import DataError
-from cutlayer.kernels import marvell
-from cutlayer.kernels.marvell import SumKLNoise, minimise_sum_kl, power_for_sum_kl
+from cutlayer.kernels.noise import marvell
+from cutlayer.kernels.noise.marvell import SumKLNoise, minimise_sum_kl, power_for_sum_kl
 
 ORACLE = Path(__file__).parents[2].parent / "shared" / "oracles" / "marvell.json"
 STATISTICS = ("u", "v", "d", "g", "p")

@@ -5,8 +5,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cutlayer.kernels.max_norm import aligned_rows, max_norm
-from cutlayer.kernels.row_norms import row_norms
+from cutlayer.kernels.noise.max_norm import aligned_rows, max_norm
+from cutlayer.kernels.rows.row_norms import row_norms
 
 DRAWS = 40_000
 EMPTY = torch.zeros(0, 3)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from cutlayer.kernels.message_sizes import message_sizes
+from cutlayer.kernels.statistics.message_sizes import message_sizes
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e-11, 1e-13, 1e-30, 1e11, 1e13, 1e30])

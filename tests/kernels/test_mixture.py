@@ -7,8 +7,8 @@ import pytest
 import torch
 from sklearn.mixture import GaussianMixture
 
-from cutlayer.kernels.mixture import two_gaussians
-from cutlayer.kernels.roc import roc_auc
+from cutlayer.kernels.fits.mixture import two_gaussians
+from cutlayer.problem.metrics.roc import roc_auc
 
 
 def classes(share: float, rows: int = 4000) -> torch.Tensor:

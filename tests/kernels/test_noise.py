@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from cutlayer.errors import ConfigError
-from cutlayer.kernels import noise
+from cutlayer.kernels.noise import aes as noise
 
 KEY = bytes(range(32))
 

@@ -7,7 +7,7 @@ from statistics import NormalDist
 import pytest
 import torch
 
-from cutlayer.kernels.normal_scores import normal_scores
+from cutlayer.kernels.statistics.normal_scores import normal_scores
 
 
 def counted(values: list[float]) -> list[float]:

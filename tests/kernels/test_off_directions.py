@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from cutlayer.kernels.off_directions import PASSES, SHARPNESS, off_parts
+from cutlayer.kernels.gradients.off_directions import PASSES, SHARPNESS, off_parts
 
 
 def test_rows_across_the_main_direction_are_off_it_however_short_they_are() -> None:

@@ -2,7 +2,7 @@
 
 import torch
 
-from cutlayer.kernels.one_hot import MAX_COLUMNS, one_hot_columns
+from cutlayer.kernels.rows.one_hot import MAX_COLUMNS, one_hot_columns
 
 
 def test_categories_become_columns_beside_the_numbers():

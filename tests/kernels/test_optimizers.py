@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from cutlayer.kernels import optimizers
+from cutlayer.kernels.fits import optimizers
 from tests.pretended import pretending
 
 KINDS: dict[str, dict[str, Any]] = {

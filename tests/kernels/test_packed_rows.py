@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from cutlayer.kernels.packed_rows import Form, pack_rows, row_bytes, unpack_rows, width_of
+from cutlayer.kernels.rows.packed_rows import Form, pack_rows, row_bytes, unpack_rows, width_of
 
 FORMS: tuple[Form, ...] = ("float16", "bfloat16", "int8")
 STEP = {"float16": 2**-11, "bfloat16": 2**-8, "int8": 1 / 127}

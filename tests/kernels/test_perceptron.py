@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from cutlayer.kernels.perceptron import input_gradient, layer_outputs, weight_gradients
+from cutlayer.kernels.fits.perceptron import input_gradient, layer_outputs, weight_gradients
 
 
 @pytest.mark.parametrize("widths", [(5, 3), (5, 7, 3), (5, 7, 6, 3), (1, 2, 2, 2, 1)])

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from cutlayer.errors import ConfigError, DataError
-from cutlayer.kernels import randomized_response as module
-from cutlayer.kernels.randomized_response import flip_probability, flip_threshold, randomized_response
+from cutlayer.kernels.noise import randomized_response as module
+from cutlayer.kernels.noise.randomized_response import flip_probability, flip_threshold, randomized_response
 
 SECRET = bytes(range(100, 132))
 ROWS = 60_000

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from cutlayer.kernels.received_gradient import backward_from
+from cutlayer.kernels.gradients.received_gradient import backward_from
 
 
 def test_weights_get_the_gradient_that_was_received() -> None:

@@ -7,7 +7,7 @@ import pytest
 import scipy.linalg
 import torch
 
-from cutlayer.kernels.repeated_mean import shrunk_mean
+from cutlayer.kernels.statistics.repeated_mean import shrunk_mean
 
 
 def observations(rows=4000, width=6, times=12, signal=1.0, seed=1):

@@ -7,7 +7,7 @@ import pytest
 from scipy import sparse
 from sklearn.linear_model import RidgeCV
 
-from cutlayer.kernels.ridge import fit_ridge
+from cutlayer.kernels.fits.ridge import fit_ridge
 
 PENALTIES = tuple(10.0**power for power in range(-2, 5))
 

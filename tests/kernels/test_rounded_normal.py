@@ -13,9 +13,9 @@ import torch
 from scipy import stats
 
 from cutlayer.errors import ConfigError
-from cutlayer.kernels import rounded_normal as module
-from cutlayer.kernels.noise import encrypt_blocks, keystream, standard_normal
-from cutlayer.kernels.rounded_normal import MAX_STANDARD_NORMAL, rounded_normal, rounded_pieces
+from cutlayer.kernels.noise import rounded_normal as module
+from cutlayer.kernels.noise.aes import encrypt_blocks, keystream, standard_normal
+from cutlayer.kernels.noise.rounded_normal import MAX_STANDARD_NORMAL, rounded_normal, rounded_pieces
 
 KEY = bytes(range(32))
 STEP = 2.0**-7

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from cutlayer.kernels.row_norms import largest_norm, rows_within
+from cutlayer.kernels.rows.row_norms import largest_norm, rows_within
 
 
 def slow(rows: Tensor, limit: float) -> bool:

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from cutlayer.kernels.row_norms import clip_rows, rows_to_norm
+from cutlayer.kernels.rows.row_norms import clip_rows, rows_to_norm
 
 
 def rows(n=500, width=7, dtype=torch.float32, seed=0):

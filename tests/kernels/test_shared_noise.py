@@ -9,7 +9,7 @@ from scipy.optimize import minimize
 from scipy.stats import norm
 
 from cutlayer.errors import DataError
-from cutlayer.kernels.shared_noise import bounded_rows, class_second_moments, leak_of_sum_kl, shared_noise
+from cutlayer.kernels.noise.shared_noise import bounded_rows, class_second_moments, leak_of_sum_kl, shared_noise
 
 
 def rows(n=400, d=5, seed=0):

@@ -5,8 +5,8 @@ import pytest
 import torch
 from scipy import linalg
 
-from cutlayer.kernels import spectral
-from cutlayer.kernels.spectral import project, project_on_top
+from cutlayer.kernels.statistics import spectral
+from cutlayer.kernels.statistics.spectral import project, project_on_top
 
 
 def top_direction(x: torch.Tensor) -> torch.Tensor:

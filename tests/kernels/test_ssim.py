@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from cutlayer.errors import DataError
-from cutlayer.kernels.ssim import psnr, ssim
+from cutlayer.kernels.statistics.ssim import psnr, ssim
 
 
 def images(seed: int, shape: tuple[int, ...] = (3, 2, 14, 17)) -> torch.Tensor:

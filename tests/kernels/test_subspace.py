@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from cutlayer.kernels import spectral
-from cutlayer.kernels.spectral import project, project_on_top
+from cutlayer.kernels.statistics import spectral
+from cutlayer.kernels.statistics.spectral import project, project_on_top
 
 
 def planted(n, d, scale=1.0, directions=3, seed=0):

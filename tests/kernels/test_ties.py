@@ -6,8 +6,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cutlayer.kernels.roc import roc_auc
-from cutlayer.kernels.ties import RESOLUTION, merge_ties
+from cutlayer.kernels.statistics.ties import RESOLUTION, merge_ties
+from cutlayer.problem.metrics.roc import roc_auc
 
 
 def test_roundings_of_one_number_become_one_value_wherever_it_lies():

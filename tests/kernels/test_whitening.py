@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from cutlayer.kernels.whitening import whitened
+from cutlayer.kernels.dependence.whitening import whitened
 
 
 def rows(n=200, d=4, seed=0):

@@ -9,7 +9,7 @@ import pytest
 
 from cutlayer.config import Job, validated
 from cutlayer.loggers.contents import epoch_values, final_values, settings_of, without_rows
-from cutlayer.parties.observer import EpochRecord
+from cutlayer.parties.session.observer import EpochRecord
 from cutlayer.report.html import render_html
 from cutlayer.results.quality import OperatingPoint
 from cutlayer.results.report import Report

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from cutlayer.models import BottomModel, Inputs, build_bottom
-from cutlayer.models.fitting import TrainingColumns
+from cutlayer.models.bottom_fits import TrainingColumns
 
 INPUTS = Inputs((5, 3), 4)
 ROWS = 600

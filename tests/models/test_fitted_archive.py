@@ -29,11 +29,11 @@ from cutlayer.config import validated
 from cutlayer.config.job import Job
 from cutlayer.consent import allowed
 from cutlayer.errors import CutlayerError
-from cutlayer.models.fitted.estimator import fit_estimator
+from cutlayer.models.top_estimators.estimator import fit_estimator
 from cutlayer.serving.models import Models
 from cutlayer.storage.tensor_file import read_tensors, write_tensors
 from cutlayer.training.folder import RunFolder
-from tests.models.fitted_rows import rows_of
+from tests.models.estimator_rows import rows_of
 from tests.parties.runs import ACTIVE, run
 from tests.parties.test_fitted_top import GIVEN, raw
 

@@ -22,8 +22,8 @@ from cutlayer.models import (
     check_models,
     layers_of,
 )
-from cutlayer.tasks import Task
-from cutlayer.training_loss import TrainingLoss
+from cutlayer.problem.task import Task
+from cutlayer.problem.training_loss import TrainingLoss
 
 MIXED = Inputs((4, 7, 2), 3)
 HALF = Inputs((), 16 * 12, (1, 16, 12))

@@ -12,8 +12,8 @@ from torch import Tensor
 from cutlayer.config import Job, validated
 from cutlayer.errors import ConfigError
 from cutlayer.models import build_top
-from cutlayer.tasks import Task
-from cutlayer.training_loss import TrainingLoss
+from cutlayer.problem.task import Task
+from cutlayer.problem.training_loss import TrainingLoss
 from tests.parties.runs import raw_job, run, tables
 
 WIDTHS = {"telco": 4, "bank": 4, "shop": 4}

@@ -11,8 +11,8 @@ from torch import Tensor
 from cutlayer.errors import ConfigError
 from cutlayer.models import build_top
 from cutlayer.models.absence import absent_sets
-from cutlayer.tasks import Task
-from cutlayer.training_loss import TrainingLoss
+from cutlayer.problem.task import Task
+from cutlayer.problem.training_loss import TrainingLoss
 
 WIDTHS = {"telco": 3, "bank": 5, "shop": 4}
 QUITTERS = ("telco", "shop")

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from cutlayer.errors import ConfigError
-from cutlayer.kernels.row_gradients import row_gradients
+from cutlayer.kernels.gradients.row_gradients import row_gradients
 from cutlayer.models import BottomModel, Inputs, build_bottom, build_top
 from cutlayer.models.precision import at_precision
 from cutlayer.models.row_independence import check_row_independence

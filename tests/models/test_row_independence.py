@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from cutlayer.errors import ConfigError
-from cutlayer.kernels.row_norms import clip_rows
+from cutlayer.kernels.rows.row_norms import clip_rows
 from cutlayer.models import BottomModel, Inputs, build_bottom
 from cutlayer.models.row_independence import check_row_independence
 from cutlayer.protections import build_chain

@@ -14,9 +14,9 @@ from torch import Tensor
 
 from cutlayer.errors import ConfigError
 from cutlayer.models import Inputs, build_bottom
-from cutlayer.models.fitting import TrainingColumns, check_columns, check_fit, fit_bottom
-from cutlayer.models.fitting.sketch import orthogonal
-from cutlayer.parties.random_state import drawn_under
+from cutlayer.models.bottom_fits import TrainingColumns, check_columns, check_fit, fit_bottom
+from cutlayer.models.bottom_fits.sketch import orthogonal
+from cutlayer.parties.drive.random_state import drawn_under
 
 ROWS, CARDS = 400, (30, 6)
 TRAINING = torch.arange(0, ROWS, 2)

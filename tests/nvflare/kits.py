@@ -10,8 +10,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.x509.oid import NameOID
 
-from cutlayer.certificates.files import CertificateFiles, Credentials
 from cutlayer.channel.security import Security
+from cutlayer.channel.tls.files import CertificateFiles, Credentials
 
 IDENTITIES = {"bank": "cn:site-1", "telco": "cn:site-2"}
 SITES = ("site-1", "site-2", "server")

@@ -12,9 +12,9 @@ from unittest import mock
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from cutlayer.config import Job
-from cutlayer.kernels import distance_correlation, pairwise
+from cutlayer.kernels.dependence import distance_correlation, pairwise
 from cutlayer.parties import active_step
-from cutlayer.parties.readings import Readings
+from cutlayer.parties.compute.readings import Readings
 from cutlayer.training import together
 from tests.parties.runs import run
 from tests.pretended import CPU, ELSEWHERE, Elsewhere, pretending, tensors_of

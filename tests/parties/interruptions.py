@@ -16,7 +16,7 @@ from cutlayer.channel import Kind, Message
 from cutlayer.config import Job
 from cutlayer.jobs.options import Progress
 from cutlayer.parties.faults import At, Faults, no_faults
-from cutlayer.parties.observer import Observer
+from cutlayer.parties.session.observer import Observer
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.together import Trained
 from tests.parties.runs import KEY, run

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from cutlayer.accounting import Event, GaussianRelease, ReleasePlan
 from cutlayer.config import FrozenModel
-from cutlayer.protections.base import Asset, Protection, Side
-from cutlayer.protections.views import PassiveView
+from cutlayer.protections.contract.base import Asset, Protection, Side
+from cutlayer.protections.contract.views import PassiveView
 
 
 class NoisyConfig(FrozenModel):

@@ -34,7 +34,7 @@ forkserver.set_forkserver_preload(
         "cutlayer.jobs.execute",
         "cutlayer.jobs.party",
         "cutlayer.jobs.preflight",
-        "cutlayer.loggers.logged",
+        "cutlayer.loggers.context",
         "cutlayer.report.build",
         "cutlayer.report.html",
         "cutlayer.report.junit",

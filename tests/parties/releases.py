@@ -18,10 +18,10 @@ from cutlayer.data.split import split_rows
 from cutlayer.jobs.execute import execute
 from cutlayer.jobs.options import Options, Progress
 from cutlayer.parties.active_step import ActiveStep
-from cutlayer.parties.local import EVALUATION_ROWS
-from cutlayer.parties.observer import Observer
-from cutlayer.protections.base import Evidence
-from cutlayer.protections.views import ActiveView
+from cutlayer.parties.session.local import EVALUATION_ROWS
+from cutlayer.parties.session.observer import Observer
+from cutlayer.protections.contract.base import Evidence
+from cutlayer.protections.contract.views import ActiveView
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import Keys
 from cutlayer.training.tables import open_table

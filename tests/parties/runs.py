@@ -20,7 +20,7 @@ from cutlayer.config import Job, validated
 from cutlayer.consent import allowed
 from cutlayer.models import Inputs, modules_of
 from cutlayer.parties.faults import Faults, no_faults
-from cutlayer.parties.observer import Observer
+from cutlayer.parties.session.observer import Observer
 from cutlayer.training import together
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import Keys

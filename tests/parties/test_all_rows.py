@@ -13,6 +13,7 @@ import pytest
 import torch
 from pyarrow import csv, parquet
 
+from cutlayer.alignment.intersection import Alignment, Purpose
 from cutlayer.channel import Kind, Message
 from cutlayer.config import Job, SplitConfig, validated
 from cutlayer.data.align import intersect
@@ -24,23 +25,22 @@ from cutlayer.jobs.execute import execute
 from cutlayer.jobs.links import LinkOptions
 from cutlayer.jobs.options import Options, Progress
 from cutlayer.jobs.party import run_party
-from cutlayer.jobs.release import release_training
-from cutlayer.parties.alignment import Alignment, Purpose
-from cutlayer.parties.checkpoint import RELEASED, Checkpoints
-from cutlayer.parties.linked import driven
-from cutlayer.parties.partners import Partners
+from cutlayer.jobs.release_file import release_training
+from cutlayer.parties.agreement.partners import Partners
+from cutlayer.parties.drive.by_links import driven
+from cutlayer.parties.session.checkpoint import RELEASED, Checkpoints
 from cutlayer.serving.between import PredictionSide, ask
 from cutlayer.serving.by_file import release_prediction, with_agreed_rows
 from cutlayer.serving.predict import Request, predict
-from cutlayer.serving.release import Serving
+from cutlayer.serving.prediction_release import Serving
 from cutlayer.training.folder import RunFolder
+from cutlayer.training.held_out_predictions import predictions_path
 from cutlayer.training.keys import Keys
-from cutlayer.training.test_predictions import predictions_path
 from cutlayer.training.together import Trained
+from tests.alignment.psi_runs import BANK, aligned, table
 from tests.channel.certificates import Federation
 from tests.parties.interruptions import crashes_at_rename, halves, history
 from tests.parties.processes import fork, lay_out
-from tests.parties.psi_runs import BANK, aligned, table
 from tests.parties.runs import ACTIVE, KEY, PASSIVES, UNAUDITED, raw_job, record, run, tables
 from tests.parties.test_label_free import permuted
 

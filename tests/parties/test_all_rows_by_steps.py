@@ -19,6 +19,7 @@ import torch
 from pyarrow import csv, parquet
 from torch import Tensor
 
+from cutlayer.alignment.held_rows import HeldRows, PartOfBatch
 from cutlayer.channel import Kind, Message, link, rows_digest
 from cutlayer.cli.init import init
 from cutlayer.config import IdConfig, Job, SplitConfig, TrainConfig, validated
@@ -32,33 +33,32 @@ from cutlayer.jobs.audit import audit_again
 from cutlayer.jobs.check import check_job
 from cutlayer.jobs.execute import execute
 from cutlayer.jobs.options import Options, Progress
-from cutlayer.kernels.optimizers import Adam
+from cutlayer.kernels.fits.optimizers import Adam
 from cutlayer.models import build_top
-from cutlayer.parties.drive import drive_together
-from cutlayer.parties.held_rows import HeldRows, PartOfBatch
-from cutlayer.parties.outcome import ActiveOutcome
-from cutlayer.protections.chain import Chain
-from cutlayer.protections.views import ActiveView
+from cutlayer.parties.drive.drive import drive_together
+from cutlayer.parties.session.outcome import ActiveOutcome
+from cutlayer.problem.task import Task
+from cutlayer.problem.training_loss import TrainingLoss
+from cutlayer.protections.contract.chain import Chain
+from cutlayer.protections.contract.views import ActiveView
 from cutlayer.serving.answers import PredictedRows
 from cutlayer.serving.between import PredictionSide, answer, ask
 from cutlayer.serving.predict import Request, predict
-from cutlayer.serving.release import Serving
-from cutlayer.tasks import Task
+from cutlayer.serving.prediction_release import Serving
 from cutlayer.training.folder import RunFolder
+from cutlayer.training.held_out_predictions import predictions_path
 from cutlayer.training.joint import JointModel
 from cutlayer.training.keys import Keys, starting_keys
 from cutlayer.training.tables import open_table
-from cutlayer.training.test_predictions import predictions_path
 from cutlayer.training.together import Trained
 from cutlayer.training.trained import Run
-from cutlayer.training_loss import TrainingLoss
+from tests.alignment.test_repeated_ids import loans
 from tests.parties.interruptions import Calls, Crash, crashes_at_rename, halves, history
 from tests.parties.processes import fork, lay_out
 from tests.parties.runs import ACTIVE, KEY, TOP, UNAUDITED, Transmit, raw_job, record, run, wrap_links
 from tests.parties.test_all_rows import GIVEN, NAMES, SHOP, TELCO, ids_of, partial
 from tests.parties.test_all_rows import raw as once
 from tests.parties.test_on_absent import losing
-from tests.parties.test_repeated_ids import loans
 
 PARTNERS = (TELCO, SHOP)
 LASER, MULTI_HEAD = {"kind": "laser", "hidden": [5]}, {"kind": "multi_head", "hidden": [5]}

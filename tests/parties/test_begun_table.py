@@ -14,7 +14,7 @@ import torch
 from cutlayer.config import Job, validated
 from cutlayer.data.store import Store
 from cutlayer.errors import CheckpointError
-from cutlayer.parties.checkpoint import TABLE
+from cutlayer.parties.session.checkpoint import TABLE
 from cutlayer.storage.checksum import seal, unseal
 from tests.parties.interruptions import Dying, interrupted
 from tests.parties.runs import ACTIVE, PASSIVES, UNAUDITED, raw_job, run, tables, unaudited_job

@@ -20,8 +20,8 @@ from cutlayer.config.job import Job
 from cutlayer.errors import PeerLost, ProtocolError
 from cutlayer.jobs.summary import protection_results
 from cutlayer.models import BOTTOMS, Inputs, build_bottom, stated_width
-from cutlayer.parties.evidence import evidence_text, stated_evidence
-from cutlayer.protections.base import Evidence
+from cutlayer.parties.session.evidence import evidence_text, stated_evidence
+from cutlayer.protections.contract.base import Evidence
 from cutlayer.training.run_ledger import passive_ledger
 from tests.parties.mutants import tamper, with_fields
 from tests.parties.runs import ACTIVE, PASSIVES, raw_job, run, tables, unaudited_job

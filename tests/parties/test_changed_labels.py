@@ -18,8 +18,8 @@ from cutlayer.errors import BudgetExceeded, DataError
 from cutlayer.jobs.execute import execute
 from cutlayer.jobs.options import Options, Progress
 from cutlayer.parties.active_setup import ActiveSetup
-from cutlayer.parties.local import Local
-from cutlayer.parties.observer import Observer
+from cutlayer.parties.session.local import Local
+from cutlayer.parties.session.observer import Observer
 from cutlayer.training import together
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import Keys

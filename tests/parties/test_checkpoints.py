@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 
 from cutlayer.config import Job, validated
 from cutlayer.errors import CheckpointError
-from cutlayer.parties.checkpoint import Checkpoints
+from cutlayer.parties.session.checkpoint import Checkpoints
 from cutlayer.storage.tensor_file import read_tensors, write_tensors
 from cutlayer.training.folder import RunFolder
 from tests.parties.interruptions import Crash, halves, history

@@ -11,7 +11,7 @@ import pytest
 from cutlayer.channel import Kind
 from cutlayer.config import Job, validated
 from cutlayer.errors import CheckpointError
-from cutlayer.parties.checkpoint import Checkpoints
+from cutlayer.parties.session.checkpoint import Checkpoints
 from cutlayer.storage.tensor_file import read_tensors
 from cutlayer.training.together import Trained
 from tests.parties.interruptions import Crash, Dying, assert_equal, crashes_at_rename, interrupted

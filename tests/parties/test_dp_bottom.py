@@ -15,9 +15,9 @@ from cutlayer.config import Job, validated
 from cutlayer.errors import ConfigError, NotApplied
 from cutlayer.jobs.check import check_job
 from cutlayer.parties.passive_step import PassiveStep
-from cutlayer.parties.plan import plan_of
-from cutlayer.protections.dp_embedding import DPEmbedding
-from cutlayer.protections.views import PassiveView
+from cutlayer.parties.session.plan import plan_of
+from cutlayer.protections.contract.views import PassiveView
+from cutlayer.protections.dp_embedding.dp_embedding import DPEmbedding
 from cutlayer.training.run_ledger import ledger_of
 from tests.parties.interruptions import Dying, assert_equal, halves, interrupted
 from tests.parties.noisy import gaussian_epsilon

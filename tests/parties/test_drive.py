@@ -5,7 +5,7 @@ import torch
 
 from cutlayer.channel import Kind, link
 from cutlayer.errors import PeerLost, ProtocolError
-from cutlayer.parties.drive import drive, drive_together
+from cutlayer.parties.drive.drive import drive, drive_together
 
 
 @pytest.fixture

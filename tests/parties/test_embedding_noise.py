@@ -11,8 +11,8 @@ import torch
 
 from cutlayer.channel import Kind
 from cutlayer.config import Job, validated
-from cutlayer.kernels import row_norms
-from cutlayer.protections import dp_embedding
+from cutlayer.kernels.rows import row_norms
+from cutlayer.protections.dp_embedding import dp_embedding
 from cutlayer.training.run_ledger import ledger_after, ledger_of
 from cutlayer.training.together import Trained
 from tests.parties.interruptions import Dying, assert_equal, interrupted

@@ -20,7 +20,7 @@ from cutlayer.jobs.options import Options, Progress
 from cutlayer.training.comparisons import compared_job, undefended_job
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.together import Keys
-from tests.models.fitted_rows import few_strengths
+from tests.models.estimator_rows import few_strengths
 from tests.parties.interruptions import assert_equal, crashes_at_rename
 from tests.parties.processes import fork, lay_out
 from tests.parties.runs import ACTIVE, KEY, PASSIVES, raw_job, run, tables

@@ -15,7 +15,7 @@ from cutlayer.config import validated
 from cutlayer.config.train import TrainConfig
 from cutlayer.models import Inputs, build_bottom, build_top
 from cutlayer.parties.active_step import ActiveStep
-from cutlayer.parties.group_threads import GroupThreads, Learned
+from cutlayer.parties.compute.group_threads import GroupThreads, Learned
 from tests.parties.runs import DROPOUT, MLP, TOP, UNAUDITED, Watched, make_job, run, tables
 
 GIVEN = tables(passives=2)

@@ -19,12 +19,12 @@ from cutlayer.config import Job, validated
 from cutlayer.config.guard import GuardConfig
 from cutlayer.errors import ConfigError, ProtocolError
 from cutlayer.jobs.check import check_job
-from cutlayer.parties.embedding_guard import EmbeddingGuard
-from cutlayer.parties.guard import PENALISED, WINDOW, GradientGuard, RowTest
-from cutlayer.parties.observer import Observer
-from cutlayer.training.attacked import known_rows
+from cutlayer.parties.guards.embedding_guard import EmbeddingGuard
+from cutlayer.parties.guards.guard import PENALISED, WINDOW, GradientGuard, RowTest
+from cutlayer.parties.session.observer import Observer
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import Keys
+from cutlayer.training.malicious_runs import known_rows
 from cutlayer.training.tables import open_table
 from cutlayer.training.together import Trained, train_together
 from tests.parties.interruptions import Crash, Dying, halves

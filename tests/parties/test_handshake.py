@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from cutlayer.alignment.intersection import Alignment
 from cutlayer.channel import Kind, link
 from cutlayer.config import LimitsConfig
 from cutlayer.errors import CheckpointError, ProtocolError
 from cutlayer.models.sections import MAX_WIDTH
-from cutlayer.parties.alignment import Alignment
-from cutlayer.parties.handshake import ANY_STEP, Agreement, Saved, _checked_width, agree_passive
-from tests.parties.psi_runs import BANK, TELCO, table
+from cutlayer.parties.agreement.handshake import ANY_STEP, Agreement, Saved, _checked_width, agree_passive
+from tests.alignment.psi_runs import BANK, TELCO, table
 from tests.parties.runs import make_job
 
 

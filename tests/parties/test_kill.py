@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cutlayer.parties.observer import Observer
+from cutlayer.parties.session.observer import Observer
 from cutlayer.training.together import Trained
 from tests.parties.interruptions import Calls, Crash, Dying, Killed, assert_equal, crashes_at_rename, history
 from tests.parties.processes import forked

@@ -28,10 +28,10 @@ from cutlayer.jobs.execute import execute
 from cutlayer.jobs.options import Options, Progress
 from cutlayer.parties.active import ActiveParty
 from cutlayer.parties.active_step import ActiveStep
-from cutlayer.parties.drive import drive
-from cutlayer.parties.observer import Observer
+from cutlayer.parties.drive.drive import drive
+from cutlayer.parties.drive.random_state import isolated
 from cutlayer.parties.phases import set_up
-from cutlayer.parties.random_state import isolated
+from cutlayer.parties.session.observer import Observer
 from cutlayer.report.build import build
 from cutlayer.report.markdown import render_markdown
 from cutlayer.training.comparisons import compared_jobs

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from cutlayer.config.party import AuditConfig
-from cutlayer.parties.local import Local
-from cutlayer.parties.state import order_with_batches, rows_of_order
+from cutlayer.parties.session.local import Local
+from cutlayer.parties.session.state import order_with_batches, rows_of_order
 from tests.parties.runs import make_job
 
 

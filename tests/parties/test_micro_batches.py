@@ -15,8 +15,8 @@ from cutlayer.config.job import Job
 from cutlayer.config.train import TrainConfig
 from cutlayer.errors import ConfigError, NotApplied
 from cutlayer.models import Inputs
+from cutlayer.parties.compute.step_order import StepOrder
 from cutlayer.parties.passive_step import PassiveStep
-from cutlayer.parties.step_order import StepOrder
 from cutlayer.training.folder import RunFolder
 from tests.parties.runs import ACTIVE, PASSIVES, raw_job, record, run, tables, unaudited_job
 

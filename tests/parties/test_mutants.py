@@ -18,15 +18,15 @@ from cutlayer.config import FrozenModel, Job, validated
 from cutlayer.errors import AlignmentError, CutlayerError, DataError, NotApplied, PeerLost, ProtocolError
 from cutlayer.parties.active_setup import ActiveSetup
 from cutlayer.parties.active_step import ActiveStep
+from cutlayer.parties.compute.step_order import StepOrder
 from cutlayer.parties.passive import PassiveParty
 from cutlayer.parties.passive_setup import PassiveSetup
 from cutlayer.parties.passive_step import PassiveStep
 from cutlayer.parties.phases import active_epochs, agree, passive_side, set_up
-from cutlayer.parties.step_order import StepOrder
 from cutlayer.protections import REGISTRY
-from cutlayer.protections.base import Asset, Protection, Side
-from cutlayer.protections.chain import Chain
-from cutlayer.protections.views import ActiveView, PassiveView
+from cutlayer.protections.contract.base import Asset, Protection, Side
+from cutlayer.protections.contract.chain import Chain
+from cutlayer.protections.contract.views import ActiveView, PassiveView
 from cutlayer.training import together
 from tests.parties.mutants import Change, doubled, lost, tamper, with_fields, with_stamp, with_tensors
 from tests.parties.runs import ACTIVE, PASSIVES, raw_job, record, run, tables, unaudited_job

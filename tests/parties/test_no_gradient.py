@@ -14,7 +14,7 @@ from torch import nn
 from cutlayer.models import top_of
 from cutlayer.parties import active_setup
 from cutlayer.parties.active_step import reaches_a_weight
-from cutlayer.parties.observer import EpochRecord, Observer
+from cutlayer.parties.session.observer import EpochRecord, Observer
 from tests.parties.runs import run, tables, unaudited_job
 
 BIAS = -1e4

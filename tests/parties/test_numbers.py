@@ -19,7 +19,7 @@ from cutlayer.config import Job, validated
 from cutlayer.errors import ConfigError, Diverged, ProtocolError
 from cutlayer.models import Inputs
 from cutlayer.parties import active_setup
-from cutlayer.parties.numbers import check_gradients, check_weights
+from cutlayer.parties.guards.numbers import check_gradients, check_weights
 from cutlayer.parties.phases import passive_epochs
 from cutlayer.parties.phases.active_side import ActiveSide
 from cutlayer.parties.phases.passive_side import PassiveSide

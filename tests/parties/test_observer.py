@@ -5,7 +5,7 @@ from unittest import mock
 
 import pytest
 
-from cutlayer.parties.observer import Observer, Relay
+from cutlayer.parties.session.observer import Observer, Relay
 
 CALLS = [name for name, _ in inspect.getmembers(Observer, inspect.isfunction)]
 

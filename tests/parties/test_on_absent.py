@@ -13,7 +13,7 @@ from cutlayer.channel import Kind, Message, Port
 from cutlayer.config import Job, validated
 from cutlayer.errors import CheckpointError, ConfigError, PeerLost
 from cutlayer.parties.faults import At, Faults
-from cutlayer.parties.presence import Presence
+from cutlayer.parties.session.presence import Presence
 from cutlayer.training.departures import departure_result
 from cutlayer.training.folder import RunFolder
 from tests.parties.interruptions import Dying, Fails, assert_equal, history, interrupted

@@ -23,9 +23,9 @@ from cutlayer.jobs.options import Options, Progress
 from cutlayer.parties.faults import At
 from cutlayer.parties.passive_setup import PassiveSetup
 from cutlayer.parties.phases import release
-from cutlayer.parties.plan import plan_of
+from cutlayer.parties.session.plan import plan_of
 from cutlayer.protections import REGISTRY
-from cutlayer.protections.views import PassiveView
+from cutlayer.protections.contract.views import PassiveView
 from cutlayer.training.keys import Keys
 from cutlayer.training.run_ledger import ledger_after, ledger_of
 from tests.parties.interruptions import Calls, Dying, Fails, assert_equal, crashed_at_rename, interrupted, of_kind

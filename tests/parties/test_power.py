@@ -15,7 +15,7 @@ from cutlayer.config.phases import Phase
 from cutlayer.consent import allowed
 from cutlayer.jobs.execute import execute
 from cutlayer.jobs.options import Options, Progress
-from cutlayer.parties.checkpoint import Checkpoints
+from cutlayer.parties.session.checkpoint import Checkpoints
 from cutlayer.training.keys import Keys
 from tests.parties.interruptions import halves, history
 from tests.parties.power import Disk, Image, written_out

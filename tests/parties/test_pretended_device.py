@@ -12,9 +12,9 @@ import pytest
 import torch
 
 from cutlayer.config import Job, validated
-from cutlayer.kernels.lattice import lattice_gaussian
+from cutlayer.kernels.noise.lattice import lattice_gaussian
 from cutlayer.protections import REGISTRY
-from cutlayer.protections.base import Side
+from cutlayer.protections.contract.base import Side
 from cutlayer.training import together
 from cutlayer.training.folder import RunFolder
 from tests.conformance.table import PROTECTIONS

@@ -14,12 +14,12 @@ from torch import Tensor
 from cutlayer.channel import Kind, Message
 from cutlayer.config import Job, validated
 from cutlayer.errors import Diverged, ProtocolError
-from cutlayer.parties import readings as readings_module
 from cutlayer.parties.active_step import ActiveStep, Batch
-from cutlayer.parties.numbers import check_received
+from cutlayer.parties.compute import readings as readings_module
+from cutlayer.parties.compute.readings import READ_STEPS, Readings
+from cutlayer.parties.guards.numbers import check_received
 from cutlayer.parties.passive_setup import PassiveSetup
-from cutlayer.parties.readings import READ_STEPS, Readings
-from cutlayer.protections.views import ActiveView
+from cutlayer.protections.contract.views import ActiveView
 from cutlayer.training.folder import RunFolder
 from tests.parties.mutants import tamper
 from tests.parties.runs import ACTIVE, PASSIVES, UNAUDITED, raw_job, run, tables, unaudited_job

@@ -11,14 +11,14 @@ import pytest
 import torch
 
 from cutlayer.accounting import MARKER, Ledger
+from cutlayer.alignment import common_rows
 from cutlayer.channel import Kind, Message, Port
 from cutlayer.config import Job
 from cutlayer.errors import BudgetExceeded, CheckpointError, ProtocolError
 from cutlayer.models import row_independence
-from cutlayer.parties import common_rows
 from cutlayer.parties.faults import At
-from cutlayer.parties.observer import Observer
-from cutlayer.parties.plan import plan_of
+from cutlayer.parties.session.observer import Observer
+from cutlayer.parties.session.plan import plan_of
 from cutlayer.parties.stopping import EarlyStopping
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.run_ledger import chain_of, ledger_after, ledger_of

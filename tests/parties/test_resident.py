@@ -13,9 +13,9 @@ from torch import Tensor
 from cutlayer.data.encoded import ColumnSpec, Encoded
 from cutlayer.data.images import ImageSpec
 from cutlayer.data.store import Store
-from cutlayer.parties import resident
-from cutlayer.parties.device import CPU
-from cutlayer.parties.resident import Resident, fits
+from cutlayer.parties.compute import resident
+from cutlayer.parties.compute.device import CPU
+from cutlayer.parties.compute.resident import Resident, fits
 from tests.parties.counted import Counted
 from tests.pretended import ELSEWHERE, Elsewhere, pretending
 

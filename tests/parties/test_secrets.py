@@ -22,11 +22,11 @@ from cutlayer.data.split import split_rows
 from cutlayer.data.store import Store
 from cutlayer.parties.active import ActiveParty
 from cutlayer.parties.active_step import ActiveStep
-from cutlayer.parties.local import EVALUATION_ROWS
-from cutlayer.protections.base import Asset, Context, Protection, Side
-from cutlayer.protections.chain import Chain
-from cutlayer.protections.views import ActiveView
-from cutlayer.tasks import Task
+from cutlayer.parties.session.local import EVALUATION_ROWS
+from cutlayer.problem.task import Task
+from cutlayer.protections.contract.base import Asset, Context, Protection, Side
+from cutlayer.protections.contract.chain import Chain
+from cutlayer.protections.contract.views import ActiveView
 from cutlayer.training import together
 from cutlayer.training.recorder import read_truth
 from cutlayer.training.together import Trained

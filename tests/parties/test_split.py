@@ -20,15 +20,15 @@ from cutlayer.data.split import Split, stratified_rows
 from cutlayer.data.streams import RandomStream
 from cutlayer.errors import CheckpointError, ConfigError, DataError, Interrupted, ProtocolError
 from cutlayer.jobs.check import check_job
-from cutlayer.parties.checkpoint import TABLE
-from cutlayer.parties.observer import Observer
-from cutlayer.parties.split import SPLIT_FILE, draw_split, split_of_run
+from cutlayer.parties.agreement.split import SPLIT_FILE, draw_split, split_of_run
+from cutlayer.parties.session.checkpoint import TABLE
+from cutlayer.parties.session.observer import Observer
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.run_ledger import ledger_of
 from cutlayer.training.tables import open_table
 from cutlayer.training.trained import Run
+from tests.alignment.test_psi_hostile import tamper
 from tests.parties.runs import ACTIVE, KEY, PASSIVES, make_job, raw_job, run, tables
-from tests.parties.test_psi_hostile import tamper
 
 STRATIFIED = {"test": 0.2, "validation": 0.2, "stratify": True}
 BY_DATE = {"test": 0.2, "validation": 0.2, "by": "since"}

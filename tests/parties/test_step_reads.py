@@ -15,9 +15,9 @@ from torch import nn
 
 from benchmarks.local_training import LR, Centralised, make_table, reference_job
 from cutlayer.config import Job, validated
-from cutlayer.parties import resident
+from cutlayer.parties.compute import resident
 from cutlayer.protections import REGISTRY
-from cutlayer.protections.base import Side
+from cutlayer.protections.contract.base import Side
 from tests.conformance.table import PROTECTIONS, ProtectionCase
 from tests.parties.counted import Counted, counted_step
 from tests.parties.runs import ACTIVE, PASSIVES, UNAUDITED, raw_job, tables

@@ -11,7 +11,7 @@ import torch
 from cutlayer.config import TrainConfig
 from cutlayer.config.train import AUTO_PATIENCE
 from cutlayer.parties.stopping import EarlyStopping
-from cutlayer.tasks import Task
+from cutlayer.problem.task import Task
 from tests.parties.runs import make_job
 
 NAN = math.nan

@@ -17,8 +17,8 @@ from cutlayer.config import Job, validated
 from cutlayer.config.phases import Phase
 from cutlayer.errors import ConfigError, ProtocolError
 from cutlayer.jobs.check import check_job
-from cutlayer.kernels.roc import roc_auc
 from cutlayer.parties.faults import At
+from cutlayer.problem.metrics.roc import roc_auc
 from cutlayer.protections import REGISTRY
 from cutlayer.training.run_ledger import ledger_of
 from tests.parties.interruptions import Dying, Fails, assert_equal, crashed_at_rename, interrupted

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import torch
 
+from cutlayer.problem.task import Task
 from cutlayer.protections import build
-from cutlayer.protections.base import Context
-from cutlayer.protections.chain import Chain
-from cutlayer.protections.keyed_noise import Noise
-from cutlayer.protections.views import ActiveView, Mode
-from cutlayer.tasks import Task
+from cutlayer.protections.contract.base import Context
+from cutlayer.protections.contract.chain import Chain
+from cutlayer.protections.contract.keyed_noise import Noise
+from cutlayer.protections.contract.views import ActiveView, Mode
 
 KEY = bytes(range(32))
 

@@ -10,15 +10,15 @@ from scipy import stats
 
 from cutlayer.accounting import NoFormalGuarantee, RandomizedResponse, ReleasePlan
 from cutlayer.errors import NotApplicable
-from cutlayer.kernels.randomized_response import transition_matrix
-from cutlayer.kernels.row_norms import row_norms
+from cutlayer.kernels.noise.randomized_response import transition_matrix
+from cutlayer.kernels.rows.row_norms import row_norms
+from cutlayer.problem.task import Task
 from cutlayer.protections import build
-from cutlayer.protections.base import Asset, Context, Protection, Side
-from cutlayer.protections.chain import Chain
-from cutlayer.protections.keyed_noise import Noise
+from cutlayer.protections.contract.base import Asset, Context, Protection, Side
+from cutlayer.protections.contract.chain import Chain
+from cutlayer.protections.contract.keyed_noise import Noise
+from cutlayer.protections.contract.views import ActiveView, Mode
 from cutlayer.protections.max_norm import MaxNormConfig
-from cutlayer.protections.views import ActiveView, Mode
-from cutlayer.tasks import Task
 
 ROWS = 20_000
 

@@ -10,12 +10,12 @@ from cutlayer.accounting import GaussianRelease, NoFormalGuarantee, ReleaseLog, 
 from cutlayer.channel import Kind
 from cutlayer.config import BudgetConfig, FrozenModel
 from cutlayer.errors import BudgetExceeded, CheckpointError, ConfigError, NotApplicable, NotApplied
-from cutlayer.protections.base import Asset, Context, Protection, Side
-from cutlayer.protections.chain import Chain
-from cutlayer.protections.coverage import HOOK_OF
-from cutlayer.protections.keyed_noise import Noise
-from cutlayer.protections.views import ActiveView, Mode, PassiveView
-from cutlayer.tasks import Task
+from cutlayer.problem.task import Task
+from cutlayer.protections.contract.base import Asset, Context, Protection, Side
+from cutlayer.protections.contract.chain import Chain
+from cutlayer.protections.contract.coverage import HOOK_OF
+from cutlayer.protections.contract.keyed_noise import Noise
+from cutlayer.protections.contract.views import ActiveView, Mode, PassiveView
 from tests.protections.setup import protection
 
 

@@ -7,8 +7,8 @@ import torch
 from torch.nn.functional import one_hot
 
 from cutlayer.protections import build_chain
-from cutlayer.protections.chain import Chain
-from cutlayer.protections.views import ActiveView, Mode
+from cutlayer.protections.contract.chain import Chain
+from cutlayer.protections.contract.views import ActiveView, Mode
 from tests.protections.setup import protection, view
 
 N, WIDTH = 120, 7

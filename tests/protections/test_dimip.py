@@ -8,8 +8,8 @@ from torch.nn.utils import vector_to_parameters
 
 from cutlayer.errors import ConfigError
 from cutlayer.protections import build, build_chain
-from cutlayer.protections.chain import Chain
-from cutlayer.protections.views import ActiveView, Mode
+from cutlayer.protections.contract.chain import Chain
+from cutlayer.protections.contract.views import ActiveView, Mode
 from tests.protections.setup import context, protection, resume, saved, view
 
 N, WIDTH, CLASSES, LAM = 24, 4, 3, 0.3

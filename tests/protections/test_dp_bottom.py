@@ -15,20 +15,20 @@ from torch import Tensor, nn
 
 from cutlayer.accounting import DPSGD, Composition, ReleasePlan
 from cutlayer.errors import ConfigError
-from cutlayer.kernels import lattice
-from cutlayer.kernels import row_gradients as kernel
-from cutlayer.kernels.lattice import FLOAT64_INTEGERS, lattice_step
-from cutlayer.kernels.noise import standard_normal
-from cutlayer.kernels.roc import roc_auc
-from cutlayer.kernels.rounded_normal import rounded_normal
-from cutlayer.kernels.row_gradients import row_gradients
-from cutlayer.kernels.row_norms import clip_rows
+from cutlayer.kernels.gradients import row_gradients as kernel
+from cutlayer.kernels.gradients.row_gradients import row_gradients
+from cutlayer.kernels.noise import lattice
+from cutlayer.kernels.noise.aes import standard_normal
+from cutlayer.kernels.noise.lattice import FLOAT64_INTEGERS, lattice_step
+from cutlayer.kernels.noise.rounded_normal import rounded_normal
+from cutlayer.kernels.rows.row_norms import clip_rows
 from cutlayer.models import BottomModel, Inputs, build_bottom
 from cutlayer.models.base import EmbeddingTable
+from cutlayer.problem.metrics.roc import roc_auc
 from cutlayer.protections import build, build_chain
 from cutlayer.protections.catalogue import DPBottom
-from cutlayer.protections.keyed_noise import Noise
-from cutlayer.protections.views import Mode, PassiveView, Update
+from cutlayer.protections.contract.keyed_noise import Noise
+from cutlayer.protections.contract.views import Mode, PassiveView, Update
 from tests.protections.float_attack import impossible
 from tests.protections.setup import KEY, context
 

@@ -10,10 +10,10 @@ from scipy import stats
 
 from cutlayer.accounting import Account, GaussianRelease, NoFormalGuarantee, ReleasePlan
 from cutlayer.errors import ConfigError
-from cutlayer.kernels.lattice import lattice_step
+from cutlayer.kernels.noise.lattice import lattice_step
 from cutlayer.protections import build, build_chain
-from cutlayer.protections.keyed_noise import Noise
-from cutlayer.protections.views import Mode, PassiveView
+from cutlayer.protections.contract.keyed_noise import Noise
+from cutlayer.protections.contract.views import Mode, PassiveView
 from tests.protections.setup import KEY, context, protection, resume, saved
 
 N, WIDTH, CLIP = 4000, 20, 1.5

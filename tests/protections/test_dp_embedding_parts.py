@@ -9,9 +9,9 @@ from scipy.spatial.distance import pdist
 from scipy.stats import norm
 
 from cutlayer.accounting import ReleasePlan
-from cutlayer.kernels.contrastive import contrastive_loss
-from cutlayer.kernels.fuzzy_c_means import fuzzy_c_means
-from cutlayer.protections.views import Mode, PassiveView
+from cutlayer.kernels.dependence.contrastive import contrastive_loss
+from cutlayer.kernels.fits.fuzzy_c_means import fuzzy_c_means
+from cutlayer.protections.contract.views import Mode, PassiveView
 from tests.protections.setup import protection, resume, saved
 
 N, WIDTH, CLIP, TAIL = 60, 8, 1.5, 0.05

@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 
 from cutlayer.accounting import ReleasePlan
-from cutlayer.kernels.gaussian_mechanism import best_auc
-from cutlayer.kernels.lattice import lattice_gaussian, lattice_step
-from cutlayer.kernels.noise import standard_normal
-from cutlayer.kernels.roc import roc_auc
-from cutlayer.kernels.row_norms import clip_rows
-from cutlayer.protections.views import Mode, PassiveView
+from cutlayer.kernels.noise.aes import standard_normal
+from cutlayer.kernels.noise.gaussian_mechanism import best_auc
+from cutlayer.kernels.noise.lattice import lattice_gaussian, lattice_step
+from cutlayer.kernels.rows.row_norms import clip_rows
+from cutlayer.problem.metrics.roc import roc_auc
+from cutlayer.protections.contract.views import Mode, PassiveView
 from tests.protections.float_attack import impossible
 from tests.protections.setup import protection
 

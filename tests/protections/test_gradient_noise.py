@@ -10,7 +10,7 @@ from scipy import stats
 from cutlayer.accounting import NoFormalGuarantee, ReleasePlan
 from cutlayer.errors import ConfigError
 from cutlayer.protections import build_chain
-from cutlayer.protections.keyed_noise import Noise
+from cutlayer.protections.contract.keyed_noise import Noise
 from tests.protections.setup import gradients, protection, resume, saved, view
 
 N, WIDTH = 2000, 50

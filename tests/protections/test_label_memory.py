@@ -15,11 +15,12 @@ from safetensors import safe_open
 from safetensors.numpy import save_file
 
 from cutlayer.errors import CheckpointError, DataError, RunFolderError
-from cutlayer.protections import build, label_memory
-from cutlayer.protections.base import Context
-from cutlayer.protections.label_memory import Drawn, LabelMemory
+from cutlayer.problem.task import Task
+from cutlayer.protections import build
+from cutlayer.protections.contract.base import Context
+from cutlayer.protections.label_memory import memory as label_memory
+from cutlayer.protections.label_memory.memory import Drawn, LabelMemory
 from cutlayer.storage.durable import locked
-from cutlayer.tasks import Task
 from tests.protections.setup import KEY, context
 
 ROWS, EPS = 20_000, 1.0

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from cutlayer.errors import ConfigError, DataError, NotApplicable
-from cutlayer.kernels.marvell import minimise_sum_kl
+from cutlayer.kernels.noise.marvell import minimise_sum_kl
 from cutlayer.protections import REGISTRY, build, build_chain
-from cutlayer.protections.keyed_noise import Noise
+from cutlayer.protections.contract.keyed_noise import Noise
 from tests.protections.setup import gradients, protection, resume, saved, view
 
 DRAWS = 400

@@ -9,7 +9,7 @@ from cutlayer.accounting import ReleasePlan
 from cutlayer.config import Job, validated
 from cutlayer.errors import ConfigError, NotApplied
 from cutlayer.protections import build
-from cutlayer.protections.views import Mode, PassiveView
+from cutlayer.protections.contract.views import Mode, PassiveView
 from tests.parties.runs import PASSIVES, raw_job, run, tables
 from tests.protections.setup import protection
 

@@ -11,8 +11,8 @@ from scipy import stats
 from cutlayer.accounting import NoFormalGuarantee, ReleasePlan
 from cutlayer.errors import ConfigError
 from cutlayer.protections import REGISTRY, build
-from cutlayer.protections.base import Protection
-from cutlayer.protections.views import Mode
+from cutlayer.protections.contract.base import Protection
+from cutlayer.protections.contract.views import Mode
 from tests.conformance.table import PROTECTIONS
 from tests.protections.setup import context, resume, saved, view
 

@@ -11,12 +11,12 @@ from cutlayer.attacks.catalogue import MessageSize
 from cutlayer.attacks.knowledge import Knowledge
 from cutlayer.attacks.label.history import HistoryView
 from cutlayer.audit.known_labels import strongest
-from cutlayer.channel.followed import FollowedEpoch
+from cutlayer.channel.row_history import FollowedEpoch
 from cutlayer.errors import NotApplicable
-from cutlayer.kernels.message_sizes import message_sizes
-from cutlayer.kernels.row_norms import row_norms
+from cutlayer.kernels.rows.row_norms import row_norms
+from cutlayer.kernels.statistics.message_sizes import message_sizes
+from cutlayer.problem.task import Task
 from cutlayer.protections.past_batches import PastBatches
-from cutlayer.tasks import Task
 from tests.protections.setup import gradients, protection, resume, saved, view
 
 FORMS = [

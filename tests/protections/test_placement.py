@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from cutlayer.protections.placement import CPU, moved, on_cpu
-from cutlayer.protections.views import ActiveView, Mode, PassiveView
+from cutlayer.protections.contract.placement import CPU, moved, on_cpu
+from cutlayer.protections.contract.views import ActiveView, Mode, PassiveView
 from tests.pretended import pretending
 
 ROWS = torch.arange(4)

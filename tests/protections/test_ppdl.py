@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cutlayer.kernels.sparse_vector import passing
+from cutlayer.kernels.noise.sparse_vector import passing
 from cutlayer.protections import ppdl as module
 from cutlayer.protections.ppdl import _random_walks
 from tests.protections.setup import KEY, gradients, protection, view

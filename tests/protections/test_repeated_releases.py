@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-from cutlayer.kernels.shared_noise import class_second_moments, leak_of_sum_kl, shared_noise
+from cutlayer.kernels.noise.shared_noise import class_second_moments, leak_of_sum_kl, shared_noise
 from cutlayer.protections import build
-from cutlayer.protections.keyed_noise import Noise
+from cutlayer.protections.contract.keyed_noise import Noise
 from tests.kernels.test_shared_noise import sizes
 from tests.protections.releases import trained, worst_leak
 from tests.protections.setup import gradients, protection, resume, saved, view

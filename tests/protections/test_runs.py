@@ -96,7 +96,7 @@ def test_a_run_repeats_under_a_supplied_key(name, table, tmp_path):
 
 
 def test_a_marvell_that_misses_a_party_stops_the_run(table, tmp_path, monkeypatch):
-    from cutlayer.protections.chain import Chain
+    from cutlayer.protections.contract.chain import Chain
 
     whole = Chain.gradient_out
     monkeypatch.setattr(

@@ -11,8 +11,8 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
 from cutlayer.protections import REGISTRY
-from cutlayer.protections.embedding_adjust import AdjustConfig
-from cutlayer.protections.embedding_rescale import EstimateConfig
+from cutlayer.protections.dp_embedding.adjust import AdjustConfig
+from cutlayer.protections.dp_embedding.rescale import EstimateConfig
 
 ABOVE_0, BELOW_1 = math.ulp(0.0), math.nextafter(1.0, 0.0)
 # setting: values at the ends that are accepted, values just outside that are refused

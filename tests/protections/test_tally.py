@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from cutlayer.protections.tally import Tally
+from cutlayer.protections.contract.tally import Tally
 
 AMOUNTS = (0.1, 0.7, 1e9, 0.3)
 

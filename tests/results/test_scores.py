@@ -10,8 +10,8 @@ import pytest
 from pyarrow import csv, parquet
 
 from cutlayer.errors import ConfigError
+from cutlayer.problem.task import Task
 from cutlayer.results.scores import check_scores_path, score_file
-from cutlayer.tasks import Task
 
 PARTIES = ("bank", "telco", "shop-2")
 TASK = Task("multiclass", ("a", 'b, "c"', "d"))

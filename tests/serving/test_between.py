@@ -15,13 +15,13 @@ import pytest
 import torch
 from pyarrow import csv, parquet
 
+from cutlayer.alignment.intersection import Alignment, Purpose
 from cutlayer.channel import Kind, Message, Port, link, rows_digest
 from cutlayer.channel.grpc_server import ServerLinks
 from cutlayer.config import LimitsConfig
 from cutlayer.errors import AlignmentError, BudgetExceeded, CutlayerError, ProtocolError
-from cutlayer.parties.alignment import Alignment, Purpose
-from cutlayer.parties.drive import drive_together
-from cutlayer.parties.linked import driven
+from cutlayer.parties.drive.by_links import driven
+from cutlayer.parties.drive.drive import drive_together
 from cutlayer.serving import Serving
 from cutlayer.serving.answers import PredictedRows
 from cutlayer.serving.between import PART, PredictionSide, answer, ask
@@ -172,7 +172,7 @@ def hostile(run: Trained, requests: Callable[[Port, int, Any], None], rounds: in
     mine = side(run, "bank", given["bank"])
 
     def bank() -> Generator[Port, Message, None]:
-        from cutlayer.parties.handshake import agree_active, agree_order_active
+        from cutlayer.parties.agreement.handshake import agree_active, agree_order_active
 
         aligned = yield from agree_active(
             mine.job, mine.table, "bank", {"telco": here}, [], mine.limits, mine.alignment
@@ -221,7 +221,7 @@ def test_a_row_that_is_named_many_times_as_common_is_not_released(
         bank = int(np.flatnonzero((digests["bank"] == row).all(1))[0])
         return {"bank": np.full(len(positions), bank), "telco": np.array(positions)}
 
-    monkeypatch.setattr("cutlayer.parties.common_rows.intersect", named)
+    monkeypatch.setattr("cutlayer.alignment.common_rows.intersect", named)
     with pytest.raises(AlignmentError, match=message):
         together(noisy, given, absent=["shop"])
     assert serving(noisy, "telco").predictions_made == 0

@@ -14,9 +14,9 @@ import torch
 from cutlayer.consent import allowed
 from cutlayer.data.store import Store
 from cutlayer.errors import ConfigError, CutlayerError
-from cutlayer.report.model_card import model_card, write_card
 from cutlayer.results.finding import Finding
 from cutlayer.serving.export import ARCHITECTURE, Architecture, ExportResult, export_part, load_part
+from cutlayer.serving.model_card import model_card, write_card
 from cutlayer.serving.models import Models, PartyModel, embedding_of
 from cutlayer.training.folder import RunFolder
 from tests.serving.runs import NOISY, tables, trained

@@ -20,7 +20,7 @@ from cutlayer.serving.export import export_part
 from cutlayer.serving.models import PartyModel
 from cutlayer.serving.onnx_program import onnx_bytes, traced
 from cutlayer.training.folder import RunFolder
-from tests.models.fitted_rows import BINARY, columns, fit, fit_briefly, labels_of, top_of
+from tests.models.estimator_rows import BINARY, columns, fit, fit_briefly, labels_of, top_of
 from tests.serving.runs import trained
 
 # The packages are looked for and not imported, which takes a second in every worker.

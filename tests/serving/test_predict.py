@@ -188,11 +188,13 @@ def test_predictions_count_where_any_of_several_protections_is_counted(monkeypat
     plan, opened = ReleasePlan(training=1, serving=1), []
     events = [NoFormalGuarantee("a penalty"), GaussianRelease(2.0, plan), NoFormalGuarantee("another")]
     protections = [SimpleNamespace(event=lambda _, event=event: event) for event in events]
-    monkeypatch.setattr("cutlayer.serving.release.plan_of", lambda *_: plan)
-    monkeypatch.setattr("cutlayer.serving.release.set_up_releases", lambda *_, counted: opened.append(counted))
+    monkeypatch.setattr("cutlayer.serving.prediction_release.plan_of", lambda *_: plan)
+    monkeypatch.setattr(
+        "cutlayer.serving.prediction_release.set_up_releases", lambda *_, counted: opened.append(counted)
+    )
     for chosen, counted in ((protections, True), (protections[::-1], True), (protections[::2], False), ([], False)):
         chain = SimpleNamespace(protections=chosen)
-        monkeypatch.setattr("cutlayer.serving.release.chain_of", lambda *_, chain=chain: chain)
+        monkeypatch.setattr("cutlayer.serving.prediction_release.chain_of", lambda *_, chain=chain: chain)
         nothing: Any = None
         assert Serving(nothing, nothing, "telco", 4, KEY).counted == opened.pop() == counted
 

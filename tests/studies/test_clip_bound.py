@@ -12,7 +12,7 @@ import torch
 from cutlayer.consent import allowed
 from cutlayer.errors import ConfigError
 from cutlayer.jobs.check import check_job
-from cutlayer.models.inputs import Inputs
+from cutlayer.problem.inputs import Inputs
 from studies.claims import Verdict
 from studies.clip_bound.maps import Maps
 from studies.clip_bound.page import clip_bound_page

@@ -12,7 +12,7 @@ import pytest
 from cutlayer.config import Job, validated
 from cutlayer.data.split import split_rows
 from cutlayer.jobs.options import Progress
-from cutlayer.kernels.roc import roc_auc
+from cutlayer.problem.metrics.roc import roc_auc
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.recorder import read_truth
 from studies.claims import Verdict

@@ -19,8 +19,8 @@ from cutlayer.data.images import image_column
 from cutlayer.errors import DataError
 from cutlayer.jobs.check import check_job
 from cutlayer.jobs.options import Progress
-from cutlayer.protections.dp_embedding import DPEmbeddingConfig
-from cutlayer.protections.embedding_adjust import AdjustConfig
+from cutlayer.protections.dp_embedding.adjust import AdjustConfig
+from cutlayer.protections.dp_embedding.dp_embedding import DPEmbeddingConfig
 from cutlayer.results.features import FeatureResult
 from studies.claims import Verdict
 from studies.datasets import with_epochs

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from cutlayer.tasks import Task
+from cutlayer.problem.task import Task
 from cutlayer.training import utility
 from cutlayer.training.contributions import contributions, gain_over, shapley
 from cutlayer.training.utility import bounds, interval, replicates

@@ -19,10 +19,10 @@ from cutlayer.config import Job, validated
 from cutlayer.data.store import Store
 from cutlayer.jobs.execute import execute
 from cutlayer.jobs.options import Options, Progress
-from cutlayer.kernels.noise import keystream
+from cutlayer.kernels.noise.aes import keystream
 from cutlayer.models import build_bottom
-from cutlayer.parties.random_state import drawn_under, random_state, starting_key
-from cutlayer.tasks import Task
+from cutlayer.parties.drive.random_state import drawn_under, random_state, starting_key
+from cutlayer.problem.task import Task
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.joint import JointModel
 from cutlayer.training.keys import Keys, starting_keys

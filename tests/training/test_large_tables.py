@@ -17,7 +17,7 @@ from cutlayer.config import Job, validated
 from cutlayer.data import party_data, shuffling, typed_table
 from cutlayer.jobs.execute import execute
 from cutlayer.jobs.options import Options, Progress
-from cutlayer.parties.observer import Observer
+from cutlayer.parties.session.observer import Observer
 from cutlayer.storage import row_arrays
 from cutlayer.storage.tensor_file import read_tensors
 from cutlayer.training.folder import RunFolder

@@ -9,7 +9,7 @@ import torch
 
 from cutlayer.attacks.completion.active import PREVIOUS, malicious
 from cutlayer.config import Job
-from cutlayer.parties.observer import Observer
+from cutlayer.parties.session.observer import Observer
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import Keys
 from cutlayer.training.tables import open_table

@@ -9,8 +9,8 @@ import pytest
 import torch
 from sklearn.metrics import auc, precision_score, recall_score, roc_auc_score, roc_curve
 
+from cutlayer.problem.task import Task
 from cutlayer.results.quality import Quality
-from cutlayer.tasks import Task
 from cutlayer.training.quality import BINS, quality
 
 BINARY = Task("binary", ("no", "yes"))

@@ -16,7 +16,7 @@ from cutlayer.data.split import Split
 from cutlayer.data.store import Store
 from cutlayer.jobs.execute import execute
 from cutlayer.jobs.options import Options, Progress
-from cutlayer.tasks import Task
+from cutlayer.problem.task import Task
 from cutlayer.training.keys import Keys, starting_keys
 from cutlayer.training.recorder import read_truth
 from cutlayer.training.references import BOOSTING, Reference, fit_reference, train_reference

@@ -14,12 +14,12 @@ from cutlayer.config import Job
 from cutlayer.data.store import Store
 from cutlayer.errors import ConfigError, DataError
 from cutlayer.jobs.check import check_job
-from cutlayer.tasks import Task
+from cutlayer.problem.task import Task
+from cutlayer.problem.training_loss import TrainingLoss
 from cutlayer.training.keys import starting_keys
 from cutlayer.training.recorder import read_truth
 from cutlayer.training.references import train_reference
 from cutlayer.training.tables import open_table
-from cutlayer.training_loss import TrainingLoss
 from tests.parties.runs import ACTIVE, KEY, PASSIVES, make_job, raw_job, run, tables
 
 SHORT = {"epochs": 4, "batch_size": 60, "audit": {"every": "never"}}

@@ -15,15 +15,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cutlayer.certificates.authority import Authority, files_in, make_request
-from cutlayer.certificates.files import Credentials
 from cutlayer.channel import Kind, Message, Port
 from cutlayer.channel.grpc_client import ClientLink
 from cutlayer.channel.grpc_link import Keepalive
 from cutlayer.channel.grpc_server import ServerLinks
 from cutlayer.channel.security import Security
+from cutlayer.channel.tls.authority import Authority, files_in, make_request
+from cutlayer.channel.tls.files import Credentials
 from cutlayer.errors import CutlayerError
-from cutlayer.parties.drive import drive
+from cutlayer.parties.drive.drive import drive
 from tools.faults.proxy import Faults, Proxy
 
 ACTIVE, PASSIVE = "bank", "telco"

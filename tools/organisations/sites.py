@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from cutlayer.certificates.authority import Authority, make_request
+from cutlayer.channel.tls.authority import Authority, make_request
 
 
 def issue_certificates(base: Path, federation: str, active: str, passives: Sequence[str]) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from cutlayer.accounting.events import DPSGD, Event, GaussianRelease, RandomizedResponse, known_events
 from cutlayer.errors import ConfigError
-from cutlayer.kernels import gaussian_mechanism as gaussian
+from cutlayer.kernels.noise import gaussian_mechanism as gaussian
 
 DELTA = 1e-5
 """Delta of the stated epsilon if neither a budget nor a protection names one."""

@@ -13,7 +13,7 @@ from cutlayer.lazy import Tensor, nn, torch
 if TYPE_CHECKING:
     from cutlayer.attacks.feature.view import FeatureView
     from cutlayer.data.encoded import ColumnSpec
-    from cutlayer.tasks import Task
+    from cutlayer.problem.task import Task
 
 HINTS = 10
 """Number of positive rows of each batch that the hint attack knows."""

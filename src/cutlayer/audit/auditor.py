@@ -21,10 +21,10 @@ from cutlayer.audit.known_labels import knowledge_of
 from cutlayer.audit.leak import Leak, leak_interval, leak_of
 from cutlayer.channel.transcript import Step
 from cutlayer.errors import NotApplicable
-from cutlayer.kernels.row_tensors import rows_of, where_equal
+from cutlayer.problem.task import Task
 from cutlayer.results.audit import RunAudit, SkippedAttack
 from cutlayer.results.leaks import Attempt, LayerLeak, LeakResult
-from cutlayer.tasks import Task
+from cutlayer.storage.row_tensors import rows_of, where_equal
 from cutlayer.training.trained import class_shares
 
 

@@ -11,12 +11,12 @@ from torch import Tensor
 from cutlayer.attacks.malicious.backdoor import trigger_of
 from cutlayer.config import Job
 from cutlayer.config.load import load_closed_job
-from cutlayer.parties.local import EVALUATION_ROWS
+from cutlayer.parties.session.local import EVALUATION_ROWS
 from cutlayer.results.number import Number
 from cutlayer.results.run import RunId
-from cutlayer.training.attacked import target_rows
 from cutlayer.training.finetuning import answers
 from cutlayer.training.folder import RunFolder
+from cutlayer.training.malicious_runs import target_rows
 from cutlayer.training.trained import Run
 
 TARGET = 1

@@ -19,9 +19,9 @@ from cutlayer.audit.attack_audit import AttackAudit
 from cutlayer.config import Job
 from cutlayer.data.streams import RandomStream
 from cutlayer.models import BottomModel, bottom_of
-from cutlayer.parties.random_state import drawn_under
+from cutlayer.parties.drive.random_state import drawn_under
+from cutlayer.problem.task import Task
 from cutlayer.results.completion import CompletionResult, VariantValue
-from cutlayer.tasks import Task
 from cutlayer.training.comparisons import malicious_run
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import starting_keys

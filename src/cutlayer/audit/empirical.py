@@ -14,8 +14,8 @@ from torch import Tensor
 
 from cutlayer.accounting import DPSGD, Composition, GaussianRelease, RandomizedResponse
 from cutlayer.accounting.total import Asset
-from cutlayer.kernels import gaussian_mechanism as gaussian
-from cutlayer.kernels.empirical_epsilon import mu_bound, one_run_epsilon
+from cutlayer.kernels.noise import gaussian_mechanism as gaussian
+from cutlayer.kernels.noise.empirical_epsilon import mu_bound, one_run_epsilon
 from cutlayer.results.guarantee import GuaranteeTest
 
 CONFIDENCE = 0.999

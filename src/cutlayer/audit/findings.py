@@ -10,7 +10,7 @@ from cutlayer.attacks.knowledge import condition
 from cutlayer.attacks.malicious import TAMPERINGS, by_active
 from cutlayer.audit.checks import Check, Find, FindingContext, Occurrence
 from cutlayer.audit.scored_rows import narrow_leaks
-from cutlayer.parties.numbers import NO_GRADIENT_REMEDY
+from cutlayer.parties.guards.numbers import NO_GRADIENT_REMEDY
 from cutlayer.protections import REGISTRY as PROTECTIONS
 from cutlayer.results.completion import CompletionResult, best
 from cutlayer.results.features import FeatureResult, strongest

@@ -17,15 +17,15 @@ from cutlayer.attacks.knowledge import Need
 from cutlayer.attacks.label.base import Scores, Target
 from cutlayer.attacks.label.history import HistoryAttack, HistoryView
 from cutlayer.attacks.label.pooled import pooled
-from cutlayer.audit.departed import departed_auc
+from cutlayer.audit.departed_model import departed_auc
 from cutlayer.audit.known_labels import asked, by_variant, granted, label_curve, variant_of
 from cutlayer.audit.leak import Leak, folded, leak_interval
 from cutlayer.audit.own_columns import OwnColumns, predict_from_columns, sparse_columns
 from cutlayer.audit.permuted import permuted_leak
-from cutlayer.channel.followed import FollowedEpoch, draw_followed, read_followed, read_own_embeddings
+from cutlayer.channel.row_history import FollowedEpoch, draw_followed, read_followed, read_own_embeddings
 from cutlayer.config import AuditConfig, Job
 from cutlayer.errors import NotApplicable
-from cutlayer.kernels.roc import true_positive_rate
+from cutlayer.problem.metrics.roc import true_positive_rate
 from cutlayer.results.audit import RunAudit, SkippedAttack
 from cutlayer.results.leaks import Attacker, Attempt, Baseline, LabelCurve, LeakResult, colluding
 from cutlayer.results.run import RunKind

@@ -17,8 +17,8 @@ from cutlayer.attacks.label.history import HistoryAttack, HistoryView, run_score
 from cutlayer.audit.leak import Leak, leak_of
 from cutlayer.data.streams import RandomStream
 from cutlayer.errors import NotApplicable
+from cutlayer.problem.task import Task
 from cutlayer.results.leaks import CurvePoint, LabelCurve
-from cutlayer.tasks import Task
 from cutlayer.training.trained import Run
 
 COUNTS = (1, 2, 5, 10, 20, 40, 200)

@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 
 from cutlayer.attacks.label.base import Scores
-from cutlayer.kernels.concordance import concordance, concordance_interval, untied_share
-from cutlayer.kernels.roc import auc_variance, macro_auc, part_aucs, roc_auc
+from cutlayer.kernels.statistics.concordance import concordance, concordance_interval, untied_share
+from cutlayer.problem.metrics.roc import auc_variance, macro_auc, part_aucs, roc_auc
 
 BEST_ASSIGNMENT = "best_assignment"
 """Key in `Leak.other_aucs` of scores whose classes were renamed by the assignment that fits the truth best."""

@@ -15,8 +15,8 @@ from cutlayer.results.features import FeatureResult
 from cutlayer.results.leaks import LeakResult, worst_of
 from cutlayer.results.malicious import MaliciousResult
 from cutlayer.results.run import RunId, RunKind
-from cutlayer.training.attacked import attacked_run, not_attacked, victims
 from cutlayer.training.folder import RunFolder
+from cutlayer.training.malicious_runs import attacked_run, not_attacked, victims
 
 NEEDS_ONE_PROCESS = "a malicious training needs all parties in one process; none was trained"
 

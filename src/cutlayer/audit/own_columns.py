@@ -16,9 +16,9 @@ from cutlayer.attacks.label.base import Scores
 from cutlayer.audit.leak import leak_of
 from cutlayer.data.store import Store
 from cutlayer.data.streams import RandomStream
-from cutlayer.kernels.logistic import Matrix, fit_logistic
-from cutlayer.models.fitted.boosting import fit_boosting, leaves
-from cutlayer.models.fitted.rows import FLOOR, FitRows, Floats, Integers
+from cutlayer.kernels.fits.logistic import Matrix, fit_logistic
+from cutlayer.models.top_estimators.boosting import fit_boosting, leaves
+from cutlayer.models.top_estimators.rows import FLOOR, FitRows, Floats, Integers
 
 if TYPE_CHECKING:
     from scipy import sparse

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from cutlayer.attacks.label.base import Scores
 from cutlayer.data.streams import RandomStream
-from cutlayer.kernels.concordance import permuted_concordances
-from cutlayer.kernels.roc import permuted_macro_aucs
+from cutlayer.kernels.statistics.concordance import permuted_concordances
+from cutlayer.problem.metrics.roc import permuted_macro_aucs
 
 PERMUTATIONS = 50
 """Permutations of the labels that the optimism of the catalogue is measured on."""

@@ -9,14 +9,14 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from cutlayer.alignment.held_rows import HeldRows, held_of_run
 from cutlayer.attacks import resolve
 from cutlayer.audit.auditor import Auditor
-from cutlayer.channel.followed import write_own_embeddings
+from cutlayer.channel.row_history import write_own_embeddings
 from cutlayer.channel.transcript import Step, read_epochs
 from cutlayer.config import Job
-from cutlayer.parties.held_rows import HeldRows, held_of_run
-from cutlayer.parties.observer import Observer, Relay, WatchedParty
-from cutlayer.tasks import Task
+from cutlayer.parties.session.observer import Observer, Relay, WatchedParty
+from cutlayer.problem.task import Task
 from cutlayer.training.folder import RunFolder
 
 

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from cutlayer.channel.message import PACKABLE, Message
 from cutlayer.errors import ProtocolError
-from cutlayer.kernels.noise import derive, fingerprint, keystream
-from cutlayer.kernels.packed_rows import Form, pack_rows, unpack_rows, width_of
+from cutlayer.kernels.noise.aes import derive, fingerprint, keystream
+from cutlayer.kernels.rows.packed_rows import Form, pack_rows, unpack_rows, width_of
 
 
 class Compression:

@@ -10,11 +10,11 @@ from typing import Any
 import grpc
 from cryptography import x509
 
-from cutlayer.certificates.files import Loaded
 from cutlayer.channel.codec import WIRE_VERSION
 from cutlayer.channel.contract import decoded, printable
 from cutlayer.channel.grpc_link import GREET, METHOD, SERVICE, Transport, link_options
 from cutlayer.channel.stream import Attachment, Receiver, Stream, describe, details
+from cutlayer.channel.tls.files import Loaded
 from cutlayer.errors import CutlayerError, PeerLost, ProtocolError
 
 _REFUSALS = {

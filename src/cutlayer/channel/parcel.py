@@ -24,10 +24,10 @@ from typing import Annotated, Any, BinaryIO, Self, TypeVar
 import msgpack
 from pydantic import AfterValidator, ConfigDict, Field, StrictBytes, StrictInt, StrictStr, TypeAdapter
 
-from cutlayer.certificates.signing import check_signature, sign
 from cutlayer.channel.codec import DEFAULT_LIMITS, FrameLimits, decode, encode, printable_name
 from cutlayer.channel.message import Message
 from cutlayer.channel.security import Security
+from cutlayer.channel.tls.signing import check_signature, sign
 from cutlayer.errors import ProtocolError, RunFolderError, TrustError
 from cutlayer.storage.durable import check_output, create, make_folder, sync_file, sync_folder
 from cutlayer.version import __version__

@@ -10,10 +10,10 @@ from typing import Any
 import grpc
 from cryptography import x509
 
-from cutlayer.certificates.files import Credentials, Loaded, out_of_date, pem_of
-from cutlayer.certificates.names import host_of, identity_of
-from cutlayer.certificates.probe import probe
 from cutlayer.channel.address import split_address
+from cutlayer.channel.tls.files import Credentials, Loaded, out_of_date, pem_of
+from cutlayer.channel.tls.names import host_of, identity_of
+from cutlayer.channel.tls.probe import probe
 from cutlayer.errors import TrustError
 
 _REVOKED = "invite the party again (cutlayer keys invite); with a new certificate a run goes on with --resume"

@@ -15,9 +15,9 @@ from cutlayer.cli.verb import verb
 from cutlayer.errors import ConfigError
 
 if TYPE_CHECKING:
+    from cutlayer.alignment.intersection import Purpose
     from cutlayer.jobs.align import Aligned
     from cutlayer.jobs.exchange import Waiting
-    from cutlayer.parties.alignment import Purpose
 
 
 class Reveal(StrEnum):
@@ -85,7 +85,7 @@ def purpose_of(dry_run: bool, reveal: Reveal | None) -> Purpose:
     Raises:
         ConfigError: A dry run reveals rows to nobody.
     """
-    from cutlayer.parties.alignment import Purpose
+    from cutlayer.alignment.intersection import Purpose
 
     if dry_run and reveal is not None:
         raise ConfigError.expected("no --reveal with --dry-run, which reveals numbers alone", reveal.value)

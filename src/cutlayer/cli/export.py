@@ -35,8 +35,8 @@ def export(
     job = load_closed_job(folder.path / "job.yaml")
     if party not in job.parties:
         raise ConfigError(f"--party: no party is called {party!r}{near_miss(party, [*job.parties])}")
-    from cutlayer.report.model_card import model_card, write_card
     from cutlayer.serving.export import ARCHITECTURE, CARD, Architecture, export_part
+    from cutlayer.serving.model_card import model_card, write_card
     from cutlayer.serving.models import PartyModel
 
     model = PartyModel.load(job, folder, party)

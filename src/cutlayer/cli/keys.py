@@ -45,7 +45,7 @@ def init(name: str, *, federation: str = "cutlayer", folder: Path = KEYS, json: 
 
     Example: cutlayer keys init bank --federation credit
     """
-    from cutlayer.certificates.authority import Authority
+    from cutlayer.channel.tls.authority import Authority
     from cutlayer.config.identities import federation_name, identity
 
     authority = Authority.create(folder, _checked(federation_name, federation), _checked_party(name))
@@ -67,9 +67,9 @@ def invite(name: str, *, address: str, out: Path | None = None, folder: Path = K
 
     Example: cutlayer keys invite telco --address bank.example:7070
     """
-    from cutlayer.certificates.authority import PUBLIC, Authority
-    from cutlayer.certificates.files import pem_of
     from cutlayer.channel.address import check_fixed_port
+    from cutlayer.channel.tls.authority import PUBLIC, Authority
+    from cutlayer.channel.tls.files import pem_of
     from cutlayer.config.load import as_yaml
 
     check_fixed_port(address)
@@ -102,9 +102,9 @@ def request(invitation: Path, *, seen: str = "", folder: Path = KEYS, json: bool
 
     Example: cutlayer keys request telco.invite --fingerprint efb1-043a-b396-e2b8-6570-3303-3fed-8936
     """
-    from cutlayer.certificates.authority import PUBLIC, make_request
-    from cutlayer.certificates.files import pem_of
-    from cutlayer.certificates.names import fingerprint, key_fingerprint
+    from cutlayer.channel.tls.authority import PUBLIC, make_request
+    from cutlayer.channel.tls.files import pem_of
+    from cutlayer.channel.tls.names import fingerprint, key_fingerprint
 
     federation, party, address, authority = _read_invitation(invitation)
     _compare(seen, fingerprint(authority), "the authority in the invitation")
@@ -142,8 +142,8 @@ def sign(
 
     Example: cutlayer keys sign telco.request.pem --fingerprint beb6-9412-3e4d-9aea-78c7-ff4f-b41e-3452
     """
-    from cutlayer.certificates.authority import Authority, read_request
-    from cutlayer.certificates.names import key_fingerprint
+    from cutlayer.channel.tls.authority import Authority, read_request
+    from cutlayer.channel.tls.names import key_fingerprint
 
     authority, signing_request = Authority(folder), read_request(file)
     key = key_fingerprint(signing_request.public_key())
@@ -170,7 +170,7 @@ def renew(
 
     Example: cutlayer keys renew telco --days 90
     """
-    from cutlayer.certificates.authority import Authority
+    from cutlayer.channel.tls.authority import Authority
 
     path = out or (folder / f"{name}.pem" if (folder / f"{name}.key").exists() else Path(f"{name}.pem"))
     Authority(folder).renew(name, _checked_days(days), path)
@@ -189,7 +189,7 @@ def revoke(name: str, *, folder: Path = KEYS, json: bool = False) -> None:
 
     Example: cutlayer keys revoke telco
     """
-    from cutlayer.certificates.authority import Authority
+    from cutlayer.channel.tls.authority import Authority
 
     serials = Authority(folder).revoke(name)
     answer(
@@ -207,7 +207,7 @@ def list_(*, folder: Path = KEYS, json: bool = False) -> None:
 
     Example: cutlayer keys list --json
     """
-    from cutlayer.certificates.authority import Authority
+    from cutlayer.channel.tls.authority import Authority
 
     shown = ("party", "serial", "until", "revoked")
     issued = [{key: entry[key] for key in shown} for entry in Authority(folder).certificates]
@@ -289,7 +289,7 @@ def _checked_party(name: str) -> str:
 
 
 def _checked_days(days: int | None) -> int:
-    from cutlayer.certificates.authority import AUTHORITY_DAYS, CERTIFICATE_DAYS
+    from cutlayer.channel.tls.authority import AUTHORITY_DAYS, CERTIFICATE_DAYS
 
     days = CERTIFICATE_DAYS if days is None else days
     if not 1 <= days <= AUTHORITY_DAYS:

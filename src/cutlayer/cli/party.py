@@ -82,7 +82,7 @@ def party(
     from cutlayer.jobs.party import run_party
     from cutlayer.jobs.preflight import run_preflight
     from cutlayer.jobs.team import rank_here
-    from cutlayer.loggers.logged import logged
+    from cutlayer.loggers.context import logged
 
     chosen = with_device(setup.job, device, name)
     folder = out or local.parent / "runs" / f"{job.stem}-{name}"

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from cutlayer.config import Job, PrivateFile, TableConfig
     from cutlayer.jobs.links import LinkOptions
     from cutlayer.serving.between import PredictionSide
-    from cutlayer.serving.release import Serving
+    from cutlayer.serving.prediction_release import Serving
     from cutlayer.training.folder import RunFolder
 
 
@@ -60,7 +60,7 @@ def party_predict(
     from cutlayer.jobs.links import address_of
     from cutlayer.results.scores import check_scores_output
     from cutlayer.serving.between import PredictionSide
-    from cutlayer.serving.release import Serving
+    from cutlayer.serving.prediction_release import Serving
     from cutlayer.training.folder import RunFolder
     from cutlayer.training.keys import read_key
     from cutlayer.training.process import run_threads
@@ -135,7 +135,7 @@ def _lead(
 ) -> None:
     from cutlayer.jobs.courier import open_releases
     from cutlayer.jobs.links import open_server
-    from cutlayer.parties.linked import driven
+    from cutlayer.parties.drive.by_links import driven
     from cutlayer.serving.between import ask
     from cutlayer.serving.by_file import with_agreed_rows
     from cutlayer.training.finetuning import checked_absent
@@ -163,7 +163,7 @@ def _lead(
 
 def _follow(side: PredictionSide, serving: Serving, job: Job, link_options: LinkOptions, *, as_json: bool) -> None:
     from cutlayer.jobs.links import make_client
-    from cutlayer.parties.linked import driven
+    from cutlayer.parties.drive.by_links import driven
     from cutlayer.serving import between
 
     serving.check()  # before the active party waits for an alignment

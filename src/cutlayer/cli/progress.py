@@ -14,8 +14,8 @@ from cutlayer.lazy import Tensor
 from cutlayer.results.number import decimals
 
 if TYPE_CHECKING:
-    from cutlayer.parties.observer import EpochRecord
-    from cutlayer.tasks import Task
+    from cutlayer.parties.session.observer import EpochRecord
+    from cutlayer.problem.task import Task
 
 
 REFRESH_ROWS = 16_384

@@ -58,7 +58,7 @@ def release(
         from cutlayer.cli.passive_outcome import show_outcome
         from cutlayer.config.load import with_device
         from cutlayer.jobs.options import Options
-        from cutlayer.jobs.release import release_training
+        from cutlayer.jobs.release_file import release_training
 
         options = Options(keys_for(local.parent, key), resume)
         ran = release_training(with_device(setup.job, device, name), name, out, place, options, links)
@@ -82,7 +82,7 @@ def _release_new_rows(
     from cutlayer.jobs.links import open_trail
     from cutlayer.serving.between import PredictionSide
     from cutlayer.serving.by_file import release_prediction, with_agreed_rows
-    from cutlayer.serving.release import Serving
+    from cutlayer.serving.prediction_release import Serving
     from cutlayer.training.folder import RunFolder
     from cutlayer.training.keys import read_key
     from cutlayer.training.process import run_threads

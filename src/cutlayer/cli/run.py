@@ -60,7 +60,7 @@ def train(job: Job, folder: Path, options: Options, *, quiet: bool) -> RunFolder
     """
     from cutlayer.cli.progress import progress_for
     from cutlayer.jobs.execute import execute
-    from cutlayer.loggers.logged import logged
+    from cutlayer.loggers.context import logged
 
     with (
         interruptible(folder),

@@ -71,7 +71,7 @@ def job_schema() -> dict[str, Any]:
     from cutlayer.config.protect_labels import PROTECT_LABELS, ProtectLabelsConfig
     from cutlayer.data.sources import SOURCES
     from cutlayer.models import BOTTOMS, TOPS
-    from cutlayer.models.fitting import FITS
+    from cutlayer.models.bottom_fits import FITS
     from cutlayer.protections import REGISTRY as PROTECTIONS
 
     whole = Job.model_json_schema()

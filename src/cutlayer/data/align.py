@@ -12,7 +12,7 @@ from cutlayer.config.ids import BETWEEN_KEYS
 from cutlayer.data.digest_shares import DigestShares, share_bits
 from cutlayer.data.ids import DIGEST_BYTES, Digests
 from cutlayer.errors import AlignmentError, NothingInCommon
-from cutlayer.kernels.patterns import begins_run
+from cutlayer.kernels.rows.patterns import begins_run
 from cutlayer.storage.row_arrays import chunks_of, gathered, row_array
 
 Positions = npt.NDArray[np.int64]

@@ -14,7 +14,7 @@ from cutlayer.data.ids import Digests
 from cutlayer.data.shuffling import block_windows, permutation
 from cutlayer.data.streams import RandomStream
 from cutlayer.errors import DataError
-from cutlayer.kernels.word_hash import hashed_words
+from cutlayer.kernels.rows.word_hash import hashed_words
 from cutlayer.lazy import Tensor, torch
 from cutlayer.storage.row_arrays import chunks_of, computed, gathered, row_array
 

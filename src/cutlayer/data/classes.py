@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cutlayer.data.columns import category_text, decoded, without_nan
+from cutlayer.data.feature_columns import category_text, decoded, without_nan
 
 SHOWN = 10
 """Classes that are listed; of more, their number is stated."""

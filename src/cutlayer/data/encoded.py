@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from cutlayer.data.faults import fault
 from cutlayer.data.images import ImageSpec
-from cutlayer.models.inputs import Inputs
+from cutlayer.problem.inputs import Inputs
 from cutlayer.storage.row_arrays import row_array
 
 CHUNK_ROWS = 131_072

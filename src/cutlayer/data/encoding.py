@@ -13,9 +13,9 @@ from pydantic import Field, ValidationError
 from cutlayer.config import FeaturesConfig, FrozenModel
 from cutlayer.config.table import Infinite
 from cutlayer.data.categories import FIRST, MISSING, CategoryEncoder, are_rare
-from cutlayer.data.columns import ColumnKind, category_text, is_coded_text, kind_of, number_values
 from cutlayer.data.encoded import CHUNK_ROWS, ColumnSpec, Encoded, check_codes
 from cutlayer.data.faults import fault
+from cutlayer.data.feature_columns import ColumnKind, category_text, is_coded_text, kind_of, number_values
 from cutlayer.data.images import ImageEncoder, images_of
 from cutlayer.data.numbers import NumberEncoder
 from cutlayer.data.packed import Column, PackedCategories, PackedImages, PackedNumbers, PackedText

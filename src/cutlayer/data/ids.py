@@ -15,9 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cutlayer.config.ids import IdConfig, Rule
-from cutlayer.data.columns import decoded, is_text, without_nan
 from cutlayer.data.digest_shares import has_duplicates
 from cutlayer.data.faults import fault
+from cutlayer.data.feature_columns import decoded, is_text, without_nan
 from cutlayer.errors import DataError
 from cutlayer.storage.row_arrays import computed, row_array
 

@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 
 from cutlayer.config.job import TaskKind
 from cutlayer.data.classes import folded, spelt_differently
-from cutlayer.data.columns import category_text, is_text, number_values, without_nan
 from cutlayer.data.faults import fault
+from cutlayer.data.feature_columns import category_text, is_text, number_values, without_nan
 from cutlayer.data.stored import stored
 from cutlayer.lazy import Tensor, torch
 from cutlayer.storage.row_arrays import chunks_of, computed, gathered

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cutlayer.data.categories import fnv1a
-from cutlayer.data.columns import ColumnKind, category_text, is_coded_text, number_values
+from cutlayer.data.feature_columns import ColumnKind, category_text, is_coded_text, number_values
 from cutlayer.data.images import images_of
 from cutlayer.data.stored import stored, taken
 from cutlayer.storage.row_arrays import GrowingRows, chosen, chunks_of, computed, gathered

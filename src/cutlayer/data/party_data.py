@@ -16,12 +16,12 @@ from cutlayer.config import FeaturesConfig, IdConfig
 from cutlayer.config.job import TaskKind
 from cutlayer.data.align import Positions, checked_positions, order_digest
 from cutlayer.data.column_sums import ColumnSums
-from cutlayer.data.columns import feature_names, without_nan
 from cutlayer.data.digest_shares import has_duplicates
 from cutlayer.data.distinct_ids import DistinctIds, Identified
 from cutlayer.data.encoded import Encoded, collected
 from cutlayer.data.encoding import Encoder, chosen_kind
 from cutlayer.data.faults import fault, missing_column
+from cutlayer.data.feature_columns import feature_names, without_nan
 from cutlayer.data.ids import (
     Digests,
 )

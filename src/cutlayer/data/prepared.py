@@ -13,7 +13,7 @@ from cutlayer.data.labels import Labels
 from cutlayer.data.store import Store
 from cutlayer.data.typed_table import SHARE
 from cutlayer.errors import DataError
-from cutlayer.kernels.patterns import begins_run
+from cutlayer.kernels.rows.patterns import begins_run
 from cutlayer.lazy import torch
 
 ENCODER = "encoder.json"

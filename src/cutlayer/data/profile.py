@@ -16,7 +16,7 @@ from cutlayer.config import FeaturesConfig, FrozenModel
 from cutlayer.config.job import TaskKind
 from cutlayer.data.categories import are_rare
 from cutlayer.data.classes import SHOWN, class_rows, reversed_words, spelt_differently
-from cutlayer.data.columns import ColumnKind, decoded, is_text, kind_of, without_nan
+from cutlayer.data.feature_columns import ColumnKind, decoded, is_text, kind_of, without_nan
 
 MANY = 20
 """Number of rows from which on a column of different values, or with a few odd ones, is worth a note."""

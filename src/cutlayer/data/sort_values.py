@@ -7,8 +7,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cutlayer.data.columns import decoded, is_text, number_values
 from cutlayer.data.faults import fault
+from cutlayer.data.feature_columns import decoded, is_text, number_values
 
 
 def sort_values(

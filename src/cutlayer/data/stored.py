@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cutlayer.data.columns import decoded, is_text
+from cutlayer.data.feature_columns import decoded, is_text
 from cutlayer.storage.row_arrays import GrowingRows, chunks_of
 
 

@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 
 from cutlayer.data.align import Positions
-from cutlayer.data.columns import decoded
 from cutlayer.data.encoded import CHUNK_ROWS
 from cutlayer.data.faults import fault
+from cutlayer.data.feature_columns import decoded
 from cutlayer.data.sources.base import FileSource, Source
 from cutlayer.data.stored import stored
 from cutlayer.data.typed_table import TypedTable

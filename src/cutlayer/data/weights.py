@@ -6,8 +6,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cutlayer.data.columns import number_values
 from cutlayer.data.faults import fault
+from cutlayer.data.feature_columns import number_values
 from cutlayer.lazy import Tensor, torch
 from cutlayer.storage.row_arrays import computed, gathered
 

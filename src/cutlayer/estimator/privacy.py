@@ -9,7 +9,7 @@ from cutlayer.config import BudgetConfig, FrozenModel, LabelFreeConfig
 from cutlayer.config.party import BUDGET, LABEL_FREE
 from cutlayer.errors import ConfigError
 from cutlayer.protections import REGISTRY
-from cutlayer.protections.base import Protection, Side
+from cutlayer.protections.contract.base import Protection, Side
 
 Protections = Sequence[FrozenModel] | Mapping[str, Sequence[FrozenModel]]
 """Settings such as `LabelDPConfig(eps=1.0)`, a budget or `LabelFreeConfig()`: a list, or lists by party."""

@@ -16,7 +16,7 @@ from cutlayer.config import BudgetConfig, Job, LabelFreeConfig
 from cutlayer.config.party import BUDGET, LABEL_FREE
 from cutlayer.errors import RunFolderError
 from cutlayer.estimator.job import KEYS
-from cutlayer.parties.split import SPLIT_FILE
+from cutlayer.parties.agreement.split import SPLIT_FILE
 from cutlayer.protections import REGISTRY
 from cutlayer.results.document import Document
 from cutlayer.storage.durable import check_new, locked, make_folder, write_whole

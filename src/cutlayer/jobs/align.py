@@ -12,13 +12,15 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import csv
 
+from cutlayer.alignment.agreed_rows import COMMON_ID
+from cutlayer.alignment.held_rows import HeldRows
+from cutlayer.alignment.intersection import Alignment, Purpose, row_key
 from cutlayer.channel import Kind, Message, Port
 from cutlayer.channel.address import check_loopback
 from cutlayer.channel.receiving import DONE, receive
 from cutlayer.config import FeaturesConfig, Job
 from cutlayer.config.case import Case
 from cutlayer.config.ids import stated_rows_faults
-from cutlayer.data.agreed_rows import COMMON_ID
 from cutlayer.data.align import Positions, nothing_in_common, order_digest
 from cutlayer.data.ids import Digests
 from cutlayer.data.party_data import PartyTable
@@ -27,10 +29,8 @@ from cutlayer.jobs.exchange import Exchange
 from cutlayer.jobs.links import LinkOptions, address_of, connected, open_trail
 from cutlayer.jobs.options import Progress
 from cutlayer.jobs.party import GRACE
-from cutlayer.parties.alignment import Alignment, Purpose, row_key
-from cutlayer.parties.handshake import Agreement, Saved, agree_active, agree_passive
-from cutlayer.parties.held_rows import HeldRows
-from cutlayer.parties.linked import driven
+from cutlayer.parties.agreement.handshake import Agreement, Saved, agree_active, agree_passive
+from cutlayer.parties.drive.by_links import driven
 from cutlayer.storage.durable import check_output, make_folder, replace_whole
 from cutlayer.training.keys import load_or_make
 

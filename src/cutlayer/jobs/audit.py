@@ -23,14 +23,14 @@ from cutlayer.config import Job
 from cutlayer.config.load import load_closed_job
 from cutlayer.config.party import GatesConfig
 from cutlayer.errors import ConfigError
+from cutlayer.problem.task import Task
 from cutlayer.results.audit import Audit, RunAudit
 from cutlayer.results.guarantee import GuaranteeTest
 from cutlayer.results.run import RunKind
 from cutlayer.results.summary import Summary
-from cutlayer.tasks import Task
-from cutlayer.training.attacked import attacked_labels
 from cutlayer.training.comparisons import compared_job
 from cutlayer.training.folder import RunFolder
+from cutlayer.training.malicious_runs import attacked_labels
 from cutlayer.training.process import run_threads
 from cutlayer.training.recorder import read_truth
 from cutlayer.training.trained import Run

@@ -10,7 +10,7 @@ from cutlayer.config import Job
 from cutlayer.config.phases import Phase
 from cutlayer.data.profile import ColumnProfile
 from cutlayer.protections import REGISTRY
-from cutlayer.protections.base import Asset
+from cutlayer.protections.contract.base import Asset
 from cutlayer.training.run_ledger import chain_of
 
 FEW_ROWS = 1000

@@ -21,8 +21,8 @@ from cutlayer.config.train import release_faults, split_faults, weight_faults, w
 from cutlayer.consent import check_allowed
 from cutlayer.errors import ConfigError, CutlayerError
 from cutlayer.models import check_models, fitted_top_faults, imports_of
-from cutlayer.models.fitting import fit_faults
-from cutlayer.parties.plan import plan_of
+from cutlayer.models.bottom_fits import fit_faults
+from cutlayer.parties.session.plan import plan_of
 from cutlayer.results.run import RunKind
 from cutlayer.training.comparisons import alternative_job, compared_jobs
 from cutlayer.training.run_ledger import chain_of
@@ -69,7 +69,7 @@ def _faults(job: Job) -> Iterator[str]:
 def _device_faults(case: Case) -> Iterator[str]:
     """The rules of devices, which PyTorch knows, where one is not the CPU."""
     if any(party.device != "cpu" for party in case.job.parties.values()):
-        from cutlayer.parties.device import device_faults
+        from cutlayer.parties.compute.device import device_faults
 
         yield from device_faults(case)
 

@@ -24,7 +24,7 @@ from cutlayer.channel.security import Security
 from cutlayer.channel.trail import Trail, content_digest
 from cutlayer.config import Job
 from cutlayer.errors import ProtocolError, RunFolderError
-from cutlayer.parties.drive import drive
+from cutlayer.parties.drive.drive import drive
 from cutlayer.storage.durable import locked, make_folder, write_whole
 from cutlayer.storage.json_values import parse_json
 

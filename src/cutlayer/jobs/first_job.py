@@ -16,8 +16,8 @@ import pyarrow.compute as pc
 from cutlayer.config import FeaturesConfig, IdConfig, near_miss
 from cutlayer.config.job import TaskKind
 from cutlayer.data.align import intersect
-from cutlayer.data.columns import without_nan
 from cutlayer.data.distinct_ids import DistinctIds, Identified
+from cutlayer.data.feature_columns import without_nan
 from cutlayer.data.party_data import PartyTable
 from cutlayer.data.profile import ColumnProfile, label_profile
 from cutlayer.data.sources import open_source

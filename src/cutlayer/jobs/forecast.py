@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cutlayer.accounting import Total
+from cutlayer.alignment.local_tables import all_positions, check_ids, matched_ids
 from cutlayer.config import FrozenModel, Job
 from cutlayer.config.device import Precision
 from cutlayer.config.load import with_device
@@ -25,20 +26,19 @@ from cutlayer.errors import DataError
 from cutlayer.jobs.cautions import cautions_of, notes_of
 from cutlayer.jobs.check import check_job
 from cutlayer.jobs.matching import KeyForecast, by_key, common_positions, lacking
-from cutlayer.kernels.packed_rows import row_bytes
+from cutlayer.kernels.rows.packed_rows import row_bytes
 from cutlayer.lazy import Tensor, nn, torch
 from cutlayer.models import imports_of, resolved_section, suits_rare_categories
-from cutlayer.parties.matching import all_positions, check_ids, matched_ids
+from cutlayer.problem.task import Task
+from cutlayer.problem.training_loss import TrainingLoss
 from cutlayer.storage.row_arrays import gathered
-from cutlayer.tasks import Task
 from cutlayer.training.all_runs import forecast_all_runs
 from cutlayer.training.process import run_threads
 from cutlayer.training.run_ledger import chain_of, ledger_of
 from cutlayer.training.tables import open_table
-from cutlayer.training_loss import TrainingLoss
 
 if TYPE_CHECKING:
-    from cutlayer.parties.held_rows import HeldRows
+    from cutlayer.alignment.held_rows import HeldRows
     from cutlayer.training.joint import JointModel
 
 
@@ -179,7 +179,7 @@ def with_chosen_devices(job: Job, given: Mapping[str, Any]) -> Job:
     """
     if all(party.device != "auto" for party in job.parties.values()) or not torch.cuda.is_available():
         return job
-    from cutlayer.parties.device import chosen_device
+    from cutlayer.parties.compute.device import chosen_device
 
     tables = {name: open_table(job, name, given) for name in job.parties}
     operations = _forecast(job, tables, torch.get_num_threads(), None).step_operations
@@ -191,8 +191,8 @@ def with_chosen_devices(job: Job, given: Mapping[str, Any]) -> Job:
 
 
 def _forecast(job: Job, tables: Mapping[str, PartyTable], threads: int, secrets: Path | None) -> Forecast:
-    from cutlayer.parties.device import chosen_device
-    from cutlayer.parties.held_rows import ALL_HAVE_ALL
+    from cutlayer.alignment.held_rows import ALL_HAVE_ALL
+    from cutlayer.parties.compute.device import chosen_device
 
     profiles = tuple(
         profile
@@ -271,7 +271,7 @@ def _forecast(job: Job, tables: Mapping[str, PartyTable], threads: int, secrets:
 
 def _split(job: Job, table: PartyTable, positions: Positions) -> Split:
     """A split of the sizes of the run's; a stratified one has other rows there, which are drawn by a secret."""
-    from cutlayer.parties.split import computed_split, draw_split
+    from cutlayer.parties.agreement.split import computed_split, draw_split
 
     if job.train.split.is_sent:
         return draw_split(job, table, positions, bytes(32))
@@ -282,7 +282,7 @@ def _split(job: Job, table: PartyTable, positions: Positions) -> Split:
 
 def _check_fits(job: Job, prepared: Mapping[str, Prepared], held: HeldRows, split: Split) -> None:
     """Refuse columns that a party's bottom model cannot be fitted to."""
-    from cutlayer.models.fitting import TrainingColumns, check_columns
+    from cutlayer.models.bottom_fits import TrainingColumns, check_columns
 
     for name, data in prepared.items():
         if data.store is not None:
@@ -447,7 +447,7 @@ def _layer_columns(job: Job, model: JointModel) -> dict[str, int]:
 def _transcript_bytes(job: Job, model: JointModel, columns: Mapping[str, int], schedule: Schedule) -> int:
     """Total size in bytes of the transcripts of all parties."""
     from cutlayer.channel.transcript import LAYER_ROWS
-    from cutlayer.parties.local import sampling_of
+    from cutlayer.parties.session.local import sampling_of
 
     total = 0
     widths = model.widths

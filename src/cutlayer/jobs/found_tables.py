@@ -14,12 +14,12 @@ import pyarrow.compute as pc
 
 from cutlayer.config import TableConfig
 from cutlayer.config.base import validated
-from cutlayer.data.columns import is_text, without_nan
+from cutlayer.data.feature_columns import is_text, without_nan
 from cutlayer.data.sources import SOURCES, open_source
 from cutlayer.data.sources.csv import has_decimal_commas, unusual_delimiter
 from cutlayer.data.sources.csv_layout import uncompressed_name
 from cutlayer.errors import DataError
-from cutlayer.models.fitting.sketch import SketchFit
+from cutlayer.models.bottom_fits.sketch import SketchFit
 
 
 @dataclass(frozen=True)

@@ -11,14 +11,14 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from cutlayer.certificates.authority import files_in
-from cutlayer.certificates.files import CertificateFiles, Credentials, Loaded
 from cutlayer.channel.address import check_fixed_port, split_address
 from cutlayer.channel.contract import Contract
 from cutlayer.channel.grpc_client import ClientLink
 from cutlayer.channel.grpc_link import RECONNECT, Links
 from cutlayer.channel.grpc_server import ServerLinks
 from cutlayer.channel.security import Security
+from cutlayer.channel.tls.authority import files_in
+from cutlayer.channel.tls.files import CertificateFiles, Credentials, Loaded
 from cutlayer.channel.trail import Trail
 from cutlayer.config import Job, PrivateFile
 from cutlayer.errors import ConfigError

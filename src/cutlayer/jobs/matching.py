@@ -14,7 +14,7 @@ from cutlayer.data.row_keys import KeyMatches
 from cutlayer.errors import NothingInCommon
 
 if TYPE_CHECKING:
-    from cutlayer.parties.held_rows import HeldRows
+    from cutlayer.alignment.held_rows import HeldRows
 
 
 class KeyForecast(FrozenModel):

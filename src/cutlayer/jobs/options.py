@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from cutlayer.parties.observer import Observer
+from cutlayer.parties.session.observer import Observer
 from cutlayer.training.keys import Keys
 
 

@@ -8,6 +8,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
+from cutlayer.alignment.agreed_before import agreed_alignment
+from cutlayer.alignment.intersection import Alignment
 from cutlayer.audit.features import audit_features
 from cutlayer.audit.malicious import NEEDS_ONE_PROCESS
 from cutlayer.audit.watch import Watcher
@@ -25,17 +27,15 @@ from cutlayer.jobs.options import Options, Progress
 from cutlayer.jobs.runs import Execution, chance_reference, conclude
 from cutlayer.jobs.team import run_further_worker, team_of, workers_here
 from cutlayer.parties.active import ActiveParty
-from cutlayer.parties.agreed import agreed_alignment
-from cutlayer.parties.alignment import Alignment
-from cutlayer.parties.device import described
-from cutlayer.parties.drive import drive
-from cutlayer.parties.linked import driven
-from cutlayer.parties.local import Local
-from cutlayer.parties.outcome import PassiveOutcome
-from cutlayer.parties.partners import Partners
+from cutlayer.parties.agreement.partners import Partners
+from cutlayer.parties.compute.device import described
+from cutlayer.parties.compute.team import Team
+from cutlayer.parties.drive.by_links import driven
+from cutlayer.parties.drive.drive import drive
+from cutlayer.parties.drive.random_state import isolated
 from cutlayer.parties.passive import PassiveParty
-from cutlayer.parties.random_state import isolated
-from cutlayer.parties.team.team import Team
+from cutlayer.parties.session.local import Local
+from cutlayer.parties.session.outcome import PassiveOutcome
 from cutlayer.results.audit import PassiveAudit, SkippedAttack
 from cutlayer.results.run import RunId, RunKind
 from cutlayer.training.folder import RunFolder

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from cutlayer.certificates.names import fingerprint, identity_of
 from cutlayer.channel.address import check_loopback
 from cutlayer.channel.security import Security
+from cutlayer.channel.tls.names import fingerprint, identity_of
 from cutlayer.config import Job
 from cutlayer.data.classes import listed_classes
 from cutlayer.data.party_data import PartyTable
@@ -20,8 +20,8 @@ from cutlayer.jobs.links import LinkOptions, address_of, make_client, open_serve
 from cutlayer.jobs.one_check import PreflightCheck, checked
 from cutlayer.jobs.options import Options
 from cutlayer.models import suits_rare_categories
-from cutlayer.parties.device import chosen_device
-from cutlayer.tasks import Task
+from cutlayer.parties.compute.device import chosen_device
+from cutlayer.problem.task import Task
 from cutlayer.training.run_ledger import ledger_of
 from cutlayer.training.tables import open_table
 

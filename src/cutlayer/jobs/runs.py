@@ -17,21 +17,21 @@ from cutlayer.data.store import Store
 from cutlayer.jobs.audit import conclude_audit
 from cutlayer.jobs.options import Options, Progress
 from cutlayer.jobs.summary import over_own_columns, summary_of
-from cutlayer.kernels.row_tensors import rows_of
-from cutlayer.parties.guard import AlarmWarning
-from cutlayer.parties.outcome import ActiveOutcome
+from cutlayer.parties.guards.guard import AlarmWarning
+from cutlayer.parties.session.outcome import ActiveOutcome
 from cutlayer.results.audit import Audit, RunAudit
 from cutlayer.results.run import RunId, RunKind
 from cutlayer.results.summary import Summary
 from cutlayer.results.utility import ModelUtility
-from cutlayer.training.attacked import tampering_of
+from cutlayer.storage.row_tensors import rows_of
 from cutlayer.training.comparisons import compared_jobs, protections_of, wraps_of
 from cutlayer.training.departures import finetuned_sets, retrained_stores, with_references
 from cutlayer.training.finetuning import FineTuned, finetune_top
 from cutlayer.training.folder import RunFolder
+from cutlayer.training.held_out_predictions import write_test_predictions
 from cutlayer.training.keys import starting_keys
+from cutlayer.training.malicious_runs import tampering_of
 from cutlayer.training.references import BOOSTING, Reference, fit_reference, train_reference
-from cutlayer.training.test_predictions import write_test_predictions
 from cutlayer.training.together import Trained, train_together
 from cutlayer.training.trained import Run
 from cutlayer.training.utility import chance, interval

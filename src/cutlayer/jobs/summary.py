@@ -15,8 +15,8 @@ from cutlayer.accounting import Entry
 from cutlayer.config import Job
 from cutlayer.config.guard import Alarm
 from cutlayer.config.phases import Phase
-from cutlayer.parties.outcome import ActiveOutcome
-from cutlayer.protections.base import Evidence, Protection
+from cutlayer.parties.session.outcome import ActiveOutcome
+from cutlayer.protections.contract.base import Evidence, Protection
 from cutlayer.results.protection import ProtectionResult
 from cutlayer.results.run import DataInfo, PartyInfo, RunId, RunInfo, RunKind, TaskInfo
 from cutlayer.results.summary import Summary

@@ -12,9 +12,9 @@ from cutlayer.channel.address import check_loopback, split_address
 from cutlayer.config import Job
 from cutlayer.errors import ConfigError
 from cutlayer.jobs.links import LinkOptions, address_of, at_address, connected
-from cutlayer.parties.linked import driven
+from cutlayer.parties.compute.team import Team, joined
+from cutlayer.parties.drive.by_links import driven
 from cutlayer.parties.team.further_worker import FurtherWorker
-from cutlayer.parties.team.team import Team, joined
 from cutlayer.training.process import run_threads
 
 

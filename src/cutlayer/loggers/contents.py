@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from cutlayer.config import Job
-from cutlayer.parties.observer import EpochRecord
+from cutlayer.parties.session.observer import EpochRecord
 from cutlayer.report.matrix import matrix_of
 from cutlayer.results.quality import Confusion, OperatingPoint
 from cutlayer.results.report import Report

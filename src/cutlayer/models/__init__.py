@@ -17,7 +17,6 @@ from cutlayer.models.auto import resolved_section as resolved_section
 from cutlayer.models.auto import suits_rare_categories as suits_rare_categories
 from cutlayer.models.imports import IMPORTED_KINDS
 from cutlayer.models.imports import modules_of as modules_of
-from cutlayer.models.inputs import Inputs as Inputs
 from cutlayer.models.sections import (
     AutoBottomConfig,
     AutoTopConfig,
@@ -39,6 +38,7 @@ from cutlayer.models.sections import (
     WideDeepBottomConfig,
     WideDeepTopConfig,
 )
+from cutlayer.problem.inputs import Inputs as Inputs
 
 if TYPE_CHECKING:
     from cutlayer.models.base import BottomModel as BottomModel
@@ -104,10 +104,10 @@ TOPS: Mapping[str, ModelKind] = {
     "multi_head": ModelKind(MultiHeadTopConfig, _built("multi_head.MultiHeadTop"), needs_departures=True),
     "indicator": ModelKind(IndicatorTopConfig, _built("indicator.IndicatorTop"), needs_departures=True),
     "laser": ModelKind(LaserTopConfig, _built("laser.LaserTop"), needs_departures=True),
-    "auto": ModelKind(AutoTopConfig, _built("fitted.top.FittedTop"), is_fitted=True),
-    "linear": ModelKind(LinearTopConfig, _built("fitted.top.FittedTop"), is_fitted=True),
-    "boosting": ModelKind(BoostingTopConfig, _built("fitted.top.FittedTop"), is_fitted=True),
-    "sklearn": ModelKind(SklearnTopConfig, _built("fitted.top.FittedTop"), is_fitted=True),
+    "auto": ModelKind(AutoTopConfig, _built("top_estimators.top.FittedTop"), is_fitted=True),
+    "linear": ModelKind(LinearTopConfig, _built("top_estimators.top.FittedTop"), is_fitted=True),
+    "boosting": ModelKind(BoostingTopConfig, _built("top_estimators.top.FittedTop"), is_fitted=True),
+    "sklearn": ModelKind(SklearnTopConfig, _built("top_estimators.top.FittedTop"), is_fitted=True),
     "python": ModelKind(UserModelConfig, _built("user.UserTop")),
 }
 

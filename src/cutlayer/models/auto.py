@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from cutlayer.models.inputs import Inputs
 from cutlayer.models.sections import AutoBottomConfig, MlpBottomConfig, TabularBottomConfig
+from cutlayer.problem.inputs import Inputs
 
 if TYPE_CHECKING:
     from cutlayer.models.base import BottomModel

@@ -14,10 +14,10 @@ import torch
 from torch import Tensor, nn
 
 from cutlayer.errors import ConfigError
-from cutlayer.kernels.patterns import patterns
+from cutlayer.kernels.rows.patterns import patterns
 from cutlayer.models.precision import PreciseModel
 from cutlayer.models.sections import Cut
-from cutlayer.training_loss import TrainingLoss
+from cutlayer.problem.training_loss import TrainingLoss
 
 MAP_COLUMNS = 512
 """Most columns that the maps of a convolution are read as, unless it has more channels."""

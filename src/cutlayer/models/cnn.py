@@ -7,8 +7,8 @@ from torch import Tensor, nn
 
 from cutlayer.models.base import ACTIVATIONS, Dense, last_activation
 from cutlayer.models.image import ConvBlock, ImageBottom
-from cutlayer.models.inputs import Inputs
 from cutlayer.models.sections import CnnBottomConfig
+from cutlayer.problem.inputs import Inputs
 
 
 class CnnBottom(ImageBottom):

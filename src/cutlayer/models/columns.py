@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from cutlayer.models.base import BottomModel
-from cutlayer.models.inputs import Inputs
 from cutlayer.models.sections import ColumnsBottomConfig
+from cutlayer.problem.inputs import Inputs
 
 
 class ColumnsBottom(BottomModel):

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from cutlayer.config import FrozenModel
 from cutlayer.errors import ConfigError
 from cutlayer.models.base import Block, BottomModel
-from cutlayer.models.inputs import Inputs
+from cutlayer.problem.inputs import Inputs
 
 EVALUATION_ROWS = 256
 """Rows that are embedded at once outside of training: the maps of thousands would take gigabytes."""

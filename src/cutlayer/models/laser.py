@@ -12,7 +12,7 @@ from cutlayer.errors import ConfigError
 from cutlayer.models.base import TopModel
 from cutlayer.models.mlp import MlpTop
 from cutlayer.models.sections import LaserTopConfig
-from cutlayer.training_loss import TrainingLoss
+from cutlayer.problem.training_loss import TrainingLoss
 
 
 class LaserTop(TopModel):

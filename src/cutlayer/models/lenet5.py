@@ -6,8 +6,8 @@ from torch import Tensor, nn
 
 from cutlayer.models.base import ACTIVATIONS, Dense, last_activation
 from cutlayer.models.image import ConvBlock, ImageBottom
-from cutlayer.models.inputs import Inputs
 from cutlayer.models.sections import LeNet5BottomConfig
+from cutlayer.problem.inputs import Inputs
 
 
 class LeNet5Bottom(ImageBottom):

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from cutlayer.models.base import BottomModel, FusedEmbedding
-from cutlayer.models.inputs import Inputs
 from cutlayer.models.sections import LinearBottomConfig
+from cutlayer.problem.inputs import Inputs
 
 
 class LinearBottom(BottomModel):

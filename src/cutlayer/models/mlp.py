@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from cutlayer.models.base import BottomModel, FusedEmbedding, TopModel, dense_stack
-from cutlayer.models.inputs import Inputs
 from cutlayer.models.sections import DenseTopConfig, MlpBottomConfig, MlpTopConfig
+from cutlayer.problem.inputs import Inputs
 
 
 class MlpBottom(BottomModel):

@@ -11,7 +11,7 @@ from cutlayer.models.absence import absent_sets
 from cutlayer.models.base import TopModel
 from cutlayer.models.mlp import MlpTop
 from cutlayer.models.sections import MultiHeadTopConfig
-from cutlayer.training_loss import TrainingLoss
+from cutlayer.problem.training_loss import TrainingLoss
 
 
 class MultiHeadTop(TopModel):

@@ -8,8 +8,8 @@ from torch import Tensor, nn
 
 from cutlayer.models.base import Block
 from cutlayer.models.image import ImageBottom
-from cutlayer.models.inputs import Inputs
 from cutlayer.models.sections import Norm, ResNet18BottomConfig
+from cutlayer.problem.inputs import Inputs
 
 _BLOCKS = 2
 _STRIDES = (1, 2, 2, 2)

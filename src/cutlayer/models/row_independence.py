@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from cutlayer.errors import ConfigError
 from cutlayer.lazy import Tensor, nn, torch
-from cutlayer.models.inputs import Inputs
+from cutlayer.problem.inputs import Inputs
 
 if TYPE_CHECKING:
     from cutlayer.models.base import BottomModel

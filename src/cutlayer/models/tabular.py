@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from cutlayer.models.base import Block, BottomModel, FusedEmbedding, dense_stack
-from cutlayer.models.inputs import Inputs
 from cutlayer.models.sections import TabularBottomConfig
+from cutlayer.problem.inputs import Inputs
 
 
 class PeriodicNumbers(Block):

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from cutlayer.errors import ConfigError, CutlayerError
 from cutlayer.models.base import BottomModel, TopModel
 from cutlayer.models.imports import resolved
-from cutlayer.models.inputs import Inputs
 from cutlayer.models.sections import UserModelConfig
+from cutlayer.problem.inputs import Inputs
 
 _TORCH = str(Path(torch.__file__).parent)
 

@@ -13,13 +13,13 @@ from torch import Tensor, nn
 
 from cutlayer.errors import ConfigError
 from cutlayer.models.base import BottomModel, FusedEmbedding, TopModel
-from cutlayer.models.inputs import Inputs
 from cutlayer.models.mlp import MlpBottom, MlpTop
 from cutlayer.models.sections import (
     MlpBottomConfig,
     WideDeepBottomConfig,
     WideDeepTopConfig,
 )
+from cutlayer.problem.inputs import Inputs
 
 
 class WideDeepBottom(BottomModel):

@@ -15,9 +15,9 @@ from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.apis.signal import Signal
 
-from cutlayer.certificates.names import fingerprint
-from cutlayer.certificates.probe import probe
 from cutlayer.channel.address import split_address
+from cutlayer.channel.tls.names import fingerprint
+from cutlayer.channel.tls.probe import probe
 from cutlayer.errors import ConfigError, CutlayerError, PeerLost, TrustError
 from cutlayer.nvflare.export import CHECK, SHARED_JOB, START, TRAIN, valid_run
 from cutlayer.nvflare.process import PartyProcess

@@ -14,8 +14,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from cutlayer.certificates.files import CertificateFiles, Credentials
-from cutlayer.certificates.names import fingerprint
+from cutlayer.channel.tls.files import CertificateFiles, Credentials
+from cutlayer.channel.tls.names import fingerprint
 from cutlayer.config import Job
 from cutlayer.config.identities import COMMON_NAME
 from cutlayer.config.load import load_closed_job

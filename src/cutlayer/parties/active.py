@@ -7,9 +7,9 @@ from collections.abc import Callable, Generator, Mapping
 from cutlayer.channel import Message, Port
 from cutlayer.config.phases import Phase
 from cutlayer.parties.faults import At
-from cutlayer.parties.outcome import ActiveOutcome
 from cutlayer.parties.phases import agree, close, end_to_end, fit, leave, release, set_up, train_alone, warm_up
 from cutlayer.parties.phases.active_side import ActiveSide
+from cutlayer.parties.session.outcome import ActiveOutcome
 
 PHASES: Mapping[Phase, Callable[[ActiveSide], Generator[Port, Message, None]]] = {
     Phase.SET_UP: set_up.lead,

@@ -8,17 +8,17 @@ from collections.abc import Generator, Mapping, Sequence
 import torch
 from torch import Tensor
 
+from cutlayer.alignment.held_rows import PartOfBatch, first_places
 from cutlayer.channel import Kind, Message, Port, rows_digest
 from cutlayer.data.align import Positions
 from cutlayer.data.batches import evaluation_batches
-from cutlayer.kernels.row_tensors import empty_rows
 from cutlayer.models.absence import Names
 from cutlayer.parties.active_setup import ActiveSetup
-from cutlayer.parties.held_rows import PartOfBatch, first_places
-from cutlayer.parties.local import EVALUATION_ROWS
-from cutlayer.parties.passives import Passives
-from cutlayer.protections.views import ActiveView, Mode
+from cutlayer.parties.session.local import EVALUATION_ROWS
+from cutlayer.parties.session.passives import Passives
+from cutlayer.protections.contract.views import ActiveView, Mode
 from cutlayer.storage.row_arrays import gathered
+from cutlayer.storage.row_tensors import empty_rows
 
 Evaluated = tuple[Mapping[str, float], Mapping[Names, Tensor]]
 """Metrics by name, against the true labels; and logits (n, outputs) by the absent parties, () first."""

@@ -7,13 +7,13 @@ import torch
 from torch import Tensor
 
 from cutlayer.data.split import Split
-from cutlayer.kernels.row_tensors import rows_of
-from cutlayer.models.fitted.importance import column_importance, rows_for
-from cutlayer.models.fitted.result import ColumnImportance, FitResult
-from cutlayer.models.fitted.top import FittedTop
+from cutlayer.models.top_estimators.importance import column_importance, rows_for
+from cutlayer.models.top_estimators.result import ColumnImportance, FitResult
+from cutlayer.models.top_estimators.top import FittedTop
 from cutlayer.parties.active_setup import ActiveSetup
-from cutlayer.parties.passives import Passives
+from cutlayer.parties.session.passives import Passives
 from cutlayer.storage.row_arrays import gathered
+from cutlayer.storage.row_tensors import rows_of
 
 MAX_NUMBERS = 1 << 27
 """Maximum size of what is fitted to, in numbers of 4 bytes: of more rows, some are drawn by the seed."""

@@ -9,7 +9,7 @@ from typing import cast
 from torch import Tensor, nn
 
 from cutlayer.models import TopModel
-from cutlayer.training_loss import TrainingLoss
+from cutlayer.problem.training_loss import TrainingLoss
 
 
 class ActiveModel(nn.Module):

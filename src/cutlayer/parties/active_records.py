@@ -9,14 +9,14 @@ import torch
 from numpy import int64
 from torch import Tensor
 
+from cutlayer.alignment.held_rows import HeldRows
 from cutlayer.channel.transcript import LAYER_ROWS, Step, Transcript
 from cutlayer.config import Job
 from cutlayer.data.batches import Schedule
-from cutlayer.parties.checkpoint import State
-from cutlayer.parties.held_rows import HeldRows
-from cutlayer.parties.local import Local
-from cutlayer.parties.state import part_of, with_part
-from cutlayer.parties.step_order import StepOrder
+from cutlayer.parties.compute.step_order import StepOrder
+from cutlayer.parties.session.checkpoint import State
+from cutlayer.parties.session.local import Local
+from cutlayer.parties.session.state import part_of, with_part
 
 
 class ActiveRecords:

@@ -14,15 +14,15 @@ from cutlayer.config.phases import Phase
 from cutlayer.data.prepared import Prepared
 from cutlayer.data.split import Split
 from cutlayer.errors import ConfigError, DataError
-from cutlayer.kernels.row_tensors import number_equal, rows_of, scattered
 from cutlayer.models import Inputs, TopModel, bottom_of, top_of
-from cutlayer.parties.groups import check_bottom, check_top
-from cutlayer.parties.local import Local, context_of
-from cutlayer.parties.state import PartyState
-from cutlayer.protections.views import ActiveView
+from cutlayer.parties.compute.groups import check_bottom, check_top
+from cutlayer.parties.session.local import Local, context_of
+from cutlayer.parties.session.state import PartyState
+from cutlayer.problem.task import Task
+from cutlayer.problem.training_loss import TrainingLoss
+from cutlayer.protections.contract.views import ActiveView
 from cutlayer.storage.row_arrays import gathered
-from cutlayer.tasks import Task
-from cutlayer.training_loss import TrainingLoss
+from cutlayer.storage.row_tensors import number_equal, rows_of, scattered
 
 
 class ActiveSetup:

@@ -10,26 +10,26 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
+from cutlayer.alignment.held_rows import PartOfBatch
 from cutlayer.channel import Kind, Message, Port, rows_digest
 from cutlayer.channel.transcript import LAYER_ROWS
 from cutlayer.config import Job
-from cutlayer.kernels.noise import derive
-from cutlayer.kernels.received_gradient import backward_from
+from cutlayer.kernels.gradients.received_gradient import backward_from
+from cutlayer.kernels.noise.aes import derive
 from cutlayer.models import tapped
 from cutlayer.parties.active_model import ActiveModel, TrainingLabels
 from cutlayer.parties.active_records import ActiveRecords
 from cutlayer.parties.active_setup import ActiveSetup
-from cutlayer.parties.embedding_guard import EmbeddingGuard
-from cutlayer.parties.group_threads import GroupThreads
-from cutlayer.parties.groups import groups_of, joined, joined_by_name, parts_of
-from cutlayer.parties.held_rows import PartOfBatch
-from cutlayer.parties.local import Local
-from cutlayer.parties.numbers import check_gradients, check_loss
-from cutlayer.parties.passives import Passives
-from cutlayer.parties.step_order import StepOrder
+from cutlayer.parties.compute.group_threads import GroupThreads
+from cutlayer.parties.compute.groups import groups_of, joined, joined_by_name, parts_of
+from cutlayer.parties.compute.step_order import StepOrder
+from cutlayer.parties.guards.embedding_guard import EmbeddingGuard
+from cutlayer.parties.guards.numbers import check_gradients, check_loss
+from cutlayer.parties.session.local import Local
+from cutlayer.parties.session.passives import Passives
 from cutlayer.parties.team.lanes import ActiveLanes
 from cutlayer.parties.team.leading import ActiveLead, SharedLabels, share_start, step_bytes
-from cutlayer.protections.views import ActiveView, Mode
+from cutlayer.protections.contract.views import ActiveView, Mode
 
 Crossed = tuple[Mapping[str, Tensor], Mapping[str, Tensor], Mapping[str, Tensor]]
 """Embeddings, cut gradients and layer outputs of a group, each by name."""

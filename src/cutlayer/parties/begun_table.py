@@ -9,8 +9,8 @@ from torch import Tensor
 from cutlayer.accounting import MARKER
 from cutlayer.data.labels import Labels
 from cutlayer.errors import CheckpointError
-from cutlayer.parties.checkpoint import RELEASED, TABLE, Checkpoints
-from cutlayer.parties.state import check_same_rows
+from cutlayer.parties.session.checkpoint import RELEASED, TABLE, Checkpoints
+from cutlayer.parties.session.state import check_same_rows
 from cutlayer.storage.checksum import crc32
 
 _SHOWN = 5

@@ -9,9 +9,9 @@ from torch import Tensor
 from cutlayer.channel import Kind, Message, Port
 from cutlayer.channel.receiving import receive
 from cutlayer.errors import ProtocolError
-from cutlayer.parties.numbers import check_received
-from cutlayer.parties.readings import Readings
-from cutlayer.parties.step_order import StepOrder
+from cutlayer.parties.compute.readings import Readings
+from cutlayer.parties.compute.step_order import StepOrder
+from cutlayer.parties.guards.numbers import check_received
 
 
 def checked_embedding(

@@ -7,9 +7,9 @@ from collections.abc import Callable, Generator, Mapping
 from cutlayer.channel import Message, Port
 from cutlayer.config.phases import Phase
 from cutlayer.parties.faults import At
-from cutlayer.parties.outcome import PassiveOutcome
 from cutlayer.parties.phases import agree, close, end_to_end, leave, release, warm_up
 from cutlayer.parties.phases.passive_side import PassiveSide
+from cutlayer.parties.session.outcome import PassiveOutcome
 
 PHASES: Mapping[Phase, Callable[[PassiveSide], Generator[Port, Message, None]]] = {
     Phase.WARM_UP: warm_up.follow,

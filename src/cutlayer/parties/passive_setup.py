@@ -10,16 +10,16 @@ from cutlayer.config import Job
 from cutlayer.data.prepared import Prepared
 from cutlayer.data.split import Split
 from cutlayer.errors import DataError
-from cutlayer.kernels.one_hot import one_hot_columns
+from cutlayer.kernels.rows.one_hot import one_hot_columns
 from cutlayer.models import BottomModel, bottom_of
-from cutlayer.models.fitting import TrainingColumns, check_columns
-from cutlayer.parties.groups import BatchColumns, check_bottom
-from cutlayer.parties.local import Local, context_of
-from cutlayer.parties.numbers import check_own
-from cutlayer.parties.readings import Readings
-from cutlayer.parties.state import PartyState
-from cutlayer.parties.step_order import StepOrder
-from cutlayer.protections.views import Mode, PassiveView
+from cutlayer.models.bottom_fits import TrainingColumns, check_columns
+from cutlayer.parties.compute.groups import BatchColumns, check_bottom
+from cutlayer.parties.compute.readings import Readings
+from cutlayer.parties.compute.step_order import StepOrder
+from cutlayer.parties.guards.numbers import check_own
+from cutlayer.parties.session.local import Local, context_of
+from cutlayer.parties.session.state import PartyState
+from cutlayer.protections.contract.views import Mode, PassiveView
 
 
 class PassiveSetup:

@@ -16,19 +16,19 @@ from cutlayer.config import Job
 from cutlayer.config.phases import Phase
 from cutlayer.data.batches import micro_batches
 from cutlayer.errors import ConfigError
-from cutlayer.kernels.received_gradient import backward_from
+from cutlayer.kernels.gradients.received_gradient import backward_from
 from cutlayer.models import tapped
-from cutlayer.models.fitting.gradients import no_gradients
-from cutlayer.parties.group_threads import GroupThreads
-from cutlayer.parties.groups import BatchColumns, ReadAhead, groups_of, joined, joined_by_name, parts_of
-from cutlayer.parties.guard import GradientGuard
-from cutlayer.parties.local import Local
+from cutlayer.models.bottom_fits.gradients import no_gradients
+from cutlayer.parties.compute.group_threads import GroupThreads
+from cutlayer.parties.compute.groups import BatchColumns, ReadAhead, groups_of, joined, joined_by_name, parts_of
+from cutlayer.parties.compute.step_order import StepOrder
+from cutlayer.parties.guards.guard import GradientGuard
 from cutlayer.parties.messages import receive_gradient
 from cutlayer.parties.passive_setup import PassiveSetup
-from cutlayer.parties.step_order import StepOrder
+from cutlayer.parties.session.local import Local
 from cutlayer.parties.team.lanes import PassiveLanes
 from cutlayer.parties.team.leading import PassiveLead, share_start
-from cutlayer.protections.views import PassiveView, Update
+from cutlayer.protections.contract.views import PassiveView, Update
 
 Parts = Sequence[tuple[Tensor, bytes]]
 """Rows of each message of a step, and their digest."""

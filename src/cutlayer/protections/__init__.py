@@ -9,8 +9,8 @@ from cutlayer.config import BudgetConfig, near_miss, validated
 from cutlayer.config.party import BUDGET, LABEL_FREE, Role
 from cutlayer.errors import ConfigError
 from cutlayer.protections import catalogue
-from cutlayer.protections.base import Protection
-from cutlayer.protections.chain import Chain
+from cutlayer.protections.contract.base import Protection
+from cutlayer.protections.contract.chain import Chain
 
 REGISTRY: Mapping[str, type[Protection[Any]]] = {
     kind.name: kind for kind in vars(catalogue).values() if isinstance(kind, type) and issubclass(kind, Protection)

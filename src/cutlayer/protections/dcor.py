@@ -9,10 +9,10 @@ from typing import Literal
 from pydantic import Field
 
 from cutlayer.config import FrozenModel
-from cutlayer.kernels.whitening import whitened
+from cutlayer.kernels.dependence.whitening import whitened
 from cutlayer.lazy import Tensor, torch
-from cutlayer.protections.base import Context, LabelProtection
-from cutlayer.protections.views import ActiveView
+from cutlayer.protections.contract.base import Context, LabelProtection
+from cutlayer.protections.contract.views import ActiveView
 
 _CHECK_ROWS = 1024
 # Share of the mean variance below which a direction counts for less. Small, since a bottom model that grows another
@@ -120,7 +120,10 @@ class DCor(LabelProtection[DCorConfig]):
         return gradient.masked_fill(independent, 0.0)
 
     def _dcor(self, e: Tensor, labels: Tensor, unbiased: bool) -> Tensor:
-        from cutlayer.kernels.distance_correlation import class_distance_correlation_sqr, distance_correlation_sqr
+        from cutlayer.kernels.dependence.distance_correlation import (
+            class_distance_correlation_sqr,
+            distance_correlation_sqr,
+        )
 
         if self.settings.form == "whitened":
             e = whitened(e, _SHRINKAGE).to(e.dtype)

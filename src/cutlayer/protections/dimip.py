@@ -11,13 +11,13 @@ from typing import Any
 from pydantic import Field
 
 from cutlayer.config import FrozenModel
-from cutlayer.kernels.club import label_log_likelihood_gradient, vclub
-from cutlayer.kernels.perceptron import input_gradient, layer_outputs, views, weight_gradients
-from cutlayer.kernels.placed import placed
+from cutlayer.kernels.dependence.club import label_log_likelihood_gradient, vclub
+from cutlayer.kernels.fits.perceptron import input_gradient, layer_outputs, views, weight_gradients
+from cutlayer.kernels.rows.to_device import placed
 from cutlayer.lazy import Tensor, nn, torch
-from cutlayer.protections.base import Asset, Context, Protection, Side
-from cutlayer.protections.tally import Tally
-from cutlayer.protections.views import ActiveView
+from cutlayer.protections.contract.base import Asset, Context, Protection, Side
+from cutlayer.protections.contract.tally import Tally
+from cutlayer.protections.contract.views import ActiveView
 
 
 class DIMIPConfig(FrozenModel):
@@ -57,7 +57,7 @@ class Predictor:
     def __init__(self, widths: Sequence[int], lr: float, seed: int, device: torch.device) -> None:
         from torch.nn.utils import parameters_to_vector
 
-        from cutlayer.kernels.optimizers import Adam
+        from cutlayer.kernels.fits.optimizers import Adam
 
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(seed)

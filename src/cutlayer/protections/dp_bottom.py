@@ -8,12 +8,12 @@ from pydantic import Field
 
 from cutlayer.accounting import DPSGD, Event, ReleasePlan
 from cutlayer.errors import ConfigError
-from cutlayer.kernels import gaussian_mechanism
-from cutlayer.kernels.rounded_normal import rounded_normal
+from cutlayer.kernels.noise import gaussian_mechanism
+from cutlayer.kernels.noise.rounded_normal import rounded_normal
 from cutlayer.lazy import torch
-from cutlayer.protections.base import FeatureProtection
+from cutlayer.protections.contract.base import FeatureProtection
+from cutlayer.protections.contract.views import PassiveView, Update
 from cutlayer.protections.noise_budget import NoiseBudget
-from cutlayer.protections.views import PassiveView, Update
 
 
 class DPBottomConfig(NoiseBudget):
@@ -71,9 +71,9 @@ class DPBottom(FeatureProtection[DPBottomConfig]):
 
     def update(self, update: Update, view: PassiveView) -> None:
         """Replace the gradient by the noisy mean of the clipped row gradients."""
-        from cutlayer.kernels.lattice import lattice_sum
-        from cutlayer.kernels.row_gradients import row_gradients
-        from cutlayer.kernels.row_norms import clip_rows
+        from cutlayer.kernels.gradients.row_gradients import row_gradients
+        from cutlayer.kernels.noise.lattice import lattice_sum
+        from cutlayer.kernels.rows.row_norms import clip_rows
 
         rows = len(update.upstream)
         sigma, step = self._scale(self.context.plan, rows)
@@ -93,7 +93,7 @@ class DPBottom(FeatureProtection[DPBottomConfig]):
 
     def _scale(self, plan: ReleasePlan, rows: int) -> tuple[float, float]:
         """Standard deviation of the noise, and the step of a lattice on which sums of so many rows are exact."""
-        from cutlayer.kernels.lattice import FLOAT64_INTEGERS, lattice_step
+        from cutlayer.kernels.noise.lattice import FLOAT64_INTEGERS, lattice_step
 
         clip = self.settings.clip
         sigma = self.settings.multiplier(plan) * clip

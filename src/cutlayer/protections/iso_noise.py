@@ -9,8 +9,8 @@ from pydantic import Field
 
 from cutlayer.config import FrozenModel
 from cutlayer.lazy import Tensor, torch
+from cutlayer.protections.contract.views import ActiveView
 from cutlayer.protections.past_batches import ByPastBatches, follows_batch
-from cutlayer.protections.views import ActiveView
 
 
 class IsoNoiseConfig(FrozenModel):
@@ -61,7 +61,7 @@ class IsoNoise(ByPastBatches[IsoNoiseConfig]):
 
     def gradient_out(self, g: Tensor, party: str, view: ActiveView) -> Tensor:
         """Add noise to the cut gradient (n, width) of `party`."""
-        from cutlayer.kernels.row_norms import clip_rows, row_norms
+        from cutlayer.kernels.rows.row_norms import clip_rows, row_norms
 
         norms, sent = row_norms(g), g
         self.count(batches=1)

@@ -14,16 +14,16 @@ from pydantic import Field
 from cutlayer.accounting import Event, RandomizedResponse, ReleasePlan
 from cutlayer.config import FrozenModel, validated
 from cutlayer.errors import ConfigError, DataError
-from cutlayer.kernels.prior_response import likely_classes, randomized_response_with_prior
-from cutlayer.kernels.randomized_response import flip_probability, randomized_response, transition_matrix
-from cutlayer.kernels.row_tensors import number_differing
+from cutlayer.kernels.noise.prior_response import likely_classes, randomized_response_with_prior
+from cutlayer.kernels.noise.randomized_response import flip_probability, randomized_response, transition_matrix
 from cutlayer.lazy import Tensor, torch
-from cutlayer.protections.base import LabelProtection
-from cutlayer.protections.label_memory import Choice, Drawn
+from cutlayer.protections.contract.base import LabelProtection
+from cutlayer.protections.label_memory.memory import Choice, Drawn
 from cutlayer.storage.row_arrays import computed
+from cutlayer.storage.row_tensors import number_differing
 
 if TYPE_CHECKING:
-    from cutlayer.protections.label_memory import Recalled
+    from cutlayer.protections.label_memory.memory import Recalled
 
 
 Labels = TypeVar("Labels", npt.NDArray[Any], Tensor)

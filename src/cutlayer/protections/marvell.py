@@ -10,21 +10,21 @@ from typing import Any, Literal, NamedTuple
 from pydantic import Field
 
 from cutlayer.config import FrozenModel
-from cutlayer.kernels.class_statistics import (
+from cutlayer.kernels.noise.aes import standard_normal
+from cutlayer.kernels.noise.marvell import SumKLNoise, minimise_sum_kl, power_for_sum_kl
+from cutlayer.kernels.noise.shared_noise import bounded_rows, class_second_moments, leak_of_sum_kl, shared_noise
+from cutlayer.kernels.rows.to_device import placed
+from cutlayer.kernels.statistics.class_statistics import (
     ClassStatistics,
     Contrast,
     class_counts,
     class_statistics,
     one_against_rest,
 )
-from cutlayer.kernels.marvell import SumKLNoise, minimise_sum_kl, power_for_sum_kl
-from cutlayer.kernels.noise import standard_normal
-from cutlayer.kernels.placed import placed
-from cutlayer.kernels.shared_noise import bounded_rows, class_second_moments, leak_of_sum_kl, shared_noise
 from cutlayer.lazy import Tensor, torch
-from cutlayer.protections.base import LabelProtection
+from cutlayer.protections.contract.base import LabelProtection
+from cutlayer.protections.contract.views import ActiveView
 from cutlayer.protections.past_batches import PastBatches, follows_batch
-from cutlayer.protections.views import ActiveView
 
 _RANGE = "a sum_kl of 0.16 to 0.64 is a usual range"
 _GROWTH = 1.5

@@ -7,11 +7,11 @@ from functools import cached_property
 from typing import Literal
 
 from cutlayer.config import FrozenModel
-from cutlayer.kernels.max_norm import aligned_rows, max_norm
-from cutlayer.kernels.placed import placed
+from cutlayer.kernels.noise.max_norm import aligned_rows, max_norm
+from cutlayer.kernels.rows.to_device import placed
 from cutlayer.lazy import Tensor, torch
+from cutlayer.protections.contract.views import ActiveView
 from cutlayer.protections.past_batches import ByPastBatches, follows_batch
-from cutlayer.protections.views import ActiveView
 
 _MARGIN = 2.0
 """Length of all rows over that of a batch's longest. At 1 the longest keep their sign, which exposes their class."""
@@ -80,7 +80,7 @@ class MaxNorm(ByPastBatches[MaxNormConfig]):
 
     def gradient_out(self, g: Tensor, party: str, view: ActiveView) -> Tensor:
         """Align the norms of the cut gradient (n, width) of `party`."""
-        from cutlayer.kernels.row_norms import row_norms
+        from cutlayer.kernels.rows.row_norms import row_norms
 
         norms = row_norms(g)
         # All that the CPU must know of the batch, by one reading: rows of zero norm get draws of their own.

@@ -9,8 +9,8 @@ from pydantic import Field
 
 from cutlayer.config import FrozenModel
 from cutlayer.lazy import Tensor, torch
-from cutlayer.protections.base import LabelProtection
-from cutlayer.protections.views import ActiveView
+from cutlayer.protections.contract.base import LabelProtection
+from cutlayer.protections.contract.views import ActiveView
 
 
 class NoisyGradientConfig(FrozenModel):

@@ -10,8 +10,8 @@ from cutlayer.accounting import Event, ReleasePlan
 from cutlayer.config import FrozenModel
 from cutlayer.errors import ConfigError, NotApplied
 from cutlayer.lazy import Tensor
-from cutlayer.protections.base import FeatureProtection
-from cutlayer.protections.views import PassiveView
+from cutlayer.protections.contract.base import FeatureProtection
+from cutlayer.protections.contract.views import PassiveView
 
 
 class NoPeekConfig(FrozenModel):
@@ -55,7 +55,7 @@ class NoPeek(FeatureProtection[NoPeekConfig]):
         Raises:
             NotApplied: The party handed over no inputs.
         """
-        from cutlayer.kernels.distance_correlation import distance_correlation_sqr
+        from cutlayer.kernels.dependence.distance_correlation import distance_correlation_sqr
 
         if view.embedding is None or view.inputs is None:
             raise NotApplied(f"nopeek of {self.context.party} was given no inputs or no embedding to compare")

@@ -11,8 +11,8 @@ from pydantic import Field
 from cutlayer.config import FrozenModel, Job, near_miss
 from cutlayer.errors import ConfigError
 from cutlayer.lazy import Tensor, torch
-from cutlayer.protections.base import Asset, Context, Protection, Side
-from cutlayer.protections.views import ActiveView, Mode
+from cutlayer.protections.contract.base import Asset, Context, Protection, Side
+from cutlayer.protections.contract.views import ActiveView, Mode
 
 Rate = Annotated[float, Field(ge=0, lt=1, strict=True)]
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from cutlayer.lazy import Tensor, torch
-from cutlayer.protections.base import C, LabelProtection
-from cutlayer.protections.views import ActiveView
+from cutlayer.protections.contract.base import C, LabelProtection
+from cutlayer.protections.contract.views import ActiveView
 
 
 def follows_batch(form: str) -> str:

@@ -9,11 +9,11 @@ import numpy.typing as npt
 from pydantic import Field
 
 from cutlayer.config import FrozenModel
-from cutlayer.kernels.noise import keystream, standard_laplace
-from cutlayer.kernels.sparse_vector import passing
+from cutlayer.kernels.noise.aes import keystream, standard_laplace
+from cutlayer.kernels.noise.sparse_vector import passing
 from cutlayer.lazy import Tensor, torch
-from cutlayer.protections.base import LabelProtection
-from cutlayer.protections.views import ActiveView
+from cutlayer.protections.contract.base import LabelProtection
+from cutlayer.protections.contract.views import ActiveView
 
 _THRESHOLD_SHARE, _VALUE_SHARE = 8 / 9, 2 / 9
 _MAX_WALK = 1 << 16

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from cutlayer.errors import RunFolderError
-from cutlayer.report.columns import columns_of
+from cutlayer.report.run_columns import columns_of
 from cutlayer.results.audit import Conclusions
 from cutlayer.results.report import Report
 from cutlayer.results.run import EpochResult, RunKind

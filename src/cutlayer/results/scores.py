@@ -14,8 +14,8 @@ from pyarrow import csv, parquet
 from torch import Tensor
 
 from cutlayer.errors import ConfigError
+from cutlayer.problem.task import Task
 from cutlayer.storage.durable import check_output, sync_file, sync_folder
-from cutlayer.tasks import Task
 
 ID, CONTRIBUTED = "id", "contributed"
 PIECE_ROWS = 1 << 17

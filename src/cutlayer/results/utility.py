@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pydantic import computed_field
 
 from cutlayer.config import FrozenModel
-from cutlayer.models.fitted.result import ColumnImportance, FitResult
+from cutlayer.models.top_estimators.result import ColumnImportance, FitResult
 from cutlayer.results.number import Bounded, Derived, Number
 from cutlayer.results.run import RunId, RunKind
 

@@ -13,13 +13,13 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
+from cutlayer.alignment.held_rows import HeldRows
 from cutlayer.data.batches import evaluation_batches
 from cutlayer.models import TopModel
-from cutlayer.parties.held_rows import HeldRows
-from cutlayer.parties.local import EVALUATION_ROWS
+from cutlayer.parties.session.local import EVALUATION_ROWS
+from cutlayer.problem.task import Task
 from cutlayer.results.scores import write_scores
-from cutlayer.serving.release import Embed
-from cutlayer.tasks import Task
+from cutlayer.serving.prediction_release import Embed
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,6 +14,8 @@ from functools import partial
 import numpy as np
 import torch
 
+from cutlayer.alignment.held_rows import HeldRows
+from cutlayer.alignment.intersection import Alignment, Purpose
 from cutlayer.channel import Kind, Message, Port, rows_digest
 from cutlayer.channel.receiving import DONE, receive
 from cutlayer.config import FeaturesConfig, Job, LimitsConfig
@@ -21,16 +23,20 @@ from cutlayer.data.batches import evaluation_batches
 from cutlayer.data.party_data import PartyTable
 from cutlayer.data.store import Store
 from cutlayer.errors import ProtocolError
-from cutlayer.kernels.row_tensors import empty_rows, rows_of
-from cutlayer.parties.alignment import Alignment, Purpose
-from cutlayer.parties.handshake import Saved, agree_active, agree_order_active, agree_order_passive, agree_passive
-from cutlayer.parties.held_rows import HeldRows
-from cutlayer.parties.local import EVALUATION_ROWS
+from cutlayer.parties.agreement.handshake import (
+    Saved,
+    agree_active,
+    agree_order_active,
+    agree_order_passive,
+    agree_passive,
+)
+from cutlayer.parties.guards.numbers import check_own
 from cutlayer.parties.messages import checked_embedding
-from cutlayer.parties.numbers import check_own
+from cutlayer.parties.session.local import EVALUATION_ROWS
 from cutlayer.serving.answers import PredictedRows, answer_rows
 from cutlayer.serving.models import PartyModel, embedding_of
-from cutlayer.serving.release import Embed, Serving
+from cutlayer.serving.prediction_release import Embed, Serving
+from cutlayer.storage.row_tensors import empty_rows, rows_of
 from cutlayer.training.folder import RunFolder
 
 PART = "new rows"

@@ -7,16 +7,16 @@ from pathlib import Path
 
 import torch
 
+from cutlayer.alignment.agreed_before import agreed_alignment
 from cutlayer.channel import Kind, Port, rows_digest
 from cutlayer.channel.receiving import DONE, receive
 from cutlayer.channel.security import Security
 from cutlayer.channel.trail import Trail
 from cutlayer.data.batches import evaluation_batches
-from cutlayer.parties.agreed import agreed_alignment
-from cutlayer.parties.local import EVALUATION_ROWS
-from cutlayer.parties.recorded import Asker, greeted, recorded, same_order
+from cutlayer.parties.drive.to_file import Asker, greeted, recorded, same_order
+from cutlayer.parties.session.local import EVALUATION_ROWS
 from cutlayer.serving.between import PART, PredictionSide, answer
-from cutlayer.serving.release import Serving
+from cutlayer.serving.prediction_release import Serving
 
 
 def with_agreed_rows(side: PredictionSide, rows: Path | None) -> PredictionSide:

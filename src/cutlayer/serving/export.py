@@ -21,12 +21,12 @@ from cutlayer.consent import check_links
 from cutlayer.data.encoding import Encoder
 from cutlayer.errors import RunFolderError
 from cutlayer.models import BottomModel, Inputs, TopModel, build_bottom, build_top, resolved_section
+from cutlayer.problem.task import Task
 from cutlayer.results.document import Document
 from cutlayer.serving.models import PartyModel
 from cutlayer.serving.onnx_program import onnx_bytes, traced
 from cutlayer.storage.durable import check_new, make_folder, write_whole
 from cutlayer.storage.tensor_file import read_tensors, write_tensors
-from cutlayer.tasks import Task
 from cutlayer.training.model_record import TrainedTask
 from cutlayer.training.trained import with_weights
 

@@ -13,8 +13,8 @@ from cutlayer.data.encoding import Encoder
 from cutlayer.data.store import Store
 from cutlayer.errors import RunFolderError
 from cutlayer.models import BottomModel, TopModel, bottom_of, top_of
-from cutlayer.parties.checkpoint import State
-from cutlayer.tasks import Task
+from cutlayer.parties.session.checkpoint import State
+from cutlayer.problem.task import Task
 from cutlayer.training.finetuning import checked_absent
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.model_record import ModelRecord, record_path

@@ -10,6 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cutlayer.alignment.held_rows import HeldRows
+from cutlayer.alignment.local_tables import all_positions, check_ids, matched_ids
 from cutlayer.config import FeaturesConfig, IdConfig
 from cutlayer.data.align import Positions
 from cutlayer.data.digest_shares import has_duplicates
@@ -19,8 +21,6 @@ from cutlayer.data.ids import first_rows
 from cutlayer.data.party_data import PartyTable
 from cutlayer.data.store import Store
 from cutlayer.errors import AlignmentError
-from cutlayer.parties.held_rows import HeldRows
-from cutlayer.parties.matching import all_positions, check_ids, matched_ids
 from cutlayer.storage.row_arrays import chosen, chunks_of, gathered, row_array
 
 MEMORY = 256 << 20

@@ -16,24 +16,24 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from cutlayer.alignment.held_rows import HeldRows, held_of_run
 from cutlayer.config import Job, TableConfig, near_miss
 from cutlayer.config.reaches import named_path
 from cutlayer.data.align import Positions
 from cutlayer.data.party_data import PartyTable
 from cutlayer.data.store import Store
 from cutlayer.errors import ConfigError, DataError
-from cutlayer.kernels.row_tensors import empty_rows
 from cutlayer.models import BottomModel
-from cutlayer.parties.held_rows import HeldRows, held_of_run
-from cutlayer.parties.split import split_of_run
+from cutlayer.parties.agreement.split import split_of_run
 from cutlayer.results.scores import check_scores_output
 from cutlayer.serving.answers import answer_rows
 from cutlayer.serving.models import Models, embedding_of
 from cutlayer.serving.new_rows import RowsToPredict, in_order_of_use, new_rows, new_table
-from cutlayer.serving.release import OpenPrediction, servings
+from cutlayer.serving.prediction_release import OpenPrediction, servings
+from cutlayer.storage.row_tensors import empty_rows
 from cutlayer.training.folder import RunFolder
+from cutlayer.training.held_out_predictions import reported_ids
 from cutlayer.training.recorder import read_truth
-from cutlayer.training.test_predictions import reported_ids
 
 
 @dataclass(frozen=True)

@@ -21,13 +21,14 @@ from cutlayer.audit.attack_audit import AttackAudit
 from cutlayer.audit.auditor import Auditor
 from cutlayer.audit.features.measures import Case, measure
 from cutlayer.audit.history import audit_messages
-from cutlayer.channel.followed import FollowedEpoch
+from cutlayer.channel.row_history import FollowedEpoch
 from cutlayer.channel.transcript import Step
 from cutlayer.config import FeaturesConfig, Job
 from cutlayer.data.encoded import ColumnSpec
 from cutlayer.data.id_index import ABSENT, IdIndex
 from cutlayer.data.party_data import PartyTable
 from cutlayer.errors import DataError, RunFolderError
+from cutlayer.problem.task import Task
 from cutlayer.results.audit import RunAudit, SkippedAttack
 from cutlayer.results.features import FeatureResult
 from cutlayer.results.leaks import Baseline
@@ -35,9 +36,8 @@ from cutlayer.results.run import RunKind
 from cutlayer.results.served import ServedAudit
 from cutlayer.serving.online.sample import Served, read_sample, sample_path
 from cutlayer.serving.online.trained_party import TrainedParty
-from cutlayer.tasks import Task
-from cutlayer.training.attacked import auxiliary_indices
 from cutlayer.training.folder import RunFolder
+from cutlayer.training.malicious_runs import auxiliary_indices
 from cutlayer.training.trained import Run
 
 LABEL = "served"

@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from cutlayer.kernels.pareto import knee, pareto_front
+from cutlayer.kernels.statistics.pareto import knee, pareto_front
 from cutlayer.storage.durable import write_whole
 from cutlayer.sweeps.space import Value, describe_point
 from cutlayer.version import __version__

@@ -14,14 +14,14 @@ from optuna.trial import FrozenTrial
 from cutlayer.config import Job
 from cutlayer.errors import ConfigError, CutlayerError, Interrupted
 from cutlayer.jobs.options import Options, Progress
-from cutlayer.parties.observer import Relay
+from cutlayer.parties.session.observer import Relay
+from cutlayer.problem.task import Task
 from cutlayer.storage.durable import locked, write_whole
 from cutlayer.sweeps.measure import measure
 from cutlayer.sweeps.page import render_page
 from cutlayer.sweeps.result import State, SweepResult, TrialMetrics, TrialResult
 from cutlayer.sweeps.shared import REASON, RESULT, SLOT, WORKER, SharedTrials
 from cutlayer.sweeps.space import Point, describe_point, short_names
-from cutlayer.tasks import Task
 from cutlayer.training.keys import Keys
 
 if TYPE_CHECKING:

@@ -27,10 +27,10 @@ from cutlayer.data.ids import Digests
 from cutlayer.data.labels import Labels
 from cutlayer.data.party_data import PartyTable
 from cutlayer.errors import BudgetExceeded
-from cutlayer.kernels.noise import derive
-from cutlayer.protections.chain import Chain
+from cutlayer.kernels.noise.aes import derive
+from cutlayer.protections.contract.chain import Chain
 from cutlayer.protections.label_dp import LabelDP, LabelDPConfig
-from cutlayer.protections.label_memory import Drawn, LabelMemory
+from cutlayer.protections.label_memory.memory import Drawn, LabelMemory
 from cutlayer.storage.row_arrays import gathered
 from cutlayer.training.keys import label_folder
 from cutlayer.training.run_ledger import SPLIT, chain_of, planned_entries
@@ -299,7 +299,7 @@ def _next_draws(
     secret: bytes,
 ) -> str:
     """Fingerprint of the draws that a run would use; a random one where it would draw anew."""
-    from cutlayer.parties.local import fingerprint_of_draws
+    from cutlayer.parties.session.local import fingerprint_of_draws
 
     anew = secrets.token_hex(16)
     if settings is None or not secret:

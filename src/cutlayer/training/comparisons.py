@@ -11,7 +11,7 @@ from cutlayer.config.job import TOP, ChannelConfig
 from cutlayer.config.party import LABEL_FREE, AuditConfig, GatesConfig
 from cutlayer.errors import ConfigError
 from cutlayer.results.run import RunId, RunKind
-from cutlayer.training.attacked import attacked_jobs
+from cutlayer.training.malicious_runs import attacked_jobs
 
 BRIEFLY_FOLLOWED, BRIEFLY_EVERY = 2048, 5
 """Rows that are followed at most in the training by steps that a single release is compared with, and the number of its

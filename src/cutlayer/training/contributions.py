@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cutlayer.kernels.patterns import patterns
+from cutlayer.kernels.rows.patterns import patterns
 from cutlayer.models.absence import MAX_PARTIES_OF_ALL_SETS, Names
-from cutlayer.parties.outcome import ActiveOutcome
+from cutlayer.parties.session.outcome import ActiveOutcome
 from cutlayer.results.utility import Gain, PatternUtility
 from cutlayer.training.utility import Floats, bounds, interval, replicates
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from cutlayer.config import Job
 from cutlayer.data.store import Store
 from cutlayer.models.absence import Names
-from cutlayer.parties.outcome import ActiveOutcome
+from cutlayer.parties.session.outcome import ActiveOutcome
 from cutlayer.results.departure import AbsenceUtility, DepartureResult, LeftParty
 from cutlayer.results.run import RunId, RunKind
 from cutlayer.results.utility import ModelUtility

@@ -14,11 +14,11 @@ from cutlayer.data.batches import Schedule, evaluation_batches
 from cutlayer.data.store import Store
 from cutlayer.errors import ConfigError
 from cutlayer.models import BottomModel, TopModel
-from cutlayer.parties.local import EVALUATION_ROWS
-from cutlayer.tasks import Task
+from cutlayer.parties.session.local import EVALUATION_ROWS
+from cutlayer.problem.task import Task
+from cutlayer.problem.training_loss import TrainingLoss
 from cutlayer.training.joint import fit
 from cutlayer.training.trained import Run
-from cutlayer.training_loss import TrainingLoss
 
 EPOCHS = 5
 """Default number of epochs, enough for a trained top model of a few layers."""

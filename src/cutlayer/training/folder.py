@@ -19,7 +19,7 @@ from cutlayer.config.names import party_name
 from cutlayer.config.wording import did_you_mean
 from cutlayer.consent import check_links
 from cutlayer.errors import CheckpointError, RunFolderError
-from cutlayer.parties.checkpoint import RELEASED
+from cutlayer.parties.session.checkpoint import RELEASED
 from cutlayer.results.audit import Audit
 from cutlayer.results.run import RunKind
 from cutlayer.results.summary import Summary

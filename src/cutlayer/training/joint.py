@@ -13,10 +13,10 @@ from cutlayer.data.batches import evaluation_batches
 from cutlayer.data.store import Store
 from cutlayer.errors import ConfigError
 from cutlayer.models import BottomModel, bottom_of, build_top
-from cutlayer.parties.local import EVALUATION_ROWS
-from cutlayer.parties.random_state import drawn_under
-from cutlayer.parties.state import build_optimizer
-from cutlayer.tasks import Task
+from cutlayer.parties.drive.random_state import drawn_under
+from cutlayer.parties.session.local import EVALUATION_ROWS
+from cutlayer.parties.session.state import build_optimizer
+from cutlayer.problem.task import Task
 
 
 class JointModel(nn.Module):

@@ -100,7 +100,7 @@ def load_or_derive_start(run: Path, party: str, noise_key: bytes, seed: int) -> 
         noise_key: The party's own key of this run's noise, 32 bytes.
         seed: Seed of the job.
     """
-    from cutlayer.parties.random_state import starting_key
+    from cutlayer.parties.drive.random_state import starting_key
 
     path = _start(run, party)
     if not path.exists():

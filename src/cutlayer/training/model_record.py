@@ -13,10 +13,10 @@ from cutlayer.config import Job
 from cutlayer.config.job import TaskKind
 from cutlayer.data.labels import LabelKind
 from cutlayer.parties.active import ActiveParty
+from cutlayer.parties.agreement.split import split_of_run
 from cutlayer.parties.passive import PassiveParty
-from cutlayer.parties.split import split_of_run
+from cutlayer.problem.task import Task
 from cutlayer.results.document import Document
-from cutlayer.tasks import Task
 from cutlayer.training.folder import RunFolder
 
 

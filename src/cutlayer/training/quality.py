@@ -10,11 +10,11 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
-from cutlayer.kernels.held_out_metrics import Ranking
-from cutlayer.kernels.roc import roc_auc
+from cutlayer.problem.metrics.held_out_metrics import Ranking
+from cutlayer.problem.metrics.roc import roc_auc
+from cutlayer.problem.task import Task
 from cutlayer.results.quality import CalibrationBin, Confusion, OperatingPoint, Quality, at_rate
 from cutlayer.storage.row_arrays import chosen, chunks_of, computed
-from cutlayer.tasks import Task
 
 BINS = 10
 MAX_CLASSES = 30

@@ -8,10 +8,10 @@ from pathlib import Path
 from torch import Tensor
 
 from cutlayer.errors import DataError
-from cutlayer.parties.observer import EpochRecord, Observer, Relay
+from cutlayer.parties.session.observer import EpochRecord, Observer, Relay
+from cutlayer.problem.task import Task
 from cutlayer.storage.durable import make_folder
 from cutlayer.storage.tensor_file import read_tensors, write_tensors
-from cutlayer.tasks import Task
 from cutlayer.training.folder import RunFolder
 
 TRUTH = "truth.safetensors"

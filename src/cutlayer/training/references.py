@@ -20,13 +20,13 @@ from cutlayer.data.batches import Schedule, evaluation_batches
 from cutlayer.data.split import Split
 from cutlayer.data.store import Store
 from cutlayer.models import Inputs, build_top
-from cutlayer.models.fitted.top import FittedTop
-from cutlayer.parties.local import EVALUATION_ROWS
-from cutlayer.parties.outcome import ActiveOutcome
+from cutlayer.models.top_estimators.top import FittedTop
+from cutlayer.parties.session.local import EVALUATION_ROWS
+from cutlayer.parties.session.outcome import ActiveOutcome
 from cutlayer.parties.stopping import EarlyStopping
-from cutlayer.tasks import Task
+from cutlayer.problem.task import Task
+from cutlayer.problem.training_loss import TrainingLoss
 from cutlayer.training.joint import JointModel, fit
-from cutlayer.training_loss import TrainingLoss
 
 BOOSTING: Mapping[str, Any] = {"kind": "boosting", "folds": 1}
 """The reference `boosting`: nothing is chosen by folds."""

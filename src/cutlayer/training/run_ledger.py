@@ -24,13 +24,13 @@ from cutlayer.accounting.wording import ORDERED, PUBLIC, RUN_END, STRATIFIED
 from cutlayer.config import Job
 from cutlayer.config.party import LABEL_FREE
 from cutlayer.config.phases import Phase
-from cutlayer.parties.plan import plan_of
+from cutlayer.parties.session.plan import plan_of
 from cutlayer.protections import build_chain
-from cutlayer.protections.base import Evidence
-from cutlayer.protections.chain import Chain
+from cutlayer.protections.contract.base import Evidence
+from cutlayer.protections.contract.chain import Chain
 
 if TYPE_CHECKING:
-    from cutlayer.parties.outcome import ActiveOutcome
+    from cutlayer.parties.session.outcome import ActiveOutcome
 
 
 SPLIT = "split"

@@ -16,17 +16,17 @@ from cutlayer.config.party import ALL_RUNS
 from cutlayer.data.party_data import PartyTable
 from cutlayer.errors import ConfigError
 from cutlayer.parties.active import ActiveParty
-from cutlayer.parties.device import described, device_of
-from cutlayer.parties.drive import drive_together
+from cutlayer.parties.compute.device import described, device_of
+from cutlayer.parties.compute.readings import READ_STEPS, Readings
+from cutlayer.parties.drive.drive import drive_together
+from cutlayer.parties.drive.random_state import isolated
 from cutlayer.parties.faults import Faults, no_faults
-from cutlayer.parties.local import Local
-from cutlayer.parties.observer import Observer
-from cutlayer.parties.outcome import ActiveOutcome, PassiveOutcome
 from cutlayer.parties.passive import PassiveParty
-from cutlayer.parties.random_state import isolated
-from cutlayer.parties.readings import READ_STEPS, Readings
+from cutlayer.parties.session.local import Local
+from cutlayer.parties.session.observer import Observer
+from cutlayer.parties.session.outcome import ActiveOutcome, PassiveOutcome
 from cutlayer.protections import build_chain
-from cutlayer.protections.label_memory import LabelMemory
+from cutlayer.protections.label_memory.memory import LabelMemory
 from cutlayer.training.all_runs import all_runs_of
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import (

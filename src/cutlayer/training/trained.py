@@ -10,16 +10,16 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
+from cutlayer.alignment.held_rows import HeldRows, held_of_run
 from cutlayer.config import Job
 from cutlayer.data.split import Split
 from cutlayer.data.store import Store
 from cutlayer.errors import CheckpointError
-from cutlayer.kernels.row_tensors import number_equal, rows_of, where_equal
 from cutlayer.models import BottomModel, Inputs, TopModel, bottom_of, top_of
-from cutlayer.parties.checkpoint import Checkpoints, State
-from cutlayer.parties.held_rows import HeldRows, held_of_run
-from cutlayer.parties.split import split_of_run
-from cutlayer.tasks import Task
+from cutlayer.parties.agreement.split import split_of_run
+from cutlayer.parties.session.checkpoint import Checkpoints, State
+from cutlayer.problem.task import Task
+from cutlayer.storage.row_tensors import number_equal, rows_of, where_equal
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.recorder import read_truth
 

@@ -11,12 +11,12 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from cutlayer.kernels.bootstrap import auc_replicates
-from cutlayer.kernels.roc import placements
-from cutlayer.kernels.row_tensors import doubles, where_equal
+from cutlayer.problem.metrics.bootstrap import auc_replicates
+from cutlayer.problem.metrics.roc import placements
+from cutlayer.problem.task import Task
 from cutlayer.storage import row_arrays
 from cutlayer.storage.row_arrays import chunks_of, computed
-from cutlayer.tasks import Task
+from cutlayer.storage.row_tensors import doubles, where_equal
 
 REPEATS = 1000
 MAX_UNITS = 1 << 14

@@ -16,7 +16,7 @@ from cutlayer.lazy import Tensor, nn, torch
 
 if TYPE_CHECKING:
     from cutlayer.models import BottomModel
-    from cutlayer.tasks import Task
+    from cutlayer.problem.task import Task
 
 
 OptimizerHook: TypeAlias = "Callable[[torch.optim.Optimizer], torch.optim.Optimizer]"

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 from cutlayer.attacks.completion.base import HEADS, CompletionTraining, DepartedView
 from cutlayer.attacks.completion.mixmatch import mix_up, mix_weights, mixmatch_loss, sharpen
-from cutlayer.kernels.optimizers import AdamW
-from cutlayer.kernels.ties import RESOLUTION
+from cutlayer.kernels.fits.optimizers import AdamW
+from cutlayer.kernels.statistics.ties import RESOLUTION
 from cutlayer.lazy import Tensor, functional, nn, torch
 from cutlayer.models import BottomModel
 

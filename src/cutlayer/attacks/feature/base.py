@@ -11,7 +11,7 @@ from cutlayer.attacks.feature.view import FeatureView
 from cutlayer.attacks.knowledge import Auxiliary, Knowledge, Need, Shadows
 from cutlayer.attacks.label.base import is_finite
 from cutlayer.errors import NotApplicable
-from cutlayer.kernels.one_hot import MAX_COLUMNS, one_hot_columns
+from cutlayer.kernels.rows.one_hot import MAX_COLUMNS, one_hot_columns
 from cutlayer.lazy import Tensor, torch
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from cutlayer.attacks.completion.training import Standardised
-from cutlayer.kernels.optimizers import AdamW
-from cutlayer.kernels.perceptron import layer_outputs, views, weight_gradients
+from cutlayer.kernels.fits.optimizers import AdamW
+from cutlayer.kernels.fits.perceptron import layer_outputs, views, weight_gradients
 from cutlayer.lazy import Tensor, nn, torch
 
 Linear = tuple[Tensor, Tensor]

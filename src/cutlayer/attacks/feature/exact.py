@@ -172,7 +172,7 @@ def fit_bottom(initial: nn.Module, known: Auxiliary, embeddings: Tensor, fitted:
         fitted: Indices among them of the rows to train on, int64.
         judged: Indices of the rows that choose the step, int64.
     """
-    from cutlayer.kernels.optimizers import Adam
+    from cutlayer.kernels.fits.optimizers import Adam
 
     model = copy.deepcopy(initial)
     spread = embeddings.std(dim=0).clamp_min(1e-3 * float(embeddings.std()) + 1e-12)

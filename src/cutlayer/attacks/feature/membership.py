@@ -13,7 +13,7 @@ from cutlayer.attacks.label.probe import fit, read
 from cutlayer.lazy import Tensor, functional, torch
 
 if TYPE_CHECKING:
-    from cutlayer.tasks import Task
+    from cutlayer.problem.task import Task
 
 
 SHADOWS = 4

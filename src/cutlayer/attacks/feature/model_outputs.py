@@ -8,7 +8,7 @@ from cutlayer.attacks.feature.view import FeatureView
 from cutlayer.lazy import Tensor, torch
 
 if TYPE_CHECKING:
-    from cutlayer.tasks import Task
+    from cutlayer.problem.task import Task
 
 
 _MAX_LOGIT = 50.0

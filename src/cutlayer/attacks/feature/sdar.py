@@ -15,7 +15,7 @@ from cutlayer.lazy import Tensor, functional, nn, torch
 
 if TYPE_CHECKING:
     from cutlayer.attacks.completion.training import Standardised
-    from cutlayer.tasks import Task
+    from cutlayer.problem.task import Task
 
 
 BATCH, PASSES = 128, 128
@@ -206,7 +206,7 @@ class Game:
         """Train for as many steps as there are auxiliary rows."""
         from torch.optim.lr_scheduler import LinearLR
 
-        from cutlayer.kernels.optimizers import Adam
+        from cutlayer.kernels.fits.optimizers import Adam
 
         nets = self.networks
         steps = max(1, len(self.features) * PASSES // BATCH)

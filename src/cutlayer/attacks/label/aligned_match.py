@@ -7,7 +7,7 @@ from cutlayer.attacks.label.base import Scores
 from cutlayer.attacks.label.gradient_match import as_guess, match_blocks
 from cutlayer.attacks.label.history import HistoryAttack, HistoryView, oriented, run_scores, unit_variance
 from cutlayer.attacks.label.mixture import log_odds
-from cutlayer.kernels.alignment import align_signs
+from cutlayer.kernels.statistics.sign_alignment import align_signs
 from cutlayer.lazy import Tensor, torch
 
 MAX_EPOCHS = 6

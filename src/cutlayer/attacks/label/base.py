@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from cutlayer.attacks.base import Attack
 from cutlayer.attacks.knowledge import Knowledge
 from cutlayer.errors import NotApplicable
-from cutlayer.kernels.ties import merge_ties
+from cutlayer.kernels.statistics.ties import merge_ties
 from cutlayer.lazy import Tensor, torch
 
 if TYPE_CHECKING:
     from cutlayer.channel.transcript import Step
-    from cutlayer.tasks import Task
+    from cutlayer.problem.task import Task
 
 
 _MAX_STACKED = 1 << 21

@@ -20,7 +20,7 @@ from cutlayer.attacks.label.joint_spectral import joint_scores
 from cutlayer.attacks.label.mixture import log_odds
 from cutlayer.attacks.label.spectra import Spectra, spectra
 from cutlayer.errors import NotApplicable
-from cutlayer.kernels.spectral import gram
+from cutlayer.kernels.statistics.spectral import gram
 from cutlayer.lazy import Tensor, torch
 
 ROUNDS = 3

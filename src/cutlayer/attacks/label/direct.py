@@ -10,7 +10,7 @@ from cutlayer.errors import NotApplicable
 from cutlayer.lazy import Tensor
 
 if TYPE_CHECKING:
-    from cutlayer.tasks import Task
+    from cutlayer.problem.task import Task
 
 
 class Direct(LabelAttack):

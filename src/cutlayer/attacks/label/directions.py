@@ -8,7 +8,7 @@ from cutlayer.attacks.knowledge import Knowledge, Need
 from cutlayer.attacks.label.base import Scores, Target
 from cutlayer.attacks.label.history import HistoryAttack, HistoryView, oriented, run_scores
 from cutlayer.errors import NotApplicable
-from cutlayer.kernels.spectral import project_on_top
+from cutlayer.kernels.statistics.spectral import project_on_top
 from cutlayer.lazy import Tensor, torch
 
 MAX_DIRECTIONS = 24
@@ -65,7 +65,7 @@ def own_matrices(view: HistoryView) -> dict[str, Tensor]:
     Raises:
         NotApplicable: There is none.
     """
-    from cutlayer.channel.followed import NO_STEP
+    from cutlayer.channel.row_history import NO_STEP
 
     matrices = {}
     if sent := view.matrices(Target.EMBEDDING):

@@ -12,7 +12,7 @@ from cutlayer.attacks.knowledge import Knowledge, Need
 from cutlayer.attacks.label.base import Scores, Target
 from cutlayer.attacks.label.co_training import Trees, boosted
 from cutlayer.attacks.label.history import HistoryAttack, HistoryView, run_scores
-from cutlayer.kernels.spectral import project_on_top
+from cutlayer.kernels.statistics.spectral import project_on_top
 from cutlayer.lazy import Tensor, torch
 
 TREES = Trees(folds=5, trees=60, leaves=8, min_leaf_rows=100, learning_rate=0.05)
@@ -96,7 +96,7 @@ def signs_and_lines(view: HistoryView) -> tuple[Tensor, list[Tensor]]:
         1 or -1, float64 (n,); and unit vectors, float64 (n, d), whose sign is that of no label: along the main
         direction of the epoch. NaN where a row had no gradient.
     """
-    from cutlayer.kernels.row_norms import row_norms
+    from cutlayer.kernels.rows.row_norms import row_norms
 
     present = view.gradients.present
     total = torch.zeros(len(view.rows), dtype=torch.float64)

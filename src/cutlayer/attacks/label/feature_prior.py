@@ -12,7 +12,7 @@ from cutlayer.attacks.label.history import HistoryAttack, HistoryView, oriented,
 from cutlayer.attacks.label.joint_spectral import joint_scores
 from cutlayer.attacks.label.mixture import log_odds
 from cutlayer.errors import NotApplicable
-from cutlayer.kernels.logistic import Matrix
+from cutlayer.kernels.fits.logistic import Matrix
 from cutlayer.lazy import Tensor, torch
 
 if TYPE_CHECKING:

@@ -13,14 +13,14 @@ from cutlayer.attacks.label.directions import own_matrices
 from cutlayer.attacks.label.history import HistoryAttack, HistoryView, run_scores, seen_labels
 from cutlayer.attacks.label.probe import class_scores
 from cutlayer.errors import NotApplicable
-from cutlayer.kernels.logistic import Matrix, fit_logistic, fit_two_classes
-from cutlayer.kernels.normal_scores import normal_scores
-from cutlayer.kernels.ridge import fit_ridge
-from cutlayer.kernels.spectral import project_on_top
+from cutlayer.kernels.fits.logistic import Matrix, fit_logistic, fit_two_classes
+from cutlayer.kernels.fits.ridge import fit_ridge
+from cutlayer.kernels.statistics.normal_scores import normal_scores
+from cutlayer.kernels.statistics.spectral import project_on_top
 from cutlayer.lazy import Tensor, functional, torch
 
 if TYPE_CHECKING:
-    from cutlayer.tasks import Task
+    from cutlayer.problem.task import Task
 
 
 Blocks: TypeAlias = tuple[Matrix, ...]

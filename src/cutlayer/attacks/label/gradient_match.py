@@ -8,9 +8,9 @@ from cutlayer.attacks.knowledge import Knowledge, Need
 from cutlayer.attacks.label.base import Guess, LabelAttack, LabelView, Scores, Target, gathered, is_finite
 from cutlayer.attacks.label.blocks import scaled
 from cutlayer.attacks.label.spectral import by_size
-from cutlayer.kernels.k_means import distances, k_means
-from cutlayer.kernels.spectral import project_on_top
-from cutlayer.kernels.ties import merge_ties
+from cutlayer.kernels.fits.k_means import distances, k_means
+from cutlayer.kernels.statistics.spectral import project_on_top
+from cutlayer.kernels.statistics.ties import merge_ties
 from cutlayer.lazy import Tensor, functional, torch
 
 ROUNDS = 300
@@ -106,7 +106,7 @@ def _optimised(e: Tensor, gradients: Sequence[Tensor], classes: int) -> Tensor:
     """Log-probabilities (b, n, classes) of b padded batches; `gradients` have rows of length 1 on average."""
     from torch.nn.utils.rnn import pad_sequence
 
-    from cutlayer.kernels.optimizers import Adam
+    from cutlayer.kernels.fits.optimizers import Adam
 
     clusters = [_clusters(g, classes) for g in gradients]
     means = [_means(g, own, classes) for g, own in zip(gradients, clusters, strict=True)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cutlayer.attacks.knowledge import Knowledge, Need
 from cutlayer.attacks.label.base import Guess, LabelAttack, LabelView, Scores, step_by_step
-from cutlayer.kernels.ties import merge_ties
+from cutlayer.kernels.statistics.ties import merge_ties
 from cutlayer.lazy import Tensor, torch
 
 

@@ -12,14 +12,14 @@ from cutlayer.attacks.knowledge import Knowledge
 from cutlayer.attacks.label.base import Scores, Target, is_finite, nonzero_rows
 from cutlayer.attacks.label.spectral import positive_is_upper
 from cutlayer.errors import NotApplicable
-from cutlayer.kernels.k_means import upper_of_two
+from cutlayer.kernels.fits.k_means import upper_of_two
 from cutlayer.lazy import Tensor, torch
 
 if TYPE_CHECKING:
     from scipy import sparse
 
-    from cutlayer.channel.followed import FollowedEpoch
-    from cutlayer.tasks import Task
+    from cutlayer.channel.row_history import FollowedEpoch
+    from cutlayer.problem.task import Task
 
 
 T = TypeVar("T")
@@ -148,7 +148,7 @@ class Gradients:
     @classmethod
     def of(cls, sent: Sequence[tuple[FollowedEpoch, Tensor]]) -> Gradients:
         """Gather the gradients of these epochs."""
-        from cutlayer.channel.followed import NO_STEP
+        from cutlayer.channel.row_history import NO_STEP
 
         present = torch.stack([(epoch.steps != NO_STEP) & nonzero_rows(matrix) for epoch, matrix in sent], dim=1)
         min_rows = max(MIN_BLOCK, 2 * sent[0][1].shape[1])

@@ -11,8 +11,8 @@ from cutlayer.attacks.label.blocks import Blocks, nonzero
 from cutlayer.attacks.label.history import HistoryAttack, HistoryView, agreement, oriented, run_scores
 from cutlayer.attacks.label.spectra import MAX_WIDTH, spectra
 from cutlayer.attacks.label.spectral import positive_is_upper
-from cutlayer.kernels.k_means import upper_of_two
-from cutlayer.kernels.spectral import project
+from cutlayer.kernels.fits.k_means import upper_of_two
+from cutlayer.kernels.statistics.spectral import project
 from cutlayer.lazy import Tensor, torch
 
 ROUNDS = 10

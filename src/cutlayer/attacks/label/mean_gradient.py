@@ -7,7 +7,7 @@ from cutlayer.attacks.label.base import Scores
 from cutlayer.attacks.label.few_labels import Blocks, embedding_inputs, fit_and_read
 from cutlayer.attacks.label.history import HistoryAttack, HistoryView, run_scores, seen_labels
 from cutlayer.errors import NotApplicable
-from cutlayer.kernels.repeated_mean import shrunk_mean
+from cutlayer.kernels.statistics.repeated_mean import shrunk_mean
 
 _LIMIT = 10.0
 """Standard deviation of the axis that varies most; more would only slow the fit down."""

@@ -47,7 +47,7 @@ class MeanLength(HistoryAttack):
 
 def _in_sent_steps(steps: Tensor, present: Tensor) -> Tensor:
     """Rows (n,) whose step sent any followed row more than zeros, bool (n,)."""
-    from cutlayer.channel.followed import NO_STEP
+    from cutlayer.channel.row_history import NO_STEP
 
     return (steps != NO_STEP) & torch.isin(steps, steps[present])
 

@@ -8,11 +8,11 @@ from cutlayer.attacks.knowledge import Knowledge, Need
 from cutlayer.attacks.label.base import Scores, Target
 from cutlayer.attacks.label.history import HistoryAttack, HistoryView, run_scores
 from cutlayer.errors import NotApplicable
-from cutlayer.kernels.message_sizes import message_sizes
+from cutlayer.kernels.statistics.message_sizes import message_sizes
 from cutlayer.lazy import Tensor, torch
 
 if TYPE_CHECKING:
-    from cutlayer.channel.followed import FollowedEpoch
+    from cutlayer.channel.row_history import FollowedEpoch
 
 
 WINDOW = 25
@@ -55,7 +55,7 @@ class MessageSize(HistoryAttack):
         Raises:
             NotApplicable: No epoch has messages of different sizes.
         """
-        from cutlayer.channel.followed import NO_STEP
+        from cutlayer.channel.row_history import NO_STEP
 
         size = len(view.rows)
         totals, counts = torch.zeros(2, 3, size, dtype=torch.float64)
@@ -76,7 +76,7 @@ class MessageSize(HistoryAttack):
 
 def _sizes(epoch: FollowedEpoch, party: str, matrix: Tensor) -> Tensor:
     """Sizes of each step's message, float64 (steps, 2); those of the followed rows where no others are recorded."""
-    from cutlayer.channel.followed import NO_STEP
+    from cutlayer.channel.row_history import NO_STEP
 
     if party in epoch.sizes:
         return epoch.sizes[party]

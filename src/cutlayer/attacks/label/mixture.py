@@ -6,7 +6,7 @@ from cutlayer.attacks.knowledge import Knowledge, Need
 from cutlayer.attacks.label.base import Scores
 from cutlayer.attacks.label.history import HistoryAttack, HistoryView, oriented, run_scores
 from cutlayer.attacks.label.joint_spectral import joint_scores
-from cutlayer.kernels.mixture import two_gaussians
+from cutlayer.kernels.fits.mixture import two_gaussians
 from cutlayer.lazy import Tensor, torch
 
 

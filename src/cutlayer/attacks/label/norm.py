@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cutlayer.attacks.knowledge import Knowledge, Need
 from cutlayer.attacks.label.base import Guess, LabelAttack, LabelView, Scores, all_at_once
-from cutlayer.kernels.ties import merge_ties_each
+from cutlayer.kernels.statistics.ties import merge_ties_each
 from cutlayer.lazy import Tensor, torch
 
 

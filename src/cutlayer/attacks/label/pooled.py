@@ -26,7 +26,7 @@ def pooled(party: str, views: Sequence[HistoryView]) -> HistoryView:
     """
     from scipy import sparse
 
-    from cutlayer.channel.followed import FollowedEpoch
+    from cutlayer.channel.row_history import FollowedEpoch
 
     first = views[0]
     names = [view.party for view in views]
@@ -60,7 +60,7 @@ def _widths(names: Sequence[str], messages: Sequence[Mapping[str, Tensor]]) -> d
 
 
 def _joined(sent: Mapping[str, Tensor], widths: Mapping[str, int], steps: Tensor) -> Tensor:
-    from cutlayer.channel.followed import NO_STEP
+    from cutlayer.channel.row_history import NO_STEP
 
     present = steps != NO_STEP
     parts = [

@@ -10,8 +10,8 @@ import numpy.typing as npt
 from cutlayer.attacks.knowledge import Knowledge, Need
 from cutlayer.attacks.label.base import Guess, LabelAttack, LabelView, Scores, Target, step_by_step
 from cutlayer.errors import NotApplicable
-from cutlayer.kernels.logistic import Floats, LogisticModel, fit_logistic
-from cutlayer.kernels.ties import RESOLUTION
+from cutlayer.kernels.fits.logistic import Floats, LogisticModel, fit_logistic
+from cutlayer.kernels.statistics.ties import RESOLUTION
 from cutlayer.lazy import Tensor, torch
 
 STRENGTHS = (1e-3, 1e-2, 1e-1, 1.0, 10.0)

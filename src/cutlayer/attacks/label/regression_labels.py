@@ -7,7 +7,7 @@ from cutlayer.attacks.label.base import Scores
 from cutlayer.attacks.label.feature_prior import cross_fitted
 from cutlayer.attacks.label.history import HistoryAttack, HistoryView, run_scores, unit_variance
 from cutlayer.attacks.label.joint_spectral import standard_projections
-from cutlayer.kernels.alignment import align_signs
+from cutlayer.kernels.statistics.sign_alignment import align_signs
 from cutlayer.lazy import Tensor, torch
 
 

@@ -19,9 +19,9 @@ from cutlayer.attacks.label.few_labels import (
     standardised,
 )
 from cutlayer.attacks.label.history import HistoryAttack, HistoryView, run_scores, seen_labels
-from cutlayer.kernels.logistic import Matrix
-from cutlayer.kernels.normal_scores import normal_scores
-from cutlayer.kernels.spectral import project_on_top
+from cutlayer.kernels.fits.logistic import Matrix
+from cutlayer.kernels.statistics.normal_scores import normal_scores
+from cutlayer.kernels.statistics.spectral import project_on_top
 from cutlayer.lazy import Tensor, functional, torch
 
 ROUNDS = 2
@@ -145,7 +145,7 @@ def _own(view: HistoryView) -> Matrix:
 
 def _directions(matrix: Tensor) -> tuple[Tensor, Tensor]:
     """Coordinates of the unit vectors of the rows (n, d), float64 (n, k), and log lengths (n,); 0 of rows of zeros."""
-    from cutlayer.kernels.row_norms import row_norms
+    from cutlayer.kernels.rows.row_norms import row_norms
 
     lengths = row_norms(matrix).double()
     sent = lengths > 0

@@ -80,7 +80,7 @@ def _read(rows: Tensor, before: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
         Centred logarithm of each line's squared Mahalanobis length (n,), its coordinate along the main direction (n,),
         and that direction (d,), in float64.
     """
-    from cutlayer.kernels.row_norms import row_norms
+    from cutlayer.kernels.rows.row_norms import row_norms
 
     lines = rows.double() / row_norms(rows).unsqueeze(1)
     variances, axes = torch.linalg.eigh(lines.T @ lines / len(lines))

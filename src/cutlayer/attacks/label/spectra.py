@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cutlayer.attacks.label.history import Gradients, HistoryView
-from cutlayer.kernels.spectral import gram
+from cutlayer.kernels.statistics.spectral import gram
 from cutlayer.lazy import Tensor, torch
 
 MAX_WIDTH = 512

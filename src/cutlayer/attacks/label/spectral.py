@@ -7,9 +7,9 @@ from functools import partial
 
 from cutlayer.attacks.knowledge import Knowledge, Need
 from cutlayer.attacks.label.base import Guess, LabelAttack, LabelView, Scores, Target, all_at_once
-from cutlayer.kernels.k_means import distances, k_means_each, upper_of_two
-from cutlayer.kernels.spectral import project_each, project_on_top_each
-from cutlayer.kernels.ties import merge_ties_each
+from cutlayer.kernels.fits.k_means import distances, k_means_each, upper_of_two
+from cutlayer.kernels.statistics.spectral import project_each, project_on_top_each
+from cutlayer.kernels.statistics.ties import merge_ties_each
 from cutlayer.lazy import Tensor, torch
 
 BALANCED = 0.005

@@ -12,13 +12,13 @@ from cutlayer.attacks.label.base import Scores, Target
 from cutlayer.attacks.label.few_labels import PENALTIES, both_messages, inputs_of
 from cutlayer.attacks.label.history import HistoryAttack, HistoryView, run_scores, seen_labels
 from cutlayer.errors import NotApplicable
-from cutlayer.kernels.normal_scores import normal_scores
+from cutlayer.kernels.statistics.normal_scores import normal_scores
 from cutlayer.lazy import Tensor, torch
 
 if TYPE_CHECKING:
     from sklearn.kernel_approximation import Nystroem
 
-    from cutlayer.tasks import Task
+    from cutlayer.problem.task import Task
 
 
 NEIGHBOURS = 10

@@ -34,7 +34,7 @@ class Inverse:
     """
 
     def __init__(self, known: Auxiliary, width: int) -> None:
-        from cutlayer.kernels.optimizers import Adam
+        from cutlayer.kernels.fits.optimizers import Adam
 
         self._features = encoded_matrix(known.columns, known.codes, known.numbers)
         self._weights = column_weights(self._features, encoded_slices(known.columns))

@@ -27,12 +27,12 @@ from cutlayer.config.phases import Phase
 from cutlayer.data.store import Store
 from cutlayer.errors import NotApplicable
 from cutlayer.models import bottom_of
-from cutlayer.parties.random_state import drawn_under
+from cutlayer.parties.drive.random_state import drawn_under
 from cutlayer.results.features import FeatureResult
 from cutlayer.results.run import RunKind
-from cutlayer.training.attacked import attacked_labels, attacked_run, auxiliary_indices, victims
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import starting_keys
+from cutlayer.training.malicious_runs import attacked_labels, attacked_run, auxiliary_indices, victims
 from cutlayer.training.trained import Run
 
 NEEDS_ONE_PROCESS = "the top model and the labels are with {}; this needs all parties in one process"

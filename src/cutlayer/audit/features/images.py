@@ -9,7 +9,7 @@ from torch import Tensor
 
 from cutlayer.data.encoded import ColumnSpec
 from cutlayer.errors import DataError
-from cutlayer.kernels.ssim import WINDOW, psnr, ssim
+from cutlayer.kernels.statistics.ssim import WINDOW, psnr, ssim
 from cutlayer.results.features import ImagePair
 
 MAX_DECIBELS = 100.0

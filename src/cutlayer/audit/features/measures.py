@@ -19,7 +19,7 @@ from cutlayer.attacks.label.base import Scores
 from cutlayer.audit.features.images import ImagePairs
 from cutlayer.audit.leak import leak_interval, leak_of
 from cutlayer.errors import NotApplicable
-from cutlayer.kernels.roc import true_positive_rate
+from cutlayer.problem.metrics.roc import true_positive_rate
 from cutlayer.results.features import ColumnValue, FeatureResult
 
 REPEATS = 1000

@@ -14,12 +14,12 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from cutlayer.alignment.held_rows import held_of_run
 from cutlayer.attacks.feature.base import FeatureAttack, encoded_matrix
 from cutlayer.audit.features.measures import Case, measure
 from cutlayer.config import Job
 from cutlayer.data.store import Store
 from cutlayer.errors import Diverged, NotApplicable
-from cutlayer.parties.held_rows import held_of_run
 from cutlayer.results.features import FeatureResult
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.trained import stores_of

@@ -10,14 +10,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cutlayer.channel.followed import NO_STEP, read_followed
+from cutlayer.alignment.held_rows import held_of_run
+from cutlayer.channel.row_history import NO_STEP, read_followed
 from cutlayer.channel.transcript import Step, read_epochs
 from cutlayer.config import Job
 from cutlayer.config.phases import Phase
 from cutlayer.data.streams import RandomStream
 from cutlayer.errors import NotApplicable
-from cutlayer.parties.checkpoint import RELEASED, Checkpoints
-from cutlayer.parties.held_rows import held_of_run
+from cutlayer.parties.session.checkpoint import RELEASED, Checkpoints
 from cutlayer.training.folder import RunFolder
 
 SIDE_BY_SIDE, MAX_WIDTH = 8, 4096

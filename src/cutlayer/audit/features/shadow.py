@@ -20,17 +20,17 @@ from cutlayer.data.batches import Schedule, evaluation_batches
 from cutlayer.data.store import Store
 from cutlayer.data.streams import RandomStream
 from cutlayer.errors import NotApplicable
-from cutlayer.kernels.one_hot import one_hot_columns
+from cutlayer.kernels.rows.one_hot import one_hot_columns
 from cutlayer.models import bottom_of
-from cutlayer.parties.local import EVALUATION_ROWS, context_of
-from cutlayer.parties.state import restore_chain
+from cutlayer.parties.session.local import EVALUATION_ROWS, context_of
+from cutlayer.parties.session.state import restore_chain
+from cutlayer.problem.training_loss import TrainingLoss
 from cutlayer.protections import build_chain
-from cutlayer.protections.chain import Chain
-from cutlayer.protections.views import Mode, PassiveView
+from cutlayer.protections.contract.chain import Chain
+from cutlayer.protections.contract.views import Mode, PassiveView
 from cutlayer.training.joint import JointModel, fit
 from cutlayer.training.keys import starting_keys
 from cutlayer.training.trained import Run
-from cutlayer.training_loss import TrainingLoss
 
 MAX_ATTACKED = 4000
 """Maximum number of training rows that are attacked, and as many held-out ones."""

@@ -13,12 +13,12 @@ from cutlayer.channel import Kind, Message, rows_digest
 from cutlayer.config import Job
 from cutlayer.config.phases import Phase
 from cutlayer.data.batches import evaluation_batches
-from cutlayer.kernels.float_noise import impossible_entries
-from cutlayer.kernels.row_norms import clip_rows
+from cutlayer.kernels.noise.float_noise import impossible_entries
+from cutlayer.kernels.rows.row_norms import clip_rows
 from cutlayer.models import Inputs
-from cutlayer.parties.local import EVALUATION_ROWS, HELD_OUT
 from cutlayer.parties.passive import PassiveParty
 from cutlayer.parties.phases.release import release_batches
+from cutlayer.parties.session.local import EVALUATION_ROWS, HELD_OUT
 
 _LINES = 64
 """Number of lines, each through two opposite points."""

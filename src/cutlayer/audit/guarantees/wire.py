@@ -18,10 +18,10 @@ from cutlayer.config import Job
 from cutlayer.config.phases import Phase
 from cutlayer.consent import allowed
 from cutlayer.parties.active import ActiveParty
-from cutlayer.parties.drive import drive_together
-from cutlayer.parties.observer import Observer
+from cutlayer.parties.drive.drive import drive_together
+from cutlayer.parties.drive.random_state import isolated
 from cutlayer.parties.passive import PassiveParty
-from cutlayer.parties.random_state import isolated
+from cutlayer.parties.session.observer import Observer
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import Keys
 from cutlayer.training.tables import open_table

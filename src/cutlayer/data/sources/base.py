@@ -12,8 +12,8 @@ from typing import ClassVar
 import pyarrow as pa
 
 from cutlayer.config import TableConfig
-from cutlayer.data.columns import decoded, is_text
 from cutlayer.data.faults import fault, missing_column
+from cutlayer.data.feature_columns import decoded, is_text
 from cutlayer.data.sources.text_type import TextType
 from cutlayer.data.typed_table import TypedTable
 from cutlayer.errors import DataError

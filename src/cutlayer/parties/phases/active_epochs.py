@@ -14,10 +14,10 @@ from cutlayer.channel import Kind, Message, Port
 from cutlayer.channel.receiving import receive
 from cutlayer.parties.active_records import ActiveRecords
 from cutlayer.parties.active_step import ActiveStep
-from cutlayer.parties.checkpoint import START, Point, State
-from cutlayer.parties.numbers import SATURATED_LOSS, check_weights, warn_of_zeros
-from cutlayer.parties.observer import EpochRecord
-from cutlayer.parties.step_order import StepOrder
+from cutlayer.parties.compute.step_order import StepOrder
+from cutlayer.parties.guards.numbers import SATURATED_LOSS, check_weights, warn_of_zeros
+from cutlayer.parties.session.checkpoint import START, Point, State
+from cutlayer.parties.session.observer import EpochRecord
 from cutlayer.parties.stopping import EarlyStopping
 
 if TYPE_CHECKING:

@@ -19,18 +19,18 @@ from cutlayer.data.split import Split
 from cutlayer.models.absence import Names
 from cutlayer.parties.active_evaluation import Evaluated, evaluate
 from cutlayer.parties.active_setup import ActiveSetup
+from cutlayer.parties.agreement.handshake import Agreement
+from cutlayer.parties.agreement.partners import Partners
 from cutlayer.parties.begun_table import BegunTable
-from cutlayer.parties.checkpoint import Commits
-from cutlayer.parties.evidence import stated, stated_evidence
-from cutlayer.parties.handshake import Agreement
-from cutlayer.parties.local import Local, prepare_links
-from cutlayer.parties.observer import Observer
-from cutlayer.parties.partners import Partners
-from cutlayer.parties.passives import Passives
 from cutlayer.parties.phases.active_epochs import ActiveEpochs
-from cutlayer.parties.state import PartyState
+from cutlayer.parties.session.checkpoint import Commits
+from cutlayer.parties.session.evidence import stated, stated_evidence
+from cutlayer.parties.session.local import Local, prepare_links
+from cutlayer.parties.session.observer import Observer
+from cutlayer.parties.session.passives import Passives
+from cutlayer.parties.session.state import PartyState
 from cutlayer.parties.stopping import EarlyStopping
-from cutlayer.protections.base import Evidence
+from cutlayer.protections.contract.base import Evidence
 
 
 class ActiveSide:

@@ -8,15 +8,14 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
+from cutlayer.alignment.held_rows import store_held
+from cutlayer.alignment.intersection import row_key
 from cutlayer.channel import Message, Port
 from cutlayer.config.phases import Phase
 from cutlayer.data.batches import IdSchedule, Schedule, schedule_of
 from cutlayer.data.ids import Digests
 from cutlayer.errors import CheckpointError
-from cutlayer.parties.alignment import row_key
-from cutlayer.parties.begun_table import BegunTable
-from cutlayer.parties.checkpoint import RELEASED, START
-from cutlayer.parties.handshake import (
+from cutlayer.parties.agreement.handshake import (
     Agreement,
     Saved,
     agree_active,
@@ -24,12 +23,13 @@ from cutlayer.parties.handshake import (
     agree_order_passive,
     agree_passive,
 )
-from cutlayer.parties.held_rows import store_held
+from cutlayer.parties.agreement.split import split_at_active, split_at_passive
+from cutlayer.parties.begun_table import BegunTable
 from cutlayer.parties.passive_setup import PassiveSetup
 from cutlayer.parties.phases.active_side import ActiveSide
 from cutlayer.parties.phases.passive_side import PassiveSide
-from cutlayer.parties.split import split_at_active, split_at_passive
-from cutlayer.parties.state import order_with_batches
+from cutlayer.parties.session.checkpoint import RELEASED, START
+from cutlayer.parties.session.state import order_with_batches
 from cutlayer.storage.row_arrays import gathered
 
 

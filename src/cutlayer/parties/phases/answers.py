@@ -10,9 +10,9 @@ from cutlayer.channel import Kind, Message, rows_digest
 from cutlayer.config.phases import Phase
 from cutlayer.data.batches import evaluation_batches
 from cutlayer.errors import ProtocolError
-from cutlayer.parties.local import EVALUATION_ROWS, HELD_OUT
 from cutlayer.parties.phases.release import release_batches
-from cutlayer.protections.views import Mode, PassiveView
+from cutlayer.parties.session.local import EVALUATION_ROWS, HELD_OUT
+from cutlayer.protections.contract.views import Mode, PassiveView
 
 if TYPE_CHECKING:
     from cutlayer.parties.phases.passive_side import PassiveSide

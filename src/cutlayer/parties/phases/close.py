@@ -10,13 +10,13 @@ from torch import Tensor
 from cutlayer.channel import Kind, Message, Port
 from cutlayer.channel.receiving import DONE
 from cutlayer.models.absence import Names, absent_sets
-from cutlayer.models.fitted.top import FittedTop
+from cutlayer.models.top_estimators.top import FittedTop
 from cutlayer.parties.active_fit import columns_of
-from cutlayer.parties.evidence import evidence_text
-from cutlayer.parties.outcome import ActiveOutcome, PassiveOutcome
 from cutlayer.parties.phases.active_side import ActiveSide
 from cutlayer.parties.phases.passive_side import PassiveSide
-from cutlayer.protections.base import Evidence
+from cutlayer.parties.session.evidence import evidence_text
+from cutlayer.parties.session.outcome import ActiveOutcome, PassiveOutcome
+from cutlayer.protections.contract.base import Evidence
 
 
 def lead(side: ActiveSide) -> Generator[Port, Message, ActiveOutcome]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator
 
 from cutlayer.channel import Message, Port
-from cutlayer.parties.partners import Partners
+from cutlayer.parties.agreement.partners import Partners
 from cutlayer.parties.phases.active_side import ActiveSide
 from cutlayer.parties.phases.passive_side import PassiveSide
 

@@ -11,9 +11,9 @@ from torch import Tensor
 from cutlayer.channel import Kind, Message, Port
 from cutlayer.data.batches import with_next
 from cutlayer.errors import ProtocolError
+from cutlayer.parties.compute.step_order import StepOrder
 from cutlayer.parties.phases.passive_side import PassiveSide
-from cutlayer.parties.state import with_part
-from cutlayer.parties.step_order import StepOrder
+from cutlayer.parties.session.state import with_part
 from cutlayer.parties.stopping import may_stop
 
 Take = Callable[[StepOrder, Tensor | None], Generator[Port, Message, None]]

@@ -14,13 +14,13 @@ from cutlayer.config import Job
 from cutlayer.data.batches import Schedule
 from cutlayer.data.split import Split
 from cutlayer.errors import ProtocolError
-from cutlayer.parties.checkpoint import START, Point, State
-from cutlayer.parties.local import EVALUATION_ROWS, Local, prepare_links
-from cutlayer.parties.numbers import check_weights
+from cutlayer.parties.guards.numbers import check_weights
 from cutlayer.parties.passive_setup import PassiveSetup
 from cutlayer.parties.passive_step import PassiveStep
 from cutlayer.parties.phases import answers
-from cutlayer.parties.state import PartyState, part_of
+from cutlayer.parties.session.checkpoint import START, Point, State
+from cutlayer.parties.session.local import EVALUATION_ROWS, Local, prepare_links
+from cutlayer.parties.session.state import PartyState, part_of
 
 
 class PassiveSide:

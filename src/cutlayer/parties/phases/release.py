@@ -15,13 +15,13 @@ from cutlayer.config.phases import Phase
 from cutlayer.data.batches import evaluation_batches
 from cutlayer.data.split import Split
 from cutlayer.errors import PeerLost
-from cutlayer.kernels.row_tensors import empty_rows
-from cutlayer.models.fitting import TrainingColumns, fit_bottom
-from cutlayer.parties.checkpoint import RELEASED
-from cutlayer.parties.local import EVALUATION_ROWS, HELD_OUT
+from cutlayer.models.bottom_fits import TrainingColumns, fit_bottom
 from cutlayer.parties.messages import checked_embedding
-from cutlayer.parties.state import check_same_rows
-from cutlayer.protections.views import Mode, PassiveView
+from cutlayer.parties.session.checkpoint import RELEASED
+from cutlayer.parties.session.local import EVALUATION_ROWS, HELD_OUT
+from cutlayer.parties.session.state import check_same_rows
+from cutlayer.protections.contract.views import Mode, PassiveView
+from cutlayer.storage.row_tensors import empty_rows
 
 if TYPE_CHECKING:
     from cutlayer.parties.phases.active_side import ActiveSide

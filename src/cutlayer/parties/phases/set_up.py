@@ -8,9 +8,9 @@ import torch
 
 from cutlayer.channel import Message, Port
 from cutlayer.parties.active_setup import ActiveSetup
-from cutlayer.parties.local import HELD_OUT
 from cutlayer.parties.phases.active_side import ActiveSide
-from cutlayer.parties.state import order_with_batches
+from cutlayer.parties.session.local import HELD_OUT
+from cutlayer.parties.session.state import order_with_batches
 
 
 def lead(side: ActiveSide) -> Generator[Port, Message, None]:

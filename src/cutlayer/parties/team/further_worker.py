@@ -17,16 +17,16 @@ from cutlayer.config.size import in_bytes
 from cutlayer.data.store import Store
 from cutlayer.data.typed_table import SHARE
 from cutlayer.errors import DataError, ProtocolError
-from cutlayer.kernels.noise import derive
+from cutlayer.kernels.noise.aes import derive
 from cutlayer.models import bottom_of, top_of
 from cutlayer.parties.active_model import ActiveModel
-from cutlayer.parties.handshake import compare_orders
-from cutlayer.parties.random_state import random_state
-from cutlayer.parties.state import build_optimizer, load_optimizer
+from cutlayer.parties.agreement.handshake import compare_orders
+from cutlayer.parties.compute.team import Team
+from cutlayer.parties.drive.random_state import random_state
+from cutlayer.parties.session.state import build_optimizer, load_optimizer
 from cutlayer.parties.team.lanes import ActiveLanes, PassiveLanes
 from cutlayer.parties.team.leading import SharedLabels
 from cutlayer.parties.team.needs import Needs
-from cutlayer.parties.team.team import Team
 
 
 class FurtherWorker:

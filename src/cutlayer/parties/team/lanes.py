@@ -16,14 +16,14 @@ from cutlayer.channel import Kind, Message, Port, rows_digest
 from cutlayer.channel.receiving import receive
 from cutlayer.config import LimitsConfig
 from cutlayer.data.store import Store
-from cutlayer.kernels.received_gradient import backward_from
+from cutlayer.kernels.gradients.received_gradient import backward_from
 from cutlayer.models import BottomModel
 from cutlayer.parties.active_model import ActiveModel, TrainingLabels
+from cutlayer.parties.compute.step_order import StepOrder
+from cutlayer.parties.compute.team import Team, together
+from cutlayer.parties.guards.numbers import check_gradients, check_loss, check_own
 from cutlayer.parties.messages import checked_embedding, receive_gradient
-from cutlayer.parties.numbers import check_gradients, check_loss, check_own
-from cutlayer.parties.step_order import StepOrder
 from cutlayer.parties.team.needs import BatchTensors, Needs
-from cutlayer.parties.team.team import Team, together
 
 if TYPE_CHECKING:
     from cutlayer.parties.team.leading import ActiveLead, PassiveLead

@@ -9,17 +9,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cutlayer.kernels.noise import derive
-from cutlayer.kernels.received_gradient import backward_from
+from cutlayer.kernels.gradients.received_gradient import backward_from
+from cutlayer.kernels.noise.aes import derive
 from cutlayer.parties.active_model import TrainingLabels
-from cutlayer.parties.local import Local
-from cutlayer.parties.state import PartyState
-from cutlayer.parties.step_order import StepOrder
+from cutlayer.parties.compute.step_order import StepOrder
+from cutlayer.parties.compute.team import Team
+from cutlayer.parties.session.local import Local
+from cutlayer.parties.session.state import PartyState
 from cutlayer.parties.team.needs import BatchTensors, Needs
-from cutlayer.parties.team.team import Team
-from cutlayer.protections.views import ActiveView, Mode, PassiveView
-from cutlayer.tasks import Task
-from cutlayer.training_loss import TrainingLoss
+from cutlayer.problem.task import Task
+from cutlayer.problem.training_loss import TrainingLoss
+from cutlayer.protections.contract.views import ActiveView, Mode, PassiveView
 
 
 def _needs_of(local: Local) -> Needs:

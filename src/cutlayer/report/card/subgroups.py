@@ -17,13 +17,13 @@ from cutlayer.data.id_index import ABSENT, IdIndex
 from cutlayer.data.ids import canonical_ids, digests_of
 from cutlayer.data.party_data import PartyTable
 from cutlayer.errors import ConfigError
+from cutlayer.problem.task import Task
 from cutlayer.report.card.small_groups import shown_groups
 from cutlayer.results.privacy_card import SubgroupUtility
 from cutlayer.results.scores import ID, score_columns
-from cutlayer.tasks import Task
 from cutlayer.training.folder import RunFolder
+from cutlayer.training.held_out_predictions import predictions_path, reported_ids
 from cutlayer.training.model_record import ModelRecord, record_path
-from cutlayer.training.test_predictions import predictions_path, reported_ids
 from cutlayer.training.trained import Run
 
 MAX_GROUPS = 50

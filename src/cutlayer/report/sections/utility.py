@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from cutlayer.models.fitted.result import FitResult
+from cutlayer.models.top_estimators.result import FitResult
 from cutlayer.report.rounding import count, difference, interval, metric
 from cutlayer.report.section import Answer, Block, Column, Paragraph, Section, Table, metric_columns, number, table
 from cutlayer.report.sections.bars import Value, bar_charts

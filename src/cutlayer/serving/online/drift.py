@@ -21,7 +21,7 @@ from cutlayer.data.encoded import ColumnSpec
 from cutlayer.data.store import Store
 from cutlayer.results.scores import score_columns
 from cutlayer.serving.online.trained_party import TrainedParty
-from cutlayer.training.test_predictions import predictions_path
+from cutlayer.training.held_out_predictions import predictions_path
 
 Values = npt.NDArray[np.float64]
 

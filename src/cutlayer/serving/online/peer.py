@@ -17,7 +17,7 @@ from torch import Tensor
 from cutlayer.channel import Kind, Message
 from cutlayer.data.ids import Digests
 from cutlayer.errors import ProtocolError
-from cutlayer.kernels.row_norms import rows_within
+from cutlayer.kernels.rows.row_norms import rows_within
 from cutlayer.serving.online.breaker import Breaker
 from cutlayer.serving.online.link import message
 from cutlayer.serving.online.status import WIRE, Status

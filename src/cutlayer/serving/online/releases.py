@@ -17,14 +17,14 @@ from cutlayer.channel import Kind
 from cutlayer.data.id_index import ABSENT
 from cutlayer.data.ids import Digests
 from cutlayer.errors import BudgetExceeded, ConfigError
-from cutlayer.parties.numbers import check_own
-from cutlayer.parties.plan import plan_of
-from cutlayer.protections.views import Mode, PassiveView
+from cutlayer.parties.guards.numbers import check_own
+from cutlayer.parties.session.plan import plan_of
+from cutlayer.protections.contract.views import Mode, PassiveView
 from cutlayer.serving.online.features import FeatureStore
 from cutlayer.serving.online.released_rows import ReleasedRows
 from cutlayer.serving.online.status import Status
 from cutlayer.serving.online.trained_party import TrainedParty
-from cutlayer.serving.release import set_up_releases
+from cutlayer.serving.prediction_release import set_up_releases
 from cutlayer.storage.durable import locked, make_folder
 from cutlayer.training.run_ledger import chain_of
 

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from cutlayer.data.ids import Digests
 from cutlayer.errors import DataError
-from cutlayer.kernels.word_hash import hashed_words
+from cutlayer.kernels.rows.word_hash import hashed_words
 from cutlayer.storage.durable import make_folder
 from cutlayer.storage.tensor_file import read_tensors, write_tensors
 

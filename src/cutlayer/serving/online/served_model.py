@@ -18,7 +18,7 @@ from cutlayer.config.serve import AbsentAnswer
 from cutlayer.data.id_index import ABSENT
 from cutlayer.data.ids import Digests
 from cutlayer.errors import ConfigError, DataError
-from cutlayer.kernels.patterns import patterns
+from cutlayer.kernels.rows.patterns import patterns
 from cutlayer.models import TopModel
 from cutlayer.models.multi_head import MultiHeadTop
 from cutlayer.results.departure import AbsenceUtility

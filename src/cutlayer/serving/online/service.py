@@ -13,7 +13,7 @@ import numpy.typing as npt
 from cutlayer.config import ServeConfig
 from cutlayer.data.id_index import ABSENT
 from cutlayer.errors import DataError
-from cutlayer.kernels.patterns import patterns
+from cutlayer.kernels.rows.patterns import patterns
 from cutlayer.serving.online.answering import Outcome, Query, log_answers
 from cutlayer.serving.online.body import parsed
 from cutlayer.serving.online.callers import Caller, Refused

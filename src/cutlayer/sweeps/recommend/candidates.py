@@ -14,7 +14,7 @@ from cutlayer.config.party import LABEL_FREE
 from cutlayer.errors import ConfigError, NotApplicable
 from cutlayer.jobs.check import check_job
 from cutlayer.protections import REGISTRY
-from cutlayer.protections.base import Asset
+from cutlayer.protections.contract.base import Asset
 from cutlayer.sweeps.space import Point
 from cutlayer.sweeps.variants import REMOVED, changed
 from cutlayer.training.run_ledger import ledger_of

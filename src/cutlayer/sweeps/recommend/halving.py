@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from cutlayer.kernels.pareto import pareto_front
+from cutlayer.kernels.statistics.pareto import pareto_front
 from cutlayer.sweeps.recommend.candidates import UNDEFENDED
 from cutlayer.sweeps.recommend.result import Limits, Measured
 

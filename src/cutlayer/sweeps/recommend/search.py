@@ -11,6 +11,7 @@ from cutlayer.config import Job
 from cutlayer.errors import ConfigError
 from cutlayer.jobs.forecast import forecast
 from cutlayer.jobs.options import Progress
+from cutlayer.problem.task import Task
 from cutlayer.storage.durable import make_folder
 from cutlayer.sweeps.leak_kind import LeakKind
 from cutlayer.sweeps.plan import Plan
@@ -21,7 +22,6 @@ from cutlayer.sweeps.result import SweepResult, TrialMetrics
 from cutlayer.sweeps.search import check_folder, identity_of
 from cutlayer.sweeps.space import Choices, Value, space_of
 from cutlayer.sweeps.storage import open_study, require_optuna, without_password
-from cutlayer.tasks import Task
 from cutlayer.training.keys import Keys
 
 if TYPE_CHECKING:

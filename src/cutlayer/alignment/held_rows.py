@@ -1,0 +1,245 @@
+"""Which of the active party's rows each passive party has, in a run on all of its rows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from cutlayer.channel import rows_digest
+from cutlayer.config import Job
+from cutlayer.data.align import Positions
+from cutlayer.data.distinct_ids import DistinctIds, Identified
+from cutlayer.data.ids import Digests
+from cutlayer.data.split import Split
+from cutlayer.storage.durable import make_folder
+from cutlayer.storage.row_arrays import chosen, chunks_of, gathered, row_array
+from cutlayer.storage.row_tensors import filled_rows
+from cutlayer.storage.tensor_file import stored_tensors, write_tensors
+
+HELD_FILE = "held.safetensors"
+EVERY = slice(None)
+
+
+@dataclass(frozen=True)
+class PartOfBatch:
+    """The rows of a passive party among some rows (n) of the active party.
+
+    Attributes:
+        rows: Their own numbers, int64 (m,), ascending and different.
+        places: Where among the n rows those are that the party has, int64 (k,), ascending.
+        owner: Which of `rows` each of these is, int64 (k,); `None` where each is the next one.
+        size: Number of the active party's rows n.
+    """
+
+    rows: Tensor
+    places: Tensor
+    owner: Tensor | None
+    size: int
+
+    @classmethod
+    def of(cls, numbers: Tensor) -> PartOfBatch:
+        """From the party's own number of each of the n rows, int64 (n,); -1 of a row that it lacks."""
+        places = (numbers >= 0).nonzero().flatten()
+        own = numbers[places]
+        if bool((own.diff() > 0).all()):
+            return cls(own, places, None, len(numbers))
+        rows, owner = np.unique(own.numpy(), return_inverse=True)
+        return cls(torch.from_numpy(rows), places, torch.from_numpy(owner.reshape(-1)), len(numbers))
+
+    @cached_property
+    def digest(self) -> bytes:
+        """Digest of the party's rows, as its messages have it: computed once for a step's two directions."""
+        return rows_digest(self.rows)
+
+    @property
+    def first(self) -> Tensor:
+        """Where the first row of the active party is that each of the party's rows belongs to, int64 (m,)."""
+        if self.owner is None:
+            return self.places
+        return self.places[torch.from_numpy(np.unique(self.owner.numpy(), return_index=True)[1])]
+
+    @property
+    def mask(self) -> Tensor:
+        """Which of the n rows the party has, bool (n,)."""
+        return torch.zeros(self.size, dtype=torch.bool).index_fill_(0, self.places, True)
+
+    def spread(self, own: Tensor) -> Tensor:
+        """What there is of each of the party's rows (m, width), by the active party's rows (n, width), else zeros."""
+        whole = own.new_zeros(self.size, own.shape[1])
+        whole[self.places] = own if self.owner is None else own[self.owner]
+        return whole
+
+    def summed(self, whole: Tensor) -> Tensor:
+        """The sum of what there is of the active party's rows (n, width), by the party's rows (m, width)."""
+        if self.owner is None:
+            return whole[self.places]
+        return whole.new_zeros(len(self.rows), whole.shape[1]).index_add_(
+            0, self.owner.to(whole.device), whole[self.places]
+        )
+
+
+@dataclass(frozen=True)
+class HeldRows:
+    """The row of each passive party that belongs to each of the active party's rows.
+
+    Where ids repeat at the active party, a passive party's row belongs to several of its rows. A passive party knows
+    its own rows alone, in the order of the active party's.
+
+    Attributes:
+        by_party: A party's own number of each of the active party's rows, int64 (n,), by name; -1 of a row that it
+            lacks. A party without an entry has all rows, with the same numbers.
+    """
+
+    by_party: Mapping[str, Positions] = field(default_factory=dict)
+
+    @classmethod
+    def of_places(cls, places: Mapping[str, Positions], rows: int) -> HeldRows:
+        """From where among the active party's rows (n) those of each party are, ascending, int64 (m,)."""
+        by_party = {}
+        for name, held in places.items():
+            by_party[name] = row_array(rows, np.int64)
+            by_party[name].fill(-1)
+            for start, end in chunks_of(len(held)):
+                by_party[name][held[start:end]] = np.arange(start, end)
+        return cls(by_party)
+
+    def repeated(self, ids: Positions) -> HeldRows:
+        """From numbers by id to numbers by row.
+
+        Args:
+            ids: Number of each row's id, int64 (n,).
+        """
+        return HeldRows({name: gathered(numbers, ids) for name, numbers in self.by_party.items()})
+
+    def in_table(self, identified: Identified, order: Positions) -> tuple[Positions, HeldRows]:
+        """From an order of the active party's ids to its rows, where an id may have several.
+
+        Args:
+            identified: Its ids.
+            order: Their numbers in the order of these held rows, int64 (u,).
+
+        Returns:
+            Row numbers in its table, int64 (n,), and which of these rows each passive party has.
+        """
+        if not isinstance(identified, DistinctIds):
+            return order, self
+        rows, ids = identified.rows_in_order(order)
+        return rows, self.repeated(ids)
+
+    def places(self, name: str) -> Positions:
+        """The first row of the active party that each of a party's rows belongs to, int64 (m,)."""
+        return first_places(self.by_party[name])
+
+    def digests(self, name: str, digests: Digests) -> Digests:
+        """The digests (m, 16) of a party's rows, from those of all rows, (n, 16)."""
+        return gathered(digests, self.places(name)) if name in self.by_party else digests
+
+    def split(self, name: str, split: Split) -> Split:
+        """The split as a party sees it: the parts of its rows, by its own row numbers."""
+        if name not in self.by_party:
+            return split
+        return Split.from_codes(torch.from_numpy(gathered(split.codes.numpy(), self.places(name))))
+
+    def scattered(self, name: str, released: Tensor, missing: float = math.nan) -> Tensor:
+        """A party's releases (m, width) by the active party's rows, (n, width); `missing` of a row that it lacks."""
+        if name not in self.by_party:
+            return released
+        numbers = torch.from_numpy(self.by_party[name])
+        placed = filled_rows(len(numbers), released.shape[1], missing, released.dtype)
+        there = numbers >= 0
+        placed[there] = released[numbers[there]]
+        return placed
+
+    def count(self, name: str, rows: int) -> int:
+        """Number of a party's rows that belong to any of the active party's (n)."""
+        return int(self.by_party[name].max()) + 1 if name in self.by_party else rows
+
+    def own_numbers(self, name: str, rows: Tensor) -> Tensor:
+        """A party's own numbers of some of the active party's rows, int64 (m,)."""
+        return torch.from_numpy(self.by_party[name])[rows] if name in self.by_party else rows
+
+    def present(self, rows: Tensor) -> dict[str, Tensor]:
+        """Which of some rows, int64 (m,), each party has that lacks a row, bool (m,), by name."""
+        return {name: self.own_numbers(name, rows) >= 0 for name in self.by_party}
+
+    def parts(self, rows: Tensor) -> dict[str, PartOfBatch]:
+        """Each party's part of some rows, int64 (n,), by name; nothing where all have all."""
+        return {name: PartOfBatch.of(torch.from_numpy(numbers)[rows]) for name, numbers in self.by_party.items()}
+
+    def by_all(self, rows: Positions | slice = EVERY) -> npt.NDArray[np.bool_]:
+        """Which of some rows, int64 (n,), all parties have, bool (n,); not to be asked where all have all."""
+        mask: npt.NDArray[np.bool_] = np.logical_and.reduce([numbers[rows] >= 0 for numbers in self.by_party.values()])
+        return mask
+
+    def with_all(self, rows: Positions) -> Positions:
+        """Those of some rows, int64 (m,), that all parties have."""
+        if not self.by_party:
+            return rows
+        return chosen(len(rows), np.int64, lambda part: rows[part][self.by_all(rows[part])])
+
+
+def first_places(numbers: Positions) -> Positions:
+    """Where each of a party's own numbers is first.
+
+    Args:
+        numbers: Own numbers, int64 (n,): -1 of a row that the party lacks, and the others ascending.
+
+    Returns:
+        Places, int64 (m,), ascending.
+
+    >>> first_places(np.array([-1, 0, 0, -1, 1])).tolist()
+    [1, 4]
+    """
+    there = chosen(len(numbers), np.int64, lambda part: part.start + np.flatnonzero(numbers[part] >= 0))
+
+    def first(part: slice) -> Positions:
+        before = numbers[there[part.start - 1]] if part.start else -1
+        places: Positions = there[part][np.diff(numbers[there[part]], prepend=before) > 0]
+        return places
+
+    return chosen(len(there), np.int64, first)
+
+
+def store_held(folder: Path, held: HeldRows) -> None:
+    """Write which rows each passive party has.
+
+    Args:
+        folder: Folder of the active party's checkpoints.
+        held: Which of its rows each passive party has.
+    """
+    make_folder(folder)
+    write_tensors(folder / HELD_FILE, {name: torch.from_numpy(rows) for name, rows in held.by_party.items()}, {})
+
+
+def read_held(folder: Path) -> HeldRows:
+    """What `store_held` wrote into a folder of checkpoints.
+
+    Raises:
+        CheckpointError: It is missing or damaged.
+    """
+    tensors = stored_tensors(folder / HELD_FILE, "the record of the rows of each party")
+    return HeldRows({name: numbers.numpy() for name, numbers in tensors.items()})
+
+
+def held_of_run(job: Job, folder: Path) -> HeldRows:
+    """Which of the active party's rows each passive party has, in the run of a folder.
+
+    In the folder of a passive party alone, which has its own rows by their own numbers, that is `ALL_HAVE_ALL`.
+
+    Raises:
+        CheckpointError: The record is missing or damaged.
+    """
+    place = folder / "checkpoint" / job.active
+    return ALL_HAVE_ALL if job.rows == "common" or not place.exists() else read_held(place)
+
+
+ALL_HAVE_ALL = HeldRows()
+"""Every party has every row."""

@@ -1,0 +1,1 @@
+"""How much embeddings depend on labels or inputs."""

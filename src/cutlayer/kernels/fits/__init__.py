@@ -1,0 +1,1 @@
+"""Small models that are fitted to a few columns, and what fits them."""

@@ -1,0 +1,1 @@
+"""Gradients of rows: computed, bounded, thinned out, and explained."""

@@ -1,0 +1,1 @@
+"""Random draws, and the mechanisms that are made of them."""

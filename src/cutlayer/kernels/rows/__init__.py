@@ -1,0 +1,1 @@
+"""Rows of a matrix: norms, equal rows, and other forms."""

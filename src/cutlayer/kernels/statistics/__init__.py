@@ -1,0 +1,1 @@
+"""Ranks, scores and summaries of numbers."""

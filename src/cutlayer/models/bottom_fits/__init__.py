@@ -1,0 +1,124 @@
+"""How a party fits its bottom model before it releases its rows once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from cutlayer.config import FrozenModel, registered, validated
+from cutlayer.config.case import Case
+from cutlayer.config.phases import Phase
+from cutlayer.errors import ConfigError
+from cutlayer.models import BOTTOMS
+from cutlayer.models.bottom_fits import catalogue
+from cutlayer.models.bottom_fits.base import Fit, TrainingColumns
+
+if TYPE_CHECKING:
+    from cutlayer.models.base import BottomModel
+
+__all__ = ["FITS", "Fit", "TrainingColumns", "check_columns", "check_fit", "fit_bottom", "fit_faults", "is_independent"]
+
+
+FITS: Mapping[str, Fit] = {fit.kind: fit for fit in vars(catalogue).values() if isinstance(fit, Fit)}
+"""All fits by their name in `fit: {kind: ...}`."""
+
+
+def fit_bottom(
+    raw: Mapping[str, Any] | None, bottom: BottomModel, columns: TrainingColumns, where: str
+) -> tuple[float, ...]:
+    """Fit a bottom model in place; it ends in evaluation mode.
+
+    Args:
+        raw: Section `fit` of the party; `None` leaves the initial weights as they are.
+        bottom: The bottom model.
+        columns: The party's own training rows, and the gradients of the warm-up epochs.
+        where: Dotted path of `fit`, for messages.
+
+    Returns:
+        Loss of every epoch, in the unit of the fit.
+
+    Raises:
+        ConfigError: Unknown kind or key, or columns or a bottom model that it cannot be used with.
+        Diverged: Its loss is not finite.
+    """
+    fit, settings = _section(raw, where)
+    try:
+        losses = fit.run(settings, bottom, columns)
+    except ConfigError as failure:
+        raise ConfigError(f"{where}: {failure}") from None
+    bottom.eval()
+    return losses
+
+
+def check_columns(raw: Mapping[str, Any] | None, columns: TrainingColumns, where: str) -> None:
+    """Refuse columns that a fit cannot be used with, before it is run.
+
+    Args:
+        raw: Section `fit` of the party.
+        columns: The party's own training rows.
+        where: Dotted path of `fit`, for messages.
+
+    Raises:
+        ConfigError: Unknown kind or key, or columns that it cannot be used with.
+    """
+    fit, settings = _section(raw, where)
+    try:
+        if fit.check is not None:
+            fit.check(settings, columns)
+    except ConfigError as failure:
+        raise ConfigError(f"{where}: {failure}") from None
+
+
+def check_fit(raw: Mapping[str, Any] | None, bottom: Mapping[str, Any], warmup_epochs: int, where: str) -> None:
+    """Validate a party's `fit` together with the section of its bottom model, without running it.
+
+    Args:
+        raw: Section `fit` of the party.
+        bottom: Section of its bottom model.
+        warmup_epochs: Number of epochs before the release.
+        where: Dotted path of `fit`, for messages.
+
+    Raises:
+        ConfigError: Unknown kind or key, another kind of bottom model than it needs, or no warm-up epochs where it
+            needs them.
+    """
+    fit, _ = _section(raw, where)
+    kind = f"for kind {fit.kind}"
+    if fit.needs_warmup and not warmup_epochs:
+        remedy = "set it to 1 or more"
+        raise ConfigError.expected(f"{where}: warm-up epochs {kind}", "train.warmup_epochs: 0", remedy)
+    if fit.needs_warmup and _cut_is_stated(bottom) and bottom.get("cut") != "linear":
+        remedy = "write cut: linear in model.bottom"
+        raise ConfigError.expected(f"{where}: a linear cut {kind}", "an activation after it", remedy)
+    if fit.bottom and bottom.get("kind") != fit.bottom:
+        wanted = f"{where}: a bottom model of kind {fit.bottom} {kind}"
+        raise ConfigError.expected(wanted, bottom.get("kind"), f"write model.bottom: {{kind: {fit.bottom}}}")
+
+
+def fit_faults(case: Case) -> Iterator[str]:
+    """A bottom model is fitted only where its party releases once, by a fit that suits it."""
+    job = case.job
+    for name, party in job.parties.items():
+        where = f"parties.{name}.fit"
+        if name in job.passives and Phase.RELEASE in job.phases_of(name):
+            check_fit(party.fit, job.bottom_of(name), job.train.warmup_epochs, where)
+        elif party.fit is not None:
+            remedy = f"write train.release: {{{name}: once}}" if name in job.passives else "leave it out"
+            yield f"expected no {where} but at a passive party that releases once, got one; {remedy}"
+
+
+def is_independent(raw: Mapping[str, Any] | None) -> bool:
+    """Whether the bottom model stays as it was drawn, whatever the rows."""
+    return raw is None or raw.get("kind") == "none"
+
+
+def _cut_is_stated(bottom: Mapping[str, Any]) -> bool:
+    """Whether a `cut` is among the keys of this kind of bottom model, whose embedding is then activated by default."""
+    kind = BOTTOMS.get(str(bottom.get("kind")))
+    return kind is not None and "cut" in kind.config.model_fields
+
+
+def _section(raw: Mapping[str, Any] | None, where: str) -> tuple[Fit, FrozenModel]:
+    raw = {"kind": "none"} if raw is None else raw
+    fit = registered(FITS, raw, where)
+    return fit, validated(fit.config, raw, where)

@@ -1,0 +1,300 @@
+"""Cross-validation of candidates, and the weights of their average."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from cutlayer.models.top_estimators.linear import constant
+from cutlayer.models.top_estimators.result import Candidate
+from cutlayer.models.top_estimators.rows import FitRows, FittedPart, Floats, Integers
+from cutlayer.problem.task import Task
+
+Fit = Callable[[FitRows, int], FittedPart]
+"""Fits a model to rows, with a seed."""
+
+AVERAGE = "average"
+MIN_WEIGHT = 0.1
+"""Weight in the average below which a candidate is left out."""
+MAX_ROWS = 16_000
+"""Maximum number of rows that candidates are chosen on."""
+_GROUPS = 5
+_ROUNDS = 200
+_CLEARLY = 3.0
+"""Standard errors of its mean loss that a candidate is behind the best in the first fold to be ruled out by it."""
+_MIN_JUDGING = 50
+"""Minimum number of scored rows of a fold that rules out a candidate."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Choice by cross-validation.
+
+    Attributes:
+        chosen: Name of a candidate, or `average`.
+        candidates: Every candidate, and their average if there are several.
+        weights: Weight of each candidate of the model, by name, above 0 and 1 in all.
+        folds: Number of folds; 1 if a fifth was held out once.
+    """
+
+    chosen: str
+    candidates: tuple[Candidate, ...]
+    weights: Mapping[str, float]
+    folds: int
+
+
+def folds_of(rows: int) -> int:
+    """Number of folds for so many rows; 1 stands for a fifth held out once."""
+    return 5 if rows < 500 else 3 if rows <= 10_000 else 1
+
+
+def fit_part(fit: Fit, rows: FitRows, seed: int) -> FittedPart:
+    """Fit a candidate; without a column, or with one class alone, there is nothing to learn but the shares."""
+    columns = rows.codes.shape[1] + rows.numbers.shape[1]
+    if not columns or len(rows) < 2 or (rows.classes and len(rows.present) < 2):
+        return constant(rows)
+    return fit(rows, seed)
+
+
+def choose(
+    rows: FitRows,
+    labels: Tensor,
+    task: Task,
+    fits: Mapping[str, Fit],
+    folds: int | Literal["auto"],
+    seed: int,
+    scored: npt.NDArray[np.bool_],
+    groups: Integers | None = None,
+) -> Choice:
+    """Try candidates on held-out rows, and weigh them.
+
+    The weights of the average are those of the least loss on the held-out rows. Its own score is of weights from the
+    other rows, so that it competes on equal terms; where it predicts no better than the best candidate, that one is
+    chosen.
+
+    The first of several folds rules a candidate out, which is then not fitted again, if the average has no use for it
+    there and its mean loss is above that of the best by more than 3 standard errors of the difference.
+
+    Args:
+        rows: Training rows.
+        labels: Their labels, as the task's metrics take them.
+        task: Task, for its headline metric.
+        fits: Candidates by name.
+        folds: Number of folds, or `auto` by the number of rows.
+        seed: Seed of folds and fits.
+        scored: Which rows scores are taken of, (n,): at least one; candidates are fitted to others as well.
+        groups: Group of each row, (n,), which no fold divides; `None` where each row is one.
+    """
+    count = folds_of(len(rows)) if folds == "auto" else folds
+    if len(rows) > MAX_ROWS:
+        some = np.sort(np.random.default_rng(seed).choice(len(rows), MAX_ROWS, replace=False))
+        rows = rows.take(some)
+        labels = labels[torch.from_numpy(some)]
+        scored = scored[some]
+        groups = None if groups is None else groups[some]
+    parts = _parts(rows, groups, max(count, _GROUPS) if count == 1 else min(count, len(rows)), seed)
+    left_out = parts[:1] if count == 1 else parts
+    held = [part[scored[part]] for part in left_out]
+    if not sum(map(len, held)):
+        held = left_out
+    first = _Scored(rows.take(held[0]), labels[torch.from_numpy(held[0])], task, [np.arange(len(held[0]))])
+    predictions: dict[str, list[Floats]] = {name: [] for name in fits}
+    seconds = dict.fromkeys(fits, 0.0)
+    ruled_out: Collection[str] = ()
+    for fold, (out, judged) in enumerate(zip(left_out, held, strict=True)):
+        train = rows.take(np.setdiff1d(np.arange(len(rows)), out))
+        for name in (name for name in fits if name not in ruled_out):
+            began = time.perf_counter()
+            predictions[name].append(fit_part(fits[name], train, seed).predicted(rows.take(judged)))
+            seconds[name] += time.perf_counter() - began
+        if not fold and len(held) > 1:
+            ruled_out = first.hopeless({name: predicted[0] for name, predicted in predictions.items()})
+    order = np.concatenate(held)
+    held_out = _Scored(rows.take(order), labels[torch.from_numpy(order)], task, _groups(held))
+    whole = {name: np.concatenate(parts) for name, parts in predictions.items()}
+    results = {name: (first if name in ruled_out else held_out).score(part) for name, part in whole.items()}
+    left = {name: part for name, part in whole.items() if name not in ruled_out}
+    chosen, weights = _chosen(held_out, left, results)
+    shown = {**weights, AVERAGE: float(chosen == AVERAGE)}
+    candidates = tuple(
+        Candidate(
+            name=name,
+            score=_defined(score),
+            error=_defined(error),
+            loss=loss,
+            weight=shown.get(name, 0.0),
+            ruled_out=name in ruled_out,
+            seconds=seconds.get(name, 0.0),
+        )
+        for name, (score, error, loss) in results.items()
+    )
+    return Choice(chosen, candidates, weights, count)
+
+
+def _chosen(
+    scored: _Scored, predictions: Mapping[str, Floats], results: dict[str, tuple[float, float, float]]
+) -> tuple[str, Mapping[str, float]]:
+    """Name of the best candidate, or of the average, whose scores are added to the results; and its weights."""
+    best = min(predictions, key=lambda name: results[name][2])
+    if len(predictions) > 1:
+        every = list(predictions.values())
+        results[AVERAGE] = scored.score(scored.crossed(every))
+        if results[AVERAGE][2] < results[best][2]:
+            found = scored.weights(every, np.arange(len(scored.rows)))
+            return AVERAGE, {name: float(w) for name, w in zip(predictions, found, strict=True) if w > 0}
+    return best, {best: 1.0}
+
+
+def _defined(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def average(predictions: Sequence[Floats], weights: Floats, classes: int) -> Floats:
+    """The weighted mean of probabilities, as log probabilities; or of values."""
+    stacked = np.stack(predictions)
+    if not classes:
+        return np.tensordot(weights, stacked, 1)
+    tiny = np.finfo(np.float64).tiny
+    mixed: Floats = np.log(np.maximum(np.tensordot(weights, np.exp(stacked), 1), tiny))
+    return mixed
+
+
+@dataclass(frozen=True)
+class _Scored:
+    """Held-out rows.
+
+    Attributes:
+        rows: The rows.
+        labels: Their labels.
+        task: Task.
+        groups: Row numbers of each group whose score is taken.
+    """
+
+    rows: FitRows
+    labels: Tensor
+    task: Task
+    groups: Sequence[Integers]
+
+    def score(self, predicted: Floats) -> tuple[float, float, float]:
+        """Mean metric, its standard error, and loss."""
+        scores = np.array([self._metric(predicted[group], group) for group in self.groups])
+        known = scores[np.isfinite(scores)]
+        error = float(known.std(ddof=1) / np.sqrt(len(known))) if len(known) > 1 else float("nan")
+        return float(known.mean()) if len(known) else float("nan"), error, self.loss(predicted)
+
+    def _metric(self, predicted: Floats, group: Integers) -> float:
+        labels = self.labels[torch.from_numpy(group)]
+        return float(self.task.evaluate(logits_of(torch.from_numpy(predicted), self.task), labels)[self.task.metric])
+
+    def loss(self, predicted: Floats) -> float:
+        """Log loss, or root mean squared error in the unit of the labels."""
+        mean = float(np.average(self._losses(predicted), weights=self.rows.weights))
+        return mean if self.rows.classes else mean**0.5 * self.task.scale
+
+    def _losses(self, predicted: Floats) -> Floats:
+        targets = self.rows.targets
+        if not self.rows.classes:
+            squares: Floats = np.square(predicted[:, 0] - targets)
+            return squares
+        losses: Floats = -predicted[np.arange(len(targets)), targets]
+        return losses
+
+    def hopeless(self, predictions: Mapping[str, Floats]) -> Collection[str]:
+        """Names of predictions without a weight in the average whose mean loss is clearly above the least."""
+        if len(self.rows) < _MIN_JUDGING:
+            return ()
+        losses = {name: self._losses(predicted) for name, predicted in predictions.items()}
+        best = min(predictions, key=lambda name: self.loss(predictions[name]))
+        weights = self.weights(list(predictions.values()), np.arange(len(self.rows)))
+        return [
+            name
+            for name, weight in zip(predictions, weights, strict=True)
+            if not weight and self._is_clear(losses[name] - losses[best])
+        ]
+
+    def _is_clear(self, differences: Floats) -> bool:
+        """Whether the mean of the rows' differences is above 0 by more than its error explains."""
+        weighted = differences if self.rows.weights is None else differences * self.rows.weights
+        return bool(weighted.mean() > _CLEARLY * weighted.std() / math.sqrt(len(weighted)))
+
+    def crossed(self, predictions: Sequence[Floats]) -> Floats:
+        """The average, in each group with the weights from the other groups."""
+        result = np.empty_like(predictions[0])
+        for group in self.groups:
+            others = np.setdiff1d(np.arange(len(self.rows)), group)
+            found = self.weights(predictions, others if len(others) else group)
+            result[group] = average([each[group] for each in predictions], found, self.rows.classes)
+        return result
+
+    def weights(self, predictions: Sequence[Floats], rows: Integers) -> Floats:
+        """The weights, 0 or more and 1 in all, of the least loss on some of the rows."""
+        given = np.ones(len(rows)) if self.rows.weights is None else self.rows.weights[rows]
+        targets = self.rows.targets[rows]
+        if self.rows.classes:
+            found = _mixture(np.exp([each[rows, targets] for each in predictions]), given)
+        else:
+            found = _least_squares(np.stack([each[rows, 0] - targets for each in predictions]), given)
+        found = np.where(found < MIN_WEIGHT, 0.0, found)
+        shares: Floats = found / found.sum()
+        return shares
+
+
+def _mixture(likelihoods: Floats, weights: Floats) -> Floats:
+    """Weights of a mixture (k,) of the greatest likelihood, given that of each row under each part (k, n), by EM."""
+    shares = np.full(len(likelihoods), 1 / len(likelihoods))
+    for _ in range(_ROUNDS):
+        parts = shares[:, None] * likelihoods + np.finfo(np.float64).tiny
+        shares = (parts / parts.sum(axis=0)) @ weights / weights.sum()
+    return shares
+
+
+def _least_squares(errors: Floats, weights: Floats) -> Floats:
+    """Weights (k,) of the least mean square of the weighted errors (k, n), by projected steps on their products."""
+    products = (errors * weights) @ errors.T / weights.sum()
+    shares = np.full(len(errors), 1 / len(errors))
+    largest = np.abs(products).max()
+    if largest < np.finfo(np.float64).tiny:  # all predict every row: any weights are the best
+        return shares
+    # Multiplicative steps stay among the shares; the rate is that of the largest product.
+    rate = 1 / largest
+    for _ in range(_ROUNDS * 5):
+        shares = shares * np.exp(-rate * (products @ shares))
+        shares /= shares.sum()
+    return shares
+
+
+def _parts(rows: FitRows, groups: Integers | None, count: int, seed: int) -> list[Integers]:
+    """Disjoint parts of the row numbers; every part has its share of each class, and of each range of a target.
+
+    Of groups every part has its share of these instead.
+    """
+    if groups is not None:
+        names, of_rows = np.unique(groups, return_inverse=True)
+        part = np.random.default_rng(seed).permutation(len(names))[of_rows] % min(count, len(names))
+        return [np.flatnonzero(part == number) for number in range(min(count, len(names)))]
+    order = np.random.default_rng(seed).permutation(len(rows))
+    if rows.classes:
+        order = order[np.argsort(rows.targets[order], kind="stable")]
+    return [np.sort(order[start::count]) for start in range(count)]
+
+
+def _groups(held: Sequence[npt.NDArray[np.int64]]) -> list[Integers]:
+    """Positions, among the held-out rows, of each fold; of a single one, of five parts."""
+    sizes = np.array([len(part) for part in held])
+    if len(held) > 1:
+        starts = np.cumsum(sizes) - sizes
+        return [np.arange(start, start + size) for start, size in zip(starts, sizes, strict=True) if size]
+    return [np.arange(start, sizes[0], _GROUPS) for start in range(min(_GROUPS, int(sizes[0])))]
+
+
+def logits_of(predicted: Tensor, task: Task) -> Tensor:
+    """Logits (n, outputs) from log probabilities (n, classes) or values (n, 1)."""
+    return predicted[:, 1:] - predicted[:, :1] if task.kind == "binary" else predicted

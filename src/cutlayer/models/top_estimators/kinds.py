@@ -1,0 +1,55 @@
+"""Fits of the parts of a top model, by its section of a job."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+
+from cutlayer.models.imports import resolved
+from cutlayer.models.sections import AutoTopConfig, BoostingTopConfig, FittedConfig, SklearnTopConfig
+from cutlayer.models.top_estimators.boosting import fit_boosting
+from cutlayer.models.top_estimators.choice import Fit
+from cutlayer.models.top_estimators.estimator import EstimatorPart, fit_estimator
+from cutlayer.models.top_estimators.forest import ForestPart
+from cutlayer.models.top_estimators.linear import LinearPart, fit_linear
+from cutlayer.models.top_estimators.network import NetworkPart, fit_network
+from cutlayer.models.top_estimators.rows import FittedPart
+from cutlayer.models.top_estimators.trees import TreeEnsemble
+
+_PARTS: Mapping[str, type[FittedPart]] = {
+    part.kind: part for part in (LinearPart, TreeEnsemble, NetworkPart, ForestPart)
+}
+"""Fitted models by their name in a checkpoint."""
+
+_CANDIDATES: Mapping[str, Fit] = {"linear": fit_linear, "boosting": fit_boosting, "network": fit_network}
+
+
+def fits_of(section: FittedConfig) -> Mapping[str, Fit]:
+    """Candidates of a section, by name.
+
+    Raises:
+        ConfigError: A user's class may not, or cannot, be imported.
+    """
+    if isinstance(section, AutoTopConfig):
+        return {name: _CANDIDATES[name] for name in section.candidates}
+    if isinstance(section, SklearnTopConfig):
+        kind = resolved(section.path, "model.top")
+        return {kind.__name__: partial(fit_estimator, kind, section.path, section.args)}
+    if isinstance(section, BoostingTopConfig):
+        return {"boosting": partial(fit_boosting, settings=section.model_dump(exclude={"kind", "folds"}))}
+    return {"linear": fit_linear}
+
+
+def empty_part(kind: str, section: FittedConfig) -> FittedPart:
+    """A part to load a state into; an estimator is of the class of the job, whatever a file says.
+
+    Args:
+        kind: Name of the part in a checkpoint.
+        section: Section of the job.
+
+    Raises:
+        KeyError: The section has no part of this name.
+    """
+    if kind == EstimatorPart.kind and isinstance(section, SklearnTopConfig):
+        return EstimatorPart(resolved(section.path, "model.top"), section.path)
+    return _PARTS[kind]()

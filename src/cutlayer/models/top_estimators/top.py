@@ -1,0 +1,254 @@
+"""Top models that are fitted at once, to one release of each row, instead of by gradient steps."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from cutlayer.errors import ConfigError
+from cutlayer.models.base import TopModel
+from cutlayer.models.sections import FittedConfig
+from cutlayer.models.top_estimators.choice import Choice, choose, fit_part
+from cutlayer.models.top_estimators.head import Head
+from cutlayer.models.top_estimators.kinds import empty_part, fits_of
+from cutlayer.models.top_estimators.layout import Layout, by_presence, present_sets
+from cutlayer.models.top_estimators.quiet import undisturbed
+from cutlayer.models.top_estimators.result import FitResult
+from cutlayer.models.top_estimators.rows import FitRows
+from cutlayer.models.top_estimators.sample import Sample
+from cutlayer.problem.inputs import Inputs
+from cutlayer.problem.training_loss import TrainingLoss
+from cutlayer.storage.json_values import parse_json
+
+_CHUNK = 4096
+"""Rows that are predicted together: what lies between columns and logits of more would leave the cache."""
+_MAIN_WEIGHT = 0.25
+_UNFITTED: Mapping[str, Any] = {"own": None, "categories": 0, "heads": []}
+
+
+class FittedTop(TopModel):
+    """A model of all columns, and one for each set of partners that may be all that answers.
+
+    Each is fitted to all rows, those with a missing release included, and answers the rows that have all it reads.
+
+    A fit ends in buffers, which any unfitted model of this class loads; predictions need no scikit-learn. Sets of up to
+    3 partners all have a model of their own; of more partners all, all but one, all but two, and none. Any other set is
+    answered by the model of the largest set within it.
+
+    Attributes:
+        fitted: What the fit chose; `None` before it.
+        plan: Which party's columns are raw and which models there are, JSON in UTF-8, uint8; empty before the fit.
+
+    Args:
+        config: Section of the job.
+        widths: Number of columns of each party, in the job's order.
+        outputs: Number of logits.
+
+    Raises:
+        ConfigError: A class of the user's that may not, or cannot, be imported.
+    """
+
+    reentrant = True
+    plan: Tensor
+
+    def __init__(self, config: FittedConfig, widths: Mapping[str, int], outputs: int) -> None:
+        super().__init__()
+        self.config = config
+        self.widths = dict(widths)
+        self.outputs = outputs
+        self._fits = fits_of(config)
+        self.register_buffer("plan", torch.zeros(0, dtype=torch.uint8))
+        self.heads = nn.ModuleList()
+        self._layout = Layout(self.widths, None, 0)
+        self._sets: tuple[frozenset[str], ...] = ()
+        self.fitted: FitResult | None = None
+
+    def fit(
+        self,
+        columns: Mapping[str, Tensor],
+        labels: Tensor,
+        loss: TrainingLoss,
+        *,
+        own: str | None,
+        inputs: Inputs,
+        seed: int,
+        weights: Tensor | None = None,
+        groups: Tensor | None = None,
+    ) -> FitResult:
+        """Fit to the training rows; the same seed and rows give the same model.
+
+        Args:
+            columns: Columns of each party, float32 (n, width), in the job's order; a row of NaN is one that a partner
+                sent nothing for.
+            labels: int64 (n,) class codes, or floating (n,) targets.
+            loss: Loss of the labels. With a `transition` the labels are drawn ones, and predictions are of the true
+                ones; otherwise `class_weights` count.
+            own: Party whose columns are category codes, then numbers, as they are; `None` if the label owner has none.
+            inputs: Shape of these columns.
+            seed: Seed of the whole fit.
+            weights: Weight of each row, (n,), 0 or more.
+            groups: Group of each row, int64 (n,), which no fold of the cross-validation divides.
+
+        Raises:
+            ConfigError: There is no row, or a user's estimator fails.
+        """
+        if not len(labels):
+            raise ConfigError.expected("a training row", "none", "check train.split")
+        layout = Layout(self.widths, own, len(inputs.cardinalities) if own else 0)
+        sample = Sample.of(layout, columns, labels, loss, inputs.cardinalities if own else (), weights, groups, seed)
+        with undisturbed():
+            return self._fitted(sample, seed % 2**32)
+
+    def _fitted(self, sample: Sample, seed: int) -> FitResult:
+        fits = self._fits
+        task = sample.loss.task
+        complete = {names: sample.complete(names) for names in present_sets(sample.layout.partners)}
+        sets = tuple(names for names, rows in complete.items() if rows.any())
+        choices: dict[frozenset[str], Choice] = {}
+        results: dict[frozenset[str], FitResult] = {}
+        heads = []
+        for present in sets:
+            rows = sample.rows(present)
+            # Own columns alone have a choice of their own: they are the reference for what partners add.
+            if present in (sets[0], frozenset()):
+                choices[present] = choose(
+                    rows, sample.labels, task, fits, self.config.folds, seed, complete[present], sample.groups
+                )
+            weights = choices[present].weights if present in choices else _main(choices[sets[0]].weights)
+            parts = [fit_part(fits[name], rows, seed) for name in weights]
+            heads.append(Head.of(parts, weights.values(), sample.loss.transition))
+            if present in choices:
+                choice = choices[present]
+                results[present] = FitResult(
+                    chosen=choice.chosen,
+                    candidates=choice.candidates,
+                    folds=choice.folds,
+                    rows=len(rows),
+                    loss=_training_loss(heads[-1], rows, sample),
+                )
+        whole = results[sets[0]]
+        if len(sets) > 1:
+            whole = whole.model_copy(update={"alone": results[frozenset()]})
+        self._assign(sample.layout, sets, heads, whole)
+        return whole
+
+    def _assign(self, layout: Layout, sets: Sequence[frozenset[str]], heads: Sequence[Head], result: FitResult) -> None:
+        """Take over fitted heads, on the device of this model."""
+        stated = [
+            {"present": sorted(present), "parts": [part.kind for part in head.parts]}
+            for present, head in zip(sets, heads, strict=True)
+        ]
+        plan = {"own": layout.own, "categories": layout.categories, "heads": stated}
+        text = json.dumps({**plan, "result": result.model_dump()})
+        device = self.plan.device
+        self.plan = torch.tensor(list(text.encode()), dtype=torch.uint8, device=device)
+        self.heads = nn.ModuleList(heads).to(device).eval()
+        self._layout = layout
+        self._sets = tuple(sets)
+        self.fitted = result
+
+    @property
+    def is_fitted(self) -> bool:
+        """Whether `fit` ran, or the state of a fitted model was loaded."""
+        return bool(self._sets)
+
+    @property
+    def extra_heads(self) -> Sequence[nn.Module]:
+        """The models for sets with an absent partner."""
+        return tuple(self.heads)[1:]
+
+    @property
+    def own(self) -> str | None:
+        """Party whose columns are category codes, then numbers, as they are."""
+        return self._layout.own
+
+    @property
+    def categories(self) -> int:
+        """Number of its category codes."""
+        return self._layout.categories
+
+    def all_columns(self, embeddings: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+        """Codes, int64 (n, c), and numbers, float32 (n, m), of all parties, as the model of all columns reads them."""
+        return self._layout.read(embeddings, self._sets[0])
+
+    def forward(self, embeddings: Mapping[str, Tensor]) -> Tensor:
+        """Logits of the model of all columns; see `TopModel.forward`."""
+        return self._answer(0, embeddings)
+
+    def answer(self, embeddings: Mapping[str, Tensor], present: Collection[str]) -> Tensor:
+        """Logits of the model of the largest fitted set of parties that are all present; see `TopModel.answer`.
+
+        Of a row that a party sent nothing for, which is NaN, that party is not present.
+        """
+        sent = {name: embeddings[name] for name in self._layout.partners if name in present}
+        logits: Tensor | None = None
+        for names, rows in by_presence(sent):
+            index = next((at for at, fitted in enumerate(self._sets) if fitted <= names), 0)
+            if rows is None:
+                return self._answer(index, embeddings)
+            part = self._answer(index, {name: columns[rows] for name, columns in embeddings.items()})
+            logits = part.new_empty(len(next(iter(sent.values()))), part.shape[1]) if logits is None else logits
+            logits[rows] = part
+        if logits is None:
+            raise ConfigError.expected("a row to predict", "none")
+        return logits
+
+    def answer_rows(
+        self, embeddings: Mapping[str, Tensor], present: Collection[str], rows: Mapping[str, Tensor]
+    ) -> Tensor:
+        """Logits of rows that some of the parties lack, whose releases of these are NaN; see `TopModel.answer_rows`."""
+        return self.answer(embeddings, present) if rows else super().answer_rows(embeddings, present, rows)
+
+    def _answer(self, index: int, embeddings: Mapping[str, Tensor]) -> Tensor:
+        if not self.is_fitted:
+            raise ConfigError.expected("a fitted top model", "one before its fit", "call fit, or load a fitted state")
+        codes, numbers = self._layout.read(embeddings, self._sets[index])
+        head = self.heads[index]
+        if torch.compiler.is_compiling():  # a program has no loop over an unknown number of rows
+            return self._logits(head(codes, numbers))
+        pieces = zip(torch.split(codes, _CHUNK), torch.split(numbers, _CHUNK), strict=True)
+        return torch.cat([self._logits(head(*piece)) for piece in pieces])
+
+    def _logits(self, predicted: Tensor) -> Tensor:
+        if predicted.shape[1] == 2 and self.outputs == 1:
+            predicted = predicted[:, 1:] - predicted[:, :1]
+        return predicted.float()
+
+    def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *rest: Any) -> None:
+        """Make the models that a state is of; `load_state_dict` then fills them."""
+        saved = state_dict.get(prefix + "plan")
+        if saved is not None:
+            self.plan = self.plan.new_empty(saved.shape)
+            try:
+                self._plan(parse_json(saved.cpu().numpy().tobytes()) if len(saved) else _UNFITTED, len(state_dict))
+            except (KeyError, TypeError, AttributeError, RecursionError, ValueError) as damage:
+                raise RuntimeError(f"a plan that is damaged ({damage!r:.100})") from None
+        super()._load_from_state_dict(state_dict, prefix, *rest)
+
+    def _plan(self, plan: Any, tensors: int) -> None:
+        parts = [head["parts"] for head in plan["heads"]]
+        # A model takes a thousand times the memory of its name.
+        if sum(map(len, parts)) + len(parts) > tensors:
+            raise ValueError("more models than tensors")
+        heads = [Head(empty_part(kind, self.config) for kind in kinds) for kinds in parts]
+        self.heads = nn.ModuleList(heads).to(self.plan.device)
+        self._sets = tuple(frozenset(head["present"]) for head in plan["heads"])
+        self._layout = Layout(self.widths, plan["own"], plan["categories"])
+        self.fitted = FitResult(**plan["result"]) if "result" in plan else None
+
+
+def _main(weights: Mapping[str, float]) -> Mapping[str, float]:
+    """The weights that matter most: sets with an absent partner, of which there are many, have no lesser part."""
+    most = {name: weight for name, weight in weights.items() if weight >= min(_MAIN_WEIGHT, max(weights.values()))}
+    return {name: weight / sum(most.values()) for name, weight in most.items()}
+
+
+def _training_loss(head: Head, rows: FitRows, sample: Sample) -> float:
+    some = np.arange(len(rows))[:: -(-len(rows) // _CHUNK)]
+    labels = sample.labels[torch.from_numpy(some)]
+    return float(sample.loss(head.logits(rows.take(some), sample.loss.task), labels))

@@ -1,0 +1,266 @@
+"""Trees of scikit-learn's histogram gradient boosting as tensors, without scikit-learn."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from cutlayer.models.top_estimators.rows import FLOOR, Byte, FittedPart, Permuter, Real, Whole, code_offsets, exchanged
+
+_MAX_FLOAT64 = float(np.finfo(np.float64).max)
+_MAX_INT32 = int(np.iinfo(np.int32).max)
+
+
+class TreeEnsemble(FittedPart):
+    """The sum of trees, which are walked level by level, all trees of that depth at once.
+
+    A node is a row of flat arrays; the right child follows the left one, and a leaf is its own left child. Missing
+    values need no branch: every number stands in two columns, in which a missing one is less, or greater, than all
+    others, and a node reads the column that leads to its side. A split of categories reads a column of its own, 0 for
+    left and 1 for right.
+
+    Attributes:
+        feature: Column that each node compares, int64 (nodes,).
+        threshold: A greater number goes right, float64 (nodes,).
+        left: Number of the left child, int64 (nodes,).
+        value: Value of a leaf, float64 (nodes,).
+        roots: First node of each tree, int64 (trees,), the deepest tree first.
+        places: Place among these of each tree, int64 (trees,), iteration by iteration.
+        baseline: Sum before the first tree, float64 (trees of an iteration,).
+        ranks: Rank of each code, int64 (codes,).
+        offsets: First code of each categorical column, int64 (c,).
+        split_column: Categorical column of each split of categories, int64 (splits,).
+        split_start: Where its directions begin, int64 (splits,).
+        directions: 1 for right, by rank, of each split; uint8.
+        position: Column of the model that each class has, int64 (classes,); empty for a regression.
+    """
+
+    kind = "trees"
+
+    feature: Whole
+    threshold: Real
+    left: Whole
+    value: Real
+    roots: Whole
+    places: Whole
+    baseline: Real
+    ranks: Whole
+    offsets: Whole
+    split_column: Whole
+    split_start: Whole
+    directions: Byte
+    position: Whole
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.levels: tuple[int, ...] = ()
+
+    @classmethod
+    def of(
+        cls, model: Any, ranks: Sequence[tuple[npt.NDArray[np.int64], int]], numbers: int, classes: int
+    ) -> TreeEnsemble:
+        """Convert a fitted model, whose first columns are categories and the others numbers.
+
+        Args:
+            model: A fitted `HistGradientBoostingClassifier` or `HistGradientBoostingRegressor` with the default loss.
+            ranks: Of each categorical column, the rank of each code, which is what the model was fitted on, and the
+                number of ranks, which is the rank of a code that it counts as missing.
+            numbers: Number of numeric columns.
+            classes: Number of classes of the task; 0 for a regression.
+        """
+        made = cls()
+        trees = [tree for iteration in model._predictors for tree in iteration]
+        made.hold(**_flat(trees, [count for _, count in ranks], numbers))
+        made.hold(baseline=torch.from_numpy(np.asarray(model._baseline_prediction, dtype=np.float64).reshape(-1)))
+        made.hold(ranks=torch.from_numpy(np.concatenate([*(rank for rank, _ in ranks), np.empty(0, np.int64)])))
+        made.hold(offsets=code_offsets(tuple(len(rank) for rank, _ in ranks)))
+        if classes:
+            position = torch.full((classes,), len(model.classes_))
+            position[torch.from_numpy(np.asarray(model.classes_, dtype=np.int64))] = torch.arange(len(model.classes_))
+            made.hold(position=position)
+        made.levels = made._levels()
+        return made
+
+    def raw(self, codes: Tensor, numbers: Tensor) -> Tensor:
+        """The model's raw predictions, float64 (n, trees of an iteration).
+
+        Args:
+            codes: int64 (n, c).
+            numbers: Floating (n, m), NaN where missing.
+        """
+        return self._summed(self._leaves(codes, numbers))
+
+    def _leaves(self, codes: Tensor, numbers: Tensor) -> Tensor:
+        """Number of the leaf that each row ends in, int32 or int64 (trees, n)."""
+        columns = self._columns(codes, numbers.double()).T
+        rows = columns.shape[1]
+        values = columns.reshape(-1)
+        # Half as wide where it suffices: the walk takes as long as its indices take to read and write.
+        is_short = not torch.compiler.is_compiling() and len(values) <= _MAX_INT32
+        size = torch.int32 if is_short else torch.int64
+        starts = torch.arange(rows, device=columns.device, dtype=size)
+        first, left = (self.feature * rows).to(size), self.left.to(size)
+        node = self.roots.to(size)[:, None].expand(-1, rows)
+        for trees in self.levels:
+            here = node[:trees].reshape(-1)
+            read = first.index_select(0, here).view(trees, rows) + starts
+            right = values.index_select(0, read.view(-1)) > self.threshold.index_select(0, here)
+            child = (left.index_select(0, here) + right).view(trees, rows)
+            node = torch.cat([child, node[trees:]])
+        return node
+
+    def _summed(self, node: Tensor) -> Tensor:
+        rows = node.shape[1]
+        leaves = self.value.index_select(0, node.reshape(-1)).view(-1, rows).index_select(0, self.places)
+        summed = leaves.view(-1, self.baseline.shape[0], rows).sum(0)
+        return summed.T + self.baseline
+
+    def forward(self, codes: Tensor, numbers: Tensor) -> Tensor:
+        """Predict; see `FittedPart.forward`."""
+        return self._predicted(self.raw(codes, numbers))
+
+    def permuter(self, codes: Tensor, numbers: Tensor) -> Permuter:
+        """See `FittedPart.permuter`; only trees where the path of a row reads one of the columns are walked again."""
+        leaf = self._leaves(codes, numbers).long()
+        reads = self._reads(codes.shape[1], numbers.shape[1])
+        raw = self._summed(leaf)
+        sums = self.places.argsort() % self.baseline.shape[0]
+
+        def permuted(columns: Sequence[int], orders: Tensor) -> Tensor:
+            values = self._columns(*exchanged(codes, numbers.double(), columns, orders))
+            width = values.shape[1]
+            many = len(orders)
+            tree, row = reads[:, list(columns)].any(1).take(leaf).nonzero(as_tuple=True)
+            before = self.value.take(leaf[tree, row])
+            starts = torch.arange(many, device=row.device) * leaf.shape[1]
+            rows, trees = (starts[:, None] + row).reshape(-1), tree.repeat(many)
+            node, at = self.roots.take(trees), torch.arange(len(trees), device=row.device)
+            here = node
+            cells = rows * width
+            while len(here):
+                right = values.take(cells + self.feature.take(here)) > self.threshold.take(here)
+                child = self.left.take(here) + right
+                node[at] = child
+                inner = (self.left.take(child) != child).nonzero()[:, 0]
+                here = child.take(inner)
+                cells = cells.take(inner)
+                at = at.take(inner)
+            change = self.value.take(node) - before.repeat(many)
+            changed = raw.repeat(many, 1).index_put_((rows, sums[trees]), change, accumulate=True)
+            return self._predicted(changed)
+
+        return permuted
+
+    def _reads(self, codes: int, numbers: int) -> Tensor:
+        """Whether the path to each node compares each column, codes first, bool (nodes, columns)."""
+        reads = torch.zeros(len(self.left), codes + numbers + 1, dtype=torch.bool, device=self.left.device)
+        column = torch.full((2 * numbers + 1,), codes + numbers, device=self.left.device)  # the last, of leaves
+        column[: 2 * numbers] = codes + torch.arange(numbers, device=column.device).repeat(2)
+        compared = torch.cat([column, self.split_column])[self.feature]
+        node = self.roots
+        while len(node):
+            node = node[self.left[node] != node]
+            for child in (self.left[node], self.left[node] + 1):
+                reads[child] = reads[node]
+                reads[child, compared[node]] = True
+            node = torch.cat([self.left[node], self.left[node] + 1])
+        return reads
+
+    def _predicted(self, raw: Tensor) -> Tensor:
+        if not self.position.shape[0]:
+            return raw
+        logits = torch.cat([torch.zeros_like(raw), raw], dim=1) if raw.shape[1] == 1 else raw
+        known = torch.log_softmax(logits, dim=1)
+        return torch.cat([known, torch.full_like(known[:, :1], FLOOR)], dim=1)[:, self.position]
+
+    def _columns(self, codes: Tensor, numbers: Tensor) -> Tensor:
+        """Compared columns, float64 (n, 2 m + 1 + splits): low and high numbers, a zero for leaves, directions."""
+        missing = numbers.isnan()
+        low, high = (torch.where(missing, extreme, numbers) for extreme in (-_MAX_FLOAT64, _MAX_FLOAT64))
+        parts = [low, high, numbers.new_zeros(numbers.shape[0], 1)]
+        if self.split_column.shape[0]:
+            ranks = self.ranks[codes + self.offsets]
+            parts.append(self.directions[ranks[:, self.split_column] + self.split_start].double())
+        return torch.cat(parts, dim=1)
+
+    def _levels(self) -> tuple[int, ...]:
+        """Number of trees that reach below each level, from the roots on."""
+        left, roots = self.left.cpu(), self.roots.cpu()
+        own = torch.arange(len(left))
+        inner = left != own
+        reached = torch.cat([roots, left[inner], left[inner] + 1])
+        # Where two paths lead to one node, or back, each level would have twice the nodes of the one before.
+        if (left < own).any() or (reached >= len(left)).any() or len(torch.unique(reached)) < len(reached):
+            raise RuntimeError("trees whose nodes do not lead on to others, each from one node")
+        tree = torch.arange(len(roots))
+        node = roots
+        levels = []
+        while len(node):
+            inner = left[node] != node
+            tree = tree[inner].repeat(2)
+            node = torch.cat([left[node[inner]], left[node[inner]] + 1])
+            levels.append(len(torch.unique(tree)))
+        return tuple(count for count in levels if count)
+
+    def _load_from_state_dict(self, *arguments: Any) -> None:
+        super()._load_from_state_dict(*arguments)
+        self.levels = self._levels()
+
+
+def _flat(trees: Sequence[Any], counts: Sequence[int], numbers: int) -> dict[str, Tensor]:
+    """The buffers of `TreeEnsemble` that come from the nodes of the library's trees.
+
+    Args:
+        trees: Trees, iteration by iteration.
+        counts: Number of ranks of each categorical column, which is the rank of a missing value.
+        numbers: Number of numeric columns.
+    """
+    sizes = np.array([len(tree.nodes) for tree in trees])
+    roots = sizes.cumsum() - sizes
+    nodes, first = np.concatenate([tree.nodes for tree in trees]), np.repeat(roots, sizes)
+    children = first[:, None] + np.stack([nodes["left"], nodes["right"]], axis=1)
+    levels = [roots]
+    while len(inner := levels[-1][nodes["is_leaf"][levels[-1]] == 0]):
+        levels.append(children[inner].ravel())
+    order = np.concatenate(levels)  # level by level, so that the right child of each node follows the left one
+    number = np.empty_like(order)
+    number[order] = np.arange(len(order))
+    is_leaf, is_split = (nodes[name] == 1 for name in ("is_leaf", "is_categorical"))
+    feature = nodes["feature_idx"] - len(counts) + np.where(nodes["missing_go_to_left"], 0, numbers)
+    # Infinity, which parts the missing values from all others, is no number of a checkpoint.
+    threshold = np.minimum(nodes["num_threshold"], np.nextafter(_MAX_FLOAT64, 0))
+    feature[is_leaf], threshold[is_leaf] = 2 * numbers, 1.0
+    splits = order[(is_split & ~is_leaf)[order]]
+    feature[splits], threshold[splits] = 2 * numbers + 1 + np.arange(len(splits)), 0.5
+    bitsets = [tree.raw_left_cat_bitsets for tree in trees]
+    owners = np.repeat(np.arange(len(trees)), sizes)[splits]
+    directions = [
+        _directions(node, bitsets[tree][node["bitset_idx"]], counts)
+        for node, tree in zip(nodes[splits], owners, strict=True)
+    ]
+    lengths = torch.tensor([len(direction) for direction in directions], dtype=torch.int64)
+    deepest = torch.from_numpy(np.maximum.reduceat(nodes["depth"], roots).astype(np.int64))
+    deepest = deepest.argsort(descending=True, stable=True)
+    return {
+        "feature": torch.from_numpy(feature[order]),
+        "threshold": torch.from_numpy(threshold[order]),
+        "left": torch.from_numpy(number[np.where(is_leaf, np.arange(len(nodes)), children[:, 0])[order]]),
+        "value": torch.from_numpy(nodes["value"][order]),
+        "roots": deepest,
+        "places": deepest.argsort(),
+        "split_column": torch.from_numpy(nodes["feature_idx"][splits]),
+        "split_start": lengths.cumsum(0) - lengths,
+        "directions": torch.from_numpy(np.concatenate([*directions, np.empty(0, np.uint8)])),
+    }
+
+
+def _directions(node: Any, left: npt.NDArray[np.uint32], counts: Sequence[int]) -> npt.NDArray[np.uint8]:
+    """1 for right, by the rank of a category and for a missing one at the end, of a node's set of bits."""
+    ranks = np.arange(counts[node["feature_idx"]])
+    right = 1 - (left[ranks // 32] >> (ranks % 32) & 1)
+    return np.append(right, 1 - node["missing_go_to_left"]).astype(np.uint8)

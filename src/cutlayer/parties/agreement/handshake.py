@@ -1,0 +1,317 @@
+"""The handshake before step 0: the parties compare the job, match their rows and verify a common order."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from cutlayer.alignment.common_rows import CommonRows, rows_active, rows_passive
+from cutlayer.alignment.held_rows import ALL_HAVE_ALL, HeldRows
+from cutlayer.alignment.intersection import Alignment
+from cutlayer.alignment.points import AligningSide
+from cutlayer.channel import Kind, Message, Port
+from cutlayer.channel.receiving import receive
+from cutlayer.config import Job, LimitsConfig
+from cutlayer.config.phases import Phase
+from cutlayer.data.align import check_id_kinds, check_id_rules, order_digest
+from cutlayer.data.distinct_ids import Identified
+from cutlayer.data.ids import Digests
+from cutlayer.data.party_data import PartyTable
+from cutlayer.errors import AlignmentError, CheckpointError, ProtocolError
+from cutlayer.models import stated_width
+from cutlayer.models.sections import MAX_WIDTH
+from cutlayer.parties.session.checkpoint import START, Point, described
+from cutlayer.storage.row_arrays import gathered
+
+PROTOCOL = "4"
+ANY_STEP = 2**62
+"""Stated by a party whose state does not change within an epoch: it can go on after any of the epoch's steps."""
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """Result of the handshake.
+
+    Attributes:
+        aligned: The common rows.
+        start: Epoch to start at, and the number of its steps that are done.
+        peer_rows: Number of rows that the passive parties stated, by name; empty at a passive party.
+        stated: Number of rows that the active party stated.
+    """
+
+    aligned: CommonRows
+    start: Point
+    peer_rows: Mapping[str, int] = field(default_factory=dict)
+    stated: int = 0
+
+    @property
+    def positions(self) -> npt.NDArray[np.int64]:
+        """Row numbers in this party's table of the common rows, in the common order, int64 (m,).
+
+        Raises:
+            ProtocolError: The alignment does not reveal them to this party.
+        """
+        if self.aligned.positions is None:
+            raise ProtocolError("expected an alignment that reveals the common rows, got another")
+        return self.aligned.positions
+
+    def row_ids(self, table: PartyTable) -> Digests:
+        """Ids of the common rows in their order that all parties know, uint8 (m, 16).
+
+        They are for what parties compare or compute together. What a party counts by row is by its own `digests`: with
+        several keys these ids are the active party's to choose.
+
+        Args:
+            table: This party's rows.
+        """
+        ids = self.aligned.ids
+        return gathered(table.digests, self.positions) if ids is None else ids
+
+
+def hello(job: Job, table: Identified, resume: Point, alignment: Alignment) -> Mapping[str, int | str]:
+    """The fields of a party's first message.
+
+    Args:
+        job: The shared job.
+        table: The party's rows.
+        resume: From a passive party the latest point at which it can go on; from the active party the one to start at.
+        alignment: How the rows are to be aligned; by `psi`, the number of rows that is stated may be larger than that
+            of the table.
+    """
+    return {
+        "job": job.digest(),
+        "version": PROTOCOL,
+        "rows": table.rows if alignment.method == "plain" else table.stated_rows,
+        "ids": table.id_kind,
+        "rule": table.id_rule,
+        "purpose": alignment.purpose.value,
+        "resume": resume[0],
+        "step": resume[1],
+    }
+
+
+def check_hello(mine: Mapping[str, int | str], theirs: Message, limits: LimitsConfig) -> None:
+    """Raise if two parties cannot run this job together, or the peer's table is too large."""
+    peer = theirs.sender
+    if not 0 <= int(theirs.fields["rows"]) <= limits.peer_rows:
+        wanted = f"0 to {limits.peer_rows:,} rows at {peer}"
+        raise ProtocolError.expected(wanted, theirs.fields["rows"], "limits.peer_rows is this party's own bound")
+    if theirs.fields["version"] != mine["version"]:
+        raise ProtocolError.expected(f"protocol version {mine['version']} at {peer}", theirs.fields["version"])
+    if theirs.fields["job"] != mine["job"]:
+        raise ProtocolError(
+            f"{peer} holds another job than {theirs.receiver}: the shared parts (parties and roles, task, model, "
+            "train, alignment, channel) must be identical"
+        )
+    if theirs.fields["purpose"] != mine["purpose"]:
+        wanted = f"the same command at {peer}, to {mine['purpose']}"
+        raise ProtocolError.expected(wanted, f"to {theirs.fields['purpose']}")
+    sides = {theirs.receiver: mine, peer: theirs.fields}
+    kinds = {name: str(side["ids"]) for name, side in sides.items()}
+    check_id_kinds(kinds, {name: int(side["rows"]) for name, side in sides.items()})
+    check_id_rules({name: str(side["rule"]) for name, side in sides.items()})
+
+
+def agree_passive(
+    job: Job,
+    table: PartyTable,
+    port: Port,
+    saved: Saved,
+    limits: LimitsConfig,
+    alignment: Alignment,
+    *,
+    forget: bool = False,
+) -> Generator[Port, Message, Agreement]:
+    """The passive side: compare hello messages, then align the rows.
+
+    Args:
+        job: The shared job.
+        table: This party's rows.
+        port: Port to the active party.
+        saved: The points at which this party can go on.
+        limits: Bounds on what a peer may make this party hold.
+        alignment: How to align.
+        forget: Whether to start at an earlier point than the latest here, if the peer names one.
+
+    Raises:
+        CheckpointError: The active party resumes where this party cannot, or before the latest point that it has.
+    """
+    mine = hello(job, table, saved.latest, alignment)
+    port.send(Kind.HELLO, fields=mine)
+    theirs = yield from receive(port, Kind.HELLO)
+    check_hello(mine, theirs, limits)
+    rows, ports, only = int(theirs.fields["rows"]), {port.peer: port}, len(job.passives) == 1
+    aligned = yield from rows_passive(
+        AligningSide(port.me, table, ports, {port.peer: rows}, limits, alignment, only=only)
+    )
+    start = int(theirs.fields["resume"]), int(theirs.fields["step"])
+    if start != START and not saved.has(start):
+        wanted = f"a checkpoint {described(start)} here, as at {port.peer}"
+        raise CheckpointError.expected(
+            wanted, _listed_points(saved.points), "restore the run folder from a copy, or start again"
+        )
+    # A part is saved here before the peer commits it: after a kill in between, the peer names the latest one again.
+    if start < saved.before and not forget:
+        raise CheckpointError.expected(
+            f"{port.peer} to go on after the checkpoint {described(saved.points[-1])}, which is saved here, or the one "
+            "before",
+            f"epoch {start[0]}, step {start[1]}: it has lost its progress",
+            "have it resume its own run folder, or resume with --forget-peer-progress and count what is released again",
+        )
+    return Agreement(aligned, start, stated=rows)
+
+
+@dataclass(frozen=True)
+class Saved:
+    """The points at which a passive party can go on.
+
+    Attributes:
+        points: Those of its whole checkpoints, ascending.
+        before: The point before the latest: the active party may not have committed the latest.
+        idle_from: Epoch from which its state does not change within an epoch; `None` for none.
+    """
+
+    points: Sequence[Point] = ()
+    before: Point = START
+    idle_from: int | None = None
+
+    @property
+    def latest(self) -> Point:
+        """The latest point, as it is stated to the active party."""
+        epoch, step = max(self.points, default=START)
+        return (epoch, ANY_STEP) if self._idle(epoch) else (epoch, step)
+
+    def has(self, point: Point) -> bool:
+        """Whether the party can go on at a point."""
+        return self.at(point) in (START, *self.points) and 0 <= point[1] < ANY_STEP
+
+    def at(self, point: Point) -> Point:
+        """The point of the checkpoint to go on from."""
+        return (point[0], 0) if self._idle(point[0]) else point
+
+    def _idle(self, epoch: int) -> bool:
+        return self.idle_from is not None and epoch >= self.idle_from
+
+
+def agree_active(
+    job: Job,
+    table: PartyTable,
+    name: str,
+    ports: Mapping[str, Port],
+    saved: Sequence[Point],
+    limits: LimitsConfig,
+    alignment: Alignment,
+) -> Generator[Port, Message, Agreement]:
+    """The active side: check every hello, choose where to start, then align the rows.
+
+    Args:
+        job: The shared job.
+        table: This party's rows.
+        name: Name of this party.
+        ports: Ports to the passive parties, by name.
+        saved: Committed points that this party has a whole checkpoint of, ascending; empty for a new start.
+        limits: Bounds on what a peer may make this party hold.
+        alignment: How to align.
+
+    Raises:
+        CheckpointError: No committed checkpoint is whole at every party.
+    """
+    # All hellos are read before the first is answered: where to start depends on all of them.
+    rows, latest = dict[str, int](), dict[str, Point]()
+    # An alignment is of different ids: how many rows an id has here is not stated to any peer.
+    identified = table if alignment.method == "agreed" else table.identified
+    for peer, port in ports.items():
+        theirs = yield from receive(port, Kind.HELLO)
+        check_hello(hello(job, identified, START, alignment), theirs, limits)
+        rows[peer] = int(theirs.fields["rows"])
+        latest[peer] = int(theirs.fields["resume"]), int(theirs.fields["step"])
+    # Before anything is sent, so that no party acts on a start that another party cannot make. A party that takes no
+    # part in the epochs is not sent the epoch to start at, which can depend on labels.
+    alone = Phase.LEAVE in job.phases
+    start = max(saved, default=START) if alone else _common_start(saved, latest)
+    mine = hello(job, identified, START if alone else start, alignment)
+    for port in ports.values():
+        port.send(Kind.HELLO, fields=mine)
+    side = AligningSide(name, identified, ports, rows, limits, alignment, all_rows=job.rows == "all")
+    aligned = yield from rows_active(side)
+    if aligned.positions is not None:
+        positions, held = aligned.held.in_table(identified, aligned.positions)
+        aligned = replace(aligned, positions=positions, held=held)
+    return Agreement(aligned, start, rows, int(mine["rows"]))
+
+
+def _common_start(saved: Sequence[Point], latest: Mapping[str, Point]) -> Point:
+    """The newest point that all parties have saved, by the latest that each passive party stated."""
+    if not saved:
+        return START
+    newest = min(max(saved), *latest.values())
+    if newest not in saved:
+        peer = min(latest, key=lambda name: latest[name])
+        wanted = f"a whole checkpoint {_listed_points(saved)} at {peer}"
+        got = f"one {described(latest[peer])} as its latest" if latest[peer] > START else "none"
+        raise CheckpointError.expected(wanted, got, "restore its run folder from a copy, or start again")
+    return newest
+
+
+def _listed_points(saved: Sequence[Point]) -> str:
+    return " or ".join(map(described, saved)) if saved else "none"
+
+
+def agree_order_passive(port: Port, digests: npt.NDArray[np.uint8], width: int) -> Generator[Port, Message, int]:
+    """Send the active party the digest of the ordered ids and the width of the embedding; take its answer."""
+    return compare_orders(port, order_digest(digests).hex(), width)
+
+
+def compare_orders(port: Port, order: str, width: int) -> Generator[Port, Message, int]:
+    """Compare the digest of the ordered ids, in hexadecimal, with a peer's; returns the width that the peer states.
+
+    Raises:
+        AlignmentError: The peer holds the rows in another order.
+    """
+    port.send(Kind.READY, fields={"order": order, "width": width})
+    theirs = yield from receive(port, Kind.READY)
+    check_order(order, theirs)
+    return int(theirs.fields["width"])
+
+
+def agree_order_active(
+    job: Job, ports: Mapping[str, Port], digests: npt.NDArray[np.uint8], held: HeldRows = ALL_HAVE_ALL
+) -> Generator[Port, Message, dict[str, int]]:
+    """Compare the digest of the ordered ids with every party's; returns the widths of their embeddings.
+
+    Args:
+        job: The shared job.
+        ports: Ports to the passive parties, by name.
+        digests: Digests of the ids of the rows, in their order, uint8 (n, 16).
+        held: Which of the rows each passive party has.
+
+    Raises:
+        AlignmentError: A party holds the rows in another order.
+        ProtocolError: A width that the job's bottom model for the party does not have.
+    """
+    widths = {}
+    for peer, port in ports.items():
+        mine = order_digest(held.digests(peer, digests)).hex()
+        theirs = yield from receive(port, Kind.READY)
+        check_order(mine, theirs)
+        widths[peer] = _checked_width(int(theirs.fields["width"]), peer, job)
+        port.send(Kind.READY, fields={"order": mine, "width": 0})
+    return widths
+
+
+def check_order(mine: str, theirs: Message) -> None:
+    """Raise if the peer holds its rows in another order."""
+    if theirs.fields["order"] != mine:
+        raise AlignmentError(f"{theirs.sender} holds the common rows in another order than {theirs.receiver}")
+
+
+def _checked_width(width: int, peer: str, job: Job) -> int:
+    """The width a peer states, before anything is allocated by it."""
+    stated = stated_width(job.bottom_of(peer))
+    if stated not in (None, width) or not 1 <= width <= MAX_WIDTH:
+        wanted = f"1 to {MAX_WIDTH:,}" if stated is None else f"{stated}, by model.bottom,"
+        raise ProtocolError.expected(f"an embedding width of {wanted} at {peer}", width)
+    return width

@@ -1,0 +1,1 @@
+"""How a step is computed: devices, groups of rows and their threads, rows on a GPU, readings."""

@@ -1,0 +1,1 @@
+"""Metrics of predictions and scores, also for more rows than fit into memory."""

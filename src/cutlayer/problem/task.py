@@ -1,0 +1,145 @@
+"""The task: the kind of the labels, with its loss, predictions and metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from cutlayer.config.job import TaskKind
+from cutlayer.config.wording import did_you_mean
+from cutlayer.errors import ConfigError, Diverged
+from cutlayer.lazy import Tensor, functional, torch
+from cutlayer.problem.metrics.held_out_metrics import accuracy, log_loss, r2_and_mae
+from cutlayer.problem.metrics.roc import roc_auc
+from cutlayer.storage.row_arrays import chunks_of, computed
+from cutlayer.storage.row_tensors import doubles, where_equal
+
+
+@dataclass(frozen=True)
+class Task:
+    """Loss, prediction and metrics of one kind of label.
+
+    Attributes:
+        kind: `binary`, `multiclass` or `regression`.
+        classes: Names of the classes in the order of their codes; empty for regression.
+        center: Mean of the training targets of a regression; the network learns (y - center) / scale.
+        scale: Standard deviation of the training targets of a regression.
+        positive: Code of the class that a binary task calls positive, 0 or 1. Only scores that people and programs
+            read, and metrics of one class, are of it: codes, logits, losses and draws of labels do not depend on it.
+    """
+
+    kind: TaskKind
+    classes: tuple[str, ...] = ()
+    center: float = 0.0
+    scale: float = 1.0
+    positive: int = 1
+
+    @classmethod
+    def fitted(cls, kind: TaskKind, classes: tuple[str, ...], training: Tensor) -> Task:
+        """The task with its target scale taken from the training labels (n,)."""
+        if kind != "regression":
+            return cls(kind, classes)
+        targets = doubles(training)
+        return cls(kind, classes, float(targets.mean()), float(targets.std(correction=0)) or 1.0)
+
+    def calling(self, positive: str | None, owner: str) -> Task:
+        """The task with a class of this name as the positive one.
+
+        Args:
+            positive: Name of the class; `None` for the greater of the two labels.
+            owner: Name of the party that states it.
+
+        Raises:
+            ConfigError: The task is not binary, or has no such class.
+        """
+        if positive is None:
+            return self
+        where = f"parties.{owner}.positive"
+        if self.kind != "binary":
+            raise ConfigError.expected(f"{where} in a task: binary alone", self.kind, "leave it out")
+        if positive not in self.classes:
+            near = did_you_mean(positive, [*self.classes]).removeprefix("; ")
+            raise ConfigError.expected(f"{where} as one of the labels {', '.join(self.classes)}", repr(positive), near)
+        return replace(self, positive=self.classes.index(positive))
+
+    @property
+    def outputs(self) -> int:
+        """Width of the logits: 1 for binary and regression, else one per class."""
+        return len(self.classes) if self.kind == "multiclass" else 1
+
+    @property
+    def metric(self) -> str:
+        """Name of the metric that decides early stopping and the report's headline."""
+        return {"binary": "auc", "multiclass": "accuracy", "regression": "r2"}[self.kind]
+
+    @property
+    def chance(self) -> float:
+        """The headline metric of a model that knows nothing but equal class shares."""
+        return {"binary": 0.5, "multiclass": 1 / max(len(self.classes), 1), "regression": 0.0}[self.kind]
+
+    def loss(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Mean loss over the batch, with true labels and equal weights; see `TrainingLoss`.
+
+        Args:
+            logits: float (n, outputs).
+            labels: int64 (n,) class codes, or float32 (n,) targets for regression.
+        """
+        if self.kind == "multiclass":
+            return functional.cross_entropy(logits, labels)
+        if self.kind == "binary":
+            return functional.binary_cross_entropy_with_logits(logits.squeeze(1), labels.to(logits.dtype))
+        return functional.mse_loss(logits.squeeze(1), (labels - self.center) / self.scale)
+
+    def log_probabilities(self, logits: Tensor) -> Tensor:
+        """Logarithms of the probabilities (n, classes)."""
+        if self.kind == "multiclass":
+            return functional.log_softmax(logits, dim=1)
+        return functional.logsigmoid(torch.cat([-logits, logits], dim=1))
+
+    def predict(self, logits: Tensor) -> Tensor:
+        """Probabilities (n, classes), or values (n,) for regression."""
+        if self.kind == "regression":
+            return logits.squeeze(1) * self.scale + self.center
+        if self.kind == "multiclass":
+            return torch.softmax(logits, dim=1)
+        positive = torch.sigmoid(logits.squeeze(1))
+        return torch.stack([1 - positive, positive], dim=1)
+
+    def predicted(self, logits: Tensor) -> npt.NDArray[np.float64]:
+        """As `predict`, of the logits in float64, as a `row_array`."""
+
+        def piece(part: slice) -> npt.NDArray[np.float64]:
+            values: npt.NDArray[np.float64] = self.predict(logits[part].double()).numpy()
+            return values
+
+        return computed(len(logits), np.float64, piece, () if self.kind == "regression" else (len(self.classes),))
+
+    def evaluate(self, logits: Tensor, labels: Tensor) -> Mapping[str, float]:
+        """Metrics on held-out rows with their true labels, as scikit-learn computes them.
+
+        `auc` is NaN where the rows hold one class only, `r2` where there is one row only.
+
+        Raises:
+            Diverged: A logit is not finite.
+        """
+        if not all(bool(logits[start:end].isfinite().all()) for start, end in chunks_of(len(logits))):
+            raise Diverged("training diverged: the model's outputs are not finite; lower train.optimizer.lr")
+        truth, predicted = labels.numpy(), self.predicted(logits)
+        if self.kind == "regression":
+            r2, mae = r2_and_mae(truth, predicted)
+            return {"r2": r2 if len(truth) > 1 else float("nan"), "mae": mae}
+        codes = range(1, 2) if len(self.classes) == 2 else range(len(self.classes))
+        scores = {code: predicted[:, code] for code in codes}
+        if self.kind == "binary":
+            # Of equal logits a vectorised sigmoid gives probabilities that differ in the last bit, and so in rank.
+            scores = {1: computed(len(logits), np.float64, lambda part: logits[part, 0].double().numpy())}
+        # By our own kernels: scikit-learn takes longer to look at a few rows than to compute.
+        aucs = [roc_auc(ranked, where_equal(labels, code).numpy()) for code, ranked in scores.items()]
+        return {
+            "auc": float(np.average(aucs)),
+            "log_loss": log_loss(truth, predicted),
+            "accuracy": accuracy(truth, predicted),
+        }

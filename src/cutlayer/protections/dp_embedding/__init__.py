@@ -1,0 +1,1 @@
+"""Differentially private embeddings: the protection and its options."""

@@ -1,0 +1,90 @@
+"""Tables for the tests of fitted top models."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from cutlayer.models import Inputs, build_top
+from cutlayer.models.top_estimators import kinds, linear
+from cutlayer.models.top_estimators.boosting import fit_boosting
+from cutlayer.models.top_estimators.network import _Budget
+from cutlayer.models.top_estimators.rows import FitRows
+from cutlayer.models.top_estimators.top import FittedTop
+from cutlayer.problem.task import Task
+from cutlayer.problem.training_loss import TrainingLoss
+
+INPUTS = Inputs((4, 300), 2)
+"""Columns of the label owner: two categories, one of more codes than boosting takes, and two numbers."""
+OWN, PARTNERS = "bank", ("telco", "shop")
+WIDTHS = {"bank": 4, "telco": 5, "shop": 3}
+BINARY = Task("binary", ("no", "yes"))
+MULTI = Task("multiclass", ("a", "b", "c"))
+
+
+def few_trees(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Boosting as a candidate of `auto` makes 20 trees for each class in place of 100, in this process."""
+    monkeypatch.setitem(kinds._CANDIDATES, "boosting", partial(fit_boosting, settings={"max_iter": 20}))
+
+
+def few_strengths(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A linear candidate tries two strengths in place of five: 11 fits of each model in place of 26."""
+    monkeypatch.setattr(linear, "STRENGTHS", (0.1, 1.0))
+
+
+def fit_briefly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All candidates of `auto`, sooner: as above, and one network of 60 steps in place of three of 200 or more."""
+    few_trees(monkeypatch)
+    few_strengths(monkeypatch)
+    monkeypatch.setattr(_Budget, "of", lambda _rows: _Budget(1, 32, 60))
+
+
+def columns(rows: int, seed: int = 0) -> dict[str, Tensor]:
+    draw = torch.Generator().manual_seed(seed)
+    codes = [torch.randint(count, (rows, 1), generator=draw).float() for count in INPUTS.cardinalities]
+    made = {name: torch.randn(rows, width, generator=draw) for name, width in WIDTHS.items()}
+    made[OWN] = torch.cat([*codes, made[OWN][:, : INPUTS.numbers]], dim=1)
+    return made
+
+
+def scores(given: dict[str, Tensor]) -> Tensor:
+    """What labels depend on: a category and a number of the label owner, and both partners."""
+    own, telco, shop = given.values()
+    return (own[:, 0] - 1.5) + own[:, 2] + telco.nan_to_num()[:, 0] + 1.5 * shop.nan_to_num()[:, 1]
+
+
+def labels_of(task: Task, given: dict[str, Tensor], seed: int = 0) -> Tensor:
+    draw = torch.Generator().manual_seed(100 + seed)
+    noisy = scores(given) + torch.randn(len(given[OWN]), generator=draw)
+    if task.kind == "regression":
+        return 10 + 3 * noisy
+    return (noisy > 0).long() if task.kind == "binary" else (noisy > -1).long() + (noisy > 1).long()
+
+
+def regression(given: dict[str, Tensor]) -> Task:
+    return Task.fitted("regression", (), labels_of(Task("regression"), given))
+
+
+def top_of(task: Task, parties: Iterable[str] = WIDTHS, **section: Any) -> FittedTop:
+    model = build_top({"kind": "auto", **section}, {name: WIDTHS[name] for name in parties}, task.outputs)
+    assert isinstance(model, FittedTop)
+    return model
+
+
+def fit(
+    model: FittedTop, task: Task, given: dict[str, Tensor], seed: int = 5, loss: TrainingLoss | None = None, **more: Any
+) -> Any:
+    labels = more.pop("labels", None)
+    labels = labels_of(task, given) if labels is None else labels
+    return model.fit(given, labels, loss or TrainingLoss(task), own=OWN, inputs=INPUTS, seed=seed, **more)
+
+
+def rows_of(numbers: np.ndarray[Any, Any], targets: np.ndarray[Any, Any], classes: int) -> FitRows:
+    """Rows of numbers alone."""
+    return FitRows(np.empty((len(numbers), 0), np.int64), numbers.astype(np.float32), (), targets, classes)
