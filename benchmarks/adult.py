@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from cutlayer.config import Job, validated
-from cutlayer.config.load import load_job
 from cutlayer.jobs.execute import execute
 from cutlayer.jobs.options import Options, Progress
 from cutlayer.results.audit import RunAudit
@@ -19,7 +18,7 @@ from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import Keys
 from cutlayer.training.tables import open_table
 from cutlayer.training.together import Trained, train_together
-from studies.datasets import ADULT_JOB
+from studies.datasets import example_job
 
 ACTIVE = "bank"
 
@@ -43,7 +42,7 @@ def adult_job(
         added: Further columns of some parties.
         train: Changed settings of `train`.
     """
-    raw: dict[str, Any] = load_job(ADULT_JOB).model_dump()
+    raw: dict[str, Any] = example_job().model_dump()
     raw["parties"][ACTIVE] |= {"label": label, "privacy": dict(privacy), "audit": dict(audit)}
     for party in raw["parties"].values():
         # The number of years is education itself.

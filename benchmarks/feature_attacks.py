@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from cutlayer.config import Job, validated
-from cutlayer.config.load import load_job
 from cutlayer.errors import DataError
 from cutlayer.jobs.execute import execute
 from cutlayer.jobs.options import Options, Progress
@@ -23,7 +22,7 @@ from cutlayer.results.features import FeatureResult
 from cutlayer.results.run import RunKind
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import Keys
-from studies.datasets import ADULT_JOB, criteo
+from studies.datasets import criteo, example_job
 
 ATTACKS = ("inversion", "exact", "sdar")
 DATA = Path(__file__).parents[2] / "shared" / "data"
@@ -87,7 +86,7 @@ def feature_attacks(seeds: int) -> FeatureAttacksResult:
 
 def _job(dataset: str, seed: int) -> Job:
     """The undefended job, whose audit attacks features alone."""
-    job = load_job(ADULT_JOB) if dataset == "Adult" else criteo(DATA, seed, {}, ())
+    job = example_job() if dataset == "Adult" else criteo(DATA, seed, {}, ())
     raw: dict[str, Any] = job.model_dump(mode="json", exclude_none=True)
     for party in raw["parties"].values():
         party["privacy"] = {}

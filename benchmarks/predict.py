@@ -21,7 +21,7 @@ from pyarrow import parquet
 
 from benchmarks import processes
 from cutlayer.config import Job, TableConfig, validated
-from cutlayer.config.load import load_job
+from cutlayer.config.load import load_closed_job
 from cutlayer.data.batches import evaluation_batches
 from cutlayer.jobs.execute import execute
 from cutlayer.jobs.options import Options, Progress
@@ -133,7 +133,7 @@ def forward_speed(folder: Path, rows: int) -> float:
 
 
 def _models(folder: Path) -> Models:
-    return Models.load(load_job(folder / "run" / "job.yaml"), RunFolder(folder / "run"))
+    return Models.load(load_closed_job(folder / "run" / "job.yaml"), RunFolder(folder / "run"))
 
 
 def _tables(folder: Path, rows: int) -> dict[str, Path]:
@@ -192,5 +192,5 @@ def _predict(folder: Path, given: dict[str, Path]) -> int:
     run = RunFolder(folder / "run")
     tables = {name: TableConfig(path=path) for name, path in given.items()}
     return predict(
-        load_job(run.path / "job.yaml"), run, folder / "scores.parquet", Request(tables, overwrite=True)
+        load_closed_job(run.path / "job.yaml"), run, folder / "scores.parquet", Request(tables, overwrite=True)
     ).rows

@@ -12,6 +12,7 @@ from typing import Any
 
 from cutlayer.cli.serve import freeze_loaded, run_service
 from cutlayer.config import Job, PrivateFile, validated
+from cutlayer.config.reaches import named_path
 from cutlayer.demo import FOLDER
 from cutlayer.jobs.execute import execute
 from cutlayer.jobs.options import Options, Progress
@@ -124,13 +125,14 @@ def start_parties(
 
 def _serve(run: Path, name: str, serve: Mapping[str, Any], message: Any) -> None:
     keep_freed_memory()  # as the command line does
-    private = validated(PrivateFile, {"serve": serve}, "party")
+    trained = TrainedParty.open(run, name)
+    table = trained.job.parties[name].table
+    private = validated(PrivateFile, {"table": table and named_path(table.path), "serve": serve}, "party")
 
     def started(about: Mapping[str, str]) -> None:
         freeze_loaded()
         message.put(json.dumps(dict(about)))
 
-    trained = TrainedParty.open(run, name)
     if name == trained.job.active:
         service = serve_active((run,), name, private, started)
     else:

@@ -12,6 +12,7 @@ from scipy.io import loadmat
 
 from cutlayer.config import Job, validated
 from cutlayer.config.load import load_job
+from cutlayer.consent import allowed
 from cutlayer.data.sources import open_source
 from cutlayer.demo import FOLDER
 from cutlayer.errors import DataError
@@ -181,15 +182,21 @@ ADULT_JOB, ADULT_TABLE = Path(__file__).parents[1] / "examples" / "adult.yaml", 
 """The demo's parties trained end to end, and the data that ship with the package."""
 
 
+def example_job() -> Job:
+    """The job of `examples/adult.yaml`, whose table is not in its folder."""
+    with allowed(paths=[FOLDER]):
+        return load_job(ADULT_JOB)
+
+
 def adult_example(_folder: Path, seed: int) -> Job:
     """`examples/adult.yaml`, whose table ships with the package, with another seed and one thread."""
-    raw = load_job(ADULT_JOB).model_dump()
+    raw = example_job().model_dump()
     return validated(Job, {**raw, "train": {**raw["train"], "seed": seed, "threads": 1}}, "study")
 
 
 def adult(seed: int, privacy: Mapping[str, Any], top: Mapping[str, Any], compare: Sequence[str]) -> Job:
     """Adult's 48,842 rows at the demo's three parties, with a job's default network and schedule, not recorded."""
-    raw = load_job(ADULT_JOB).model_dump(exclude={"model", "train"})
+    raw = example_job().model_dump(exclude={"model", "train"})
     raw["parties"]["bank"]["privacy"] = privacy
     for party in raw["parties"].values():
         party["audit"] = {"every": "never"}

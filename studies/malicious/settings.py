@@ -13,8 +13,7 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from cutlayer.config import Job, validated
-from cutlayer.config.load import load_job
-from studies.datasets import ADULT_JOB, ADULT_TABLE
+from studies.datasets import ADULT_TABLE, example_job
 from studies.image_halves import ACTIVE, ImageHalves
 
 ADULT, MNIST, CIFAR = "Adult", "MNIST halves", "CIFAR-10 halves"
@@ -142,7 +141,7 @@ def job_of(group: str, setting: Setting, seed: int) -> Job:
     labels, features = OF_LABELS[setting.labels], {**OF_FEATURES, **OF_RELEASES, "": {}}[setting.features]
     once = setting.features in OF_RELEASES
     if group == ADULT:
-        raw: dict[str, Any] = load_job(ADULT_JOB).model_dump()
+        raw: dict[str, Any] = example_job().model_dump()
         raw["train"] |= {"threads": 1, "epochs": EPOCHS, "batch_size": BATCH, "seed": seed}
         raw["model"]["bottom"]["hidden"] = [64, WIDTH]
     else:
@@ -180,4 +179,4 @@ def tables_of(group: str, data: Path) -> Mapping[str, pa.Table]:
         return HALVES[group].tables(data)
     whole = parquet.read_table(ADULT_TABLE)
     chosen = np.sort(np.random.default_rng(0).permutation(len(whole))[:ROWS])
-    return dict.fromkeys(load_job(ADULT_JOB).parties, whole.take(chosen))
+    return dict.fromkeys(example_job().parties, whole.take(chosen))

@@ -26,7 +26,6 @@ from cutlayer.attacks.knowledge import Knowledge
 from cutlayer.attacks.label.base import LabelView, Target
 from cutlayer.channel.row_history import NO_STEP, FollowedEpoch, read_followed
 from cutlayer.config import Job, validated
-from cutlayer.config.load import load_job
 from cutlayer.jobs.execute import execute
 from cutlayer.jobs.options import Options, Progress
 from cutlayer.problem.task import Task
@@ -34,7 +33,7 @@ from cutlayer.results.run import RunKind
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import Keys
 from cutlayer.training.trained import Run
-from studies.datasets import ADULT_JOB, ADULT_TABLE
+from studies.datasets import ADULT_TABLE, example_job
 from tests.cli.jobs import audit_briefly
 
 from .steps import PASSIVE, step
@@ -136,7 +135,7 @@ def test_the_audit_reads_no_less_than_other_projects(
 ) -> None:
     """Its quick attacks alone do, with few known labels; the full audit has all of them and more."""
     audit_briefly(monkeypatch)
-    raw = load_job(ADULT_JOB).model_dump()
+    raw = example_job().model_dump()
     raw["parties"]["bank"] |= {"privacy": DEFENCES[defence], "audit": {"depth": "quick", "collusion": False}}
     raw["train"] |= {"epochs": 2, "threads": 1, "split": {"test": 0.1, "validation": 0.1}}
     job = validated(Job, raw | {"compare": []}, "a short job")

@@ -46,9 +46,9 @@ def audits_with(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
 
 def test_an_undefended_run_is_read_whole(monkeypatch):
-    short = adult.load_job(adult.ADULT_JOB)
+    short = adult.example_job()
     short = short.model_copy(update={"train": short.train.model_copy(update={"epochs": 2})})
-    monkeypatch.setattr(adult, "load_job", lambda _: short)
+    monkeypatch.setattr(adult, "example_job", lambda: short)
     few, whole = parquet.read_table(ADULT_TABLE).slice(0, 10_000), adult.open_table
     monkeypatch.setattr(adult, "open_table", lambda job, name, _: whole(job, name, dict.fromkeys(job.parties, few)))
     monkeypatch.setattr(label_defences, "SETTINGS", {"undefended": {}})

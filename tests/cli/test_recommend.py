@@ -12,6 +12,7 @@ import pytest
 
 from cutlayer.config.load import load_job
 from cutlayer.config.phases import Phase
+from cutlayer.consent import allowed
 from cutlayer.errors import ConfigError
 from cutlayer.jobs.check import check_job
 from cutlayer.protections import REGISTRY
@@ -93,7 +94,8 @@ def test_the_best_of_the_last_rung_is_recommended_with_its_diff(place, stated):
     changed = [line for line in result["diff"].splitlines() if line[0] in "+-" and line[:3] not in ("+++", "---")]
     assert changed[0] == "-    privacy: {max_norm: null}"
     assert [line[1:].strip() for line in changed[1:]] == ["privacy: {label_dp: {eps: 0.5}}"]
-    new = load_job(place.folder / "runs" / "job-recommend" / "recommended.yaml")
+    with allowed(paths=[place.folder]):
+        new = load_job(place.folder / "runs" / "job-recommend" / "recommended.yaml")
     check_job(new)
     assert new.parties["bank"].privacy == {"label_dp": {"eps": 0.5}}
     assert new.train.epochs == 9

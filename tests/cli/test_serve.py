@@ -16,7 +16,7 @@ import pytest
 
 from cutlayer.cli.app import _run
 from tests.parties.processes import forked, run_in
-from tests.serving.world import train
+from tests.serving.world import own_table, train
 
 
 @pytest.fixture(scope="module")
@@ -25,9 +25,11 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def local(tmp_path: Path) -> Path:
+def local(tmp_path: Path, run: Path) -> Path:
     path = tmp_path / "party.yaml"
-    path.write_text('serve: {address: "127.0.0.1:0", http: {address: "127.0.0.1:0"}}\n')
+    path.write_text(
+        f'table: "{own_table(run, "bank")}"\nserve: {{address: "127.0.0.1:0", http: {{address: "127.0.0.1:0"}}}}\n'
+    )
     return path
 
 

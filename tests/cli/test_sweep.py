@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from cutlayer.config.load import load_job
+from cutlayer.config.load import load_closed_job
 from cutlayer.errors import Diverged
 from cutlayer.kernels.statistics.pareto import knee, pareto_front
 from cutlayer.results.audit import RunAudit
@@ -86,7 +86,7 @@ def test_the_figures_are_those_of_the_runs(place, folder):
         assert not [path for path in ran.iterdir() if path.is_dir()], "only small files are kept"
         assert {"ledger.json", "job.yaml"} <= {path.name for path in ran.iterdir()}
         assert place.call("report", ran).code == 0
-        assert load_job(ran / "job.yaml").train.optimizer.lr == trial["values"][LR]
+        assert load_closed_job(ran / "job.yaml").train.optimizer.lr == trial["values"][LR]
 
 
 @pytest.mark.parametrize("leak", list(LeakKind))

@@ -17,7 +17,7 @@ from sklearn.base import clone, is_classifier
 from sklearn.metrics import roc_auc_score
 
 from cutlayer import LabelDPConfig, MaxNormConfig, Report, VerticalClassifier, VerticalRegressor, demo
-from cutlayer.config.load import load_job
+from cutlayer.config.load import load_closed_job
 from cutlayer.data.align import intersect
 from cutlayer.data.party_data import PartyTable
 from cutlayer.data.split import split_rows
@@ -287,7 +287,7 @@ def test_a_run_folder_is_kept_where_it_was_asked_for(data, tmp_path):
     model = classifier(run_dir=tmp_path / "kept").fit(X, y)
     folder = tmp_path / "kept" / "run"
     assert model.folder_.path == folder
-    assert load_job(folder / "job.yaml").digest() == model.job_.digest()
+    assert load_closed_job(folder / "job.yaml").digest() == model.job_.digest()
     assert (folder / "history.jsonl").exists()
     del model
     gc.collect()

@@ -11,7 +11,7 @@ import pytest
 
 import cutlayer
 from cutlayer import BudgetConfig, CutlayerError, LabelDPConfig, LabelFreeConfig, Report, VerticalClassifier
-from cutlayer.config.load import load_job
+from cutlayer.config.load import load_closed_job
 from cutlayer.protections import REGISTRY
 from cutlayer.report.html import render_html
 from tests.estimator.tables import ROWS, classifier, tables
@@ -34,7 +34,7 @@ def fitted() -> Any:
 
 
 def test_the_job_states_what_was_given(fitted: Any) -> None:
-    job = load_job(fitted.folder_.path / "job.yaml")
+    job = load_closed_job(fitted.folder_.path / "job.yaml")
     shop, bank = job.parties["shop"], job.parties["bank"]
     assert (shop.fit, shop.features.numbers.quantiles) == ({"kind": "sketch"}, 8)
     assert (bank.privacy, bank.weight) == ({"label_free": {}}, "weight")

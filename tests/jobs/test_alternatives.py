@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cutlayer.config.load import load_job
+from cutlayer.config.load import load_closed_job, load_job
 from cutlayer.training.comparisons import alternative_job, compared_jobs
 from tests.cli.jobs import Place
 
@@ -35,7 +35,7 @@ def test_an_alternative_is_trained_audited_and_in_the_report(place):
     assert any("the features of telco, towards bank: epsilon 8" in text for text in statements)
     assert all("telco" not in str(total["party"]) for total in report["ledger"]["totals"]), "this run has no noise"
     kept = place.run_folder / "compare" / "private-columns" / "job.yaml"
-    other = load_job(kept)
+    other = load_closed_job(kept)
     assert (other.alternatives, other.compare) == ({}, ())
     assert set(other.parties["bank"].privacy) == {"max_norm"}, "a party that is not named keeps its own"
     assert place.call("audit", place.run_folder, "--json").code == 0

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from cutlayer.config import Job, validated
-from cutlayer.config.load import dump_job, load_job
+from cutlayer.config.load import dump_job, load_closed_job
 from cutlayer.nvflare.export import CHECK, START, TRAIN, export_job
 from cutlayer.nvflare.route import Route
 from cutlayer.training.folder import RunFolder
@@ -79,7 +79,7 @@ def test_a_job_over_the_hub_equals_one_process_to_the_last_bit(
 
 def test_a_site_that_did_not_agree_says_so_and_starts_nothing(nv: Any, sites: tuple[Site, Site, Engine]) -> None:
     bank, telco, _ = sites
-    changed_job = load_job(telco.own / "job.yaml")
+    changed_job = load_closed_job(telco.own / "job.yaml")
     longer = changed_job.model_copy(update={"train": changed_job.train.model_copy(update={"epochs": 1})})
     (telco.own / "job.yaml").write_text(dump_job(longer))
     noted: list[str] = []

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from cutlayer.config import Job, validated
-from cutlayer.config.load import load_job
+from cutlayer.config.load import load_closed_job
 from cutlayer.errors import ConfigError
 from cutlayer.nvflare.export import export_job
 from cutlayer.nvflare.route import Route
@@ -42,7 +42,7 @@ def test_the_folder_names_two_classes_and_holds_nothing_private(tmp_path: Path) 
     text = (config / "job.yaml").read_text()
     for private in ("bank.csv", "telco.csv", "default:", "label", "eps", "customer", str(tmp_path)):
         assert private not in text
-    shared = load_job(config / "job.yaml")
+    shared = load_closed_job(config / "job.yaml")
     assert shared.digest() == whole.digest()
     assert shared.identities == {"bank": "cn:site-1", "telco": "cn:site-2"}
     assert {"parties.bank.table", "parties.bank.label", "parties.bank.privacy", "compare"} <= {*made.left_out}

@@ -20,7 +20,7 @@ from cutlayer.attacks import REGISTRY
 from cutlayer.attacks.knowledge import Need
 from cutlayer.cli import app
 from cutlayer.config import Job, validated
-from cutlayer.config.load import load_job
+from cutlayer.config.load import load_closed_job
 from cutlayer.errors import ConfigError, DataError, RunFolderError
 from cutlayer.jobs.links import LinkOptions
 from cutlayer.jobs.party import run_party
@@ -334,7 +334,7 @@ def test_subgroups_add_up_and_small_ones_are_not_shown(run: Path, card: PrivacyC
     groups = {group.group: group for group in card.subgroups}
     assert {*groups} <= {"red", "green", "blue"}
     assert all(group.rows is None and not group.metrics for group in groups.values()), "16 test rows: none has 20"
-    job = load_job(run / "job.yaml")
+    job = load_closed_job(run / "job.yaml")
     everything = job.model_dump(mode="json")
     everything["parties"][ACTIVE]["report"] = {"subgroups": ["nothing"]}
     with pytest.raises(DataError, match="nothing"):
@@ -347,7 +347,7 @@ def test_metrics_of_one_group_of_all_rows_are_those_of_the_run(
     monkeypatch.setattr("cutlayer.report.card.small_groups.MIN_ROWS", 1)
     monkeypatch.setattr("cutlayer.report.card.subgroups._values", lambda *_: np.array(["all"] * 15))
     folder = RunFolder.open(run)
-    (group,) = subgroups_of(load_job(run / "job.yaml"), folder)
+    (group,) = subgroups_of(load_closed_job(run / "job.yaml"), folder)
     row = folder.summary.utility.row(RunKind.THIS_RUN)
     assert row is not None
     assert group.metrics["auc"] == pytest.approx(row.metrics["auc"])
@@ -415,7 +415,7 @@ def test_the_row_of_a_group_of_one_does_not_follow_from_the_others(run: Path, mo
     monkeypatch.setattr("cutlayer.report.card.small_groups.MIN_ROWS", 5)
     monkeypatch.setattr("cutlayer.report.card.subgroups._values", lambda *_: np.array(["a"] * 14 + ["b"]))
     folder = RunFolder.open(run)
-    job, row = load_job(run / "job.yaml"), folder.summary.utility.row(RunKind.THIS_RUN)
+    job, row = load_closed_job(run / "job.yaml"), folder.summary.utility.row(RunKind.THIS_RUN)
     assert row is not None
     total = row.metrics["log_loss"]
     assert total is not None
@@ -433,14 +433,14 @@ def test_the_row_of_a_group_of_one_does_not_follow_from_the_others(run: Path, mo
 
 
 def test_a_column_of_subgroups_that_is_not_there_is_refused_before_a_run(run: Path) -> None:
-    raw = load_job(run / "job.yaml").model_dump(mode="json")
+    raw = load_closed_job(run / "job.yaml").model_dump(mode="json")
     raw["parties"][ACTIVE]["report"] = {"subgroups": ["color"]}
     with pytest.raises(DataError, match=r"no column 'color'; did you mean 'colour'\?"):
         open_table(validated(Job, raw, "job"), ACTIVE, {})
 
 
 def test_a_passive_party_s_subgroup_is_refused_between_organisations(run: Path, tmp_path: Path) -> None:
-    raw = load_job(run / "job.yaml").model_dump(mode="json")
+    raw = load_closed_job(run / "job.yaml").model_dump(mode="json")
     raw["parties"]["telco"]["report"] = {"subgroups": ["age"]}
     with pytest.raises(ConfigError, match="the labels"):
         run_party(validated(Job, raw, "job"), "telco", tmp_path / "out", None, None, LinkOptions(trail=tmp_path))  # type: ignore[arg-type]

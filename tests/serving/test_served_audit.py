@@ -13,7 +13,7 @@ import torch
 from typer.testing import CliRunner
 
 from cutlayer.cli import app
-from cutlayer.config.load import load_job
+from cutlayer.config.load import load_closed_job
 from cutlayer.errors import RunFolderError
 from cutlayer.jobs.audit import with_attacks
 from cutlayer.serving.online.sample import ServedSample, read_sample, sample_path
@@ -108,7 +108,7 @@ def served_run(plain: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_attacks_of_training_read_what_was_served(served_run: Path) -> None:
-    job = with_attacks(load_job(served_run / "job.yaml"), ("inversion", "spectral", "mixture", "similarity"))
+    job = with_attacks(load_closed_job(served_run / "job.yaml"), ("inversion", "spectral", "mixture", "similarity"))
     found = audit_served(RunFolder.open(served_run), job)
     assert found.rows["shop, recorded by itself"] == MISSING_AT_SHOP
     assert found.rows["telco, recorded by bank"] == MISSING_AT_SHOP + 6
@@ -137,7 +137,7 @@ def test_a_party_audits_its_own_folder(served_run: Path, tmp_path: Path) -> None
     for other in (ACTIVE, "shop"):
         for folder in ("serving", "data", "checkpoint", "transcript"):
             shutil.rmtree(alone / folder / other, ignore_errors=True)
-    job = with_attacks(load_job(alone / "job.yaml"), ("inversion",))
+    job = with_attacks(load_closed_job(alone / "job.yaml"), ("inversion",))
     assert {result.party for result in audit_served(RunFolder.open(alone), job).features} == {"telco"}
 
 
@@ -161,7 +161,7 @@ def test_without_samples_there_is_an_error(run: Path) -> None:
     asyncio.run(serve())
     assert TrainedParty.open(run, ACTIVE).folder.path == run
     with pytest.raises(RunFolderError, match="sample_rows"):
-        audit_served(RunFolder.open(run), load_job(run / "job.yaml"))
+        audit_served(RunFolder.open(run), load_closed_job(run / "job.yaml"))
 
 
 @pytest.mark.parametrize(
