@@ -247,12 +247,17 @@ def test_a_run_folder_of_another_user_changes_no_other_file(place, finished, ver
     """Links in it lead to a file of this user, such as a key, which reports and locks would be written into."""
     key = place.folder / "bank.key"
     key.write_text("x" * 32)
-    (finished / name).symlink_to(key)
-    assert place.call(verb, finished, "--json").code == 0
     (finished / "run.lock").unlink()
+    for link in (name, "run.lock"):
+        (finished / link).symlink_to(key)
+        result = place.call(verb, finished, "--json")
+        assert result.code == 2
+        assert f"{link}: expected consent before it leads to {key}" in result.document()["error"]
+        (finished / link).unlink()
+    assert key.read_text() == "x" * 32
+    # With consent to where it leads nothing is written through it all the same.
     (finished / "run.lock").symlink_to(key)
-    result = place.call(verb, finished, "--json")
-    assert result.code == 2
+    result = place.call(verb, finished, "--json", "--allow-path", key)
     assert "run.lock: Too many levels of symbolic links; it is a symbolic link" in result.document()["error"]
     assert key.read_text() == "x" * 32
 

@@ -62,7 +62,9 @@ def test_the_command_serves_until_it_is_told_to_stop(run: Path, local: Path) -> 
 def test_an_http_port_in_use_is_bad_input(run: Path, local: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
-        local.write_text(f'serve: {{address: "127.0.0.1:0", http: {{address: "{address}"}}}}\n')
+        local.write_text(
+            f'table: "{own_table(run, "bank")}"\nserve: {{address: "127.0.0.1:0", http: {{address: "{address}"}}}}\n'
+        )
         served = ["serve", str(run), "--as", "bank", "--local", str(local), "--plaintext"]
         code = forked(run_in, local.parent, served).wait()
     errors = (local.parent / "errors.txt").read_text()

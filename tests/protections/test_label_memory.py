@@ -162,9 +162,9 @@ def test_another_label_column_has_a_memory_and_draws_of_its_own(tmp_path):
     assert torch.equal(other.codes, corrected)
     assert (other.old_draws, other.which != first.which, other.draws != first.draws) == (0, True, True)
     assert (
-        memory(tmp_path, "c").latest(DRAWN)
+        memory(tmp_path, "c").latest(DRAWN, "refuse")
         == first.draws
-        != memory(tmp_path, "c").latest(replace(DRAWN, column="late"))
+        != memory(tmp_path, "c").latest(replace(DRAWN, column="late"), "refuse")
     )
 
 

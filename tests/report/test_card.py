@@ -6,6 +6,7 @@ import html
 import io
 import json
 import shutil
+from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from cutlayer.attacks.knowledge import Need
 from cutlayer.cli import app
 from cutlayer.config import Job, validated
 from cutlayer.config.load import load_closed_job
+from cutlayer.consent import allowed
 from cutlayer.errors import ConfigError, DataError, RunFolderError
 from cutlayer.jobs.links import LinkOptions
 from cutlayer.jobs.party import run_party
@@ -45,6 +47,13 @@ from cutlayer.training.tables import open_table
 from tests import browser
 from tests.report.samples import binary, hostile, multiclass, regression
 from tests.serving.world import ACTIVE, train
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _consent() -> Iterator[None]:
+    """The tables of these runs are this user's own."""
+    with allowed(paths=["/"]):
+        yield
 
 
 @pytest.fixture(scope="module")
