@@ -149,8 +149,13 @@ def check_links(folder: Path, *patterns: str) -> None:
     Raises:
         ConfigError: There are some, without consent to where they lead.
     """
-    found = (path for pattern in patterns or ("**/*",) for path in folder.glob(pattern) if path.is_symlink())
-    leads = {str(path): str(path.resolve()) for path in found}
+    # A link to nothing counts too, which a pattern without a star does not find.
+    found = (
+        path
+        for pattern in patterns or ("**/*",)
+        for path in (folder.glob(pattern) if "*" in pattern else [folder / pattern])
+    )
+    leads = {str(path): str(path.resolve()) for path in found if path.is_symlink()}
     check_open([Reach(link, Kind.PATH, target, f"leads to {target}") for link, target in leads.items()], folder)
 
 

@@ -126,7 +126,7 @@ COLUMNS = [
         "expected every column named once, got id more",
     ),
     ({f"{TELCO}.table": "nope.csv"}, "nope.csv: no such file"),
-    ({f"{TELCO}.table": "."}, "expected a file, got a folder"),
+    ({f"{TELCO}.table": "."}, "expected the path of a file or folder, got '.'"),
     (
         {f"{TELCO}.table": {"path": "telco.csv", "format": "parquet"}},
         "telco.csv: expected a readable table, got Parquet",

@@ -126,7 +126,7 @@ def test_a_link_in_the_place_of_what_a_run_writes_needs_consent(tmp_path: Path, 
     (inner / name).parent.mkdir(parents=True)
     (inner / name).symlink_to(tmp_path / "elsewhere")
     file = job_in(inner)
-    with pytest.raises(ConfigError, match=f"{name}: expected consent before it writes {tmp_path}/elsewhere"):
+    with pytest.raises(ConfigError, match=f"{name}: expected consent before it leads to {tmp_path}/elsewhere"):
         load_job(file)
     with allowed(paths=[tmp_path / "elsewhere"]):
         load_job(file)

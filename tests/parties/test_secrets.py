@@ -23,7 +23,7 @@ from cutlayer.data.store import Store
 from cutlayer.parties.active import ActiveParty
 from cutlayer.parties.active_step import ActiveStep
 from cutlayer.parties.session.local import EVALUATION_ROWS
-from cutlayer.problem.task import Task
+from cutlayer.problem.training_loss import TrainingLoss
 from cutlayer.protections.contract.base import Asset, Context, Protection, Side
 from cutlayer.protections.contract.chain import Chain
 from cutlayer.protections.contract.views import ActiveView
@@ -225,13 +225,13 @@ def test_past_the_hook_training_reaches_no_true_label(
         chain = real(party, role, privacy, where)
         return Chain(party, [*chain.protections, spy]) if role == "active" else chain
 
-    def loss(task: Task, logits: Tensor, labels: Tensor) -> Tensor:
+    def loss(of: TrainingLoss, logits: Tensor, labels: Tensor) -> Tensor:
         losses.append(labels)
-        return original(task, logits, labels)
+        return original(of, logits, labels)
 
-    original = Task.loss
+    original = TrainingLoss.__call__
     monkeypatch.setattr(together, "build_chain", build)
-    monkeypatch.setattr(Task, "loss", loss)
+    monkeypatch.setattr(TrainingLoss, "__call__", loss)
     job = make_job(privacy={"label_dp": {"eps": 0.5}})
     run(job, tables(), tmp_path)
     party, train = kept[0], kept[0].split.part("train")

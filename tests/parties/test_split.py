@@ -112,7 +112,8 @@ def test_a_resumed_run_has_the_split_that_it_began_with(tmp_path: Path) -> None:
     # Another split than before would release rows in another part, beyond what was counted.
     with pytest.raises(Interrupted):
         run(job, given, tmp_path / "other", progress=Stops())
-    (tmp_path / "other" / "checkpoint" / ACTIVE / SPLIT_FILE).unlink()
+    for name in (SPLIT_FILE, TABLE):
+        (tmp_path / "other" / "checkpoint" / ACTIVE / name).unlink()
     with pytest.raises(ProtocolError, match="the split of the run before it was interrupted from bank, got another"):
         run(job, again, tmp_path / "other", resume=True)
 

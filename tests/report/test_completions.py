@@ -26,7 +26,7 @@ def test_the_strongest_variant_of_every_attack_is_on_the_page_beside_from_scratc
             assert metric(item.value) in table
             assert interval(item.low, item.high) in table
     assert "picked after the fact" in page.text
-    assert "the labels of 40 training rows" in page.text
+    assert "the labels of about 40 training rows" in page.text
 
 
 def test_every_variant_is_in_the_table_below(report: Report) -> None:
