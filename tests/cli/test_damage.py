@@ -300,3 +300,13 @@ def test_a_checkpoint_of_another_model_is_refused(place, finished):
     result = place.call("predict", finished, "--out", place.folder / "p.csv")
     assert result.code == 2
     assert "weights of the bottom model of this run, got" in result.error
+
+
+def test_tensors_of_another_shape_are_no_fault_of_the_audit(place, finished):
+    """The checksum of a file has no key: somebody else can write any tensors under it."""
+    path = finished / "transcript" / "bank" / "truth.safetensors"
+    tensors, header = read_tensors(path)
+    write_tensors(path, {name: value[:1] for name, value in tensors.items()}, header)
+    result = place.call("audit", finished)
+    assert result.code == 2
+    assert "expected files of one run in" in result.error

@@ -192,9 +192,13 @@ def _noted(message: str, failure: Exception) -> str:
     return "; ".join((message, *getattr(failure, "__notes__", ())))
 
 
+def shortened(message: str) -> str:
+    """A message of limited length: an error may repeat what a file of somebody else holds."""
+    return message if len(message) <= MAX_MESSAGE else f"{message[:MAX_MESSAGE]}..."
+
+
 def _report(message: str, code: int, as_json: bool, hint: str = "") -> int:
-    if len(message) > MAX_MESSAGE:  # it may repeat what a file of somebody else holds
-        message = f"{message[:MAX_MESSAGE]}..."
+    message = shortened(message)
     if as_json:
         emit({"error": message, "exit_code": code})
     else:

@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from cutlayer.cli.app import BAD_INPUT, emit
+from cutlayer.cli.app import BAD_INPUT, emit, shortened
 from cutlayer.cli.organisation import (
     checked_releases,
     organisation,
@@ -120,5 +120,5 @@ def show_checks(checks: Sequence[PreflightCheck], *, as_json: bool) -> int:
             mark, text = ("[red]fix[/]", check.problem) if check.problem else ("[green]ok[/] ", check.result)
             if check.caution:
                 mark = "[yellow]warning[/]"
-            console.print(mark, escape(f"{check.name}: {plain(text)}"), highlight=False, soft_wrap=True)
+            console.print(mark, escape(f"{check.name}: {plain(shortened(text))}"), highlight=False, soft_wrap=True)
     return 0 if ready else BAD_INPUT

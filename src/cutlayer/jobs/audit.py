@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache, partial
 from typing import TypeVar
 
@@ -22,7 +23,7 @@ from cutlayer.audit.watch import replay
 from cutlayer.config import Job
 from cutlayer.config.load import load_closed_job
 from cutlayer.config.party import GatesConfig
-from cutlayer.errors import ConfigError
+from cutlayer.errors import ConfigError, RunFolderError
 from cutlayer.problem.task import Task
 from cutlayer.results.audit import Audit, RunAudit
 from cutlayer.results.guarantee import GuaranteeTest
@@ -159,7 +160,7 @@ def audit_again(
     folder.history()  # which the report needs: damage shows before the attacks have taken their time
     runs = {}
     # The threads of the run: another number changes the last bits of a figure.
-    with run_threads(job.train.threads, job.train.batch_size):
+    with run_threads(job.train.threads, job.train.batch_size), _unfit_files(folder):
         for label, audit in before.runs.items():
             if label in attacked_labels(job, *UNREAD):
                 runs[label] = audit
@@ -168,6 +169,21 @@ def audit_again(
             runs[label] = auditor.results(label, audit.protections)
         again = conclude_audit(job, folder, summary, runs, before.guarantees if guarantees is None else guarantees)
     again.write(folder.path / "audit.json")
+
+
+@contextmanager
+def _unfit_files(folder: RunFolder) -> Iterator[None]:
+    """Turn the failure of a computation into an error of the folder, whose tensors somebody else may have written.
+
+    Raises:
+        RunFolderError: Tensors of the files have other shapes, types or values than those of a run.
+    """
+    try:
+        yield
+    except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as failure:
+        got = f"others ({type(failure).__name__}: {str(failure)[:200]})"
+        remedy = "run the job again; if nobody has changed a file, please report it"
+        raise RunFolderError.expected(f"files of one run in {folder.path}", got, remedy) from failure
 
 
 def _replayed(job: Job, folder: RunFolder, classes: tuple[str, ...]) -> Auditor:
