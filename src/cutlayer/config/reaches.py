@@ -42,7 +42,8 @@ def reaches(section: BaseModel, where: str = "") -> Iterator[Reach]:
         key = f"{where}.{name}".removeprefix(".")
         forms = {*_validators(field)}
         if value is not None and file_path in forms:
-            yield Reach(key, Kind.PATH, str(value), f"{'writes' if name in _WRITTEN else 'reads'} {value}")
+            act = "writes" if name in _WRITTEN else "reads"
+            yield Reach(key, Kind.PATH, str(value.resolve()), f"{act} {value.resolve()}")
         if value is not None and address in forms:
             yield _of_address(key, value, *_ADDRESSES[name])
         parts = value.items() if isinstance(value, Mapping) else ((None, value),)
