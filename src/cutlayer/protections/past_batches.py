@@ -132,8 +132,8 @@ def block_number(epoch: int, step: int) -> int:
         epoch: Number of the epoch, from 0 for the first one.
         step: Number of the step, from 0 for the first one of that epoch.
 
-    >>> [block_number(0, step) for step in range(9)]
-    [0, 1, 2, 2, 3, 3, 3, 3, 4]
+    >>> tuple(block_number(0, step) for step in range(9))
+    (0, 1, 2, 2, 3, 3, 3, 3, 4)
     >>> block_number(1, 9) == block_number(1, 17) != block_number(2, 18)
     True
     """
