@@ -29,6 +29,7 @@ from cutlayer.config import validated
 from cutlayer.config.job import Job
 from cutlayer.consent import allowed
 from cutlayer.errors import CutlayerError
+from cutlayer.models.top_estimators.archive import check_archive
 from cutlayer.models.top_estimators.estimator import fit_estimator
 from cutlayer.serving.models import Models
 from cutlayer.storage.tensor_file import read_tensors, write_tensors
@@ -191,3 +192,8 @@ def test_a_malformed_archive_is_an_error_of_this_package(content: bytes) -> None
 def test_the_archives_above_are_as_good_as_their_change() -> None:
     load(edited(lambda *_: None))
     assert isinstance(model(), BaseEstimator)
+
+
+def test_what_is_no_archive_says_what_to_do() -> None:
+    with pytest.raises(CutlayerError, match="got other bytes; train the model again"):
+        check_archive(b"lightgbm a.b:C")

@@ -9,7 +9,7 @@ import io
 from collections.abc import Iterator, Mapping
 from importlib import import_module
 from typing import Any
-from zipfile import ZIP_STORED, ZipFile
+from zipfile import ZIP_STORED, BadZipFile, ZipFile
 
 import numpy as np
 
@@ -65,7 +65,13 @@ def check_archive(content: bytes) -> None:
             not allowed; or the archive takes more memory than it has bytes.
         Exception: It is no archive of skops.
     """
-    with ZipFile(io.BytesIO(content)) as archive:
+    try:
+        opened = ZipFile(io.BytesIO(content))
+    except BadZipFile:
+        raise ConfigError.expected(
+            "a fitted estimator as it was stored", "other bytes", "train the model again"
+        ) from None
+    with opened as archive:
         files = archive.infolist()
         # Compressed members, and members that overlap, would take more memory than the archive has bytes.
         if any(file.compress_type != ZIP_STORED for file in files) or sum(f.file_size for f in files) > len(content):
