@@ -303,7 +303,7 @@ def _log_named(marker: Path) -> Path:
     """The log that a marker names; a damaged marker is a `CheckpointError`."""
     try:
         return Path(parse_json(marker.read_text())["log"])
-    except (ValueError, KeyError, TypeError, RecursionError):
+    except (ValueError, KeyError, TypeError):
         raise CheckpointError(f"{marker} is damaged; {_RESTORE}") from None
 
 
@@ -323,5 +323,5 @@ def _parsed(line: bytes) -> dict[str, Any] | None:
         whole = parse_json(line)
         entry: dict[str, Any] = whole["entry"]
         return entry if _line(entry).encode() == line.rstrip(b"\n") else None
-    except (ValueError, KeyError, TypeError, RecursionError):
+    except (ValueError, KeyError, TypeError):
         return None

@@ -109,7 +109,7 @@ def _deepest(node: Any, keys: Sequence[str]) -> tuple[int, int | None]:
                 pair = None
         if pair is None:
             break
-        depth = depth + 1
+        depth += 1
         line = pair[0].start_mark.line + 1
         node = pair[1]
     return depth, line

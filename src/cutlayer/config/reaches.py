@@ -79,7 +79,7 @@ def is_closed(path: Path) -> bool:
 
 
 def named_path(path: Path) -> Path:
-    """The path that the file named: of a closed job that to which nothing was opened."""
+    """The path that the file named, also where the job is closed."""
     return Path("/") / path.relative_to(_CLOSED) if is_closed(path) else path
 
 

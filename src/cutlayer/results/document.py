@@ -41,7 +41,7 @@ class Document(FrozenModel):
             raw = parse_json(path.read_bytes())
         except OSError as failure:
             raise RunFolderError(f"expected {cls.title} at {path}: {failure.strerror}; has the run ended?") from None
-        except (ValueError, RecursionError) as failure:
+        except ValueError as failure:
             raise RunFolderError(f"{path} is damaged (expected JSON: {failure}); {cls.remedy}") from None
         version = raw.get("schema_version", "none") if isinstance(raw, dict) else None
         if version != SCHEMA_VERSION:

@@ -236,7 +236,7 @@ class RunFolder:
             return parse_json((self.path / name).read_bytes())
         except OSError as failure:
             raise RunFolderError(f"{self.path / name}: {failure.strerror}; has the run ended?") from None
-        except (ValueError, RecursionError) as damage:
+        except ValueError as damage:
             raise RunFolderError(f"{self.path / name} is damaged ({damage}); run the job again") from None
 
     def append_history(self, line: Mapping[str, Any]) -> None:

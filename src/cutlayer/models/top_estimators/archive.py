@@ -1,6 +1,6 @@
 """Check of an archive of skops: arrays, plain values and objects of estimators' classes, but no function.
 
-skops reads more: functions, methods, matrices that are packed, and every name that it is told to trust.
+skops reads more: functions, methods, matrices that are packed, and every name that its caller trusts.
 """
 
 from __future__ import annotations
