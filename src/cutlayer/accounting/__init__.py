@@ -9,6 +9,7 @@ from cutlayer.accounting.events import Event as Event
 from cutlayer.accounting.events import GaussianRelease as GaussianRelease
 from cutlayer.accounting.events import LabelFree as LabelFree
 from cutlayer.accounting.events import NoFormalGuarantee as NoFormalGuarantee
+from cutlayer.accounting.events import RandomizedGrade as RandomizedGrade
 from cutlayer.accounting.events import RandomizedResponse as RandomizedResponse
 from cutlayer.accounting.ledger import Entry as Entry
 from cutlayer.accounting.ledger import Ledger as Ledger

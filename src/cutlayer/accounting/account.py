@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from cutlayer.accounting.composition import Composition
-from cutlayer.accounting.events import DPSGD, Event, Formal, GaussianRelease, RandomizedResponse, known_events
+from cutlayer.accounting.events import DPSGD, Event, Formal, GaussianRelease, RandomizedGrade, RandomizedResponse, known_events
 from cutlayer.accounting.plan import ReleasePlan
 from cutlayer.accounting.release_log import ReleaseLog
 from cutlayer.accounting.slots import REASONS, Occasion, ReleaseKind, Slot
@@ -202,7 +202,7 @@ class Account:
 
     def _affordable_extra(self, budget: BudgetConfig) -> int:
         """Number of releases beyond the plan, each with a step, that the budget pays for."""
-        if not any(isinstance(event, GaussianRelease | RandomizedResponse) for event in self._events):
+        if not any(isinstance(event, GaussianRelease | RandomizedResponse | RandomizedGrade) for event in self._events):
             raise ConfigError(
                 f"{self.party}: a budget needs a protection whose cost can be counted, and there is none; add one, "
                 "such as label_dp, or leave the budget out"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from cutlayer.accounting.events import DPSGD, Event, GaussianRelease, RandomizedResponse, known_events
+from cutlayer.accounting.events import DPSGD, Event, GaussianRelease, RandomizedGrade, RandomizedResponse, known_events
 from cutlayer.errors import ConfigError
 from cutlayer.kernels.noise import gaussian_mechanism as gaussian
 
@@ -28,7 +28,7 @@ _MIN_INTERVAL, _MAX_POINTS = 1e-3, 20_000
 class Composition:
     """Formal events of one party about the same rows, towards the same receiver; neighbours differ in one replaced row.
 
-    Composition is adaptive: a later release may depend on the earlier ones. Randomised response counts by its eps
+    Composition is adaptive: a later release may depend on the earlier ones. Randomised response of a label or a grade counts by its eps
     alone, since no eps-private mechanism reveals more than that of two answers (Kairouz, Oh and Viswanath 2015, The
     composition theorem for differential privacy, arXiv 1311.0776, section 4).
 
@@ -50,7 +50,7 @@ class Composition:
         draws = list[tuple[float, int]]()
         squares = 0.0
         for event in known_events(events):
-            if isinstance(event, RandomizedResponse):
+            if isinstance(event, RandomizedResponse | RandomizedGrade):
                 draws.append((event.eps, event.draws))
             elif isinstance(event, GaussianRelease):
                 squares += event.releases.max_releases / event.noise_multiplier**2
@@ -68,8 +68,15 @@ class Composition:
 
     @property
     def auc_bound(self) -> float | None:
-        """ROC AUC of the best test between two values of one row, all else known; for Gaussian releases alone."""
-        return gaussian.best_auc(self.mu) if self.accountant == "exact Gaussian" else None
+        """ROC AUC of the best test between two values of one row, all else known: of Gaussian releases, or of one draw.
+
+        A draw at eps reveals no more than an answer of two at eps, whose best test has the AUC 1 / (1 + e^-eps).
+        """
+        if self.accountant == "exact Gaussian":
+            return gaussian.best_auc(self.mu)
+        if self.accountant == "pure" and sum(count for _, count in self.draws) == 1:
+            return 1 / (1 + math.exp(-self.draws[0][0]))
+        return None
 
     def epsilon(self, delta: float) -> float:
         """The smallest epsilon at `delta`; of draws alone their sum, which holds at delta 0 too.

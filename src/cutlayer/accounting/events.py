@@ -90,6 +90,26 @@ class GaussianRelease:
 
 
 @dataclass(frozen=True)
+class RandomizedGrade:
+    """Each row's grade was drawn by randomised response; neighbours differ in one row's features, replaced.
+
+    Attributes:
+        eps: Privacy of one draw, above 0.
+        draws: Number of independent draws of one row's grade.
+        condition: As of `GaussianRelease`.
+    """
+
+    eps: float
+    draws: int = 1
+    condition: Condition = "conditional on the bottom model and the encoding"
+
+    def __post_init__(self) -> None:
+        if not 0 < self.eps < math.inf or not 1 <= self.draws <= MAX_DRAWS:
+            wanted = f"a grade of eps above 0, drawn 1 to {MAX_DRAWS:,} times"
+            raise ConfigError.expected(wanted, f"{self.eps} and {self.draws}")
+
+
+@dataclass(frozen=True)
 class DPSGD:
     """A bottom model was trained by DP-SGD: gradients of rows clipped and noised; neighbours differ in a replaced row.
 
@@ -135,8 +155,8 @@ class NoFormalGuarantee:
     voids: bool = False
 
 
-Event = RandomizedResponse | GaussianRelease | DPSGD | LabelFree | NoFormalGuarantee
-Formal = RandomizedResponse | GaussianRelease | DPSGD | LabelFree
+Event = RandomizedResponse | RandomizedGrade | GaussianRelease | DPSGD | LabelFree | NoFormalGuarantee
+Formal = RandomizedResponse | RandomizedGrade | GaussianRelease | DPSGD | LabelFree
 """Events that a theorem covers."""
 
 

@@ -19,6 +19,7 @@ from cutlayer.accounting.events import (
     Formal,
     GaussianRelease,
     NoFormalGuarantee,
+    RandomizedGrade,
     RandomizedResponse,
     known_events,
 )
@@ -225,7 +226,7 @@ def _condition(runs: Sequence[Sequence[Event]]) -> Condition:
     """The condition of the releases. Private training lifts the condition on the bottom model of its own run alone."""
     bottom, encoding = False, False
     for events in runs:
-        stated = [event.condition for event in events if isinstance(event, GaussianRelease)]
+        stated = [event.condition for event in events if isinstance(event, GaussianRelease | RandomizedGrade)]
         trained = any(isinstance(event, DPSGD) for event in events)
         bottom |= not trained and any("bottom model" in condition for condition in stated)
         encoding |= any("encoding" in condition for condition in stated)

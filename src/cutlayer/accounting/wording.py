@@ -10,6 +10,7 @@ from cutlayer.accounting.events import (
     GaussianRelease,
     LabelFree,
     NoFormalGuarantee,
+    RandomizedGrade,
     RandomizedResponse,
 )
 from cutlayer.accounting.plan import ReleasePlan
@@ -47,6 +48,8 @@ def of_event(event: Event) -> str:
     match event:
         case RandomizedResponse():
             return _response(event)
+        case RandomizedGrade():
+            return _grade(event)
         case GaussianRelease():
             return _release(event)
         case DPSGD():
@@ -134,6 +137,16 @@ def _response(event: RandomizedResponse) -> str:
     return (
         f"label differential privacy of eps {event.eps * event.draws:g} per row (neighbours differ in one row's label; "
         f"randomised response{stages}, {spent}), {MALICIOUS}{', ' * bool(stated)}{stated}"
+    )
+
+
+def _grade(event: RandomizedGrade) -> str:
+    often = "drawn once" if event.draws == 1 else f"{event.draws} draws, which add up"
+    chosen = MALICIOUS if event.condition == "unconditional" else CHOSEN
+    return (
+        f"differential privacy of eps {event.eps * event.draws:g} of a row's grade (neighbours differ in one row's "
+        f"features, replaced by others; randomised response, {often}; of a row whose grade changes with its columns, "
+        f"once for each grade), {event.condition}; {chosen}"
     )
 
 

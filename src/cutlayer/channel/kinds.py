@@ -17,6 +17,7 @@ class Kind(StrEnum):
     IDS = "ids"  # (n, 16) digests of row ids, passive -> active; drawn ids of rows with several keys, active -> passive
     ORDER = "order"  # (m,) positions of the common rows in the receiver's table
     SPLIT = "split"  # (m,) the part of each common row: 0 train, 1 validation, 2 test; active -> passive
+    LABELS = "labels"  # (n,) drawn labels of the training rows, how they were drawn; active -> passive, once
     READY = "ready"  # digest of the ordered ids, width of the embedding
     EMBEDDING = "embedding"  # (n, width) of a training batch, passive -> active
     GRADIENT = "gradient"  # (n, width), active -> passive

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Mapping
 
 import torch
 from torch import Tensor
 
 from cutlayer.channel.kinds import Kind
-from cutlayer.channel.message import Message
+from cutlayer.channel.message import Message, Scalar
 from cutlayer.channel.port import Port
 from cutlayer.errors import CutlayerError, Interrupted, PeerLost, ProtocolError, TrustError
 from cutlayer.storage.row_arrays import GrowingRows
@@ -69,15 +69,22 @@ def close_reason(failure: CutlayerError) -> str:
     return f"{kind} {failure.peer}".strip() if isinstance(failure, PeerLost) else kind
 
 
-def send_in_chunks(port: Port, kind: Kind, name: str, tensor: Tensor) -> None:
-    """Send a long tensor as messages of at most `CHUNK` rows."""
+def send_in_chunks(
+    port: Port, kind: Kind, name: str, tensor: Tensor, fields: Mapping[str, Scalar] | None = None
+) -> None:
+    """Send a long tensor as messages of at most `CHUNK` rows, each with the same further fields."""
     parts = torch.split(tensor, CHUNK) if len(tensor) else (tensor,)
     for index, part in enumerate(parts):
-        port.send(kind, tensors={name: part}, fields={"last": index == len(parts) - 1})
+        port.send(kind, tensors={name: part}, fields={**(fields or {}), "last": index == len(parts) - 1})
 
 
 def receive_chunks(
-    port: Port, kind: Kind, name: str, max_rows: int, columns: int | None = None
+    port: Port,
+    kind: Kind,
+    name: str,
+    max_rows: int,
+    columns: int | None = None,
+    check: Callable[[Message], None] = lambda _: None,
 ) -> Generator[Port, Message, Tensor]:
     """Receive and join a long tensor that `send_in_chunks` split.
 
@@ -90,6 +97,7 @@ def receive_chunks(
         name: Name of the tensor in them.
         max_rows: Maximum total number of rows.
         columns: Number of columns of each chunk; `None` for tensors of one axis.
+        check: Called with each message.
 
     Raises:
         ProtocolError: More rows, another width, or a chunk that is not full and not the last.
@@ -98,6 +106,7 @@ def receive_chunks(
     rows = 0
     while True:
         message = yield from receive(port, kind)
+        check(message)
         part = message.tensors[name]
         rows += len(part)
         if columns is not None and part.shape[1] != columns:

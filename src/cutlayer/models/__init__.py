@@ -23,6 +23,7 @@ from cutlayer.models.sections import (
     BoostingTopConfig,
     CnnBottomConfig,
     ColumnsBottomConfig,
+    GradeBottomConfig,
     IndicatorTopConfig,
     LaserTopConfig,
     LeNet5BottomConfig,
@@ -88,6 +89,7 @@ BOTTOMS: Mapping[str, ModelKind] = {
         TabularBottomConfig, _built("tabular.TabularBottom"), width=lambda section: section.hidden[-1]
     ),
     "columns": ModelKind(ColumnsBottomConfig, _built("columns.ColumnsBottom")),
+    "grade": ModelKind(GradeBottomConfig, _built("grade.GradeBottom"), width=lambda section: section.grades - 1),
     "cnn": ModelKind(CnnBottomConfig, _built("cnn.CnnBottom"), width=lambda section: section.width),
     "lenet5": ModelKind(LeNet5BottomConfig, _built("lenet5.LeNet5Bottom"), width=lambda section: section.width),
     "resnet18": ModelKind(

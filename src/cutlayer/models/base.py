@@ -44,6 +44,17 @@ class BottomModel(PreciseModel, ABC):
             float32 (n, width).
         """
 
+    def of_rows(self, codes: Tensor, numbers: Tensor, digests: Tensor | None) -> Tensor:
+        """Embed rows by their columns, and by their ids where the model depends on them.
+
+        Args:
+            codes: As of `forward`.
+            numbers: As of `forward`.
+            digests: Digests of the rows' ids, uint8 (n, 16); `None` where they are not known.
+        """
+        embedding: Tensor = self(codes, numbers)
+        return embedding
+
 
 class TopModel(PreciseModel, ABC):
     """Maps all embeddings to the logits.

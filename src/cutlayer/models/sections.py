@@ -92,6 +92,19 @@ class LinearBottomConfig(FrozenModel):
     width: Width = 16
 
 
+class GradeBottomConfig(FrozenModel):
+    """One grade of a few a row, in place of an embedding: a band of the score of the partner's own model.
+
+    The model is fitted by `fit: {kind: grade}` to the labels that the label owner draws and sends once.
+
+    Attributes:
+        grades: Maximum number of grades; noise leaves fewer (docs/how-to/grades.md).
+    """
+
+    kind: Literal["grade"] = "grade"
+    grades: int = Field(default=16, ge=2, le=16, strict=True)
+
+
 class TabularBottomConfig(FrozenModel):
     """Dense layers over embedded categories, numbers, and periodic embeddings of the numbers.
 

@@ -7,13 +7,14 @@ from collections.abc import Callable, Generator, Mapping
 from cutlayer.channel import Message, Port
 from cutlayer.config.phases import Phase
 from cutlayer.parties.faults import At
-from cutlayer.parties.phases import agree, close, end_to_end, fit, leave, release, set_up, train_alone, warm_up
+from cutlayer.parties.phases import agree, close, end_to_end, fit, labels, leave, release, set_up, train_alone, warm_up
 from cutlayer.parties.phases.active_side import ActiveSide
 from cutlayer.parties.session.outcome import ActiveOutcome
 
 PHASES: Mapping[Phase, Callable[[ActiveSide], Generator[Port, Message, None]]] = {
     Phase.SET_UP: set_up.lead,
     Phase.WARM_UP: warm_up.lead,
+    Phase.LABELS: labels.lead,
     Phase.RELEASE: release.lead,
     Phase.LEAVE: leave.lead,
     Phase.END_TO_END: end_to_end.lead,

@@ -34,7 +34,7 @@ def fit_top(setup: ActiveSetup, passives: Passives, split: Split, seed: int) -> 
     top = setup.top
     if not isinstance(top, FittedTop):
         raise TypeError(f"expected a top model that is fitted at once, got {type(top).__name__}")
-    is_drawn = setup.state.chain.acts_at("labels")
+    is_drawn = setup.labels_are_drawn
     rows = split.train
     if len(split.test) and not is_drawn:
         rows = np.sort(np.concatenate([split.train, split.validation]))

@@ -40,7 +40,8 @@ class ActiveSetup:
     Attributes:
         truth: True labels by row of the common order; past the hook `labels`, only evaluation reads them.
         label_kind: Type of the label column.
-        labels: Protected labels by row; -1 where no training row is.
+        drawn: Labels as they were drawn, by row; -1 where no training row is.
+        labels: What training uses of them: the drawn ones, or, where all partners have left by then, the true ones.
         task: Task with the true classes, for the evaluation of held-out rows.
         positive_share: Share of positive training rows by their true labels; `None` unless the task is binary.
         training_loss: Loss of the protected labels, with weights of the classes.
@@ -85,6 +86,11 @@ class ActiveSetup:
         self.inputs = self.store.columns.inputs if self.store else Inputs()
         self._build(prepared, widths, ports.values(), order)
         self._protect_labels(prepared, training)
+
+    @property
+    def labels_are_drawn(self) -> bool:
+        """Whether training uses drawn labels in place of the true ones."""
+        return self.labels is self.drawn and self.state.chain.acts_at("labels")
 
     def truth_of(self, rows: Tensor) -> Tensor:
         """True labels of some rows, int64 (n,)."""
@@ -149,11 +155,14 @@ class ActiveSetup:
         ids = torch.from_numpy(gathered(local.draw_ids(prepared.digests), self._split.train))
         drawn = chain.labels(training, ids)
         local.table.check_training(drawn, None if self.weights is None else rows_of(self.weights, train))
-        self.labels = scattered(drawn.to(self.truth.dtype), train, len(self.truth), -1)
-        chain.setup(replace(context, labels=self.labels), log)
-        self.training_loss = TrainingLoss(self.task, chain.transition)
+        self.drawn = scattered(drawn.to(self.truth.dtype), train, len(self.truth), -1)
+        # Drawn labels that were sent protect the labels. What is trained after the last message is of the true ones.
+        alone = Phase.LABELS in self._job.phases
+        self.labels = scattered(training, train, len(self.truth), -1) if alone else self.drawn
+        chain.setup(replace(context, labels=self.drawn), log)
+        self.training_loss = TrainingLoss(self.task, None if alone else chain.transition)
         if self._job.train.class_weight == "balanced":
-            self.training_loss = self.training_loss.balanced(drawn)
+            self.training_loss = self.training_loss.balanced(training if alone else drawn)
         self.training_loss = self.training_loss.on(local.device)
         self.state.sent["labels"] = len(train)
         self.fingerprint = local.draw_fingerprint(chain.draws, prepared.order_digest, self.truth)

@@ -7,12 +7,13 @@ from collections.abc import Callable, Generator, Mapping
 from cutlayer.channel import Message, Port
 from cutlayer.config.phases import Phase
 from cutlayer.parties.faults import At
-from cutlayer.parties.phases import agree, close, end_to_end, leave, release, warm_up
+from cutlayer.parties.phases import agree, close, end_to_end, labels, leave, release, warm_up
 from cutlayer.parties.phases.passive_side import PassiveSide
 from cutlayer.parties.session.outcome import PassiveOutcome
 
 PHASES: Mapping[Phase, Callable[[PassiveSide], Generator[Port, Message, None]]] = {
     Phase.WARM_UP: warm_up.follow,
+    Phase.LABELS: labels.follow,
     Phase.RELEASE: release.follow,
     Phase.LEAVE: leave.follow,
     Phase.END_TO_END: end_to_end.follow,

@@ -20,6 +20,7 @@ from cutlayer.parties.guards.numbers import check_own
 from cutlayer.parties.session.local import Local, context_of
 from cutlayer.parties.session.state import PartyState
 from cutlayer.protections.contract.views import Mode, PassiveView
+from cutlayer.storage.row_arrays import gathered
 
 
 class PassiveSetup:
@@ -44,7 +45,7 @@ class PassiveSetup:
         if prepared.store is None:
             raise DataError(f"{local.name} has no feature columns; a passive party needs at least one")
         self._job, self._local = job, local
-        self.split, self.store = split, prepared.store
+        self.split, self.store, self._digests = split, prepared.store, prepared.digests
         self.inputs = self.store.columns.inputs
         columns = TrainingColumns(self.inputs, split.part("train"), self.store.gather)
         check_columns(local.fit, columns, f"parties.{local.name}.fit")  # before any training, also that of a baseline
@@ -90,8 +91,11 @@ class PassiveSetup:
 
     def embed(self, rows: Tensor) -> Tensor:
         """Embeddings of rows, float32 (n, width), by the current weights."""
-        embedding: Tensor = self.bottom(*self.gather(rows))
-        return embedding
+        return self.bottom.of_rows(*self.gather(rows), self.ids(rows))
+
+    def ids(self, rows: Tensor) -> Tensor:
+        """Digests of the ids of rows, uint8 (n, 16)."""
+        return torch.from_numpy(gathered(self._digests, rows.numpy()))
 
     def gather(self, rows: Tensor) -> BatchColumns:
         """Codes and numbers of rows, on the device that this party trains on."""

@@ -21,6 +21,46 @@ Batch = tuple[Tensor, Tensor]
 """Category codes, int32 (n, c), and numbers, float32 (n, m)."""
 
 
+@dataclass(frozen=True, eq=False)
+class DrawnLabels:
+    """Labels that a label owner drew by randomised response, as a partner receives them.
+
+    Attributes:
+        values: Drawn class of each training row, int64 (n,).
+        epsilon: Privacy of a draw, as the label owner states it.
+        classes: Number of classes.
+    """
+
+    values: Tensor
+    epsilon: float
+    classes: int
+
+    @property
+    def transition(self) -> Tensor:
+        """Probability that a class (row) is drawn as another (column), float64 (classes, classes)."""
+        from cutlayer.kernels.noise.randomized_response import transition_matrix
+
+        return transition_matrix(self.epsilon, self.classes)
+
+    def fault(self) -> str:
+        """What no draw of randomised response would be; empty where nothing is.
+
+        The rate of each drawn class lies between those of rows that are never and always of it, within five standard
+        errors. So a label owner cannot pass an attribute that few rows have for labels of a small epsilon.
+        """
+        if not (math.isfinite(self.epsilon) and self.epsilon >= 0) or not 2 <= self.classes <= 256:
+            return f"epsilon {self.epsilon} and {self.classes} classes"
+        rows = len(self.values)
+        if rows and int(self.values.max()) >= self.classes:
+            return f"a class {int(self.values.max())} of {self.classes}"
+        rates = torch.bincount(self.values, minlength=self.classes).double() / max(rows, 1)
+        for code, rate in enumerate(rates.tolist()):
+            for bound, sign in ((float(self.transition[0, 1]), 1), (float(self.transition[0, 0]), -1)):
+                if sign * (bound - rate) > 5 * math.sqrt(bound * (1 - bound) / max(rows, 1)):
+                    return f"class {code} in {rate:.1%} of the rows, which no draw at epsilon {self.epsilon:g} gives"
+        return ""
+
+
 @dataclass(frozen=True)
 class TrainingColumns:
     """One party's own encoded training rows.
@@ -30,12 +70,18 @@ class TrainingColumns:
         rows: Row numbers of the training rows, int64 (t,); no other row may be looked at.
         gather: Reads rows, int64 (n,).
         gradients: At zeros in place of the embedding, float32 (n, width) by row number; `None` where none were sent.
+        labels: Drawn labels of the training rows; `None` where none were sent.
+        digests: Reads the digests of the ids of rows, int64 (n,) -> uint8 (n, 16); `None` where no fit needs them.
+        epsilon: Privacy of the draw that will protect a row's grade; `None` where nothing will.
     """
 
     inputs: Inputs
     rows: Tensor
     gather: Callable[[Tensor], Batch]
     gradients: Tensor | None = None
+    labels: DrawnLabels | None = None
+    digests: Callable[[Tensor], Tensor] | None = None
+    epsilon: float | None = None
 
     @property
     def total(self) -> int:

@@ -14,6 +14,7 @@ from cutlayer.config import Job
 from cutlayer.data.batches import Schedule
 from cutlayer.data.split import Split
 from cutlayer.errors import ProtocolError
+from cutlayer.models.bottom_fits.base import DrawnLabels
 from cutlayer.parties.guards.numbers import check_weights
 from cutlayer.parties.passive_setup import PassiveSetup
 from cutlayer.parties.passive_step import PassiveStep
@@ -40,6 +41,7 @@ class PassiveSide:
         setup: Columns, bottom model and protections.
         transcript: Record of the sampled steps.
         training_step: Takes the steps.
+        drawn: Drawn labels of its training rows; `None` where none were sent.
         released: Embeddings of the single release by row, (n, width); `None` before it.
         stopped: Whether the active party has ended the training.
         best_epoch: Epoch of the best weights so far; -1 before the first.
@@ -61,6 +63,7 @@ class PassiveSide:
         self.checkpoints = local.checkpoints(job)
         self.stopped, self.best_epoch = False, -1
         self.released: Tensor | None = None
+        self.drawn: DrawnLabels | None = None
         self.fit_losses: tuple[float, ...] = ()
 
     def begin(self, point: Point) -> None:

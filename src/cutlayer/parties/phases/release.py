@@ -21,6 +21,7 @@ from cutlayer.parties.session.checkpoint import RELEASED
 from cutlayer.parties.session.local import EVALUATION_ROWS, HELD_OUT
 from cutlayer.parties.session.state import check_same_rows
 from cutlayer.protections.contract.views import Mode, PassiveView
+from cutlayer.protections.grade_dp import GradeDP
 from cutlayer.storage.row_tensors import empty_rows
 
 if TYPE_CHECKING:
@@ -107,14 +108,17 @@ def follow(side: PassiveSide) -> Generator[Port, Message, None]:
         return
     setup, name = side.setup, side.local.name
     gradients = side.training_step.warmup_gradients
-    columns = TrainingColumns(setup.inputs, setup.split.part("train"), setup.store.gather, gradients)
+    drawn = next((p.settings.epsilon for p in side.local.chain.protections if isinstance(p, GradeDP)), None)
+    train, gather = setup.split.part("train"), setup.store.gather
+    columns = TrainingColumns(setup.inputs, train, gather, gradients, side.drawn, setup.ids, drawn)
     # Wherever the party trains, it fits on the CPU, from whose random numbers weights and orders are drawn.
     side.fit_losses = fit_bottom(side.job.parties[name].fit, setup.bottom.cpu(), columns, f"parties.{name}.fit")
     setup.bottom.to(side.local.device)
     released = empty_rows(setup.store.rows, torch.empty(0, setup.bottom.width))
     for number, (part, rows) in enumerate(release_batches(setup.split, setup.bottom.width)):
         mode = Mode.EVALUATE if part in HELD_OUT else Mode.TRAIN
-        released[rows] = setup.protected(PassiveView(mode, -1, number, rows, setup.embed, part=part)).cpu()
+        view = PassiveView(mode, -1, number, rows, setup.embed, ids=setup.ids, part=part)
+        released[rows] = setup.protected(view).cpu()
         side.state.sent[Kind.RELEASE.value] += 1
     tensors, plain = side.state.snapshot()
     tensors["released"] = side.released = released

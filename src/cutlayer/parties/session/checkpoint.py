@@ -37,6 +37,8 @@ PARTNERS = "partners.safetensors"
 """File of what the active party needs of its partners, besides their releases, to train without them."""
 TABLE = "table.safetensors"
 """File of the checksums of the table that the run began with."""
+DRAWN = "drawn.safetensors"
+"""File of the drawn labels that a partner was sent, to which it fits its model."""
 START = (0, 0)
 """The point at which a new run begins."""
 _COMMITTED = {"epoch", "step", "best", "best_loss", "best_epoch", "left", "stale", "stop", "usage"}

@@ -67,6 +67,7 @@ class PassiveView:
         embedding: The released embedding, with its graph; `None` before the release.
         gradient: The cut gradient that came back; `None` before it came.
         inputs: Reads other rows, int64 (m,) -> (m, columns): the numbers, and categories one-hot (`one_hot_columns`).
+        ids: Reads the digests of the ids of rows, int64 (m,) -> uint8 (m, 16); `None` where they are not known.
         part: Part of the split that the rows belong to; empty where they may belong to any.
         parts: Number of messages that the embedding leaves in.
     """
@@ -79,6 +80,7 @@ class PassiveView:
     embedding: Tensor | None = None
     gradient: Tensor | None = None
     inputs: Callable[[Tensor], Tensor] | None = None
+    ids: Callable[[Tensor], Tensor] | None = None
     part: str = ANY_PART
     parts: int = 1
 

@@ -1,0 +1,204 @@
+"""A party's own model of drawn labels, whose score is divided into grades."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+from pydantic import Field
+
+from cutlayer.config import FrozenModel
+from cutlayer.errors import ConfigError
+from cutlayer.lazy import Tensor, torch
+from cutlayer.models.bottom_fits.base import DrawnLabels, Fit, TrainingColumns
+
+if TYPE_CHECKING:
+    from cutlayer.models.base import BottomModel
+    from cutlayer.models.top_estimators.choice import Choice
+    from cutlayer.models.top_estimators.choice import Fit as FitPart
+    from cutlayer.models.top_estimators.head import Head
+    from cutlayer.models.top_estimators.rows import FitRows
+
+MAX_CELLS = 2**25
+"""Maximum number of rows times columns that models are fitted to: of more rows, some are drawn."""
+
+
+class GradeFit(FrozenModel):
+    """Models of the drawn labels, and how well they must rank them.
+
+    Attributes:
+        candidates: Models that are tried, and averaged where that predicts the drawn labels best: a linear one,
+            boosting of small trees, and an additive one, of trees of one split.
+        folds: Number of folds; a row's grade is of a model that was fitted without its fold.
+        least_z: By how many standard errors the scores must rank the drawn labels better than chance. Below, the grades
+            would carry little of use to the label owner, and the labels may be none: they are refused.
+    """
+
+    kind: Literal["grade"] = "grade"
+    candidates: tuple[Literal["linear", "boosting", "additive"], ...] = Field(
+        default=("linear", "boosting", "additive"), min_length=1
+    )
+    folds: int = Field(default=5, ge=2, le=20, strict=True)
+    least_z: float = Field(default=3.0, ge=0)
+
+
+def fit_grade(settings: GradeFit, bottom: BottomModel, columns: TrainingColumns) -> tuple[float, ...]:
+    """Fit models to the drawn labels, one without each fold, and divide their scores into grades.
+
+    The candidates and their weights are chosen by cross-validation on the drawn labels. Each row's score is of the model
+    without its fold. Of two classes the borders are those between 32 bands of equal frequency, merged so that a drawn
+    grade keeps most information of the models' own probabilities; of a number, bands of equal frequency; of several
+    classes, the nearest of the centres of their log probabilities.
+
+    Returns:
+        Nothing: the loss is of drawn labels.
+
+    Raises:
+        ConfigError: No drawn labels, another kind of bottom model, or labels that the columns do not rank.
+
+    Reference: the combination is this project's (docs/how-to/grades.md).
+    """
+    from cutlayer.models.grade import GradeBottom
+    from cutlayer.models.top_estimators.quiet import undisturbed
+
+    drawn = columns.labels
+    if not isinstance(bottom, GradeBottom) or drawn is None or columns.digests is None:
+        got = "none were sent" if isinstance(bottom, GradeBottom) else type(bottom).__name__
+        raise ConfigError.expected("drawn labels and a bottom model of kind grade for fit grade", got)
+    bottom.fold_key = torch.randint(256, (32,), dtype=torch.uint8)
+    seed = int(torch.randint(2**31, ()))
+    chosen = _sampled(columns, seed)
+    rows = columns.rows[chosen]
+    codes, numbers = columns.gather(rows)
+    labels = drawn.values[chosen]
+    with undisturbed():
+        heads = _fitted(settings, bottom.folds(columns.digests(rows), settings.folds), (codes, numbers), labels, columns, seed)
+    bottom.assign(heads, torch.zeros(0))
+    folds = bottom.folds(columns.digests(rows), settings.folds)
+    with torch.no_grad():
+        scores = bottom.scores(codes, numbers, folds)
+    z = ranking_z(scores, labels, drawn.classes)
+    if z < settings.least_z:
+        wanted = f"drawn labels that this party's columns rank better than chance by {settings.least_z:g} standard errors"
+        remedy = "ask the label owner for a larger label epsilon or more rows, or set fit.least_z: 0"
+        raise ConfigError.expected(wanted, f"{z:.1f}", remedy)
+    bottom.assign(heads, borders_of(scores, columns.epsilon, bottom.most, seed))
+    return ()
+
+
+def ranking_z(scores: Tensor, labels: Tensor, classes: int) -> float:
+    """Standard errors by which scores rank labels better than chance: of the class that they rank best.
+
+    Args:
+        scores: float64 (n, d), one column for two classes.
+        labels: int64 (n,).
+        classes: Number of classes.
+
+    Reference: Mann and Whitney 1947, for the error of an AUC without any relation.
+    """
+    from cutlayer.problem.metrics.roc import roc_auc
+
+    best = 0.0
+    for code in range(1, 2) if classes == 2 else range(classes):
+        positive = (labels == code).numpy()
+        count, others = int(positive.sum()), int((~positive).sum())
+        if count and others:
+            ranked = scores[:, 0 if classes == 2 else code].numpy()
+            error = math.sqrt((count + others + 1) / (12 * count * others))
+            best = max(best, (roc_auc(ranked, positive) - 0.5) / error)
+    return best
+
+
+def borders_of(scores: Tensor, epsilon: float | None, most: int, seed: int) -> Tensor:
+    """Borders of the grades of ordered scores (n, 1), or the centres of those of several classes.
+
+    Args:
+        scores: float64 (n, d): log odds of two classes, or log probabilities of several.
+        epsilon: Privacy of a drawn grade; `None` without noise.
+        most: Maximum number of grades.
+        seed: Seed of the centres.
+    """
+    from cutlayer.kernels.fits.k_means import k_means
+    from cutlayer.kernels.noise.score_bands import FINE, bands_for, merged
+
+    bands = bands_for(epsilon, most)
+    if scores.shape[1] > 1:
+        return k_means(scores.clamp_min(math.log(1e-3)), bands, seed)
+    values = scores[:, 0].numpy()
+    fine = np.unique(np.quantile(values, np.linspace(0, 1, FINE + 1)[1:-1]))
+    fine = fine[fine > values.min()]
+    if not len(fine):
+        return torch.zeros(0, dtype=torch.float64)
+    band = np.searchsorted(fine, values, side="right")
+    share = 1 / (1 + np.exp(-np.clip(values, -30, 30)))
+    joint = np.stack([np.bincount(band, weight, len(fine) + 1) for weight in (1 - share, share)], axis=1)
+    steps = np.diff(merged(joint, epsilon, bands))
+    return torch.from_numpy(fine[steps > 0])
+
+
+def _sampled(columns: TrainingColumns, seed: int) -> Tensor:
+    """Which training rows are fitted to, int64 (m,), ascending."""
+    count = len(columns.rows)
+    most = max(1, MAX_CELLS // max(1, len(columns.inputs.cardinalities) + columns.inputs.numbers))
+    if count <= most:
+        return torch.arange(count)
+    return torch.from_numpy(np.sort(np.random.default_rng(seed).choice(count, most, replace=False)))
+
+
+def _fitted(
+    settings: GradeFit,
+    folds: Tensor,
+    batch: tuple[Tensor, Tensor],
+    labels: Tensor,
+    columns: TrainingColumns,
+    seed: int,
+) -> list[Head]:
+    """The average of the chosen candidates, fitted without each fold."""
+    from cutlayer.models.top_estimators.choice import fit_part
+    from cutlayer.models.top_estimators.head import Head
+    from cutlayer.models.top_estimators.rows import FitRows
+
+    drawn = columns.labels
+    if drawn is None:
+        raise ConfigError.expected("drawn labels for fit grade", "none")
+    codes, numbers = batch
+    rows = FitRows(codes.long().numpy(), numbers.numpy(), columns.inputs.cardinalities, labels.numpy(), drawn.classes)
+    fits = _fits(settings, len(rows))
+    choice = _chosen(rows, labels, drawn, fits, seed)
+    heads = []
+    for fold in range(settings.folds):
+        without = rows.take(np.flatnonzero(folds.numpy() != fold))
+        without = without if len(without) else rows
+        parts = [fit_part(fits[name], without, seed) for name in choice.weights]
+        heads.append(Head.of(parts, choice.weights.values(), drawn.transition))
+    return heads
+
+
+def _chosen(rows: FitRows, labels: Tensor, drawn: DrawnLabels, fits: Mapping[str, FitPart], seed: int) -> Choice:
+    from cutlayer.models.top_estimators.choice import choose
+    from cutlayer.problem.task import Task
+
+    kind: Literal["binary", "multiclass"] = "binary" if drawn.classes == 2 else "multiclass"
+    task = Task(kind, tuple(map(str, range(drawn.classes))))
+    return choose(rows, labels, task, fits, "auto", seed, np.ones(len(rows), dtype=bool))
+
+
+def _fits(settings: GradeFit, rows: int) -> Mapping[str, FitPart]:
+    """Candidates by name: of labels that are mostly noise, smaller trees and slower steps than of true ones."""
+    from cutlayer.models.top_estimators.boosting import fit_boosting
+    from cutlayer.models.top_estimators.linear import fit_linear
+
+    slow = {"max_iter": 60, "learning_rate": 0.06, "l2_regularization": 5.0, "early_stopping": False}
+    leaf = {"min_samples_leaf": max(5, min(40, rows // 20))}
+    every: Mapping[str, FitPart] = {
+        "linear": fit_linear,
+        "boosting": partial(fit_boosting, settings={**slow, **leaf, "max_leaf_nodes": 8}),
+        "additive": partial(fit_boosting, settings={**slow, **leaf, "max_leaf_nodes": 2, "max_iter": 150}),
+    }
+    return {name: every[name] for name in settings.candidates}
+
+
+GRADE = Fit(GradeFit, fit_grade, bottom="grade")

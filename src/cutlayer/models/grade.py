@@ -1,0 +1,160 @@
+"""The `grade` kind: a band of the score of a party's own model, in place of an embedding."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from cutlayer.kernels.noise.aes import encrypt_blocks
+from cutlayer.models.base import BottomModel
+from cutlayer.models.sections import AutoTopConfig, GradeBottomConfig
+from cutlayer.models.top_estimators.head import Head
+from cutlayer.models.top_estimators.kinds import empty_part
+from cutlayer.problem.inputs import Inputs
+from cutlayer.storage.json_values import parse_json
+
+_CHUNK = 8192
+_SECTION = AutoTopConfig()
+
+
+class GradeBottom(BottomModel):
+    """Grades rows by models of one design, each fitted without a fold of the training rows.
+
+    A row is of a fold by its id, and is scored by the model that was fitted without this fold, whether it was a
+    training row or not: no label of a row has a part in its own grade, and a row that is graded again by the same
+    values has the same grade.
+
+    Grades of two classes, or of a number, are in the order of the score, and leave as one column for each border: 1
+    above it, 0 below. Grades of several classes are the nearest of some centres, in a column each but the first.
+
+    Attributes:
+        width: Number of columns, one less than the most grades.
+        grades: Number of grades that there are after a fit; 1 before.
+        plan: Kinds of the models, JSON in UTF-8, uint8; empty before a fit.
+        borders: Scores between two grades, float64 (grades - 1,), or centres, float64 (grades, classes).
+        fold_key: 32 bytes that folds are drawn by, uint8.
+
+    Args:
+        config: Section of the job.
+        inputs: Columns that it reads.
+    """
+
+    reentrant = True
+    plan: Tensor
+    borders: Tensor
+    fold_key: Tensor
+
+    def __init__(self, config: GradeBottomConfig, inputs: Inputs) -> None:
+        super().__init__()
+        self.most, self.width = config.grades, config.grades - 1
+        self.register_buffer("plan", torch.zeros(0, dtype=torch.uint8))
+        self.register_buffer("borders", torch.zeros(0, dtype=torch.float64))
+        self.register_buffer("fold_key", torch.zeros(32, dtype=torch.uint8))
+        self.heads = nn.ModuleList()
+
+    @property
+    def grades(self) -> int:
+        """Number of grades after a fit."""
+        return len(self.borders) + (1 if self.borders.dim() == 1 else 0)
+
+    def assign(self, heads: Sequence[Head], borders: Tensor) -> None:
+        """Take over fitted models, one for each fold, and the borders of the grades.
+
+        Args:
+            heads: Models that give log probabilities of the classes, or values.
+            borders: As the attribute.
+        """
+        text = json.dumps([[part.kind for part in head.parts] for head in heads])
+        self.plan = torch.tensor(list(text.encode()), dtype=torch.uint8)
+        self.heads, self.borders = nn.ModuleList(heads).eval(), borders.double()
+
+    def folds(self, digests: Tensor, count: int) -> Tensor:
+        """Fold of each row, int64 (n,), by the digest of its id, uint8 (n, 16)."""
+        words = encrypt_blocks(bytes(self.fold_key.tolist()), digests.numpy()).view("<u8")[:, 0]
+        return torch.from_numpy((words % np.uint64(max(count, 1))).astype(np.int64))
+
+    def scores(self, codes: Tensor, numbers: Tensor, folds: Tensor | None) -> Tensor:
+        """Scores of rows, float64 (n, d): a log odds or a value, or log probabilities of several classes.
+
+        Args:
+            codes: int32 (n, c).
+            numbers: float32 (n, m).
+            folds: Fold of each row, int64 (n,); `None` for the mean of all models.
+        """
+        pieces = []
+        for start in range(0, max(len(codes), 1), _CHUNK):
+            at = slice(start, start + _CHUNK)
+            every = range(len(self.heads)) if folds is None else torch.unique(folds[at]).tolist()
+            predicted = {fold: _score(self.heads[fold](codes[at].long(), numbers[at])) for fold in every}
+            if folds is None:
+                pieces.append(torch.stack([*predicted.values()]).mean(0))
+                continue
+            piece = torch.empty_like(next(iter(predicted.values())))
+            for fold, scores in predicted.items():
+                of_fold = folds[at] == fold
+                piece[of_fold] = scores[of_fold]
+            pieces.append(piece)
+        return torch.cat(pieces)
+
+    def grade(self, codes: Tensor, numbers: Tensor, digests: Tensor | None) -> Tensor:
+        """Grade of each row, int64 (n,); arguments as of `of_rows`."""
+        if not len(self.heads) or not len(codes):
+            return torch.zeros(len(codes), dtype=torch.int64)
+        folds = None if digests is None else self.folds(digests, len(self.heads))
+        scores = self.scores(codes, numbers, folds)
+        if self.borders.dim() == 1:
+            return torch.searchsorted(self.borders, scores[:, 0].contiguous(), right=True)
+        return torch.cdist(scores, self.borders).argmin(dim=1)
+
+    def of_rows(self, codes: Tensor, numbers: Tensor, digests: Tensor | None) -> Tensor:
+        """Grades of rows as columns, float32 (n, width); see `BottomModel.of_rows`."""
+        return columns_of_grades(self.grade(codes, numbers, digests), self.width, ordered=self.borders.dim() == 1)
+
+    def forward(self, codes: Tensor, numbers: Tensor) -> Tensor:
+        """Grades of rows of which no id is known, by the mean of all models; see `BottomModel.forward`."""
+        return self.of_rows(codes, numbers, None)
+
+    def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *rest: Any) -> None:
+        """Make the models that a state is of; `load_state_dict` then fills them."""
+        saved, borders = state_dict.get(prefix + "plan"), state_dict.get(prefix + "borders")
+        if saved is not None and borders is not None:
+            try:
+                kinds = parse_json(saved.cpu().numpy().tobytes()) if len(saved) else []
+                if sum(map(len, kinds)) + len(kinds) > len(state_dict) or borders.shape[:1].numel() > self.most:
+                    raise ValueError("more models than tensors, or more grades than columns")
+                self.heads = nn.ModuleList(Head(empty_part(kind, _SECTION) for kind in parts) for parts in kinds)
+            except (KeyError, TypeError, AttributeError, ValueError) as damage:
+                raise RuntimeError(f"a plan that is damaged ({damage!r:.100})") from None
+            self.plan, self.borders = self.plan.new_empty(saved.shape), self.borders.new_empty(borders.shape)
+        super()._load_from_state_dict(state_dict, prefix, *rest)
+
+
+def columns_of_grades(grades: Tensor, width: int, *, ordered: bool) -> Tensor:
+    """Grades as columns.
+
+    Args:
+        grades: int64 (n,), 0 to width.
+        width: Number of columns.
+        ordered: Whether the grades have an order: a column is then 1 from its border on, else of its grade alone.
+
+    Returns:
+        float32 (n, width) of 0 and 1.
+    """
+    at = torch.arange(1, width + 1)
+    return ((grades[:, None] >= at) if ordered else (grades[:, None] == at)).float()
+
+
+def grades_of_columns(columns: Tensor) -> Tensor:
+    """Invert `columns_of_grades`, of either kind, int64 (n,)."""
+    several = columns.sum(dim=1).long()
+    last = columns.shape[1] - columns.flip(1).argmax(dim=1)
+    return torch.where(several > 0, last, torch.zeros_like(several))
+
+
+def _score(predicted: Tensor) -> Tensor:
+    return predicted[:, 1:] - predicted[:, :1] if predicted.shape[1] == 2 else predicted
