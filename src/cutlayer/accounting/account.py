@@ -8,7 +8,15 @@ from dataclasses import replace
 from typing import Any
 
 from cutlayer.accounting.composition import Composition
-from cutlayer.accounting.events import DPSGD, Event, Formal, GaussianRelease, RandomizedGrade, RandomizedResponse, known_events
+from cutlayer.accounting.events import (
+    DPSGD,
+    Event,
+    Formal,
+    GaussianRelease,
+    RandomizedGrade,
+    RandomizedResponse,
+    known_events,
+)
 from cutlayer.accounting.plan import ReleasePlan
 from cutlayer.accounting.release_log import ReleaseLog
 from cutlayer.accounting.slots import REASONS, Occasion, ReleaseKind, Slot

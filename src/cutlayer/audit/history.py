@@ -17,6 +17,7 @@ from cutlayer.attacks.knowledge import Need
 from cutlayer.attacks.label.base import Scores, Target
 from cutlayer.attacks.label.history import HistoryAttack, HistoryView
 from cutlayer.attacks.label.pooled import pooled
+from cutlayer.attacks.label.sent_labels import SentLabels
 from cutlayer.audit.departed_model import departed_auc
 from cutlayer.audit.known_labels import asked, by_variant, granted, label_curve, variant_of
 from cutlayer.audit.leak import Leak, folded, leak_interval
@@ -24,11 +25,15 @@ from cutlayer.audit.own_columns import OwnColumns, predict_from_columns, sparse_
 from cutlayer.audit.permuted import permuted_leak
 from cutlayer.channel.row_history import FollowedEpoch, draw_followed, read_followed, read_own_embeddings
 from cutlayer.config import AuditConfig, Job
+from cutlayer.config.phases import grades_rows
 from cutlayer.errors import NotApplicable
+from cutlayer.models.grade import GradeBottom
+from cutlayer.parties.session.checkpoint import DRAWN, Checkpoints
 from cutlayer.problem.metrics.roc import true_positive_rate
 from cutlayer.results.audit import RunAudit, SkippedAttack
 from cutlayer.results.leaks import Attacker, Attempt, Baseline, LabelCurve, LeakResult, colluding
 from cutlayer.results.run import RunKind
+from cutlayer.training.comparisons import compared_job
 from cutlayer.training.trained import Run
 
 FALSE_POSITIVE_RATE = 0.01
@@ -60,13 +65,13 @@ def audit_history(
     audits: list[_PartyAudit] = []
     for party in run.job.passives if epochs else ():
         part = _PartyAudit(run, label, Attacker(party=party), audit.protections, attacks)
-        part.attack(_view(run, party, epochs), [leak for leak in audit.leaks if leak.party == party])
+        part.attack(_view(run, label, party, epochs), [leak for leak in audit.leaks if leak.party == party])
         part.depart()
         audits.append(part)
     if (all_of_them := partners(run.job)) is not None and audits:
         together = _PartyAudit(run, label, all_of_them, audit.protections, attacks)
         before = _joined([audit, *audits])["leaks"]
-        together.attack(pooled(all_of_them.party, [_view(run, party, epochs) for party in all_of_them.parties]), before)
+        together.attack(pooled(all_of_them.party, [_view(run, label, party, epochs) for party in all_of_them.parties]), before)
         audits.append(together)
     _draw_curves(audits)
     seed, truth = run.job.train.seed, run.actual
@@ -159,6 +164,7 @@ class _PartyAudit:
             Target.EMBEDDING: any(party in epoch.embeddings for epoch in epochs),
             Target.GRADIENT: any(party in epoch.gradients for epoch in epochs),  # no party that releases once
             Target.PART: view.parts is not None,
+            Target.LABELS: view.sent is not None,
         }
         enough = _enough(self.run.job.parties[self.run.job.active].audit)
         for attack in sorted(self.attacks, key=lambda attack: attack.costly):
@@ -276,10 +282,34 @@ def _enough(config: AuditConfig) -> float:
     return max(READ_WHOLE, min(limits.label_auc or 0.0, below_one))
 
 
-def _view(run: Run, party: str, epochs: Sequence[FollowedEpoch]) -> HistoryView:
+def _view(run: Run, label: str, party: str, epochs: Sequence[FollowedEpoch]) -> HistoryView:
     own = read_own_embeddings(run.folder.transcript(party))
     columns = sparse_columns(run.stores[party], epochs[0].rows) if party in run.stores else None
-    return HistoryView(party, run.task, epochs, own, columns, parts=_sent_parts(run, party))
+    sent = sent_labels(run, compared_job(run.job, label), party, epochs[0].rows)
+    return HistoryView(party, run.task, epochs, own, columns, parts=_sent_parts(run, party), sent=sent)
+
+
+def sent_labels(run: Run, job: Job, party: str, rows: Tensor) -> SentLabels | None:
+    """The drawn labels of some rows that a party was sent, and its model's scores of them; `None` where it was not.
+
+    Args:
+        run: The run.
+        job: Its job, which is that of `run.job` or one that is compared with it.
+        party: Name of the party.
+        rows: Row numbers of training rows that the party has, int64 (n,).
+    """
+    if not grades_rows(job, party) or party not in run.stores:
+        return None
+    kept = Checkpoints(run.folder.path / "checkpoint" / party, party, job.digest()).kept(DRAWN)
+    bottom = Run(job, run.folder, origin=run.origin).bottom(party)
+    if kept is None or not isinstance(bottom, GradeBottom):
+        return None
+    (tensors, plain), train = kept, run.held.split(party, run.split).part("train")
+    at = torch.searchsorted(train, run.held.own_numbers(party, rows))
+    labels, folds = tensors["labels"][at].long(), tensors["folds"][at].long()
+    with torch.no_grad():
+        scores = bottom.scores(*run.stores[party].gather(rows), folds)
+    return SentLabels(rows, labels, float(plain["epsilon"]), int(plain["classes"]), scores)
 
 
 def _sent_parts(run: Run, party: str) -> tuple[Tensor, Tensor] | None:

@@ -212,6 +212,13 @@ class Job(FrozenModel):
         """Phases of a party, in their order."""
         return phases_of(self, party)
 
+    def is_label_free(self, party: str) -> bool:
+        """Whether a passive party is sent nothing that depends on a label, drawn ones included, but the end of the run.
+
+        Where all passive parties release once, they are sent no end either; see `phases_of`.
+        """
+        return self.train.is_label_free(party) and Phase.LABELS not in self.phases_of(party)
+
     def bottom_of(self, party: str) -> Mapping[str, Any]:
         """The section of one party's bottom model; `mlp` for `auto` where gradients do not train the model freely.
 

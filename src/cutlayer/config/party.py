@@ -310,7 +310,7 @@ def label_free_faults(case: Case) -> Iterator[str]:
     if LABEL_FREE in job.parties[job.active].privacy:
         validated(LabelFreeConfig, job.parties[job.active].privacy[LABEL_FREE], f"{where}.{LABEL_FREE}")
         for name in job.passives:
-            if not job.train.is_label_free(name):
+            if not job.is_label_free(name):
                 got = f"{name} in {'warm-up epochs' if Phase.RELEASE in job.phases_of(name) else 'every step'}"
                 remedy = "write train.release: once, without warmup_epochs"
                 yield f"expected {where}.{LABEL_FREE}: no party that is sent gradients, got {got}; {remedy}"

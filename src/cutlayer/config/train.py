@@ -204,10 +204,7 @@ class TrainConfig(FrozenModel):
         return self.release.get(party, "every_step") if isinstance(self.release, Mapping) else self.release
 
     def is_label_free(self, party: str) -> bool:
-        """Whether a passive party is sent nothing that depends on a label but the end of the run.
-
-        Where all passive parties release once, they are sent no end either; see `phases_of`.
-        """
+        """Whether a passive party is sent no gradient, and no split by labels; see `Job.is_label_free`."""
         return self.release_of(party) == "once" and not self.warmup_epochs and not self.split.depends_on_labels
 
     @field_validator("release", mode="before")

@@ -91,7 +91,7 @@ def conclude_audit(
         summary.protections,
         audit,
         label_free=frozenset(
-            name for name in job.passives if job.train.is_label_free(name) and not job.train.split.is_sent
+            name for name in job.passives if job.is_label_free(name) and not job.train.split.is_sent
         ),
         no_common_row=not rows,
         alarms=summary.alarms,

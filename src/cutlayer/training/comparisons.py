@@ -7,8 +7,9 @@ from collections.abc import Iterator, Mapping
 from cutlayer.attacks import resolve
 from cutlayer.attacks.completion.base import OptimizerHook
 from cutlayer.config import Job, near_miss
-from cutlayer.config.job import TOP, ChannelConfig
+from cutlayer.config.job import BOTTOM, TOP, ChannelConfig
 from cutlayer.config.party import LABEL_FREE, AuditConfig, GatesConfig
+from cutlayer.config.phases import grades_rows
 from cutlayer.errors import ConfigError
 from cutlayer.results.run import RunId, RunKind
 from cutlayer.training.malicious_runs import attacked_jobs
@@ -67,18 +68,22 @@ def alternative_job(job: Job, name: str) -> Job:
 def undefended_job(job: Job) -> Job:
     """The job without protections.
 
-    Where `label_free` is the condition, releasing once is the defence: the baseline trains the same models end to end,
+    Where `label_free` is the condition, or partners release grades, releasing once is the defence: the baseline trains the same models end to end,
     every step with gradients, so that the price of the condition and what it hides can be read off. Its messages are
     attacked briefly, by the quick attacks on few followed rows and epochs: what it leaks is seen as well, and is no
     claim of the job.
     """
     plain = with_protections(job, {})
-    if not is_label_free(job):
+    graded = [name for name in job.passives if grades_rows(job, name)]
+    if not is_label_free(job) and not graded:
         return plain
     train = plain.train.model_copy(update={"release": "every_step"})
     model = plain.model
     if job.fits_top:  # no step trains it, so that a network stands in its place
         train, model = train.of_steps(taken=True), model.model_copy(update={"top": TOP})
+    if graded:  # no gradient trains a grade
+        bottoms = {name: BOTTOM if name in graded else model.bottom_of(name) for name in job.parties}
+        model = model.model_copy(update={"bottom": bottoms})
     audits = {name: _of_few_epochs(party.audit) for name, party in job.parties.items()}
     followed = min(audits[job.active].followed, BRIEFLY_FOLLOWED)
     audits[job.active] = audits[job.active].model_copy(update={"followed": followed})

@@ -73,7 +73,7 @@ def planned_entries(job: Job, name: str, chain: Chain) -> tuple[Entry, ...]:
 
 def _label_free(job: Job) -> Iterator[Entry]:
     """The entry for the passive parties that are sent no message which depends on a label, if there are any."""
-    if towards := tuple(name for name in job.passives if job.train.is_label_free(name)):
+    if towards := tuple(name for name in job.passives if job.is_label_free(name)):
         # Where all parties release before the first step, none of them learns when the training ends, or how.
         event = _given(job, LabelFree()) if Phase.LEAVE in job.phases else NoFormalGuarantee(RUN_END)
         yield Entry(LABEL_FREE, job.active, "labels", towards, event)

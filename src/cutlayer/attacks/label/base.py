@@ -24,11 +24,12 @@ _MAX_STACKED = 1 << 21
 
 
 class Target(StrEnum):
-    """The matrix that an attack reads; or the part of the split that each row is in, where that is sent."""
+    """The matrix that an attack reads; or the part of the split, or the drawn label, of each row that is sent it."""
 
     GRADIENT = "gradient"
     EMBEDDING = "embedding"
     PART = "part"
+    LABELS = "labels"
     LAYER = "layer"
 
 

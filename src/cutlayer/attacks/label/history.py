@@ -18,6 +18,7 @@ from cutlayer.lazy import Tensor, torch
 if TYPE_CHECKING:
     from scipy import sparse
 
+    from cutlayer.attacks.label.sent_labels import SentLabels
     from cutlayer.channel.row_history import FollowedEpoch
     from cutlayer.problem.task import Task
 
@@ -44,6 +45,7 @@ class HistoryView:
         target: The message that an attack on several of them reads.
         parts: Row numbers of rows of all parts, ascending, int64 (m,), and the part of the split that each is in, int64
             (m,), as the label owner sent it; `None` where the party computes the split.
+        sent: Drawn labels that the party was sent; `None` where it was sent none.
     """
 
     party: str
@@ -53,11 +55,14 @@ class HistoryView:
     columns: sparse.csr_matrix | None = None
     target: Target = Target.GRADIENT
     parts: tuple[Tensor, Tensor] | None = None
+    sent: SentLabels | None = None
     _results: dict[Hashable, Any] = field(default_factory=dict, repr=False)
 
     @property
     def rows(self) -> Tensor:
         """Row numbers of the rows that are attacked, int64 (n,): the followed ones, or those that were sent a part."""
+        if self.target is Target.LABELS:
+            return self.sent_labels.rows
         return self.sent_parts[0] if self.target is Target.PART else self.epochs[0].rows
 
     @property
@@ -70,6 +75,17 @@ class HistoryView:
         if self.parts is None:
             raise NotApplicable.expected("a split that the label owner sends", "none")
         return self.parts
+
+    @property
+    def sent_labels(self) -> SentLabels:
+        """As `sent`.
+
+        Raises:
+            NotApplicable: No labels were sent.
+        """
+        if self.sent is None:
+            raise NotApplicable.expected("drawn labels that the label owner sends", "none")
+        return self.sent
 
     def matrices(self, target: Target) -> list[tuple[FollowedEpoch, Tensor]]:
         """The epochs in which such messages crossed, with their matrices (n, d); finite ones alone."""

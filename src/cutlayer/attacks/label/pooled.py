@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from cutlayer.attacks.label.history import HistoryView
+from cutlayer.attacks.label.sent_labels import SentLabels
 from cutlayer.lazy import Tensor, torch
 
 
@@ -50,7 +51,17 @@ def pooled(party: str, views: Sequence[HistoryView]) -> HistoryView:
     own = {number: torch.cat([_scaled(view.own_embeddings[number]) for view in views], dim=1) for number in common}
     columns = [view.columns for view in views if view.columns is not None]
     joined = sparse.hstack(columns).tocsr() if len(columns) == len(views) else None
-    return HistoryView(party, first.task, epochs, own, joined)
+    return HistoryView(party, first.task, epochs, own, joined, sent=_sent([view.sent for view in views]))
+
+
+def _sent(sent: Sequence[SentLabels | None]) -> SentLabels | None:
+    """The one draw that all were sent, and the scores of their models as if their columns told of a label apart."""
+    known = [each for each in sent if each is not None]
+    if not known:
+        return None
+    prior = torch.stack([each.scores.mean(dim=0) for each in known]).mean(dim=0)
+    scores = prior + torch.stack([each.scores - prior for each in known]).sum(dim=0)
+    return known[0]._replace(scores=scores.log_softmax(dim=1) if scores.shape[1] > 1 else scores)
 
 
 def _widths(names: Sequence[str], messages: Sequence[Mapping[str, Tensor]]) -> dict[str, int]:

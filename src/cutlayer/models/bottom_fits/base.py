@@ -35,6 +35,15 @@ class DrawnLabels:
     epsilon: float
     classes: int
 
+    def state(self, folds: Tensor | None = None) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """What a party keeps of them on disk: tensors, and plain values.
+
+        Args:
+            folds: Fold of each row in the fit of the party's models, uint8 (n,), once that is known.
+        """
+        tensors = {"labels": self.values.to(torch.uint8), **({} if folds is None else {"folds": folds})}
+        return tensors, {"epsilon": self.epsilon, "classes": self.classes}
+
     @property
     def transition(self) -> Tensor:
         """Probability that a class (row) is drawn as another (column), float64 (classes, classes)."""

@@ -75,5 +75,6 @@ def follow(side: PassiveSide) -> Generator[Port, Message, None]:
     if stored is not None and not torch.equal(stored[0]["labels"], values):
         remedy = "start a new run; grades of other labels would be a second release"
         raise ProtocolError.expected(f"the labels that {side.port.peer} sent before", "others", remedy)
-    side.checkpoints.keep(DRAWN, ({"labels": values}, {"epsilon": epsilon, "classes": classes}))
+    if stored is None:
+        side.checkpoints.keep(DRAWN, drawn.state())
     side.drawn = drawn

@@ -16,8 +16,9 @@ from cutlayer.data.batches import evaluation_batches
 from cutlayer.data.split import Split
 from cutlayer.errors import PeerLost
 from cutlayer.models.bottom_fits import TrainingColumns, fit_bottom
+from cutlayer.models.grade import GradeBottom
 from cutlayer.parties.messages import checked_embedding
-from cutlayer.parties.session.checkpoint import RELEASED
+from cutlayer.parties.session.checkpoint import DRAWN, RELEASED
 from cutlayer.parties.session.local import EVALUATION_ROWS, HELD_OUT
 from cutlayer.parties.session.state import check_same_rows
 from cutlayer.protections.contract.views import Mode, PassiveView
@@ -114,6 +115,10 @@ def follow(side: PassiveSide) -> Generator[Port, Message, None]:
     # Wherever the party trains, it fits on the CPU, from whose random numbers weights and orders are drawn.
     side.fit_losses = fit_bottom(side.job.parties[name].fit, setup.bottom.cpu(), columns, f"parties.{name}.fit")
     setup.bottom.to(side.local.device)
+    if side.drawn is not None and isinstance(setup.bottom, GradeBottom):
+        # For the audit, which asks of each row what the models that were fitted without it say.
+        folds = setup.bottom.folds(setup.ids(train), len(setup.bottom.heads)).to(torch.uint8)
+        side.checkpoints.keep(DRAWN, side.drawn.state(folds))
     released = empty_rows(setup.store.rows, torch.empty(0, setup.bottom.width))
     for number, (part, rows) in enumerate(release_batches(setup.split, setup.bottom.width)):
         mode = Mode.EVALUATE if part in HELD_OUT else Mode.TRAIN

@@ -1,0 +1,70 @@
+"""The sent-labels attack: the best guess of a label from its draw, and from a model of all draws."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from cutlayer.attacks.knowledge import Knowledge
+from cutlayer.attacks.label.base import Scores, Target
+from cutlayer.attacks.label.history import HistoryAttack, HistoryView
+from cutlayer.kernels.noise.randomized_response import transition_matrix
+from cutlayer.lazy import Tensor, functional
+
+LEAST = 1e-6
+"""Least probability of a class that a model is believed."""
+
+
+class SentLabels(NamedTuple):
+    """Drawn labels of some rows as a partner received them, and its own model's scores.
+
+    Attributes:
+        rows: Row numbers, int64 (n,).
+        labels: Drawn classes, int64 (n,).
+        epsilon: Privacy of a draw.
+        classes: Number of classes.
+        scores: Log odds (n, 1) of two classes, or log probabilities (n, classes), by models that were fitted to the
+            draws of other rows, float64.
+    """
+
+    rows: Tensor
+    labels: Tensor
+    epsilon: float
+    classes: int
+    scores: Tensor
+
+
+class DrawnAndModelled(HistoryAttack):
+    """Score a row by Bayes' rule: its drawn label, with the probability that the party's own model gives as the prior.
+
+    The party was sent a drawn label of each training row, and has a model of its columns, fitted to the draws of all
+    other rows. Of what it holds of a row nothing else depends on the label, so that no attack with the same model reads
+    more. Variants: `drawn`, the drawn label alone, and `model`, the model alone.
+
+    Reference: Wu et al. (arXiv 2202.12968), section 3, for a prediction as the prior of a drawn label.
+    """
+
+    name = "sent_labels"
+    reference = "Wu et al. 2022 (arXiv 2202.12968), section 3"
+    reads = (Target.LABELS,)
+    tasks = frozenset({"binary", "multiclass"})
+
+    def run(self, view: HistoryView, knowledge: Knowledge) -> Scores:
+        """Score the rows that were sent a drawn label.
+
+        Raises:
+            NotApplicable: No labels were sent.
+        """
+        sent = view.sent_labels
+        if sent.classes == 2:
+            drawn = (2.0 * sent.labels.double() - 1) * sent.epsilon
+            model = sent.scores[:, 0]
+        else:
+            chances = transition_matrix(sent.epsilon, sent.classes)
+            drawn = chances.T[sent.labels].clamp_min(LEAST).log()
+            model = sent.scores.clamp_min(math.log(LEAST))
+        both = drawn + model
+        if sent.classes > 2:
+            both, model = functional.softmax(both, 1), functional.softmax(model, 1)
+            drawn = functional.one_hot(sent.labels, sent.classes).double()
+        return Scores.of_rows(sent.rows, both.contiguous(), also={"drawn": drawn, "model": model.contiguous()})
