@@ -19,7 +19,7 @@ from cutlayer.config.load import load_closed_job
 from cutlayer.data.encoded import ColumnSpec, Encoded
 from cutlayer.data.id_index import IdIndex
 from cutlayer.data.store import Store
-from cutlayer.serving.models import Models, embedding_of
+from cutlayer.serving.models import Models, RowEmbedder
 from cutlayer.serving.online.features import FeatureStore
 from cutlayer.training.folder import RunFolder
 
@@ -173,7 +173,7 @@ def forward_speed(run: Path, rows: int, seconds: float, held: int = 40_000) -> f
     """Rows a second of a forward pass of all models in this process: gather, bottom models, top model, one thread."""
     folder = RunFolder.open(run)
     models = Models.load(load_closed_job(run / "job.yaml"), folder)
-    embeds = {name: embedding_of(bottom, Store.open(folder.data(name))) for name, bottom in models.bottoms.items()}
+    embeds = {name: RowEmbedder(bottom, Store.open(folder.data(name))) for name, bottom in models.bottoms.items()}
     threads, draw = torch.get_num_threads(), np.random.default_rng(1)
     batches = [torch.from_numpy(draw.integers(0, held, rows)) for _ in range(64)]
     torch.set_num_threads(1)

@@ -17,7 +17,7 @@ from cutlayer.errors import ConfigError, CutlayerError
 from cutlayer.results.finding import Finding
 from cutlayer.serving.export import ARCHITECTURE, Architecture, ExportResult, export_part, load_part
 from cutlayer.serving.model_card import model_card, write_card
-from cutlayer.serving.models import Models, PartyModel, embedding_of
+from cutlayer.serving.models import Models, PartyModel, RowEmbedder
 from cutlayer.training.folder import RunFolder
 from tests.serving.runs import NOISY, tables, trained
 
@@ -58,8 +58,8 @@ def test_weights_and_architecture_rebuild_the_part(run: Trained, exports: dict[s
     assert part.bottom is not None
     rows = torch.arange(store.rows)
     with torch.no_grad():
-        wanted = embedding_of(model.bottoms[name], store)(rows)
-        assert torch.equal(embedding_of(part.bottom, store)(rows), wanted)
+        wanted = RowEmbedder(model.bottoms[name], store)(rows)
+        assert torch.equal(RowEmbedder(part.bottom, store)(rows), wanted)
     assert (part.top is not None) == (name == "bank")
     if part.top is not None:
         made = {party: torch.randn(9, width) for party, width in model.widths.items()}

@@ -28,9 +28,9 @@ _MIN_INTERVAL, _MAX_POINTS = 1e-3, 20_000
 class Composition:
     """Formal events of one party about the same rows, towards the same receiver; neighbours differ in one replaced row.
 
-    Composition is adaptive: a later release may depend on the earlier ones. Randomised response of a label or a grade counts by its eps
-    alone, since no eps-private mechanism reveals more than that of two answers (Kairouz, Oh and Viswanath 2015, The
-    composition theorem for differential privacy, arXiv 1311.0776, section 4).
+    Composition is adaptive: a later release may depend on the earlier ones. Randomised response, of a label or a grade,
+    counts by its eps alone, since no eps-private mechanism reveals more than that of two answers (Kairouz, Oh and
+    Viswanath 2015, The composition theorem for differential privacy, arXiv 1311.0776, section 4).
 
     Attributes:
         draws: eps of every independent draw of a label, and the number of such draws.

@@ -71,7 +71,8 @@ def audit_history(
     if (all_of_them := partners(run.job)) is not None and audits:
         together = _PartyAudit(run, label, all_of_them, audit.protections, attacks)
         before = _joined([audit, *audits])["leaks"]
-        together.attack(pooled(all_of_them.party, [_view(run, label, party, epochs) for party in all_of_them.parties]), before)
+        views = [_view(run, label, party, epochs) for party in all_of_them.parties]
+        together.attack(pooled(all_of_them.party, views), before)
         audits.append(together)
     _draw_curves(audits)
     seed, truth = run.job.train.seed, run.actual

@@ -16,6 +16,7 @@ from torch import Tensor
 from cutlayer.channel.message import PACKABLE, Message
 from cutlayer.errors import ProtocolError
 from cutlayer.kernels.noise.aes import derive, fingerprint, keystream
+from cutlayer.kernels.rows.grade_columns import columns_of_grades, grades_of_columns
 from cutlayer.kernels.rows.packed_rows import Form, pack_rows, unpack_rows, width_of
 
 
@@ -65,3 +66,43 @@ class Compression:
             return (words.float() + (2**15 + 0.5)) / 2**16
 
         return pack_rows(tensor, self.form, uniform)
+
+
+class GradeBytes:
+    """Grades cross as one byte a row.
+
+    Args:
+        width: Number of columns that a grade is read as.
+        ordered: Whether the grades have an order.
+    """
+
+    def __init__(self, width: int, *, ordered: bool) -> None:
+        self.width, self.ordered = width, ordered
+
+    def packed(self, message: Message) -> Message:
+        """The message with one byte a row, if its kind has rows."""
+        if message.kind not in PACKABLE:
+            return message
+        tensors = {
+            name: grades_of_columns(tensor.cpu()).to(torch.uint8)[:, None] for name, tensor in message.tensors.items()
+        }
+        return replace(message, tensors=tensors)
+
+    def unpacked(self, message: Message) -> Message:
+        """The message with grades as columns of float32.
+
+        Raises:
+            ProtocolError: The rows are not one byte each, or a grade is not among those of the job.
+        """
+        if message.kind not in PACKABLE:
+            return message
+        tensors = {}
+        for name, tensor in message.tensors.items():
+            are_bytes = tensor.dtype == torch.uint8 and tensor.shape[1:] == (1,)
+            largest = int(tensor.max()) if are_bytes and len(tensor) else 0
+            if not are_bytes or largest > self.width:
+                got = f"{tensor.dtype} {tuple(tensor.shape)}, up to {largest}"
+                wanted = f"{message.kind}.{name} from {message.sender} as one grade of {self.width + 1} a row"
+                raise ProtocolError.expected(wanted, got)
+            tensors[name] = columns_of_grades(tensor[:, 0].long(), self.width, ordered=self.ordered)
+        return replace(message, tensors=tensors)

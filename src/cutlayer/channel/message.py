@@ -53,9 +53,7 @@ SHAPES: Mapping[Kind, Shape] = {
     Kind.IDS: Shape(tensors={"digests": (torch.uint8, 2)}, fields={"last": bool}),
     Kind.ORDER: Shape(tensors={"positions": (torch.int64, 1)}, fields={"last": bool}),
     Kind.SPLIT: Shape(tensors={"parts": (torch.uint8, 1)}, fields={"last": bool}),
-    Kind.LABELS: Shape(
-        tensors={"labels": (torch.uint8, 1)}, fields={"last": bool, "epsilon": float, "classes": int}
-    ),
+    Kind.LABELS: Shape(tensors={"labels": (torch.uint8, 1)}, fields={"last": bool, "epsilon": float, "classes": int}),
     Kind.READY: Shape(fields={"order": str, "width": int}, texts={"order": 64}),
     Kind.EMBEDDING: Shape(tensors={"embedding": (torch.float32, 2)}),
     Kind.GRADIENT: Shape(tensors={"gradient": (torch.float32, 2)}),

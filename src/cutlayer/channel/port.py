@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor
 
-from cutlayer.channel.compression import Compression
+from cutlayer.channel.compression import Compression, GradeBytes
 from cutlayer.channel.kinds import Kind
 from cutlayer.channel.message import PACKABLE, Message, Scalar, described
 from cutlayer.errors import ProtocolError
@@ -43,7 +43,7 @@ class Port:
         self.sending: Callable[[Message], None] | None = None
         self.arrived: deque[Message] = deque()
         self.sent: Counter[Kind] = Counter()
-        self.compression: Compression | None = None
+        self.compression: Compression | GradeBytes | None = None
         self.traffic: tuple[Counter[Kind], Counter[Kind]] = (Counter(), Counter())
         self._heard: tuple[Kind, int, int] | None = None
         self._next_out = 0

@@ -13,7 +13,7 @@ from cutlayer.data.store import Store
 from cutlayer.errors import DataError
 from cutlayer.estimator.tables import Tables, check_mapping, check_order, check_rows, read
 from cutlayer.serving import Serving
-from cutlayer.serving.models import Models, embedding_of
+from cutlayer.serving.models import Models, RowEmbedder
 
 
 @dataclass(frozen=True)
@@ -69,8 +69,8 @@ def embed(models: Models, stores: Mapping[str, Store], servings: Mapping[str, Se
         if name not in stores:
             embeddings[name] = torch.zeros(rows, bottom.width)
         elif name in servings:
-            embeddings[name] = servings[name].release(embedding_of(bottom, stores[name]), rows)
+            embeddings[name] = servings[name].release(RowEmbedder(bottom, stores[name]), rows)
         else:
             with torch.no_grad():
-                embeddings[name] = embedding_of(bottom, stores[name])(torch.arange(rows))
+                embeddings[name] = RowEmbedder(bottom, stores[name])(torch.arange(rows))
     return embeddings

@@ -90,9 +90,7 @@ def conclude_audit(
         summary.utility,
         summary.protections,
         audit,
-        label_free=frozenset(
-            name for name in job.passives if job.is_label_free(name) and not job.train.split.is_sent
-        ),
+        label_free=frozenset(name for name in job.passives if job.is_label_free(name) and not job.train.split.is_sent),
         no_common_row=not rows,
         alarms=summary.alarms,
         idle_epochs=tuple(line["epoch"] + 1 for line in folder.history() if not line.get("learned", True)),

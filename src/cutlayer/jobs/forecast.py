@@ -15,7 +15,7 @@ from cutlayer.alignment.local_tables import all_positions, check_ids, matched_id
 from cutlayer.config import FrozenModel, Job
 from cutlayer.config.device import Precision
 from cutlayer.config.load import with_device
-from cutlayer.config.phases import Phase
+from cutlayer.config.phases import Phase, grades_rows
 from cutlayer.data.align import Positions
 from cutlayer.data.batches import Schedule, schedule_of
 from cutlayer.data.party_data import PartyTable
@@ -359,7 +359,10 @@ def _party_forecast(
     held_out = len(parts[name].validation) or len(parts[name].test)
     widths = model.widths
     once = role == "passive" and Phase.RELEASE in job.phases_of(name)
-    row = {party: row_bytes(job.channel.compress, width) for party, width in widths.items()}
+    row = {
+        party: 1 if party != job.active and grades_rows(job, party) else row_bytes(job.channel.compress, width)
+        for party, width in widths.items()
+    }
     upwards = 0 if once else (train + held_out) * row.get(name, 0)
     sent = {party: len(parts[party].train) * row[party] for party in job.passives}
     downwards = sum(sent[party] for party in job.passives if Phase.RELEASE not in job.phases_of(party))

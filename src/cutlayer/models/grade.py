@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from cutlayer.kernels.noise.aes import encrypt_blocks
+from cutlayer.kernels.rows.grade_columns import columns_of_grades
 from cutlayer.models.base import BottomModel
 from cutlayer.models.sections import AutoTopConfig, GradeBottomConfig
 from cutlayer.models.top_estimators.head import Head
@@ -132,28 +133,6 @@ class GradeBottom(BottomModel):
                 raise RuntimeError(f"a plan that is damaged ({damage!r:.100})") from None
             self.plan, self.borders = self.plan.new_empty(saved.shape), self.borders.new_empty(borders.shape)
         super()._load_from_state_dict(state_dict, prefix, *rest)
-
-
-def columns_of_grades(grades: Tensor, width: int, *, ordered: bool) -> Tensor:
-    """Grades as columns.
-
-    Args:
-        grades: int64 (n,), 0 to width.
-        width: Number of columns.
-        ordered: Whether the grades have an order: a column is then 1 from its border on, else of its grade alone.
-
-    Returns:
-        float32 (n, width) of 0 and 1.
-    """
-    at = torch.arange(1, width + 1)
-    return ((grades[:, None] >= at) if ordered else (grades[:, None] == at)).float()
-
-
-def grades_of_columns(columns: Tensor) -> Tensor:
-    """Invert `columns_of_grades`, of either kind, int64 (n,)."""
-    several = columns.sum(dim=1).long()
-    last = columns.shape[1] - columns.flip(1).argmax(dim=1)
-    return torch.where(several > 0, last, torch.zeros_like(several))
 
 
 def _score(predicted: Tensor) -> Tensor:

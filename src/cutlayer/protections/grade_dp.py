@@ -12,6 +12,7 @@ from cutlayer.config import FrozenModel, Job
 from cutlayer.config.phases import grades_rows
 from cutlayer.kernels.noise.randomized_response import flip_probability, randomized_response
 from cutlayer.kernels.noise.score_bands import bands_for
+from cutlayer.kernels.rows.grade_columns import are_ordered, columns_of_grades, grades_of_columns
 from cutlayer.lazy import Tensor, torch
 from cutlayer.protections.contract.base import FeatureProtection
 from cutlayer.protections.contract.views import PassiveView
@@ -57,10 +58,7 @@ class GradeDP(FeatureProtection[GradeDPConfig]):
 
     def embedding_out(self, e: Tensor, view: PassiveView) -> Tensor:
         """Draw the grades of e (n, width), which are columns of 0 and 1, and return them as such columns."""
-        from cutlayer.models.grade import columns_of_grades, grades_of_columns
-
-        grades = grades_of_columns(e)
-        ordered = torch.equal(columns_of_grades(grades, e.shape[1], ordered=True), e)
+        grades, ordered = grades_of_columns(e), are_ordered(e)
         bands = bands_for(self.settings.epsilon, e.shape[1] + 1)
         # Without ids a row is known by its number in the request, and every request draws anew.
         known = view.ids is not None
@@ -89,7 +87,7 @@ class GradeDP(FeatureProtection[GradeDPConfig]):
         if self.settings.epsilon < 6:
             return ()
         return (
-            f"at epsilon {self.settings.epsilon:g} hardly a grade is changed: that a row has one of few grades hides its "
+            f"at epsilon {self.settings.epsilon:g} few grades are changed: that there are few of them hides a row's "
             "columns, not the noise; two given values of a row in different grades can be told apart",
         )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,9 @@ from cutlayer.models import TopModel
 from cutlayer.parties.session.local import EVALUATION_ROWS
 from cutlayer.problem.task import Task
 from cutlayer.results.scores import write_scores
-from cutlayer.serving.prediction_release import Embed
+
+Embed = Callable[[Tensor], Tensor]
+"""Embeddings of some rows to predict, int64 (m,) -> (m, width)."""
 
 
 @dataclass(frozen=True, eq=False)

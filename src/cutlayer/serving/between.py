@@ -19,6 +19,7 @@ from cutlayer.alignment.intersection import Alignment, Purpose
 from cutlayer.channel import Kind, Message, Port, rows_digest
 from cutlayer.channel.receiving import DONE, receive
 from cutlayer.config import FeaturesConfig, Job, LimitsConfig
+from cutlayer.config.phases import grades_rows
 from cutlayer.data.batches import evaluation_batches
 from cutlayer.data.party_data import PartyTable
 from cutlayer.data.store import Store
@@ -32,10 +33,11 @@ from cutlayer.parties.agreement.handshake import (
 )
 from cutlayer.parties.guards.numbers import check_own
 from cutlayer.parties.messages import checked_embedding
-from cutlayer.parties.session.local import EVALUATION_ROWS
-from cutlayer.serving.answers import PredictedRows, answer_rows
-from cutlayer.serving.models import PartyModel, embedding_of
-from cutlayer.serving.prediction_release import Embed, Serving
+from cutlayer.parties.session.local import EVALUATION_ROWS, packing_of
+from cutlayer.serving.answers import Embed, PredictedRows, answer_rows
+from cutlayer.serving.models import PartyModel, RowEmbedder
+from cutlayer.serving.prediction_release import Serving
+from cutlayer.storage.row_arrays import gathered
 from cutlayer.storage.row_tensors import empty_rows, rows_of
 from cutlayer.training.folder import RunFolder
 
@@ -118,7 +120,8 @@ def answer(side: PredictionSide, serving: Serving, port: Port) -> Generator[Port
     yield from agree_order_passive(port, aligned.row_ids(side.table), bottom.width)
     yield from _compare_trainings(side, [port], bottom.width)
     store = side.store(aligned.positions)
-    embed = embedding_of(bottom, store)
+    embed = RowEmbedder(bottom, store, gathered(side.table.digests, aligned.positions))
+    port.compression = packing_of(side.job, side.name) if grades_rows(side.job, side.name) else None
     with serving.prediction() as prediction:
         # By this party's own numbers, never by those of a request: each row is in one batch.
         for number, rows in enumerate(evaluation_batches(torch.arange(store.rows), EVALUATION_ROWS)):
@@ -153,6 +156,8 @@ def ask(
     count = len(aligned.positions)
     yield from agree_order_active(side.job, ports, aligned.row_ids(side.table), held)
     yield from _compare_trainings(side, [*ports.values()], 0, widths)
+    for name, port in ports.items():
+        port.compression = packing_of(side.job, name) if grades_rows(side.job, name) else None
     asked = {name: evaluation_batches(torch.arange(held.count(name, count)), EVALUATION_ROWS) for name in ports}
     released = {name: empty_rows(held.count(name, count), torch.empty(0, widths[name])) for name in ports}
     for number in range(max(map(len, asked.values()), default=0)):
@@ -176,7 +181,7 @@ def ask(
         in_order = part if name in held.by_party else rows_of(part, torch.from_numpy(order))
         embeddings[name] = partial(rows_of, held.scattered(name, in_order, missing))
     if side.model.bottom is not None:
-        embeddings[side.name] = embedding_of(side.model.bottom, side.store(aligned.positions[order]))
+        embeddings[side.name] = RowEmbedder(side.model.bottom, side.store(aligned.positions[order]))
     return answer_rows(top, widths, embeddings, held, side.table.ids(aligned.positions[order]), absent)
 
 

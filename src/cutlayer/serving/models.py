@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 import torch
@@ -10,11 +10,13 @@ from torch import Tensor
 
 from cutlayer.config import Job
 from cutlayer.data.encoding import Encoder
+from cutlayer.data.ids import Digests
 from cutlayer.data.store import Store
 from cutlayer.errors import RunFolderError
 from cutlayer.models import BottomModel, TopModel, bottom_of, top_of
 from cutlayer.parties.session.checkpoint import State
 from cutlayer.problem.task import Task
+from cutlayer.storage.row_arrays import gathered
 from cutlayer.training.finetuning import checked_absent
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.model_record import ModelRecord, record_path
@@ -191,16 +193,24 @@ def _check_same_training(parts: Mapping[str, PartyModel]) -> None:
         raise RunFolderError.expected("the parts of one training", got, "restore the run folder, or run the job again")
 
 
-def embedding_of(bottom: BottomModel, store: Store) -> Callable[[Tensor], Tensor]:
-    """The bottom model on rows of a store: int64 (m,) -> (m, width).
+class RowEmbedder:
+    """The bottom model on rows of a store.
 
     Args:
         bottom: Bottom model.
         store: Encoded rows.
+        digests: Digests of their ids, uint8 (n, 16); `None` where rows have none.
     """
 
-    def embed(rows: Tensor) -> Tensor:
-        embedding: Tensor = bottom(*store.gather(rows))
-        return embedding
+    def __init__(self, bottom: BottomModel, store: Store, digests: Digests | None = None) -> None:
+        self.bottom, self.store, self.digests = bottom, store, digests
 
-    return embed
+    def __call__(self, rows: Tensor) -> Tensor:
+        """Embeddings of rows, int64 (m,) -> (m, width)."""
+        return self.bottom.of_rows(*self.store.gather(rows), None if self.digests is None else self.ids(rows))
+
+    def ids(self, rows: Tensor) -> Tensor:
+        """Digests of the ids of rows, int64 (m,) -> uint8 (m, 16)."""
+        if self.digests is None:
+            raise ValueError("rows without ids")
+        return torch.from_numpy(gathered(self.digests, rows.numpy()))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +17,7 @@ from cutlayer.data.align import Positions
 from cutlayer.data.digest_shares import has_duplicates
 from cutlayer.data.encoding import Encoder
 from cutlayer.data.faults import fault
-from cutlayer.data.ids import first_rows
+from cutlayer.data.ids import Digests, first_rows
 from cutlayer.data.party_data import PartyTable
 from cutlayer.data.store import Store
 from cutlayer.errors import AlignmentError
@@ -36,12 +36,14 @@ class RowsToPredict:
         stores: Encoded rows of each party that answers, each once, in the order in which they are released.
         held: Which of its rows of each party belongs to each of the n rows.
         lacking: Number of rows of the first table that each other party does not have.
+        digests: Digests of the ids of each party's rows, uint8 (m, 16), where they are at hand.
     """
 
     ids: pa.ChunkedArray
     stores: Mapping[str, Store]
     held: HeldRows
     lacking: Mapping[str, int]
+    digests: Mapping[str, Digests] = field(default_factory=dict)
 
 
 def new_table(party: str, table: object, ids: IdConfig | None, encoder: Encoder | None) -> PartyTable:
@@ -114,6 +116,7 @@ def new_rows(
         {name: data.store for name, data in prepared.items() if data.store is not None},
         HeldRows(by_party),
         {name: int((own < 0).sum()) for name, own in numbers.items()},
+        {name: data.digests for name, data in prepared.items() if tables[name].id_kind != "row"},
     )
 
 

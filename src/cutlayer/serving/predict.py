@@ -18,22 +18,24 @@ from torch import Tensor
 
 from cutlayer.alignment.held_rows import HeldRows, held_of_run
 from cutlayer.config import Job, TableConfig, near_miss
+from cutlayer.config.phases import grades_rows
 from cutlayer.config.reaches import named_path
 from cutlayer.data.align import Positions
 from cutlayer.data.party_data import PartyTable
 from cutlayer.data.store import Store
 from cutlayer.errors import ConfigError, DataError
-from cutlayer.models import BottomModel
 from cutlayer.parties.agreement.split import split_of_run
 from cutlayer.results.scores import check_scores_output
 from cutlayer.serving.answers import answer_rows
-from cutlayer.serving.models import Models, embedding_of
+from cutlayer.serving.models import Models, RowEmbedder
 from cutlayer.serving.new_rows import RowsToPredict, in_order_of_use, new_rows, new_table
 from cutlayer.serving.prediction_release import OpenPrediction, servings
+from cutlayer.storage.row_arrays import gathered
 from cutlayer.storage.row_tensors import empty_rows
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.held_out_predictions import reported_ids
 from cutlayer.training.recorder import read_truth
+from cutlayer.training.trained import released_ids
 
 
 @dataclass(frozen=True)
@@ -114,7 +116,10 @@ def predict(job: Job, folder: RunFolder, out: Path, request: Request) -> Predict
             open_predictions = {name: opened.enter_context(party.prediction()) for name, party in serving.items()}
             embeddings = {
                 name: _Embeddings(
-                    models.bottoms[name], store, rows.held.by_party.get(name), missing, open_predictions.get(name)
+                    RowEmbedder(models.bottoms[name], store, rows.digests.get(name)),
+                    rows.held.by_party.get(name),
+                    missing,
+                    open_predictions.get(name),
                 )
                 for name, store in rows.stores.items()
             }
@@ -131,8 +136,7 @@ class _Embeddings:
     """Embeddings of a party at the active party; each of its rows is released when it is first needed.
 
     Args:
-        bottom: Bottom model.
-        store: Encoded rows of the party, in the order in which they are needed.
+        embed: Bottom model on the rows of the party, which are in the order in which they are needed.
         numbers: Which of them belongs to each row to predict, int64 (n,), -1 for none; `None` where all do, in order.
         missing: What stands for the embedding of a row that the party lacks.
         prediction: Releases them through the party's protections; `None` where nothing leaves the party.
@@ -140,14 +144,13 @@ class _Embeddings:
 
     def __init__(
         self,
-        bottom: BottomModel,
-        store: Store,
+        embed: RowEmbedder,
         numbers: Positions | None,
         missing: float,
         prediction: OpenPrediction | None,
     ) -> None:
-        self._embed = embedding_of(bottom, store)
-        self._width = bottom.width
+        bottom, store = embed.bottom, embed.store
+        self._embed, self._width = embed, bottom.width
         self._missing = missing
         self._numbers = None if numbers is None else torch.from_numpy(numbers)
         self._prediction = prediction
@@ -201,10 +204,12 @@ def _test_rows(job: Job, folder: RunFolder, needed: Sequence[str]) -> RowsToPred
     truth, _ = read_truth(folder.transcript(job.active))
     split = split_of_run(job, folder.path, job.active, len(truth))
     chosen = split.part("test" if len(split.test) else "validation")
-    stores, places = {}, {}
+    stores, places, digests = {}, {}, {}
     for name in needed:
         used, numbers = in_order_of_use(held.own_numbers(name, chosen).numpy())
         stores[name] = Store.open(folder.data(name)).numbered(torch.from_numpy(used))
+        if grades_rows(job, name):
+            digests[name] = gathered(released_ids(job, folder, name), used)
         if len(used) < len(chosen):
             places[name] = numbers
-    return RowsToPredict(reported_ids(folder), stores, HeldRows(places), {})
+    return RowsToPredict(reported_ids(folder), stores, HeldRows(places), {}, digests)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 import torch
@@ -18,15 +18,13 @@ from cutlayer.parties.session.plan import plan_of
 from cutlayer.parties.session.state import restore_chain, rows_of_order
 from cutlayer.protections.contract.chain import Chain
 from cutlayer.protections.contract.views import Mode, PassiveView
+from cutlayer.serving.models import RowEmbedder
 from cutlayer.storage.durable import locked
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import KEY_BYTES, check_same_keys, noise_key_path, read_key
 from cutlayer.training.model_record import ModelRecord, record_path
 from cutlayer.training.run_ledger import chain_of
 from cutlayer.training.trained import checkpoint_of
-
-Embed = Callable[[Tensor], Tensor]
-"""Runs the bottom model on some of the rows asked for, int64 (m,) -> (m, width)."""
 
 
 class OpenPrediction:
@@ -45,11 +43,11 @@ class OpenPrediction:
         self._batches = 0
         self._next = 0
 
-    def release(self, embed: Embed, rows: Tensor) -> Tensor:
+    def release(self, embed: RowEmbedder, rows: Tensor) -> Tensor:
         """Release rows that were not released in this prediction before.
 
         Args:
-            embed: Runs the bottom model on some of these rows.
+            embed: Runs the bottom model on these rows, and reads their ids.
             rows: Row numbers of the prediction, int64 (n,), ascending and above all that were released.
 
         Returns:
@@ -65,7 +63,8 @@ class OpenPrediction:
             self._next = int(rows[-1]) + 1
         parts = []
         for batch in evaluation_batches(rows, EVALUATION_ROWS):
-            view = PassiveView(Mode.SERVE, self._number, self._batches, batch, embed)
+            ids = None if embed.digests is None else embed.ids
+            view = PassiveView(Mode.SERVE, self._number, self._batches, batch, embed, ids=ids)
             with torch.no_grad():
                 released = self._chain.embedding_out(embed(batch), view)
             self._chain.sending(Kind.EVALUATION, self._active, released)
@@ -147,11 +146,11 @@ class Serving:
                 # The log of a finished run ends with the record of its end, or a later run takes it for unfinished.
                 self.chain.close_account()
 
-    def release(self, embed: Embed, rows: int) -> Tensor:
+    def release(self, embed: RowEmbedder, rows: int) -> Tensor:
         """Make a prediction of rows that are all in memory.
 
         Args:
-            embed: Runs the bottom model on the rows asked for.
+            embed: Runs the bottom model on the rows asked for, and reads their ids.
             rows: Number of rows asked for.
 
         Returns:

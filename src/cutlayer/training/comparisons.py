@@ -68,10 +68,10 @@ def alternative_job(job: Job, name: str) -> Job:
 def undefended_job(job: Job) -> Job:
     """The job without protections.
 
-    Where `label_free` is the condition, or partners release grades, releasing once is the defence: the baseline trains the same models end to end,
-    every step with gradients, so that the price of the condition and what it hides can be read off. Its messages are
-    attacked briefly, by the quick attacks on few followed rows and epochs: what it leaks is seen as well, and is no
-    claim of the job.
+    Where `label_free` is the condition, or partners release grades, releasing once is the defence: the baseline trains
+    the same models end to end, every step with gradients, or models of kind `auto` in place of grades, so that the
+    price of the condition and what it hides can be read off. Its messages are attacked briefly, by the quick attacks on
+    few followed rows and epochs: what it leaks is seen as well, and is no claim of the job.
     """
     plain = with_protections(job, {})
     graded = [name for name in job.passives if grades_rows(job, name)]

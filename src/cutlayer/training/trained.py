@@ -12,12 +12,13 @@ from torch import Tensor, nn
 
 from cutlayer.alignment.held_rows import HeldRows, held_of_run
 from cutlayer.config import Job
+from cutlayer.data.ids import Digests
 from cutlayer.data.split import Split
 from cutlayer.data.store import Store
 from cutlayer.errors import CheckpointError
 from cutlayer.models import BottomModel, Inputs, TopModel, bottom_of, top_of
 from cutlayer.parties.agreement.split import split_of_run
-from cutlayer.parties.session.checkpoint import Checkpoints, State
+from cutlayer.parties.session.checkpoint import RELEASED, Checkpoints, State
 from cutlayer.problem.task import Task
 from cutlayer.storage.row_tensors import number_equal, rows_of, where_equal
 from cutlayer.training.folder import RunFolder
@@ -158,6 +159,19 @@ def checkpoint_of(job: Job, folder: RunFolder, party: str) -> State:
         CheckpointError: Missing, damaged, or of another job.
     """
     return Checkpoints(folder.path / "checkpoint" / party, party, job.digest()).load_final(best=job.keeps_best)
+
+
+def released_ids(job: Job, folder: RunFolder, party: str) -> Digests:
+    """Digests of the ids of the rows that a party graded, uint8 (n, 16), by its own row numbers.
+
+    Raises:
+        CheckpointError: They are missing, or of another job.
+    """
+    kept = Checkpoints(folder.path / "checkpoint" / party, party, job.digest()).kept(RELEASED)
+    if kept is None or "ids" not in kept[0]:
+        raise CheckpointError.expected(f"the grades of {party} in {folder.path}", "none", RESTORE)
+    ids: Digests = kept[0]["ids"].numpy()
+    return ids
 
 
 def restored(build: Callable[[], M], name: str, state: State) -> M:

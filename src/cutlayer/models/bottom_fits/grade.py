@@ -48,10 +48,10 @@ class GradeFit(FrozenModel):
 def fit_grade(settings: GradeFit, bottom: BottomModel, columns: TrainingColumns) -> tuple[float, ...]:
     """Fit models to the drawn labels, one without each fold, and divide their scores into grades.
 
-    The candidates and their weights are chosen by cross-validation on the drawn labels. Each row's score is of the model
-    without its fold. Of two classes the borders are those between 32 bands of equal frequency, merged so that a drawn
-    grade keeps most information of the models' own probabilities; of a number, bands of equal frequency; of several
-    classes, the nearest of the centres of their log probabilities.
+    The candidates and their weights are chosen by cross-validation on the drawn labels. Each row's score is of the
+    model without its fold. Of two classes the borders are those between 32 bands of equal frequency, merged so that a
+    drawn grade keeps most information of the models' own probabilities; of several classes, the nearest of the centres
+    of their log probabilities.
 
     Returns:
         Nothing: the loss is of drawn labels.
@@ -74,15 +74,15 @@ def fit_grade(settings: GradeFit, bottom: BottomModel, columns: TrainingColumns)
     rows = columns.rows[chosen]
     codes, numbers = columns.gather(rows)
     labels = drawn.values[chosen]
-    with undisturbed():
-        heads = _fitted(settings, bottom.folds(columns.digests(rows), settings.folds), (codes, numbers), labels, columns, seed)
-    bottom.assign(heads, torch.zeros(0))
     folds = bottom.folds(columns.digests(rows), settings.folds)
+    with undisturbed():
+        heads = _fitted(settings, folds, (codes, numbers), labels, columns, seed)
+    bottom.assign(heads, torch.zeros(0))
     with torch.no_grad():
         scores = bottom.scores(codes, numbers, folds)
     z = ranking_z(scores, labels, drawn.classes)
     if z < settings.least_z:
-        wanted = f"drawn labels that this party's columns rank better than chance by {settings.least_z:g} standard errors"
+        wanted = f"drawn labels that these columns rank better than chance by {settings.least_z:g} standard errors"
         remedy = "ask the label owner for a larger label epsilon or more rows, or set fit.least_z: 0"
         raise ConfigError.expected(wanted, f"{z:.1f}", remedy)
     bottom.assign(heads, borders_of(scores, columns.epsilon, bottom.most, seed))
@@ -135,8 +135,8 @@ def borders_of(scores: Tensor, epsilon: float | None, most: int, seed: int) -> T
     band = np.searchsorted(fine, values, side="right")
     share = 1 / (1 + np.exp(-np.clip(values, -30, 30)))
     joint = np.stack([np.bincount(band, weight, len(fine) + 1) for weight in (1 - share, share)], axis=1)
-    steps = np.diff(merged(joint, epsilon, bands))
-    return torch.from_numpy(fine[steps > 0])
+    of_fine = merged(joint.astype(np.float64), epsilon, bands)
+    return torch.from_numpy(fine[of_fine[1:] > of_fine[:-1]])
 
 
 def _sampled(columns: TrainingColumns, seed: int) -> Tensor:

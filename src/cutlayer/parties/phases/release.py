@@ -127,5 +127,7 @@ def follow(side: PassiveSide) -> Generator[Port, Message, None]:
         side.state.sent[Kind.RELEASE.value] += 1
     tensors, plain = side.state.snapshot()
     tensors["released"] = side.released = released
+    if side.drawn is not None:  # predictions of these rows repeat their draws
+        tensors["ids"] = setup.ids(torch.arange(setup.store.rows))
     side.checkpoints.keep(RELEASED, (tensors, {**plain, "fit_losses": list(side.fit_losses)}))
     yield from ()

@@ -16,16 +16,18 @@ from cutlayer.accounting import MARKER, ReleaseLog
 from cutlayer.alignment.intersection import Alignment
 from cutlayer.attacks.malicious.base import Tampering
 from cutlayer.channel import Port
-from cutlayer.channel.compression import Compression
+from cutlayer.channel.compression import Compression, GradeBytes
 from cutlayer.channel.row_history import Follower, draw_followed
 from cutlayer.channel.transcript import Sampling
 from cutlayer.config import AuditConfig, Job
 from cutlayer.config.party import PartyConfig
+from cutlayer.config.phases import grades_rows
 from cutlayer.config.sampled_rows import sampled_rows
 from cutlayer.data.ids import Digests
 from cutlayer.data.party_data import PartyTable
 from cutlayer.kernels.noise.aes import Part, derive
 from cutlayer.kernels.rows.to_device import placed
+from cutlayer.models import stated_width
 from cutlayer.parties.compute.device import CPU
 from cutlayer.parties.compute.readings import Readings
 from cutlayer.parties.compute.resident import Resident
@@ -263,11 +265,25 @@ def fingerprint_of_draws(secret: bytes, column: str, what: Part, draws: tuple[st
 
 
 def prepare_links(job: Job, local: Local, ports: Iterable[Port]) -> None:
-    """Set the compression of a party's links, if the job has one, and the point of the run before each message."""
-    form = job.channel.compress
+    """Set how rows cross a party's links, if the job says how, and the point of the run before each message."""
     for port in ports:
         port.sending = partial(local.faults, At.SENDING, local.name)
-        port.compression = None if form is None else Compression(form, local.noise_key)
+        port.compression = packing_of(job, port.peer if local.name == job.active else local.name, local.noise_key)
+
+
+def packing_of(job: Job, passive: str, noise_key: bytes = b"") -> Compression | GradeBytes | None:
+    """How rows cross the link of a passive party; `None` for float32.
+
+    Args:
+        job: The shared job.
+        passive: Name of the passive party.
+        noise_key: 32 bytes of the party's own, for the draws of a rounding; grades need none.
+    """
+    if grades_rows(job, passive):
+        width = stated_width(job.bottom_of(passive))
+        return GradeBytes(width or 1, ordered=job.task != "multiclass")
+    form = job.channel.compress
+    return None if form is None else Compression(form, noise_key)
 
 
 def context_of(

@@ -151,7 +151,7 @@ class OnlineReleases:
         rows = self.features.index.find(ids)
         if not self.protected and self.max_ids is None and (rows != ABSENT).all():
             with torch.inference_mode():
-                return Released(np.zeros(len(rows), dtype=np.uint8), self._embed(torch.from_numpy(rows)), rows)
+                return Released(np.zeros(len(rows), dtype=np.uint8), self._embed(torch.from_numpy(rows), ids), rows)
         status = np.where(rows == ABSENT, Status.UNKNOWN, Status.PRESENT).astype(np.uint8)
         embedding = torch.zeros(len(ids), self.bottom.width)
         allowed = self._within_limit(ids, status)
@@ -161,7 +161,7 @@ class OnlineReleases:
                 if self.protected:
                     self._release_once(ids, rows, known, status, embedding)
                 else:
-                    embedding[torch.from_numpy(known)] = self._embed(torch.from_numpy(rows[known]))
+                    embedding[torch.from_numpy(known)] = self._embed(torch.from_numpy(rows[known]), ids[known])
         return Released(status, embedding, rows)
 
     def _within_limit(self, ids: Digests, status: Statuses) -> RowNumbers:
@@ -209,8 +209,10 @@ class OnlineReleases:
 
     def _send_batch(self, number: int, batch: int, new: Mapping[bytes, int]) -> None:
         rows = torch.tensor([*new.values()])
-        view = PassiveView(Mode.SERVE, number, batch, rows, self._embed, part=ANY_PART)
-        released = self.chain.embedding_out(self._embed(rows), view)
+        ids = np.frombuffer(b"".join(new), np.uint8).reshape(-1, 16).copy()
+        of_batch = torch.from_numpy(ids)
+        view = PassiveView(Mode.SERVE, number, batch, rows, self._embed, ids=lambda _: of_batch, part=ANY_PART)
+        released = self.chain.embedding_out(self._embed(rows, ids), view)
         self._passes[number] = batch + 1
         self.chain.sending(Kind.EVALUATION, self.trained.job.active, released)
         self._rows.add([*new], number, batch, released)
@@ -269,9 +271,10 @@ class OnlineReleases:
         occasion = Occasion("embedding", self.trained.job.active, Mode.SERVE.value, ANY_PART, number)
         return Slot(occasion, batch)
 
-    def _embed(self, rows: Tensor) -> Tensor:
-        """The bottom model on rows of the store, int64 (m,) -> (m, width)."""
-        embedding: Tensor = self.bottom(*self.features.gather(rows.numpy())).flatten(1)
+    def _embed(self, rows: Tensor, ids: Digests | None = None) -> Tensor:
+        """The bottom model on rows of the store, int64 (m,), and their ids (m, 16): (m, width)."""
+        digests = None if ids is None else torch.from_numpy(ids)
+        embedding = self.bottom.of_rows(*self.features.gather(rows.numpy()), digests).flatten(1)
         limit = self.trained.job.parties[self.trained.party].limits.embedding_norm
         check_own(embedding, limit, self.trained.party, "served embedding")
         return embedding
