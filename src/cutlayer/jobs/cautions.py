@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from cutlayer.accounting import Ledger
 from cutlayer.config import Job
-from cutlayer.config.phases import Phase
+from cutlayer.config.phases import Phase, grades_rows
 from cutlayer.data.profile import ColumnProfile
+from cutlayer.kernels.noise.informative_rows import ENOUGH, expected_loss, informative_rows
 from cutlayer.protections import REGISTRY
 from cutlayer.protections.contract.base import Asset
 from cutlayer.training.run_ledger import chain_of
 
 FEW_ROWS = 1000
+DISCLOSING = 3.0
+"""Label epsilon from which a draw keeps 95 % of binary labels."""
 WEAK_EPSILON = 10.0
 """Epsilon above which a guarantee is hardly one: an odds ratio of e^10 is 22,000 to 1."""
 FEW_TESTED = 30
@@ -93,6 +96,8 @@ def cautions_of(
             share = min(label.classes.values()) / sum(label.classes.values())
             yield from _few_followed(job, training, share)
             yield from _few_tested(tested, share)
+        if label.classes:
+            yield from _of_drawn_labels(job, training, [*label.classes.values()])
     if training < FEW_ROWS and not job.fits_top:
         shows = "compare: [boosting]" if job.rows == "common" else "train.release: once, with model.top: {kind: auto},"
         yield (
@@ -120,6 +125,28 @@ def _few_followed(job: Job, training: int, share: float) -> Iterator[str]:
         f"label, so that the strongest of all attacks reads about {0.5 + chance:.2f} where nothing leaks; "
         f"followed: {rows} brings this to about {0.5 + math.sqrt(variance / rows):.2f}, at a longer audit"
     )
+
+
+def _of_drawn_labels(job: Job, training: int, counts: Sequence[int]) -> Iterator[str]:
+    """What drawn labels are worth to partners that fit models to them; `counts` are the rows of each class."""
+    graded = [name for name in job.passives if grades_rows(job, name)]
+    epsilon = job.parties[job.active].privacy.get("label_dp", {}).get("eps")
+    if not graded or not isinstance(epsilon, float | int) or len(counts) < 2:
+        return
+    worth = informative_rows(training, [count / sum(counts) for count in counts], epsilon)
+    where = f"parties.{job.active}.privacy.label_dp"
+    if worth < ENOUGH:
+        more = next((each for each in (0.5, 1.0, 2.0) if each > epsilon), None)
+        remedy = f"; eps: {more:g} is worth more" if more is not None else "; more rows are worth more"
+        yield (
+            f"{where}.eps: labels drawn at {epsilon:g} are worth {worth:,.0f} rows to {', '.join(graded)}, which "
+            f"costs a model of them about {expected_loss(worth):.3f} of its AUC{remedy}"
+        )
+    if epsilon >= DISCLOSING:
+        yield (
+            f"{where}.eps: at {epsilon:g} nearly every label can be read from its draw and a partner's own columns; "
+            "2 or less hides labels"
+        )
 
 
 def _few_tested(tested: int, share: float) -> Iterator[str]:

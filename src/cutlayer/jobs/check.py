@@ -21,7 +21,7 @@ from cutlayer.config.train import release_faults, split_faults, weight_faults, w
 from cutlayer.consent import check_allowed
 from cutlayer.errors import ConfigError, CutlayerError
 from cutlayer.models import check_models, fitted_top_faults, imports_of
-from cutlayer.models.bottom_fits import fit_faults
+from cutlayer.models.bottom_fits import fit_faults, grade_faults
 from cutlayer.parties.session.plan import plan_of
 from cutlayer.results.run import RunKind
 from cutlayer.training.comparisons import alternative_job, compared_jobs
@@ -92,6 +92,7 @@ def _check_alternatives(job: Job) -> None:
 
 RULES: tuple[Rules, ...] = (
     fitted_top_faults,
+    grade_faults,
     release_faults,
     fit_faults,
     weight_faults,

@@ -26,6 +26,9 @@ def check_by_courier(job: Job) -> None:
     if Phase.LEAVE not in job.phases:
         remedy = "set train.release: once and warmup_epochs: 0, or let the parties connect (cutlayer party)"
         raise ConfigError.expected("a job whose partners release each row once and do no more", "another one", remedy)
+    if Phase.LABELS in job.phases:
+        remedy = "let the parties connect (cutlayer party), or release by another fit"
+        raise ConfigError.expected("partners that are sent nothing, to release by file", "drawn labels", remedy)
     if job.train.split.is_sent:
         got = "one that the label owner sends" if job.train.split.by is None else f"one by {job.train.split.by}"
         remedy = "leave out train.split.by and stratify, or let the parties connect"

@@ -99,10 +99,13 @@ class GradeBottomConfig(FrozenModel):
 
     Attributes:
         grades: Maximum number of grades; noise leaves fewer (docs/how-to/grades.md).
+        least_rows: Number of informative rows (`kernels.noise.informative_rows`) that the drawn labels must be worth
+            before they are sent; 0 sends any.
     """
 
     kind: Literal["grade"] = "grade"
     grades: int = Field(default=16, ge=2, le=16, strict=True)
+    least_rows: int = Field(default=200, ge=0, strict=True)
 
 
 class TabularBottomConfig(FrozenModel):

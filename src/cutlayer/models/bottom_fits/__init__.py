@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from cutlayer.config import FrozenModel, registered, validated
 from cutlayer.config.case import Case
-from cutlayer.config.phases import Phase
+from cutlayer.config.phases import Phase, grades_rows
 from cutlayer.errors import ConfigError
 from cutlayer.models import BOTTOMS
 from cutlayer.models.bottom_fits import catalogue
@@ -105,6 +105,33 @@ def fit_faults(case: Case) -> Iterator[str]:
         elif party.fit is not None:
             remedy = f"write train.release: {{{name}: once}}" if name in job.passives else "leave it out"
             yield f"expected no {where} but at a passive party that releases once, got one; {remedy}"
+
+
+def grade_faults(case: Case) -> Iterator[str]:
+    """Grades are fitted to drawn labels, and released once, before the label owner trains alone."""
+    job = case.job
+    graded = [name for name in job.passives if grades_rows(job, name)]
+    if grades_rows(job, job.active):
+        yield f"expected model.bottom of {job.active} of another kind than grade, which partners release; write auto"
+    if not graded:
+        return
+    if Phase.LABELS not in job.phases:
+        got = "gradients" if not job.train.warmup_epochs else "warm-up epochs"
+        remedy = "write train.release: once, without warmup_epochs"
+        yield f"expected all passive parties to release once with grades of {graded[0]}, got {got}; {remedy}"
+    if job.task == "regression":
+        remedy = "write another kind of model.bottom, with fit: {kind: sketch}"
+        yield f"expected a task of classes with grades of {graded[0]}, got regression; {remedy}"
+    owner = job.parties[job.active]
+    # Of other organisations' parties only the shared part may be here.
+    if owner.table is not None and "label_dp" not in owner.privacy:
+        wanted = f"expected parties.{job.active}.privacy with label_dp, since {graded[0]} grades rows by drawn labels"
+        yield f"{wanted}, got {', '.join(owner.privacy) or 'nothing'}; write privacy: {{label_dp: {{eps: 1.0}}}}"
+    for name in graded:
+        fit = job.parties[name].fit
+        if job.parties[name].table is not None and (fit is None or fit.get("kind") != "grade"):
+            got = "none" if fit is None else fit.get("kind")
+            yield f"expected parties.{name}.fit: {{kind: grade}} with a bottom model of kind grade, got {got}; write it"
 
 
 def is_independent(raw: Mapping[str, Any] | None) -> bool:

@@ -6,11 +6,13 @@ from collections.abc import Generator
 from typing import TYPE_CHECKING
 
 import torch
+from torch import Tensor
 
 from cutlayer.channel import Kind, Message, Port
 from cutlayer.channel.receiving import receive_chunks, send_in_chunks
 from cutlayer.config.phases import grades_rows
 from cutlayer.errors import ConfigError, PeerLost, ProtocolError
+from cutlayer.kernels.noise.informative_rows import FEW, informative_rows, true_shares
 from cutlayer.models.bottom_fits.base import DrawnLabels
 from cutlayer.parties.session.checkpoint import DRAWN
 from cutlayer.protections.label_dp import LabelDP
@@ -45,11 +47,27 @@ def lead(side: ActiveSide) -> Generator[Port, Message, None]:
         places = torch.from_numpy(held.places(name)) if name in held.by_party else None
         of_rows = side.setup.drawn if places is None else rows_of(side.setup.drawn, places)
         labels = rows_of(of_rows, held.split(name, side.split).part("train")).to(torch.uint8)
+        _check_worth(labels, float(epsilon), classes, name, int(side.job.bottom_of(name).get("least_rows", FEW)))
         try:
             send_in_chunks(port, Kind.LABELS, "labels", labels, {"epsilon": float(epsilon), "classes": classes})
         except PeerLost as lost:
             side.presence.leave(name, lost)
     yield from ()
+
+
+def _check_worth(labels: Tensor, epsilon: float, classes: int, name: str, least: int) -> None:
+    """Refuse labels of which a partner would learn too little, by the drawn ones alone: so nothing else is revealed.
+
+    Raises:
+        ConfigError: They are worth fewer informative rows than the job asks for.
+    """
+    drawn = (torch.bincount(labels.long(), minlength=classes).double() / max(len(labels), 1)).tolist()
+    worth = informative_rows(len(labels), true_shares(drawn, epsilon), epsilon)
+    if worth < least:
+        wanted = f"drawn labels worth {least:,} rows or more to {name}"
+        got = f"about {worth:,.0f} by {len(labels):,} training rows at label epsilon {epsilon:g}"
+        remedy = f"raise label_dp.eps, take more rows, or write model.bottom.{name}: {{kind: grade, least_rows: 0}}"
+        raise ConfigError.expected(wanted, got, remedy)
 
 
 def follow(side: PassiveSide) -> Generator[Port, Message, None]:
