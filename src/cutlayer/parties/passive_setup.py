@@ -36,6 +36,7 @@ class PassiveSetup:
 
     Attributes:
         store: Encoded columns.
+        encoder: Their encoder.
         inputs: Shape of the encoded columns.
         bottom: The bottom model.
         state: The bottom model with its optimiser, and the protections.
@@ -46,6 +47,7 @@ class PassiveSetup:
             raise DataError(f"{local.name} has no feature columns; a passive party needs at least one")
         self._job, self._local = job, local
         self.split, self.store, self._digests = split, prepared.store, prepared.digests
+        self.encoder = prepared.encoder
         self.inputs = self.store.columns.inputs
         columns = TrainingColumns(self.inputs, split.part("train"), self.store.gather)
         check_columns(local.fit, columns, f"parties.{local.name}.fit")  # before any training, also that of a baseline

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
 from pydantic import Field
@@ -35,6 +35,8 @@ class GradeFit(FrozenModel):
         folds: Number of folds; a row's grade is of a model that was fitted without its fold.
         least_z: By how many standard errors the scores must rank the drawn labels better than chance. Below, the grades
             would carry little of use to the label owner, and the labels may be none: they are refused.
+        limits: Largest share of the entropy of one attribute (a value, or a decile of a number) of a column that drawn
+            grades may carry, by name of the column; `*` for all others. More is refused before anything is sent.
     """
 
     kind: Literal["grade"] = "grade"
@@ -43,6 +45,7 @@ class GradeFit(FrozenModel):
     )
     folds: int = Field(default=5, ge=2, le=20, strict=True)
     least_z: float = Field(default=3.0, ge=0)
+    limits: Mapping[str, Annotated[float, Field(gt=0, le=1)]] = Field(default_factory=dict)
 
 
 def fit_grade(settings: GradeFit, bottom: BottomModel, columns: TrainingColumns) -> tuple[float, ...]:

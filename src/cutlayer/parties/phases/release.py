@@ -11,18 +11,24 @@ from torch import Tensor
 
 from cutlayer.channel import Kind, Message, Port, rows_digest
 from cutlayer.channel.receiving import receive
+from cutlayer.config import validated
 from cutlayer.config.phases import Phase
 from cutlayer.data.batches import evaluation_batches
 from cutlayer.data.split import Split
 from cutlayer.errors import PeerLost
+from cutlayer.kernels.noise.score_bands import bands_for
 from cutlayer.models.bottom_fits import TrainingColumns, fit_bottom
+from cutlayer.models.bottom_fits.base import DrawnLabels
+from cutlayer.models.bottom_fits.grade import GradeFit
 from cutlayer.models.grade import GradeBottom
+from cutlayer.parties.carried import carried, check_limits
 from cutlayer.parties.messages import checked_embedding
-from cutlayer.parties.session.checkpoint import DRAWN, RELEASED
+from cutlayer.parties.session.checkpoint import CARRIED, DRAWN, RELEASED
 from cutlayer.parties.session.local import EVALUATION_ROWS, HELD_OUT
 from cutlayer.parties.session.state import check_same_rows
 from cutlayer.protections.contract.views import Mode, PassiveView
 from cutlayer.protections.grade_dp import GradeDP
+from cutlayer.storage.durable import write_whole
 from cutlayer.storage.row_tensors import empty_rows
 
 if TYPE_CHECKING:
@@ -116,9 +122,7 @@ def follow(side: PassiveSide) -> Generator[Port, Message, None]:
     side.fit_losses = fit_bottom(side.job.parties[name].fit, setup.bottom.cpu(), columns, f"parties.{name}.fit")
     setup.bottom.to(side.local.device)
     if side.drawn is not None and isinstance(setup.bottom, GradeBottom):
-        # For the audit, which asks of each row what the models that were fitted without it say.
-        folds = setup.bottom.folds(setup.ids(train), len(setup.bottom.heads)).to(torch.uint8)
-        side.checkpoints.keep(DRAWN, side.drawn.state(folds))
+        _check_grades(side, setup.bottom, side.drawn, drawn)
     released = empty_rows(setup.store.rows, torch.empty(0, setup.bottom.width))
     for number, (part, rows) in enumerate(release_batches(setup.split, setup.bottom.width)):
         mode = Mode.EVALUATE if part in HELD_OUT else Mode.TRAIN
@@ -131,3 +135,26 @@ def follow(side: PassiveSide) -> Generator[Port, Message, None]:
         tensors["ids"] = setup.ids(torch.arange(setup.store.rows))
     side.checkpoints.keep(RELEASED, (tensors, {**plain, "fit_losses": list(side.fit_losses)}))
     yield from ()
+
+
+def _check_grades(side: PassiveSide, bottom: GradeBottom, labels: DrawnLabels, epsilon: float | None) -> None:
+    """Compute what the grades carry of each column, and refuse what this party does not allow; nothing is sent yet.
+
+    Raises:
+        ConfigError: They carry more of a column than `fit.limits` allows.
+    """
+    setup, name = side.setup, side.local.name
+    # For the audit, which asks of each row what the models that were fitted without it say.
+    folds = bottom.folds(setup.ids(setup.split.part("train")), len(bottom.heads)).to(torch.uint8)
+    side.checkpoints.keep(DRAWN, labels.state(folds))
+    if setup.encoder is None:
+        return
+    grades = empty_rows(setup.store.rows, torch.empty(0, dtype=torch.int64))
+    with torch.no_grad():
+        for rows in evaluation_batches(torch.arange(setup.store.rows), EVALUATION_ROWS):
+            grades[rows] = bottom.grade(*setup.store.gather(rows), setup.ids(rows))
+    bands = bands_for(epsilon, bottom.most)
+    found = carried(setup.store, setup.encoder, grades.numpy(), epsilon, bands)
+    write_whole(side.checkpoints.folder / CARRIED, found.model_dump_json(indent=1))
+    limits = validated(GradeFit, side.job.parties[name].fit or {}, f"parties.{name}.fit").limits
+    check_limits(found, limits, name)

@@ -39,6 +39,8 @@ TABLE = "table.safetensors"
 """File of the checksums of the table that the run began with."""
 DRAWN = "drawn.safetensors"
 """File of the drawn labels that a partner was sent, to which it fits its model."""
+CARRIED = "carried.json"
+"""File of what a party's grades carry of its columns: of the party alone."""
 START = (0, 0)
 """The point at which a new run begins."""
 _COMMITTED = {"epoch", "step", "best", "best_loss", "best_epoch", "left", "stale", "stop", "usage"}

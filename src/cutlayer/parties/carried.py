@@ -1,0 +1,113 @@
+"""What a party's grades carry of its columns: it knows both, and so computes exactly what leaves before it does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from cutlayer.data.categories import FIRST, CategoryEncoder
+from cutlayer.data.encoding import Encoder
+from cutlayer.data.store import Store
+from cutlayer.errors import ConfigError
+from cutlayer.kernels.noise.score_bands import bits, channel, information
+from cutlayer.results.carried import Carried, CarriedAttribute
+from cutlayer.storage.row_arrays import chunks_of
+
+LEAST = 0.01
+"""Least share of the rows that have an attribute, and that lack it."""
+_DECILES = np.linspace(0.1, 0.9, 9)
+_SAMPLED = 1 << 17
+"""Rows that the thresholds of numbers are taken from."""
+
+
+def carried(
+    store: Store, encoder: Encoder, grades: npt.NDArray[np.int64], epsilon: float | None, bands: int
+) -> Carried:
+    """What drawn grades carry of each column: of each frequent value, and of each decile of a number.
+
+    The attributes are of the encoded columns; an image has none. Of an attribute a and a grade g the information is
+    exactly that of the table of both, the noise included, not an estimate by a model.
+
+    Args:
+        store: Encoded columns of all rows that are released.
+        encoder: Encoder of the columns, for the names of their values.
+        grades: Grade of each row before it is drawn, int64 (n,).
+        epsilon: Privacy of a draw; `None` without noise.
+        bands: Number of grades.
+    """
+    noise = channel(epsilon, bands)
+    sizes = np.bincount(grades, minlength=bands).astype(np.float64)
+    best: dict[str, CarriedAttribute] = {}
+    for column, attribute, counts in _attributes(store, encoder, grades, bands):
+        share = counts.sum() / sizes.sum()
+        if not LEAST <= share <= 1 - LEAST:
+            continue
+        known = information(noise.T @ np.stack([sizes - counts, counts], axis=1))
+        entropy = -share * np.log2(share) - (1 - share) * np.log2(1 - share)
+        found = CarriedAttribute(column=column, attribute=attribute, rows=share, bits=known, share=known / entropy)
+        if column not in best or found.share > best[column].share:
+            best[column] = found
+    ordered = tuple(sorted(best.values(), key=lambda each: -each.share))
+    return Carried(grades=bands, epsilon=epsilon, bits=bits(epsilon, sizes / sizes.sum()), attributes=ordered)
+
+
+def check_limits(found: Carried, limits: Mapping[str, float], party: str) -> None:
+    """Refuse grades that carry more of a column than its owner allows, before anything is sent.
+
+    Args:
+        found: What they carry.
+        limits: Largest share of an attribute of a column, by name of the column; `*` for all others.
+        party: Name of the party.
+
+    Raises:
+        ConfigError: More is carried of a column.
+    """
+    for each in found.attributes:
+        limit = limits.get(each.column, limits.get("*", 1.0))
+        if each.share > limit:
+            table = "; ".join(f"{other.attribute} {other.share:.2f}" for other in found.attributes[:5])
+            wanted = f"{party}: grades that carry {limit:g} of an attribute of {each.column} at most"
+            remedy = (
+                f"lower grade_dp.epsilon or grades, leave columns that tell it out of features, or raise fit.limits "
+                f"(carried: {table}); nothing was sent"
+            )
+            raise ConfigError.expected(wanted, f"{each.share:.2f} of {each.attribute}", remedy)
+
+
+def _attributes(
+    store: Store, encoder: Encoder, grades: npt.NDArray[np.int64], bands: int
+) -> Iterator[tuple[str, str, npt.NDArray[np.float64]]]:
+    """Each attribute of each column in words, and how many rows of each grade have it, float64 (bands,)."""
+    categories, numbers = encoder.categories, encoder.numbers
+    some = np.linspace(0, store.rows - 1, min(store.rows, _SAMPLED)).astype(np.int64)
+    sampled = store.gather(torch.from_numpy(some))[1].numpy()
+    cuts = [np.unique(np.quantile(sampled[:, at], _DECILES)) for at in range(len(numbers))]
+    cuts = [cut[cut > sampled[:, at].min()] for at, cut in enumerate(cuts)]
+    of_codes = [np.zeros((encoder.cardinality, bands)) for encoder in categories]
+    above = [np.zeros((len(cut) + 1, bands)) for cut in cuts]
+    for start, end in chunks_of(store.rows):
+        codes, values = (part.numpy() for part in store.gather(torch.arange(start, end)))
+        grade = grades[start:end]
+        for at, table in enumerate(of_codes):
+            np.add.at(table, (codes[:, at], grade), 1.0)
+        for at, table in enumerate(above):
+            np.add.at(table, (np.searchsorted(cuts[at], values[:, at], side="right"), grade), 1.0)
+    for category, table in zip(categories, of_codes, strict=True):
+        for code in np.flatnonzero(table.sum(axis=1)):
+            yield category.name, f"{category.name} = {_value(category, int(code))}", table[code]
+    for number, cut, table in zip(numbers, cuts, above, strict=True):
+        upper = table[::-1].cumsum(axis=0)[::-1]
+        for at in range(len(cut)):
+            share = upper[at + 1].sum() / max(table.sum(), 1)
+            yield number.name, f"{number.name} in its upper {share:.0%}", upper[at + 1]
+
+
+def _value(category: object, code: int) -> str:
+    if code < FIRST:
+        return "missing" if code == 0 else "another value"
+    if isinstance(category, CategoryEncoder) and not category.hashed:
+        return category.values[code - FIRST]
+    return f"code {code}"
