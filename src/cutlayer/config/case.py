@@ -31,10 +31,16 @@ class Case:
     Attributes:
         job: The job.
         protections: From the name of a party to its protections.
+        only: Only party whose private part is here; `None` where all are.
     """
 
     job: Job
     protections: Callable[[str], Sequence[Declared]] = lambda _party: ()
+    only: str | None = None
+
+    def knows(self, party: str) -> bool:
+        """Whether the private part of a party is here."""
+        return self.only in (None, party)
 
     def acting(self, party: str, *hooks: str) -> list[str]:
         """Names of the protections of a party that act at one of some hooks."""

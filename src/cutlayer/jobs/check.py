@@ -45,14 +45,14 @@ def check_job(job: Job, only: str | None = None) -> None:
     check_models({name: job.bottom_of(name) for name in job.parties}, job.top)
     for where, path in imports_of(job, only).items():
         check_allowed(path, where)
-    for fault in _faults(job):
+    for fault in _faults(job, only):
         raise ConfigError(fault)
 
 
-def _faults(job: Job) -> Iterator[str]:
+def _faults(job: Job, only: str | None) -> Iterator[str]:
     """What is wrong with a job whose models are valid; the first is the error."""
     chain = cache(lambda name: chain_of(job, name))  # built when a rule first asks for it, and once
-    case = Case(job, lambda name: chain(name).protections)
+    case = Case(job, lambda name: chain(name).protections, only)
     for faults in RULES:
         yield from faults(case)
     for name, party in job.parties.items():
@@ -91,8 +91,8 @@ def _check_alternatives(job: Job) -> None:
 
 
 RULES: tuple[Rules, ...] = (
-    fitted_top_faults,
     grade_faults,
+    fitted_top_faults,
     release_faults,
     fit_faults,
     weight_faults,

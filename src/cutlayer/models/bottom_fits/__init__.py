@@ -123,13 +123,12 @@ def grade_faults(case: Case) -> Iterator[str]:
         remedy = "write another kind of model.bottom, with fit: {kind: sketch}"
         yield f"expected a task of classes with grades of {graded[0]}, got regression; {remedy}"
     owner = job.parties[job.active]
-    # Of other organisations' parties only the shared part may be here.
-    if owner.table is not None and "label_dp" not in owner.privacy:
+    if case.knows(job.active) and "label_dp" not in owner.privacy:
         wanted = f"expected parties.{job.active}.privacy with label_dp, since {graded[0]} grades rows by drawn labels"
         yield f"{wanted}, got {', '.join(owner.privacy) or 'nothing'}; write privacy: {{label_dp: {{eps: 1.0}}}}"
     for name in graded:
         fit = job.parties[name].fit
-        if job.parties[name].table is not None and (fit is None or fit.get("kind") != "grade"):
+        if case.knows(name) and (fit is None or fit.get("kind") != "grade"):
             got = "none" if fit is None else fit.get("kind")
             yield f"expected parties.{name}.fit: {{kind: grade}} with a bottom model of kind grade, got {got}; write it"
 

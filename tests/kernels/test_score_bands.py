@@ -1,0 +1,88 @@
+"""Bands of a score: against simulations, and against scikit-learn and SciPy."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from sklearn.metrics import mutual_info_score, roc_auc_score
+
+from cutlayer.kernels.noise.informative_rows import expected_loss, informative_rows, true_shares
+from cutlayer.kernels.noise.score_bands import FINE, bands_for, best_auc, bits, channel, information, merged
+
+CASES = ((0.5, 2), (2.0, 2), (4.0, 4), (8.0, 16))
+
+
+@pytest.mark.parametrize(("epsilon", "bands"), CASES)
+def test_the_ratio_of_any_two_grades_of_a_draw_is_e_to_the_epsilon(epsilon: float, bands: int) -> None:
+    noise = channel(epsilon, bands)
+    assert noise.sum(axis=1) == pytest.approx(1)
+    assert (noise.max(axis=0) / noise.min(axis=0)) == pytest.approx(math.exp(epsilon))
+
+
+@pytest.mark.parametrize(("epsilon", "bands"), CASES)
+def test_the_best_test_between_two_grades_is_that_of_the_likelihood_ratio(epsilon: float, bands: int) -> None:
+    noise = channel(epsilon, bands)
+    ratios = np.log(noise[0] / noise[1])
+    scores, labels = np.tile(ratios.round(9), 2), np.repeat([1, 0], bands)
+    expected = roc_auc_score(labels, scores, sample_weight=np.concatenate([noise[0], noise[1]]))
+    assert best_auc(epsilon, bands) == pytest.approx(expected, abs=1e-12)
+    assert best_auc(epsilon, bands) <= 1 / (1 + math.exp(-epsilon)) + 1e-12
+
+
+def test_information_is_scikit_learns() -> None:
+    table = np.random.default_rng(0).integers(1, 9, size=(4, 3)).astype(float)
+    assert information(table) == pytest.approx(mutual_info_score(None, None, contingency=table) / math.log(2))
+
+
+def test_bits_of_noise_are_fewer_than_those_of_the_grade() -> None:
+    shares = np.full(16, 1 / 16)
+    assert bits(0.01, shares) < 0.001 < bits(4.0, shares) < bits(8.0, shares) < bits(None, shares) == pytest.approx(4)
+
+
+def test_merged_bands_keep_more_than_equal_ones_where_the_score_says_so() -> None:
+    """Most bands of a rare class say the same: they are one, and the few that differ are apart."""
+    share = np.concatenate([np.full(28, 0.01), np.linspace(0.2, 0.9, 4)])
+    joint = np.stack([1 - share, share], axis=1)
+    found = merged(joint, 4.0, 4)
+    assert list(found) == sorted(found)
+    assert set(found) == {0, 1, 2, 3}
+    assert (found[:27] == 0).all()
+
+    def kept(of_fine: np.ndarray) -> float:
+        table = np.stack([joint[of_fine == band].sum(axis=0) for band in range(4)])
+        return information(channel(4.0, 4).T @ table)
+
+    assert kept(found) > 1.2 * kept(np.arange(FINE) // 8)
+
+
+def test_the_number_of_bands_follows_epsilon_up_to_the_most() -> None:
+    assert [bands_for(epsilon, 16) for epsilon in (50.0, 8.0, 7.9, 6.0, 4.0, 3.0, 2.9, 0.1)] == [
+        16, 16, 8, 8, 4, 3, 2, 2,
+    ]  # fmt: skip
+    assert bands_for(8.0, 5) == bands_for(None, 5) == 5
+
+
+@pytest.mark.parametrize("shares", [(0.5, 0.5), (0.9, 0.1), (0.2, 0.3, 0.5)])
+def test_shares_are_found_again_from_drawn_ones(shares: tuple[float, ...]) -> None:
+    drawn = np.asarray(shares) @ channel(1.0, len(shares))
+    assert true_shares(drawn.tolist(), 1.0) == pytest.approx(shares)
+    assert sum(true_shares([1.0, *[0.0] * (len(shares) - 1)], 1.0)) == pytest.approx(1)
+
+
+def test_informative_rows_are_those_of_a_rate_that_is_estimated() -> None:
+    """Of n drawn labels the true rate is estimated with the error of as many true labels of two equal classes."""
+    n, share, epsilon = 2_000, 0.2, 1.0
+    noise = channel(epsilon, 2)
+    rng = np.random.default_rng(0)
+    drawn = rng.binomial(n, share * noise[1, 1] + (1 - share) * noise[0, 1], size=20_000) / n
+    estimates = (drawn - noise[0, 1]) / (noise[1, 1] - noise[0, 1])
+    logits = estimates.std() / (share * (1 - share))  # the error of the log odds
+    assert informative_rows(n, (1 - share, share), epsilon) == pytest.approx(4 / logits**2, rel=0.02)
+
+
+def test_fewer_informative_rows_lose_more() -> None:
+    losses = [expected_loss(rows) for rows in (5000, 1500, 500, 250, 150, 50, 5)]
+    assert losses == sorted(losses)
+    assert informative_rows(1000, (0.5, 0.5), 0.0) == 0

@@ -1,0 +1,310 @@
+"""Grades of rows: labels are drawn and sent once, each row's grade is drawn once, and nothing else crosses."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from sklearn.metrics import mutual_info_score
+from torch import Tensor
+
+from cutlayer.channel import Kind
+from cutlayer.config import Job, validated
+from cutlayer.errors import ConfigError, ProtocolError
+from cutlayer.jobs.check import check_job
+from cutlayer.jobs.courier import check_by_courier
+from cutlayer.jobs.execute import execute
+from cutlayer.jobs.options import Options, Progress
+from cutlayer.kernels.noise.score_bands import channel, information
+from cutlayer.kernels.rows.grade_columns import columns_of_grades, grades_of_columns
+from cutlayer.serving.predict import Request, predict
+from cutlayer.training.comparisons import undefended_job
+from cutlayer.training.folder import RunFolder
+from cutlayer.training.keys import Keys
+from cutlayer.training.recorder import read_truth
+from cutlayer.training.run_ledger import ledger_of
+from tests.parties.interruptions import assert_equal, crashes_at_rename
+from tests.parties.mutants import tamper, with_tensors
+from tests.parties.processes import fork, lay_out
+from tests.parties.runs import ACTIVE, KEY, PASSIVES, raw_job, record, run, tables
+
+TELCO = PASSIVES[0]
+ROWS = 2400
+GRADE = {"kind": "grade", "least_rows": 0}
+FIT = {"kind": "grade", "candidates": ["linear"], "folds": 2, "least_z": 0}
+SPLIT = {"test": 0.3, "validation": 0.0}
+GIVEN = tables(rows=ROWS)
+
+
+def raw(
+    fit: Mapping[str, Any] | None = None,
+    *,
+    task: str = "binary",
+    eps: float = 3.0,
+    epsilon: float | None = 8.0,
+    bottom: Mapping[str, Any] = GRADE,
+    **options: Any,
+) -> dict[str, Any]:
+    """A partner whose rows get a grade of a linear model of drawn labels."""
+    made = raw_job(
+        task,
+        bottom={ACTIVE: {"kind": "auto"}, TELCO: bottom},
+        top={"kind": "linear", "folds": 1},
+        release="once",
+        split=SPLIT,
+        privacy={"label_dp": {"eps": eps}},
+        **options,
+    )
+    made["parties"][TELCO]["fit"] = FIT | (fit or {})
+    if epsilon is not None:
+        made["parties"][TELCO]["privacy"] = {"grade_dp": {"epsilon": epsilon}}
+    return made
+
+
+def graded(*args: Any, **options: Any) -> Job:
+    return validated(Job, raw(*args, **options), "")
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    folder = tmp_path_factory.mktemp("whole")
+    with pytest.MonkeyPatch.context() as patched:
+        messages = record(patched)
+        trained = run(graded(), GIVEN, folder)
+    return folder, trained, messages
+
+
+def kept(folder: Path, name: str) -> Mapping[str, Tensor]:
+    return load_file(folder / "checkpoint" / TELCO / f"{name}.safetensors")
+
+
+def test_a_byte_a_row_crosses_each_way_once(whole: Any) -> None:
+    _, trained, messages = whole
+    split = trained.active.split
+    labels = [message for message in messages if message.kind is Kind.LABELS]
+    grades = [message for message in messages if message.kind is Kind.RELEASE]
+    assert {message.sender for message in labels} == {ACTIVE}
+    assert {message.sender for message in grades} == {TELCO}
+    assert sum(message.nbytes for message in labels) == len(split.train)
+    assert sum(message.nbytes for message in grades) == len(split.train) + len(split.test)
+    assert not [message for message in messages if message.kind in (Kind.GRADIENT, Kind.EMBEDDING)]
+
+
+def test_the_labels_that_cross_are_drawn_ones(whole: Any) -> None:
+    """At eps 3 about 5 % of them are not the true ones."""
+    (sent,) = [message.tensors["labels"] for message in whole[2] if message.kind is Kind.LABELS]
+    share = float((sent.long() != _truth(whole)).double().mean())
+    assert 0.02 < share < 0.09
+
+
+def _truth(whole: Any) -> Tensor:
+    """True labels of the training rows in the common order, int64 (t,)."""
+    folder, trained, _ = whole
+    truth, _ = read_truth(folder / "transcript" / ACTIVE)
+    return truth[torch.from_numpy(trained.active.split.train)].long()
+
+
+def test_it_adds_to_the_label_owners_columns(whole: Any) -> None:
+    _, trained, _ = whole
+    alone = trained.active.task.evaluate(trained.active.without[TELCO,], trained.active.labels)
+    assert trained.active.metrics["auc"] > alone["auc"] + 0.05
+
+
+def test_grades_are_those_of_the_job(whole: Any) -> None:
+    columns = kept(whole[0], "released")["released"]
+    grades = grades_of_columns(columns)
+    assert columns.shape[1] == 15
+    assert torch.equal(columns_of_grades(grades, 15, ordered=True), columns)
+    assert len(grades.unique()) == 16
+
+
+def test_the_account_is_one_draw_of_a_label_and_one_of_a_grade() -> None:
+    totals = {total.protects: total for total in ledger_of(graded(eps=1.0, epsilon=4.0)).totals}
+    assert (totals["labels"].epsilon, totals["labels"].delta) == (1.0, 0.0)
+    assert (totals["features"].epsilon, totals["features"].delta) == (4.0, 0.0)
+    assert totals["features"].auc_bound == pytest.approx(1 / (1 + np.exp(-4.0)))
+    assert "conditional on the bottom model" in totals["features"].condition
+    entries = ledger_of(graded()).entries
+    assert {entry.protection for entry in entries} == {"label_dp", "grade_dp"}
+
+
+def test_without_noise_columns_have_no_guarantee() -> None:
+    assert not [total for total in ledger_of(graded(epsilon=None)).totals if total.protects == "features"]
+
+
+@pytest.mark.parametrize("task", ["binary", "multiclass"])
+def test_grades_of_every_task_of_classes(tmp_path: Path, task: str) -> None:
+    trained = run(graded(task=task, epsilon=4.0), tables(task, rows=900), tmp_path)
+    columns = kept(tmp_path, "released")["released"]
+    assert len(grades_of_columns(columns).unique()) <= 4
+    assert trained.active.metrics[trained.active.task.metric] > 0.6
+
+
+def test_a_kill_at_any_time_resumes_to_the_same_draws(tmp_path: Path) -> None:
+    given, job, died = tables(rows=300), graded(), 0
+    whole = tmp_path / "whole", run(job, given, tmp_path / "whole")
+    for nth in range(0, 100, 4):
+        folder = tmp_path / f"{nth}"
+        if not crashes_at_rename(nth, lambda folder=folder: run(job, given, folder), after=nth % 8 == 0):
+            break
+        died += 1
+        assert_equal(folder, run(job, given, folder, resume=True), *whole, job)
+        assert torch.equal(kept(folder, "released")["released"], kept(whole[0], "released")["released"])
+    assert died > 3
+
+
+def test_processes_have_the_same_grades(tmp_path: Path) -> None:
+    given = tables(rows=300)
+    run(graded(), given, tmp_path / "whole")
+    sites = lay_out(tmp_path, raw(), given)
+    processes = {name: fork(site) for name, site in sites.items()}
+    assert {name: process.wait() for name, process in processes.items()} == dict.fromkeys(sites, 0)
+    mine = load_file(sites[TELCO].run / "checkpoint" / TELCO / "released.safetensors")["released"]
+    assert torch.equal(mine, kept(tmp_path / "whole", "released")["released"])
+
+
+def test_a_prediction_repeats_the_draws_of_the_training(tmp_path: Path) -> None:
+    """Of the same ids and values: the draws of the training would else be joined by others, at the same cost again."""
+    job, given = graded(epsilon=2.0), tables(rows=600)
+    folder = RunFolder(tmp_path / "run")
+    execute(job, folder.path, Options(Keys(tmp_path, KEY), tables=given), Progress())
+    answers = []
+    for number, rows in enumerate((None, given, {name: table.slice(0, 400) for name, table in given.items()})):
+        out = tmp_path / f"{number}.csv"
+        predict(job, folder, out, Request(rows or {}, key=KEY))
+        lines = (line.split(",") for line in out.read_text().splitlines()[1:])
+        answers.append({line[0]: line[1] for line in lines})
+    tested, every, some = answers
+    assert 100 < len(tested) < 300
+    assert all(every[row] == tested[row] for row in tested)
+    assert all(every[row] == some[row] for row in some)
+
+
+def test_other_labels_than_before_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given, job = tables(rows=300), graded()
+    for nth in range(10, 60):
+        folder = tmp_path / f"{nth}"
+        assert crashes_at_rename(nth, lambda folder=folder: run(job, given, folder), after=True)
+        if (folder / "checkpoint" / TELCO / "drawn.safetensors").exists():
+            break
+    tamper(monkeypatch, Kind.LABELS, with_tensors(lambda labels: 1 - labels))
+    with pytest.raises(ProtocolError, match="the labels that bank sent before"):
+        run(job, given, folder, resume=True)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda y: y[:-1], "drawn labels from bank"),
+        (lambda y: y + 2, "drawn labels from bank"),
+        (lambda y: torch.zeros_like(y), "which no draw at epsilon 1 gives"),
+    ],
+)
+def test_labels_that_no_draw_gives_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: Any, said: str
+) -> None:
+    tamper(monkeypatch, Kind.LABELS, with_tensors(change))
+    with pytest.raises(ProtocolError, match=said):
+        run(graded(eps=1.0), tables(rows=300), tmp_path)
+
+
+def test_a_grade_that_the_job_does_not_have_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tamper(monkeypatch, Kind.RELEASE, with_tensors(lambda grades: grades + 16))
+    with pytest.raises(ProtocolError, match="one grade of 16 a row"):
+        run(graded(), tables(rows=300), tmp_path)
+
+
+def test_labels_that_the_columns_do_not_rank_are_refused(tmp_path: Path) -> None:
+    """Coin flips, as of a label owner who sends anything at all."""
+    with pytest.raises(ConfigError, match=r"rank better than chance by 3 standard errors, got .*; ask"):
+        run(graded({"least_z": 3.0}, eps=0.001), tables(rows=300), tmp_path)
+
+
+def test_few_informative_rows_are_refused_before_labels_leave(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    messages = record(monkeypatch)
+    with pytest.raises(ConfigError, match="drawn labels worth 200 rows or more to telco, got about"):
+        run(graded(eps=0.5, bottom={"kind": "grade"}), tables(rows=300), tmp_path)
+    assert Kind.LABELS not in {message.kind for message in messages}
+
+
+def test_what_is_carried_is_stated_and_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = tables(rows=900)
+    run(graded(), given, tmp_path / "run")
+    found = json.loads((tmp_path / "run" / "checkpoint" / TELCO / "carried.json").read_text())
+    assert found["grades"] == 16
+    assert {each["column"] for each in found["attributes"]} == {*given[TELCO].column_names} - {"id"}
+    worst = found["attributes"][0]
+    assert worst["column"] == "telco_0"  # which the labels follow
+    assert 0.1 < worst["share"] < 1
+    messages = record(monkeypatch)
+    with pytest.raises(ConfigError, match=r"grades that carry 0.05 of an attribute of telco_0 at most, got 0\.\d\d"):
+        run(graded({"limits": {"telco_0": 0.05}}), given, tmp_path / "limited")
+    assert Kind.RELEASE not in {message.kind for message in messages}
+
+
+def test_what_is_carried_is_the_information_of_the_drawn_grade() -> None:
+    """Against scikit-learn's, of as many draws."""
+    rng = np.random.default_rng(0)
+    grade = rng.integers(4, size=400_000)
+    attribute = (rng.random(len(grade)) < np.array([0.1, 0.4, 0.6, 0.9])[grade]).astype(int)
+    noise = channel(3.0, 4)
+    drawn = (rng.random((len(grade), 1)) > noise.cumsum(axis=1)[grade]).sum(axis=1)
+    sizes, counts = np.bincount(grade, minlength=4), np.bincount(grade, attribute, 4)
+    exact = information(noise.T @ np.stack([sizes - counts, counts], axis=1))
+    assert exact == pytest.approx(mutual_info_score(drawn, attribute) / np.log(2), rel=0.02)
+
+
+FAULTY: list[tuple[Any, str]] = [
+    (lambda made: made["parties"][ACTIVE].update(privacy={"label_free": None}), "label_free"),
+    (lambda made: made["train"].update(release="every_step"), "release once with grades of telco"),
+    (lambda made: made["train"].update(warmup_epochs=1), "release once with grades of telco"),
+    (lambda made: made["model"]["bottom"].update({TELCO: {"kind": "linear"}}), "bottom model of kind grade"),
+    (lambda made: made.update(task="regression"), "regression"),
+    (lambda made: made["model"]["bottom"].update({TELCO: {"kind": "grade", "grades": 17}}), "less than or equal"),
+]
+
+
+@pytest.mark.parametrize(("change", "said"), FAULTY, ids=[said for _, said in FAULTY])
+def test_jobs_that_do_not_go_together(change: Any, said: str) -> None:
+    made = raw()
+    change(made)
+    with pytest.raises(ConfigError, match=said):
+        check_job(validated(Job, made, ""))
+
+
+def test_the_undefended_baseline_has_an_embedding_and_gradients() -> None:
+    other = undefended_job(graded())
+    check_job(other)
+    assert other.bottom_of(TELCO)["kind"] == "auto"
+    assert other.train.release_of(TELCO) == "every_step"
+
+
+def test_no_file_replaces_labels_that_are_sent() -> None:
+    with pytest.raises(ConfigError, match="partners that are sent nothing"):
+        check_by_courier(graded())
+
+
+def test_rows_that_the_partner_lacks(tmp_path: Path) -> None:
+    made = raw()
+    made["rows"] = "all"
+    given = tables(rows=600)
+    given[TELCO] = given[TELCO].slice(0, 300)
+    trained = run(validated(Job, made, ""), given, tmp_path)
+    assert trained.active.metrics["auc"] > 0.6
+    assert len(kept(tmp_path, "released")["released"]) == 300
+
+
+def test_the_sent_labels_are_attacked(tmp_path: Path) -> None:
+    """What a partner reads of a label by its draw and its own model: both together more than each alone."""
+    job = validated(Job, raw(eps=1.0, audit={"attacks": ["sent_labels"]}), "")
+    execute(job, tmp_path / "run", Options(Keys(tmp_path, KEY), tables=tables(rows=1500)), Progress())
+    audit = RunFolder(tmp_path / "run").audit
+    (leak,) = [leak for leak in audit.runs["this run"].leaks if leak.attack == "sent_labels"]
+    assert leak.message == "labels"
+    assert leak.leak > max(leak.other_aucs.values()) > 0.6
