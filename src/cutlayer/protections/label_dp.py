@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
@@ -12,8 +12,10 @@ import numpy.typing as npt
 from pydantic import Field
 
 from cutlayer.accounting import Event, RandomizedResponse, ReleasePlan
-from cutlayer.config import FrozenModel, validated
+from cutlayer.config import FrozenModel, Job, validated
+from cutlayer.config.phases import Phase
 from cutlayer.errors import ConfigError, DataError
+from cutlayer.kernels.noise.label_levels import levels_for, rounded_levels
 from cutlayer.kernels.noise.prior_response import likely_classes, randomized_response_with_prior
 from cutlayer.kernels.noise.randomized_response import flip_probability, randomized_response, transition_matrix
 from cutlayer.lazy import Tensor, torch
@@ -41,11 +43,18 @@ class LabelDPConfig(FrozenModel):
         correction: Loss of the training on drawn labels. `forward` states their likelihood, so that predictions are
             calibrated for the true label. `none` takes drawn labels for true ones; predictions then tend to the
             probabilities of the drawn label.
+        range: Lowest and highest value of a number, for labels that are numbers: public knowledge, never taken from the
+            rows. Numbers beyond it count as its ends.
     """
 
     eps: float = Field(ge=0, strict=True)
     changed_labels: Choice = "refuse"
     correction: Literal["forward", "none"] = "forward"
+    range: tuple[float, float] | None = None
+
+    def _faults(self) -> Iterator[str]:
+        if self.range is not None and not self.range[0] < self.range[1]:
+            yield f"range with its lowest value first, got {list(self.range)}"
 
 
 class LabelDP(LabelProtection[LabelDPConfig]):
@@ -63,6 +72,10 @@ class LabelDP(LabelProtection[LabelDPConfig]):
     each row was drawn for, and `changed_labels` says what is done about a change. Where rows have no ids, all labels of
     the table are part of every draw, and the table is remembered as a whole. With ids a run with a supplied key
     remembers nothing, nor do calls: they are reproducible. For privacy over changing labels use another key for each.
+
+    A label that is a number is first rounded at random to one of a few levels of its stated `range`, so that its
+    expectation stays, and the level is drawn (`kernels.noise.label_levels`): for partners that fit models to drawn
+    labels, and no other use.
 
     Reference: Warner 1965, Randomized response; Ghazi et al. 2021, Deep learning with label differential privacy
     (arXiv 2102.06062), section 1, for training on it, and algorithm 2 for a prior; MindSpore Federated's label_dp has
@@ -97,7 +110,6 @@ class LabelDP(LabelProtection[LabelDPConfig]):
     start = LabelDPConfig(eps=1.0)
     rank = 10
     on_cpu = True
-    tasks = frozenset({"binary", "multiclass"})
     counters = ("rows", "labels_flipped")
 
     def __init__(
@@ -117,7 +129,9 @@ class LabelDP(LabelProtection[LabelDPConfig]):
 
     def labels(self, y: Tensor, ids: Tensor) -> Tensor:
         """Draw the protected labels: int64 (n,) codes and uint8 (n, 16) id digests in, codes out."""
-        context, eps, classes = self.context, self.settings.eps, self.classes
+        context, eps, classes = self.context, self.settings.eps, self.values
+        if self.settings.range is not None:
+            y = rounded_levels(y, self.settings.range, classes, ids, context.secret, context.label_column)
         codes, draws = y, ""
         if context.label_memory is not None:
             of = Drawn(context.label_column, eps, classes)
@@ -132,6 +146,22 @@ class LabelDP(LabelProtection[LabelDPConfig]):
         return drawn
 
     @property
+    def values(self) -> int:
+        """Number of values that a drawn label can have: of the classes, or of the levels of a number."""
+        return self.classes if self.settings.range is None else levels_for(self.settings.eps)
+
+    def faults(self, job: Job, party: str) -> Iterator[str]:
+        """Numbers are drawn in a stated range, and for models of partners alone."""
+        where = f"parties.{party}.privacy.{self.name}"
+        if job.task != "regression" and self.settings.range is not None:
+            yield f"expected no {where}.range with classes, got one; leave it out"
+        if job.task == "regression" and Phase.LABELS not in job.phases:
+            graded = "or let a partner grade rows, model.bottom: {kind: grade}"
+            yield f"expected {where} on a task of kind binary or multiclass, got regression; leave it out, {graded}"
+        elif job.task == "regression" and self.settings.range is None:
+            yield f"expected {where}.range, the lowest and highest label there may be, got none; state it: [0, 1000]"
+
+    @property
     def draws(self) -> str | None:
         """Name of the memory and its generation; `None` with a supplied key and ids."""
         return None if self._recalled is None else self._recalled.draws
@@ -139,7 +169,7 @@ class LabelDP(LabelProtection[LabelDPConfig]):
     @property
     def transition(self) -> Tensor | None:
         """Probabilities of the drawn classes (columns) given the true ones (rows); `None` without correction."""
-        return transition_matrix(self.settings.eps, self.classes) if self.settings.correction == "forward" else None
+        return transition_matrix(self.settings.eps, self.values) if self.settings.correction == "forward" else None
 
     def begin(self) -> None:
         """Record that the draws are about to be used."""
@@ -197,7 +227,7 @@ class LabelDP(LabelProtection[LabelDPConfig]):
 
     def event(self, plan: ReleasePlan) -> Event:
         """One randomised response per row for the whole run, and one for each run that did not end."""
-        return RandomizedResponse(self.settings.eps, self.classes, self._drawn_times)
+        return RandomizedResponse(self.settings.eps, self.values, self._drawn_times)
 
     def metrics(self) -> Mapping[str, float]:
         """Rows drawn, labels flipped, their share, and the share to expect."""
@@ -205,7 +235,7 @@ class LabelDP(LabelProtection[LabelDPConfig]):
         return {
             **self.counts,
             "flipped_share": self.counts["labels_flipped"] / max(self.counts["rows"], 1),
-            "expected_share": flip_probability(self.settings.eps, self.classes),
+            "expected_share": flip_probability(self.settings.eps, self.values),
             **({"draws": self._drawn_times} if self._drawn_times > 1 else {}),
             **({"old_draws_kept": old_draws} if old_draws else {}),
         }

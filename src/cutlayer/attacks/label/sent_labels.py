@@ -11,6 +11,8 @@ from cutlayer.attacks.label.history import HistoryAttack, HistoryView
 from cutlayer.kernels.noise.randomized_response import transition_matrix
 from cutlayer.lazy import Tensor, functional
 
+WEIGHTS = (0.3, 0.1, 1.0, 3.0)
+"""Weights of the draw of a number beside the model's prediction of it, of which the best is taken."""
 LEAST = 1e-6
 """Least probability of a class that a model is believed."""
 
@@ -39,7 +41,8 @@ class DrawnAndModelled(HistoryAttack):
 
     The party was sent a drawn label of each training row, and has a model of its columns, fitted to the draws of all
     other rows. Of what it holds of a row nothing else depends on the label, so that no attack with the same model reads
-    more. Variants: `drawn`, the drawn label alone, and `model`, the model alone.
+    more. Of a number the draw and the prediction are added with several weights, and the best is taken. Variants:
+    `drawn`, the drawn label alone, and `model`, the model alone.
 
     Reference: Wu et al. (arXiv 2202.12968), section 3, for a prediction as the prior of a drawn label.
     """
@@ -47,7 +50,7 @@ class DrawnAndModelled(HistoryAttack):
     name = "sent_labels"
     reference = "Wu et al. 2022 (arXiv 2202.12968), section 3"
     reads = (Target.LABELS,)
-    tasks = frozenset({"binary", "multiclass"})
+    tasks = frozenset({"binary", "multiclass", "regression"})
 
     def run(self, view: HistoryView, knowledge: Knowledge) -> Scores:
         """Score the rows that were sent a drawn label.
@@ -56,6 +59,11 @@ class DrawnAndModelled(HistoryAttack):
             NotApplicable: No labels were sent.
         """
         sent = view.sent_labels
+        if view.task.kind == "regression":
+            drawn, model = _standard(sent.labels.double()), _standard(sent.scores[:, 0])
+            mixed = {f"{weight:g} of the draw": model + weight * drawn for weight in WEIGHTS[1:]}
+            also = {"drawn": drawn, "model": model, **mixed}
+            return Scores.of_rows(sent.rows, model + WEIGHTS[0] * drawn, also=also)
         if sent.classes == 2:
             drawn = (2.0 * sent.labels.double() - 1) * sent.epsilon
             model = sent.scores[:, 0]
@@ -68,3 +76,7 @@ class DrawnAndModelled(HistoryAttack):
             both, model = functional.softmax(both, 1), functional.softmax(model, 1)
             drawn = functional.one_hot(sent.labels, sent.classes).double()
         return Scores.of_rows(sent.rows, both.contiguous(), also={"drawn": drawn, "model": model.contiguous()})
+
+
+def _standard(values: Tensor) -> Tensor:
+    return (values - values.mean()) / values.std(correction=0).clamp_min(LEAST)

@@ -40,6 +40,27 @@ def informative_rows(rows: int, shares: Sequence[float], epsilon: float) -> floa
     return 4 * rows * total / classes
 
 
+def informative_numbers(rows: int, drawn: Sequence[float], epsilon: float) -> float:
+    """The same of numbers that were rounded to levels and drawn: rows times the share of the variance that is theirs.
+
+    Args:
+        rows: Number of training rows.
+        drawn: Share of each level among the drawn ones.
+        epsilon: Privacy of a draw, 0 or more.
+
+    >>> round(informative_numbers(1_000, (0.5, 0.5), 20.0)), round(informative_numbers(1_000, (0.5, 0.5), 1.0))
+    (1000, 214)
+    """
+    kept = 1 - flip_probability(epsilon, len(drawn)) * len(drawn) / (len(drawn) - 1)
+    variance = _variance(drawn)
+    return rows * kept**2 * _variance(true_shares(drawn, epsilon)) / variance if variance else 0.0
+
+
+def _variance(shares: Sequence[float]) -> float:
+    mean = sum(level * share for level, share in enumerate(shares))
+    return sum((level - mean) ** 2 * share for level, share in enumerate(shares))
+
+
 def true_shares(drawn: Sequence[float], epsilon: float) -> tuple[float, ...]:
     """Shares of the true classes, estimated from those of the drawn ones: within 0 and 1, of sum 1."""
     classes = len(drawn)

@@ -119,9 +119,6 @@ def grade_faults(case: Case) -> Iterator[str]:
         got = "gradients" if not job.train.warmup_epochs else "warm-up epochs"
         remedy = "write train.release: once, without warmup_epochs"
         yield f"expected all passive parties to release once with grades of {graded[0]}, got {got}; {remedy}"
-    if job.task == "regression":
-        remedy = "write another kind of model.bottom, with fit: {kind: sketch}"
-        yield f"expected a task of classes with grades of {graded[0]}, got regression; {remedy}"
     owner = job.parties[job.active]
     if case.knows(job.active) and "label_dp" not in owner.privacy:
         wanted = f"expected parties.{job.active}.privacy with label_dp, since {graded[0]} grades rows by drawn labels"

@@ -28,12 +28,14 @@ class DrawnLabels:
     Attributes:
         values: Drawn class of each training row, int64 (n,).
         epsilon: Privacy of a draw, as the label owner states it.
-        classes: Number of classes.
+        classes: Number of classes, or of the levels that a number was rounded to.
+        are_numbers: Whether they are levels of a number.
     """
 
     values: Tensor
     epsilon: float
     classes: int
+    are_numbers: bool = False
 
     def state(self, folds: Tensor | None = None) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """What a party keeps of them on disk: tensors, and plain values.

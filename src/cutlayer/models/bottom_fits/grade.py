@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from cutlayer.models.top_estimators.head import Head
     from cutlayer.models.top_estimators.rows import FitRows
 
+MOST_OF_NUMBERS = 8
+"""Maximum number of grades of a number: more hide less and add nothing (measured on five tables)."""
 MAX_CELLS = 2**25
 """Maximum number of rows times columns that models are fitted to: of more rows, some are drawn."""
 
@@ -53,8 +55,8 @@ def fit_grade(settings: GradeFit, bottom: BottomModel, columns: TrainingColumns)
 
     The candidates and their weights are chosen by cross-validation on the drawn labels. Each row's score is of the
     model without its fold. Of two classes the borders are those between 32 bands of equal frequency, merged so that a
-    drawn grade keeps most information of the models' own probabilities; of several classes, the nearest of the centres
-    of their log probabilities.
+    drawn grade keeps most information of the models' own probabilities; of a number, bands of equal frequency; of
+    several classes, the nearest of the centres of their log probabilities.
 
     Returns:
         Nothing: the loss is of drawn labels.
@@ -83,27 +85,31 @@ def fit_grade(settings: GradeFit, bottom: BottomModel, columns: TrainingColumns)
     bottom.assign(heads, torch.zeros(0))
     with torch.no_grad():
         scores = bottom.scores(codes, numbers, folds)
-    z = ranking_z(scores, labels, drawn.classes)
+    z = ranking_z(scores, labels, drawn.classes, are_numbers=drawn.are_numbers)
     if z < settings.least_z:
         wanted = f"drawn labels that these columns rank better than chance by {settings.least_z:g} standard errors"
         remedy = "ask the label owner for a larger label epsilon or more rows, or set fit.least_z: 0"
         raise ConfigError.expected(wanted, f"{z:.1f}", remedy)
-    bottom.assign(heads, borders_of(scores, columns.epsilon, bottom.most, seed))
+    bottom.assign(heads, borders_of(scores, columns.epsilon, bottom.most, seed, are_numbers=drawn.are_numbers))
     return ()
 
 
-def ranking_z(scores: Tensor, labels: Tensor, classes: int) -> float:
-    """Standard errors by which scores rank labels better than chance: of the class that they rank best.
+def ranking_z(scores: Tensor, labels: Tensor, classes: int, *, are_numbers: bool = False) -> float:
+    """Standard errors by which scores rank labels better than chance: of the class that they rank best, or of numbers.
 
     Args:
         scores: float64 (n, d), one column for two classes.
         labels: int64 (n,).
-        classes: Number of classes.
+        classes: Number of classes, or of levels.
+        are_numbers: Whether labels are levels of a number.
 
     Reference: Mann and Whitney 1947, for the error of an AUC without any relation.
     """
     from cutlayer.problem.metrics.roc import roc_auc
 
+    if are_numbers:
+        both = np.corrcoef(scores[:, 0].numpy(), labels.numpy()) if len(labels) > 1 else np.zeros((2, 2))
+        return float(np.nan_to_num(both[0, 1])) * math.sqrt(len(labels))
     best = 0.0
     for code in range(1, 2) if classes == 2 else range(classes):
         positive = (labels == code).numpy()
@@ -115,7 +121,7 @@ def ranking_z(scores: Tensor, labels: Tensor, classes: int) -> float:
     return best
 
 
-def borders_of(scores: Tensor, epsilon: float | None, most: int, seed: int) -> Tensor:
+def borders_of(scores: Tensor, epsilon: float | None, most: int, seed: int, *, are_numbers: bool = False) -> Tensor:
     """Borders of the grades of ordered scores (n, 1), or the centres of those of several classes.
 
     Args:
@@ -123,6 +129,7 @@ def borders_of(scores: Tensor, epsilon: float | None, most: int, seed: int) -> T
         epsilon: Privacy of a drawn grade; `None` without noise.
         most: Maximum number of grades.
         seed: Seed of the centres.
+        are_numbers: Whether scores are predictions of a number, whose bands have equal frequency.
     """
     from cutlayer.kernels.fits.k_means import k_means
     from cutlayer.kernels.noise.score_bands import FINE, bands_for, merged
@@ -131,6 +138,9 @@ def borders_of(scores: Tensor, epsilon: float | None, most: int, seed: int) -> T
     if scores.shape[1] > 1:
         return k_means(scores.clamp_min(math.log(1e-3)), bands, seed)
     values = scores[:, 0].numpy()
+    if are_numbers:
+        equal = np.unique(np.quantile(values, np.linspace(0, 1, min(bands, MOST_OF_NUMBERS) + 1)[1:-1]))
+        return torch.from_numpy(equal[equal > values.min()])
     fine = np.unique(np.quantile(values, np.linspace(0, 1, FINE + 1)[1:-1]))
     fine = fine[fine > values.min()]
     if not len(fine):
@@ -168,7 +178,10 @@ def _fitted(
     if drawn is None:
         raise ConfigError.expected("drawn labels for fit grade", "none")
     codes, numbers = batch
-    rows = FitRows(codes.long().numpy(), numbers.numpy(), columns.inputs.cardinalities, labels.numpy(), drawn.classes)
+    targets, classes = labels.numpy(), drawn.classes
+    if drawn.are_numbers:
+        targets, classes = (targets - targets.mean()) / (targets.std() or 1.0), 0
+    rows = FitRows(codes.long().numpy(), numbers.numpy(), columns.inputs.cardinalities, targets, classes)
     fits = _fits(settings, len(rows))
     choice = _chosen(rows, labels, drawn, fits, seed)
     heads = []
@@ -176,7 +189,7 @@ def _fitted(
         without = rows.take(np.flatnonzero(folds.numpy() != fold))
         without = without if len(without) else rows
         parts = [fit_part(fits[name], without, seed) for name in choice.weights]
-        heads.append(Head.of(parts, choice.weights.values(), drawn.transition))
+        heads.append(Head.of(parts, choice.weights.values(), None if drawn.are_numbers else drawn.transition))
     return heads
 
 
@@ -184,8 +197,10 @@ def _chosen(rows: FitRows, labels: Tensor, drawn: DrawnLabels, fits: Mapping[str
     from cutlayer.models.top_estimators.choice import choose
     from cutlayer.problem.task import Task
 
-    kind: Literal["binary", "multiclass"] = "binary" if drawn.classes == 2 else "multiclass"
-    task = Task(kind, tuple(map(str, range(drawn.classes))))
+    task = Task("binary" if drawn.classes == 2 else "multiclass", tuple(map(str, range(drawn.classes))))
+    if drawn.are_numbers:
+        labels = labels.float()
+        task = Task.fitted("regression", (), labels)
     return choose(rows, labels, task, fits, "auto", seed, np.ones(len(rows), dtype=bool))
 
 

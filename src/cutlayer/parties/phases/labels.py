@@ -6,13 +6,12 @@ from collections.abc import Generator
 from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor
 
 from cutlayer.channel import Kind, Message, Port
 from cutlayer.channel.receiving import receive_chunks, send_in_chunks
 from cutlayer.config.phases import grades_rows
 from cutlayer.errors import ConfigError, PeerLost, ProtocolError
-from cutlayer.kernels.noise.informative_rows import FEW, informative_rows, true_shares
+from cutlayer.kernels.noise.informative_rows import FEW, informative_numbers, informative_rows, true_shares
 from cutlayer.models.bottom_fits.base import DrawnLabels
 from cutlayer.parties.session.checkpoint import DRAWN
 from cutlayer.protections.label_dp import LabelDP
@@ -34,8 +33,8 @@ def lead(side: ActiveSide) -> Generator[Port, Message, None]:
     Raises:
         ConfigError: Labels are not drawn, or of more classes than a byte has values.
     """
-    epsilon = next((p.settings.eps for p in side.local.chain.protections if isinstance(p, LabelDP)), None)
-    classes = len(side.setup.task.classes)
+    drawing = next((p for p in side.local.chain.protections if isinstance(p, LabelDP)), None)
+    epsilon, classes = (None, 0) if drawing is None else (drawing.settings.eps, drawing.values)
     if epsilon is None or classes > MAX_CLASSES:
         wanted = f"label_dp at {side.local.name} and up to {MAX_CLASSES} classes, to send drawn labels"
         got = "no label_dp" if epsilon is None else f"{classes} classes"
@@ -47,7 +46,12 @@ def lead(side: ActiveSide) -> Generator[Port, Message, None]:
         places = torch.from_numpy(held.places(name)) if name in held.by_party else None
         of_rows = side.setup.drawn if places is None else rows_of(side.setup.drawn, places)
         labels = rows_of(of_rows, held.split(name, side.split).part("train")).to(torch.uint8)
-        _check_worth(labels, float(epsilon), classes, name, int(side.job.bottom_of(name).get("least_rows", FEW)))
+        drawn = (torch.bincount(labels.long(), minlength=classes).double() / max(len(labels), 1)).tolist()
+        if side.job.task == "regression":
+            worth = informative_numbers(len(labels), drawn, float(epsilon))
+        else:
+            worth = informative_rows(len(labels), true_shares(drawn, float(epsilon)), float(epsilon))
+        _check_worth(worth, len(labels), float(epsilon), name, int(side.job.bottom_of(name).get("least_rows", FEW)))
         try:
             send_in_chunks(port, Kind.LABELS, "labels", labels, {"epsilon": float(epsilon), "classes": classes})
         except PeerLost as lost:
@@ -55,17 +59,17 @@ def lead(side: ActiveSide) -> Generator[Port, Message, None]:
     yield from ()
 
 
-def _check_worth(labels: Tensor, epsilon: float, classes: int, name: str, least: int) -> None:
-    """Refuse labels of which a partner would learn too little, by the drawn ones alone: so nothing else is revealed.
+def _check_worth(worth: float, rows: int, epsilon: float, name: str, least: int) -> None:
+    """Refuse labels of which a partner would learn too little.
+
+    Their worth is that of the drawn ones, so that a refusal reveals nothing more.
 
     Raises:
         ConfigError: They are worth fewer informative rows than the job asks for.
     """
-    drawn = (torch.bincount(labels.long(), minlength=classes).double() / max(len(labels), 1)).tolist()
-    worth = informative_rows(len(labels), true_shares(drawn, epsilon), epsilon)
     if worth < least:
         wanted = f"drawn labels worth {least:,} rows or more to {name}"
-        got = f"about {worth:,.0f} by {len(labels):,} training rows at label epsilon {epsilon:g}"
+        got = f"about {worth:,.0f} by {rows:,} training rows at label epsilon {epsilon:g}"
         remedy = f"raise label_dp.eps, take more rows, or write model.bottom.{name}: {{kind: grade, least_rows: 0}}"
         raise ConfigError.expected(wanted, got, remedy)
 
@@ -85,7 +89,7 @@ def follow(side: PassiveSide) -> Generator[Port, Message, None]:
         check=lambda message: stated.add((float(message.fields["epsilon"]), int(message.fields["classes"]))),
     )
     epsilon, classes = min(stated)
-    drawn = DrawnLabels(values.long(), epsilon, classes)
+    drawn = DrawnLabels(values.long(), epsilon, classes, are_numbers=side.job.task == "regression")
     if len(stated) > 1 or len(values) != rows or (fault := drawn.fault()):
         got = f"{len(values):,} of {len(stated)} kinds" if len(stated) > 1 or len(values) != rows else fault
         raise ProtocolError.expected(f"{rows:,} drawn labels from {side.port.peer}", got)
