@@ -130,7 +130,7 @@ def _few_followed(job: Job, training: int, share: float) -> Iterator[str]:
 def _of_drawn_labels(job: Job, training: int, counts: Sequence[int]) -> Iterator[str]:
     """What drawn labels are worth to partners that fit models to them; `counts` are the rows of each class."""
     graded = [name for name in job.passives if grades_rows(job, name)]
-    epsilon = job.parties[job.active].privacy.get("label_dp", {}).get("eps")
+    epsilon = (job.parties[job.active].privacy.get("label_dp") or {}).get("eps")
     if not graded or not isinstance(epsilon, float | int) or len(counts) < 2:
         return
     worth = informative_rows(training, [count / sum(counts) for count in counts], epsilon)

@@ -126,8 +126,8 @@ def grade_faults(case: Case) -> Iterator[str]:
     for name in graded:
         fit = job.parties[name].fit
         if case.knows(name) and (fit is None or fit.get("kind") != "grade"):
-            got = "none" if fit is None else fit.get("kind")
-            yield f"expected parties.{name}.fit: {{kind: grade}} with a bottom model of kind grade, got {got}; write it"
+            given = "none" if fit is None else fit.get("kind")
+            yield f"expected parties.{name}.fit: {{kind: grade}} with a bottom model of kind grade, got {given}; write it"
 
 
 def is_independent(raw: Mapping[str, Any] | None) -> bool:
