@@ -40,7 +40,7 @@ class GradeDP(FeatureProtection[GradeDPConfig]):
     Reference: Kairouz, Bonawitz and Ramage 2016, Discrete distribution estimation under local privacy
     (arXiv 1602.07387), section 2, for randomised response of k values.
 
-    Guarantee: epsilon-differential privacy of a row's columns for its grade, delta 0; neighbours differ in one row's
+    Guarantee: epsilon-differential privacy of a row's columns for its grade, delta 0. Neighbours differ in one row's
     columns, replaced. It is conditional on the bottom model and the encoding, which are fitted on the rows. A row whose
     columns change so that its grade does is drawn anew, at the same cost again.
 
@@ -58,8 +58,9 @@ class GradeDP(FeatureProtection[GradeDPConfig]):
 
     def embedding_out(self, e: Tensor, view: PassiveView) -> Tensor:
         """Draw the grades of e (n, width), which are columns of 0 and 1, and return them as such columns."""
-        grades, ordered = grades_of_columns(e), are_ordered(e)
         bands = bands_for(self.settings.epsilon, e.shape[1] + 1)
+        # Of an embedding that is no grade there are as many, so that the guarantee holds of any.
+        grades, ordered = grades_of_columns(e).clamp_max(bands - 1), are_ordered(e)
         # Without ids a row is known by its number in the request, and every request draws anew.
         known = view.ids is not None
         digests = view.ids(view.rows) if view.ids is not None else _numbered(view.rows)
@@ -68,7 +69,9 @@ class GradeDP(FeatureProtection[GradeDPConfig]):
         key = self.context.noise.key(hook=self.name, peer=self.context.peers[0], step=0, content=purpose)
         drawn = randomized_response(grades, digests, bands, self.settings.epsilon, key, self.name, draws)
         self.count(rows=len(e))
-        return columns_of_grades(drawn, e.shape[1], ordered=ordered)
+        columns = columns_of_grades(drawn, e.shape[1], ordered=ordered)
+        # No gradient comes back to a grade; a graph is kept where there is one, so that a step can be taken.
+        return columns + (e - e.detach()).nan_to_num(0.0) if e.requires_grad else columns
 
     def faults(self, job: Job, party: str) -> Iterator[str]:
         """Grades are drawn of a party that releases grades alone."""
