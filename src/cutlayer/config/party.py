@@ -121,9 +121,12 @@ class ReportConfig(FrozenModel):
 
     Attributes:
         subgroups: Columns of the party's own table, features or not; the metrics are shown for each value of them.
+        matters: Loss of the headline metric from which on a loss matters, 0 to 1. "As well as" is said of a model where
+            the interval of the difference excludes it.
     """
 
     subgroups: tuple[str, ...] = ()
+    matters: float = Field(default=0.02, ge=0, le=1, strict=True)
 
 
 class BudgetConfig(FrozenModel):

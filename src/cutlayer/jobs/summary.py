@@ -63,6 +63,7 @@ def summary_of(
         parties=tuple(_party(job, name, trained) for name in job.parties),
         utility=UtilityResult(
             metric=task.metric,
+            matters=job.parties[job.active].report.matters,
             rows=(ModelUtility.of(run, active.metrics, bounds),),
             choice=active.fit,
             contributions=contributions(active, partners, job.train.seed) if answers_all else (),
@@ -94,9 +95,9 @@ def over_own_columns(summary: Summary, job: Job, active: ActiveOutcome, logits: 
     labels = active.labels
     seed = job.train.seed
     metrics = task.evaluate(logits, labels) if len(labels) else {}
-    alone = ModelUtility.of(RunId(RunKind.ALONE, (job.active,)), metrics, interval(task, logits, labels, seed))
     partners = _partners(job, active)
     gain = gain_over(active, logits, partners, seed)
+    alone = ModelUtility.of(RunId(RunKind.ALONE, (job.active,)), metrics, interval(task, logits, labels, seed), gain)
     patterns = by_pattern(active, partners, seed, logits)
     rows = (*summary.utility.rows, alone)
     return summary.model_copy(

@@ -6,7 +6,8 @@ from collections.abc import Collection, Iterable, Iterator
 
 from cutlayer.attacks import REGISTRY
 from cutlayer.attacks.knowledge import condition, in_words
-from cutlayer.report.grading import SMALL, reading, rebuilding
+from cutlayer.report.columns_read import is_of_columns, reads_columns, weakest
+from cutlayer.report.grading import SMALL, reading
 from cutlayer.report.releases import ONLY, release_of
 from cutlayer.report.rounding import metric, share
 from cutlayer.results.completion import best
@@ -29,13 +30,16 @@ _COMPARED = {
 
 
 def evidence_of(report: Report) -> tuple[AttackEvidence, ...]:
-    """All attacks on this run; of each threat to each party the strongest is marked and comes first."""
+    """All attacks on this run; of each threat to each party the strongest is marked and comes first.
+
+    Of those on all columns of a party it is the one that knows least, where it reads nearly as much as any.
+    """
     results = [*_labels(report), *_features(report), *_completions(report)]
     marked: list[AttackEvidence] = []
     for group in dict.fromkeys((result.threat, result.owner, result.attacker) for result in results):
         group_results = [result for result in results if (result.threat, result.owner, result.attacker) == group]
         group_results = [result.model_copy(update={"attack_does": _purpose(result)}) for result in group_results]
-        first = max(group_results, key=_excess)
+        first = next((result for result in group_results if result.strongest), max(group_results, key=_excess))
         marked.append(first.model_copy(update={"strongest": True}))
         marked += sorted((result for result in group_results if result is not first), key=_excess, reverse=True)
     return tuple(marked)
@@ -87,6 +91,7 @@ def _labels(report: Report) -> Iterator[AttackEvidence]:
 
 def _features(report: Report) -> Iterator[AttackEvidence]:
     others = [result for result in report.features if result.run == RunKind.UNDEFENDED]
+    counting = weakest(result for result in report.features if result.run == RunKind.THIS_RUN)
     for result in report.features:
         if result.run != RunKind.THIS_RUN:
             continue
@@ -113,11 +118,13 @@ def _features(report: Report) -> Iterator[AttackEvidence]:
             else "what other parties' columns already reveal",
             undefended=undefended[0] if undefended else None,
             rows=result.rows,
+            reads=reads_columns(result) if is_of_columns(result) else "",
+            strongest=counting.get(result.party) is result,
         )
 
 
 def _threat(result: FeatureResult) -> Threat:
-    if result.metric == "r2":
+    if result.metric in ("r2", "exact"):
         return "reconstruction"
     return "attribute inference" if result.column else "membership"
 
@@ -211,8 +218,9 @@ def _attacker(result: AttackEvidence) -> str:
 
 
 def _rebuilt_sentence(result: AttackEvidence) -> str:
-    able = f"can rebuild {rebuilding(result.value or 0.0)} of the columns of {result.owner} from its embeddings"
-    return f"{_attacker(result)} {able}{'' if _gains(result) else ', no more than without them'}: {_details(result)}."
+    knowing = f"with {result.given}" if result.given else "without a known row"
+    able = f"{result.attacker}, {knowing}, {result.reads} from its embeddings"
+    return f"{able}{'' if _gains(result) else ', no more than without them'}: {_details(result)}."
 
 
 def _inferred_sentence(result: AttackEvidence) -> str:

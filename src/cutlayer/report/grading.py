@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 SMALL = 0.02
-"""Excess of a leak over a party's own columns, and loss of a metric, up to which a sentence calls it none."""
+"""Excess of a leak over a party's own columns up to which a sentence calls it none."""
 
 _READ = (
     (0.99, "can read every label{}"),
@@ -42,12 +42,3 @@ def rebuilding(r2: float) -> str:
     ('nearly all', 'next to nothing')
     """
     return next((words for limit, words in _REBUILT if r2 >= limit), "next to nothing")
-
-
-def is_rebuilt(r2: float) -> bool:
-    """Whether a reconstruction with this R² is of more than next to nothing.
-
-    >>> is_rebuilt(0.1), is_rebuilt(0.02)
-    (True, False)
-    """
-    return r2 >= _REBUILT[-1][0]

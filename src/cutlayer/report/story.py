@@ -13,6 +13,7 @@ from cutlayer.report.glance import glance
 from cutlayer.report.headline import headline
 from cutlayer.report.rounding import metric, plain, times
 from cutlayer.report.section import Table
+from cutlayer.report.sections import verdict
 from cutlayer.report.sections.protections import REPRODUCIBLE
 from cutlayer.report.terminal import rich_table
 from cutlayer.results.metric_names import name_of
@@ -23,6 +24,7 @@ from cutlayer.results.run import RunKind
 def print_story(report: Report, console: Console) -> None:
     """Print the least that a newcomer needs; `cutlayer report` prints every table."""
     console.print(Text(f"{plain(headline(report))}.", "bold"))
+    console.print(Text(f"{plain(verdict(report))}."))
     shown = glance(report)
     for block in shown.brief if shown else ():
         if isinstance(block, Table):

@@ -58,7 +58,9 @@ class AttackEvidence(Bounded):
         undefended: What the same attack reaches without any protection; `None` where that was not trained, and where
             this run has none.
         rows: Number of attacked rows.
-        strongest: Whether no attack of this threat on this party reaches more beyond its control: it counts.
+        strongest: Whether no attack of this threat on this party reaches more beyond its control: it counts. Of attacks
+            on all columns it is the one that knows least, where it reads nearly as much as any.
+        reads: What it reads of a party's columns, in words; empty where it is not on all of them.
     """
 
     threat: Threat
@@ -79,6 +81,7 @@ class AttackEvidence(Bounded):
     undefended: Number = None
     rows: int | None = None
     strongest: bool = False
+    reads: str = ""
 
 
 class SubgroupUtility(FrozenModel):
