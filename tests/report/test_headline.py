@@ -174,9 +174,8 @@ def test_the_columns_of_one_of_several_partners_are_the_worst_ones() -> None:
 def test_what_each_knowledge_reads_has_a_line_and_the_colour_of_a_leak() -> None:
     report = changed(features=(INVERSION, LATTICE, POPULATION, reads("other", "r2", 0.2)))
     table = table_of(report, "features")
-    assert cells_of(table, "Attacker") == ["without a known row", "with 1,000 other rows with their labels"] + [
-        "with 512 known rows"
-    ]
+    knowing = ["without a known row", "with 1,000 other rows with their labels", "with 512 known rows"]
+    assert cells_of(table, "Attacker") == knowing
     assert cells_of(table, "Reads") == ["42 of 50 exactly", "90.0\u00a0% of values", "R\u00b2 0.970"]
     assert [row.cells[-1].tone for row in table.rows] == ["h5", "h5", "h5"]
     little = changed(features=(reads("inversion", "r2", 0.3),))
@@ -283,11 +282,8 @@ def test_as_well_is_said_only_where_a_loss_that_matters_is_excluded(
 ) -> None:
     report = beside_undefended(*ahead, **settings)
     assert words in verdict(report)
-    for view in (
-        Page(render_html(report)).text,
-        render_markdown(report).replace("\\", ""),
-        " ".join(printed(report).split()),
-    ):
+    views = (Page(render_html(report)).text, render_markdown(report).replace("\\", ""), printed(report))
+    for view in (" ".join(view.split()) for view in views):
         assert ("as well as without protection (" in view) is words.startswith("The model predicts as")
         assert ("cannot be told" in view) is (words == UNKNOWN)
 

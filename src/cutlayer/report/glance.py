@@ -73,10 +73,10 @@ def glance(report: Report) -> Section | None:
 
 def _table(report: Report, runs: tuple[Glance, ...]) -> Table:
     read = [run.features for run in runs if run.features]
-    columns = [(number("Columns read"), _features)] if read else []
+    columns = [(number("Columns rebuilt"), _features)] if read else []
     parts = ["95\u00a0% intervals. Label leak: the strongest attack on messages, 0.5 is chance, 1 every label"]
     parts += [
-        "Columns read: by the attack that knows least, of those that read nearly the most" if read else "",
+        "Columns rebuilt: by the attack that knows least, of those that read nearly the most" if read else "",
         "R\u00b2 0 is none, 1 all" if any(result.metric == "r2" for result in read) else "",
         EXACT if any(result.metric == "exact" for result in read) else "",
     ]
@@ -147,7 +147,7 @@ def _panels(report: Report, runs: tuple[Glance, ...]) -> Panels:
     if read:
         bars = [_reach(run, result) for run, result in read]
         lowest = min([0.0, *(bar.bounds[0] for bar in bars if bar.bounds)])
-        panels.append(_panel("Columns read", f"by {owner}", bars, (lowest, 1.0), "0 is none, 1 all columns"))
+        panels.append(_panel("Columns rebuilt", f"by {owner}", bars, (lowest, 1.0), "0 is none, 1 all columns"))
     return Panels((("", tuple(panels)),), ())
 
 
