@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
@@ -71,3 +72,16 @@ def test_the_difference_from_the_undefended_run_is_of_the_same_rows(run: Path) -
     assert undefended.ahead.high - undefended.ahead.low < undefended.high - undefended.low, "it is paired"
     logits = stored_tensors(run / "compare" / "undefended" / "logits.safetensors", "predictions", "logits")["logits"]
     assert len(logits) == report.data.test
+
+
+def test_a_resumed_job_has_the_same_difference(run: Path, tmp_path: Path) -> None:
+    """The compared run has ended then; of its model only the predictions are left."""
+    folder = tmp_path / "job"
+    shutil.copytree(run.parents[1], folder)
+    (folder / "runs" / "job" / "summary.json").unlink()
+    with pytest.MonkeyPatch.context() as patched, redirect_stdout(StringIO()):
+        audit_briefly(patched)
+        fit_briefly(patched)
+        assert _run(["run", str(folder / "job.yaml"), "--resume", "--quiet"]) == 0
+    for again, once in zip(build(folder / "runs" / "job").utility.rows, build(run).utility.rows, strict=True):
+        assert again.ahead == once.ahead

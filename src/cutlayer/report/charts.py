@@ -16,8 +16,8 @@ from cutlayer.report.rounding import auc, metric
 from cutlayer.report.svg import MARKERS, Axis, Scale, axes, element, marker, whole_ticks
 
 WIDTH = 280
-ROW, THIN, DOT = 26, 3.0, 12.0
-"""Pixels of a chart with a line for each run: height of a line, narrowest bar, and a value without an interval."""
+ROW, THIN = 26, 3.0
+"""Pixels of a chart with a line for each run: height of a line, and the narrowest bar."""
 MARKED, MAX_LAYERS = 24, 1000
 """Numbers of epochs and of layers up to which every point has a mark."""
 STYLES = len(MARKERS)
@@ -91,7 +91,7 @@ class IntervalBar(NamedTuple):
 def intervals(
     bars: Sequence[IntervalBar], domain: tuple[float, float], title: str, reference: float | None, label: str
 ) -> Markup:
-    """A line for each run: its interval as a bar, and a mark at its value.
+    """A line for each run: its interval as a bar, a mark at its value, and for a leak its colour up to there.
 
     Args:
         bars: The runs, from top to bottom.
@@ -100,20 +100,28 @@ def intervals(
         reference: Value marked by a line of its own.
         label: Description for screen readers.
     """
-    x = Axis(Scale(*domain, _left(bar.name for bar in bars), WIDTH - 12), title, reference=reference)
+    x = Axis(
+        Scale(*domain, _left(bar.name for bar in bars), WIDTH - 12),
+        title,
+        about=3 if bars[0].step is None else 4,
+        reference=reference,
+    )
     bottom = 8.0 + ROW * len(bars)
     parts = [axes(x, Axis(Scale(0, 1, 8, bottom), ticks=()))]
     for index, bar in enumerate(bars):
         y = 8.0 + ROW * (index + 0.5)
         css = "b0" if bar.own else "b1"
         drawn = [element("title", bar.tip)]
-        low, high = (x.scale(end) for end in bar.bounds or (bar.value, bar.value))
-        if bar.bounds or bar.step is not None:
-            wide = max(high - low, THIN) if bar.bounds else DOT
+        start, at = x.scale.start, x.scale(bar.value)
+        if bar.step is not None:  # of a narrow interval no colour would be seen
+            drawn.append(element("rect", class_=f"h{bar.step}", x=start, y=y - 3, width=max(at - start, 0.0), height=6))
+        if bar.bounds:
+            low, high = (x.scale(end) for end in bar.bounds)
+            wide = max(high - low, THIN)
             low = (low + high - wide) / 2
             filled = css if bar.step is None else f"h{bar.step}"
             drawn.append(element("rect", class_=f"ci {filled}", x=low, y=y - 6, width=wide, height=12))
-        drawn.append(element("path", class_=f"at {css}", d=f"M{x.scale(bar.value):.1f} {y - 9}V{y + 9}"))
+        drawn.append(element("path", class_=f"at {css}", d=f"M{at:.1f} {y - 9}V{y + 9}"))
         parts += [_layer(bar.name, x.scale.start - 8, y), element("g", *drawn)]
     height = f"{bottom + 38:.0f}"
     return element("svg", *parts, class_="chart", viewBox=f"0 0 {WIDTH} {height}", role="img", aria_label=label)

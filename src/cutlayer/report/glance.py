@@ -134,9 +134,7 @@ def _panels(report: Report, runs: tuple[Glance, ...]) -> Panels:
     columns = [line.own_columns for line in report.baselines if line.own_columns is not None]
     leaks = [(run, run.leak) for run in attacked if run.leak]
     if leaks:
-        whose = (
-            f"{report.passives[0]}'s own columns," if len(report.passives) == 1 else "partners' own columns, at most"
-        )
+        whose = f"{report.passives[0]}'s own columns," if len(report.passives) == 1 else "own columns, at most"
         about = f"dashed: {whose} {auc(max(columns))}" if columns else ""
         domain = leak_domain([*columns, *(leak.high or leak.leak for _, leak in leaks)])
         bars = [_bar(run, leak.leak, leak.low, leak.high, auc, _leak_step(run, leak)) for run, leak in leaks]

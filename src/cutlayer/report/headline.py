@@ -72,6 +72,6 @@ def _columns(report: Report) -> str:
     tried = {result.party for result in report.features if result.run == RunKind.THIS_RUN and is_of_columns(result)}
     untried = [name for name in owners if name not in tried]
     if untried:
-        of = f"{untried[0]} was" if len(untried) == 1 else f"{len(untried)} other partners were"
+        of = f"{untried[0]} was" if len(untried) == 1 else f"{len(untried)} others were"
         return f"{sentence}; {of} not attacked"
     return f"{sentence}, the most of {times(len(owners), 'partner')}" if len(owners) > 1 else sentence
