@@ -58,7 +58,7 @@ def _glances(report: Report, matrix: Matrix) -> Iterator[Glance]:
         value, worst = model.metrics.get(report.utility.metric), matrix.worst(model.name)
         features = read_most(report, model.name)
         if value is not None and (worst or features or model.run_kind is RunKind.ALONE):
-            note, columns = matrix.runs.get(model.name, "") or model.note, worst and matrix.own_columns(worst)
+            note, columns = matrix.runs.get(model.name, "") or model.note, matrix.own_columns(worst) if worst else None
             yield Glance(model, note, value, worst, features, columns)
 
 

@@ -68,7 +68,7 @@ def features(report: Report) -> Section | None:
     if columns:
         blocks.append(Fold("Column by column", tuple(columns.values())))
     blocks += glossary(result.attack for result in results)
-    brief = (Paragraph(_BRIEF), *_reached(report), _table(report))
+    brief: tuple[Block, ...] = (Paragraph(_BRIEF), *_reached(report), _table(report))
     return Section("features", TITLE, blocks, brief, "Feature leakage", _answers(report))
 
 
