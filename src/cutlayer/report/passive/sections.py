@@ -85,7 +85,7 @@ def _sent(report: PassiveReport) -> Section:
         f"To {report.active} alone: {count(released)} releases of {count(report.rows.run)} rows, each row {often}; "
         f"{size(sum(message.bytes_sent for message in messages))} in all."
     )
-    brief = (Paragraph(lead), by_row, *([Items(left_out)] if left_out else []))
+    brief: list[Block] = [Paragraph(lead), by_row, *([Items(left_out)] if left_out else [])]
     return Section("sent", f"What {report.party} sent", blocks, brief, "Sent", (Answer("Sent", text),))
 
 
