@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from cutlayer.alignment.common_rows import CommonRows
-from cutlayer.alignment.points import AligningSide
 from cutlayer.config import FrozenModel
+
+if TYPE_CHECKING:
+    from cutlayer.alignment.common_rows import CommonRows
+    from cutlayer.alignment.points import AligningSide
 
 Method = Literal["psi", "plain", "agreed", "row numbers"]
 
