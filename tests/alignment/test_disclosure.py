@@ -69,7 +69,7 @@ def test_a_padded_table_is_stated_larger_than_it_is_and_its_owner_is_shown_both(
     assert (at_telco.size.rows, at_telco.size.stated) == (4, 50)
     assert known(found[TELCO], TELCO, BANK).own == 4
     assert known(found[BANK], TELCO, BANK).own == 50
-    assert "It was stated 50 ids, of which 46 are padding." in " ".join(disclosed(found[TELCO]))
+    assert "The size stated to it is 50 ids, of which 46 are padding." in " ".join(disclosed(found[TELCO]))
     assert "3 of the 50 ids that it stated are in the table of bank, and that up to 47 are not" in " ".join(
         disclosed(found[BANK])
     )

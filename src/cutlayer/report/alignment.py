@@ -90,7 +90,7 @@ def learned(known: Disclosure) -> str:
 
 
 def _further(known: Disclosure) -> Iterator[str]:
-    yield f"it was stated {_size(known.size)}"
+    yield f"the size stated to it is {_size(known.size)}"
     yield from _besides(known)
 
 
