@@ -30,6 +30,8 @@ class Port:
         sending: Function that is called after it, and may fail in place of the link.
         compression: Packs the embeddings and gradients that leave, and unpacks those that come; `None` for float32.
         sent: Number of messages sent, by kind.
+        sent_rows: Number of rows of embeddings sent, by kind.
+        received: Number of messages received, by kind.
         traffic: Bytes of tensors by kind, sent and received, as they cross.
     """
 
@@ -43,6 +45,8 @@ class Port:
         self.sending: Callable[[Message], None] | None = None
         self.arrived: deque[Message] = deque()
         self.sent: Counter[Kind] = Counter()
+        self.sent_rows: Counter[Kind] = Counter()
+        self.received: Counter[Kind] = Counter()
         self.compression: Compression | None = None
         self.traffic: tuple[Counter[Kind], Counter[Kind]] = (Counter(), Counter())
         self._heard: tuple[Kind, int, int] | None = None
@@ -78,6 +82,8 @@ class Port:
             self.sending(crossing)
         self._next_out += 1
         self.sent[kind] += 1
+        if "embedding" in carried:
+            self.sent_rows[kind] += len(carried["embedding"])
         self.traffic[0][kind] += crossing.nbytes
         self.transmit(crossing)
         return message if crossing is message else self._read(crossing)
@@ -128,6 +134,7 @@ class Port:
             )
         read = self._read(message.checked())
         self._next_in += 1
+        self.received[message.kind] += 1
         self.traffic[1][message.kind] += message.nbytes
         self._heard = message.kind, message.epoch, message.step
         self.arrived.append(read)

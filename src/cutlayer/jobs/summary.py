@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from cutlayer.accounting import Entry
+from cutlayer.alignment.disclosure import AlignmentRecord
 from cutlayer.config import Job
 from cutlayer.config.guard import Alarm
 from cutlayer.config.phases import Phase
@@ -59,7 +60,13 @@ def summary_of(
         task=TaskInfo(
             kind=task.kind, classes=task.classes, positive_share=active.positive_share, positive=task.positive
         ),
-        data=DataInfo(common=sum(sizes.values()), **sizes, held=active.held, lacking=active.lacking),
+        data=DataInfo(
+            common=sum(sizes.values()),
+            **sizes,
+            held=active.held,
+            lacking=active.lacking,
+            alignment=_alignment(job, trained),
+        ),
         parties=tuple(_party(job, name, trained) for name in job.parties),
         utility=UtilityResult(
             metric=task.metric,
@@ -112,6 +119,14 @@ def _alarms(trained: Trained) -> tuple[Alarm, ...]:
     """Alarms of the guards of the parties in this process, in the order of the steps."""
     alarms = [*trained.active.alarms, *(alarm for passive in trained.passives.values() for alarm in passive.alarms)]
     return tuple(sorted(alarms, key=lambda alarm: (alarm.epoch, alarm.step, alarm.peer)))
+
+
+def _alignment(job: Job, trained: Trained) -> AlignmentRecord | None:
+    """What the alignment made known; in one process, what it would make known between organisations."""
+    record = trained.active.alignment
+    if record is None or not trained.passives or record.method == "row numbers":
+        return record
+    return record.model_copy(update={"method": job.alignment, "crossed": False})
 
 
 def _partners(job: Job, active: ActiveOutcome) -> tuple[str, ...]:

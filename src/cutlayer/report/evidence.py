@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from cutlayer.attacks import REGISTRY
 from cutlayer.attacks.knowledge import condition, in_words
@@ -34,7 +34,11 @@ def evidence_of(report: Report) -> tuple[AttackEvidence, ...]:
 
     Of those on all columns of a party it is the one that knows least, where it reads nearly as much as any.
     """
-    results = [*_labels(report), *_features(report), *_completions(report)]
+    return ranked([*_labels(report), *feature_evidence(report.features, report.active.name), *_completions(report)])
+
+
+def ranked(results: Sequence[AttackEvidence]) -> tuple[AttackEvidence, ...]:
+    """Attacks with what they do; of each threat to each party the strongest is marked and comes first."""
     marked: list[AttackEvidence] = []
     for group in dict.fromkeys((result.threat, result.owner, result.attacker) for result in results):
         group_results = [result for result in results if (result.threat, result.owner, result.attacker) == group]
@@ -89,10 +93,16 @@ def _labels(report: Report) -> Iterator[AttackEvidence]:
         )
 
 
-def _features(report: Report) -> Iterator[AttackEvidence]:
-    others = [result for result in report.features if result.run == RunKind.UNDEFENDED]
-    counting = weakest(result for result in report.features if result.run == RunKind.THIS_RUN)
-    for result in report.features:
+def feature_evidence(results: Sequence[FeatureResult], active: str) -> Iterator[AttackEvidence]:
+    """Attacks on features in this run.
+
+    Args:
+        results: Results of all runs.
+        active: Name of the active party, which attacks.
+    """
+    others = [result for result in results if result.run == RunKind.UNDEFENDED]
+    counting = weakest(result for result in results if result.run == RunKind.THIS_RUN)
+    for result in results:
         if result.run != RunKind.THIS_RUN:
             continue
         same = (result.party, result.attack, result.column)
@@ -101,7 +111,7 @@ def _features(report: Report) -> Iterator[AttackEvidence]:
         yield AttackEvidence(
             threat=_threat(result),
             owner=result.party,
-            attacker=report.active.name,
+            attacker=active,
             subject=f"embeddings, {result.release}" + (f"; column {result.column}" if result.column else ""),
             attack=result.attack,
             knowledge=in_words(result.knowledge, result.known),

@@ -131,6 +131,7 @@ class PrivacyCard(Document):
         verdict: Worst leak and utility, each with that of the undefended run; empty in a card without them.
         protected: Whether any protection acted in this run, or no message to some party depended on a label.
         learns: Who could learn what, in words.
+        alignment: Which ids of which party the alignment made known to whom, in words.
         columns: The columns that went in, by party.
         evidence: Every attack with its control and its naive baseline.
         subgroups: Utility by subgroup.
@@ -150,6 +151,7 @@ class PrivacyCard(Document):
     verdict: str = ""
     protected: bool
     learns: tuple[str, ...]
+    alignment: tuple[str, ...] = ()
     columns: tuple[PartyColumns, ...]
     evidence: tuple[AttackEvidence, ...]
     subgroups: tuple[SubgroupUtility, ...] = ()

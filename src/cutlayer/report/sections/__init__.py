@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from cutlayer.attacks.knowledge import condition
+from cutlayer.report.alignment import alignment_section
 from cutlayer.report.matrix import matrix_of
 from cutlayer.report.rounding import auc, excess, times
 from cutlayer.report.section import Section
@@ -43,6 +44,7 @@ def sections_of(report: Report) -> tuple[Section, ...]:
         guarantee_tests(report.guarantees),
         training(report),
         parties(report),
+        alignment_section(report.data.alignment),
         job(report),
         terms(report),
     )
