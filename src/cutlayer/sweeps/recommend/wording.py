@@ -32,9 +32,11 @@ def verdict(result: Recommendation) -> str:
 
 
 def _leak_and_loss(result: Recommendation, best: Checked) -> str:
-    of = "leak" if result.limits.max_leak is not None else "excess"
+    read = f"{result.limits.of} {auc(best.leak)} ± {metric(best.leak_margin)}"
+    if result.limits.max_rebuilt is not None:
+        read += f", columns rebuilt {auc(best.rebuilt)} ± {metric(best.rebuilt_margin)}"
     lost = f"{name_of(result.metric)} loss {difference(best.loss)} ± {metric(best.loss_margin)}"
-    return f"{of} {auc(best.leak)} ± {metric(best.leak_margin)} and {lost} over {len(best.seeds)} fresh seeds"
+    return f"{read} and {lost} over {len(best.seeds)} fresh seeds"
 
 
 def lowest_columns(result: Recommendation) -> str:
@@ -63,6 +65,7 @@ def front_table(result: Recommendation) -> Table:
         (number("loss"), lambda name: difference(result.last[name].loss)),
         (number("leak"), lambda name: auc(result.last[name].leak)),
         (number("excess"), lambda name: _excess(result.last[name].excess)),
+        (number("rebuilt"), lambda name: auc(result.last[name].rebuilt)),
         ("rank", lambda name: "front" if name in result.front else ""),
         highlight=lambda name: name == result.best,
     )
@@ -74,14 +77,15 @@ def _excess(value: float | None) -> str:
 
 def check_table(result: Recommendation) -> Table:
     """The candidates that were trained again with fresh seeds."""
-    of = "leak" if result.limits.max_leak is not None else "excess"
+    rebuilt = number("rebuilt"), lambda candidate: f"{auc(candidate.rebuilt)} ± {auc(candidate.rebuilt_margin)}"
     return table(
         "Fresh seeds",
         result.checked,
         ("Protection", lambda candidate: candidate.name),
         (number(f"test {name_of(result.metric)}"), lambda candidate: metric(candidate.utility)),
         (number("loss"), lambda candidate: f"{difference(candidate.loss)} ± {metric(candidate.loss_margin)}"),
-        (number(of), lambda candidate: f"{auc(candidate.leak)} ± {auc(candidate.leak_margin)}"),
+        (number(result.limits.of), lambda candidate: f"{auc(candidate.leak)} ± {auc(candidate.leak_margin)}"),
+        *([rebuilt] if result.limits.max_rebuilt is not None else []),
         ("within limits", lambda candidate: _within(result, candidate)),
         highlight=lambda candidate: candidate.name == result.best,
     )
@@ -110,7 +114,7 @@ def recommended_diff(result: Recommendation, file: Path, out: Path) -> str:
     yaml.preserve_quotes = True
     yaml.width = 4096
     raw = yaml.load(file.read_text(encoding="utf-8"))
-    candidates = Candidates(file, result.limits.guarantee)
+    candidates = Candidates(file, result.limits)
     recommended = candidates.recommended(result.best, candidates.raw)
     changed = _rewritten(raw, recommended)
     write_whole(out / "recommended.yaml", dump_job(opened(recommended, file.parent)))
