@@ -296,6 +296,7 @@ def _private(job: FirstJob, folder: Path) -> Iterator[dict[str, Any]]:
                 numbers["scale"] = "robust"  # bounded: the release as a whole has a mean square of 1
             if job.protect in ("columns", "both"):
                 section["privacy"] = {"dp_embedding": {"clip": 1.0, "epsilon": 8.0, "delta": 1e-5}}
+                section["audit"] = {"attacks": ["inversion"]}  # which measures what the noise hides
         if numbers:
             section.setdefault("features", {})["numbers"] = numbers
         yield section
