@@ -184,6 +184,15 @@ def test_a_theorem_is_not_rejected_for_the_noise_of_a_measurement(place, stated,
     assert result["checked"][0]["leak_auc"] >= 0.7 + noise, "what was measured is shown all the same"
 
 
+def test_what_a_public_split_reveals_is_measured(place):
+    place.change({})
+    assert Candidates(place.file, ANY).by_name["label_free 32"].adds_nothing
+    assert not Candidates(place.file, ANY).by_name["label_dp 1"].adds_nothing
+    place.change({"train.split": {"by": "balance", "public": True}})
+    candidate = Candidates(place.file, ANY).by_name["label_free 32"]
+    assert (candidate.epsilon, candidate.adds_nothing) == (0, False)
+
+
 def columns_by_noise(job):
     """Less is rebuilt of a release without labels and with noise; noise costs utility."""
     noise = job.parties["telco"].privacy.get("dp_embedding")

@@ -109,7 +109,8 @@ def sketch_width(table: TableSummary, key: str) -> int:
 def _sketch(table: TableSummary, key: str) -> dict[str, Any]:
     """The form of a partner's release: columns apart, which trees predict better from, unless there are too many.
 
-    A rotation hides no more of them from a receiver who knows twenty rows: see docs/results/release-forms.md.
+    Neither this nor a rotation hides any of them, also from a receiver who knows no row: see
+    docs/results/release-forms.md.
     """
     number = 2 if table.has_missing_numbers else 1  # the number, and how many rows lack it as this one does
     least = sum(1 if name in table.frequent else number for name in table.columns if name != key)

@@ -32,7 +32,7 @@ def render_page(result: SweepResult) -> str:
         .render(
             result=result,
             verdict=verdict(result),
-            charts=[front_chart(result, which) for which in ("leak", "rebuilt")[: 1 + result.attacks_columns]],
+            charts=[front_chart(result, harm) for harm in _HARMS if harm == "leak" or result.attacks_columns],
             trials=trial_table(result),
             style=Markup(asset("report.css")),  # noqa: S704 (the package's own file)
             uncounted=UNCOUNTED,

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from cutlayer.errors import ConfigError
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 SQLITE_WAIT_SECONDS = 60
 OPEN_ATTEMPTS = 5
-DIRECTIONS = ("maximize", "minimize", "minimize")
+DIRECTIONS: tuple[Literal["maximize", "minimize"], ...] = ("maximize", "minimize", "minimize")
 """Directions of utility, leak and columns rebuilt."""
 
 

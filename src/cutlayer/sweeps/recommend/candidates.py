@@ -79,6 +79,14 @@ class Candidate:
     statements: tuple[str, ...]
     checked: Job = field(repr=False)
 
+    @property
+    def adds_nothing(self) -> bool:
+        """Whether a theorem says that messages reveal no more of the labels than the receiver's own columns.
+
+        Where partners are sent which rows a column of the owner puts into the test, that can reveal more.
+        """
+        return self.epsilon == 0 and self.checked.train.split.by is None
+
 
 class Candidates:
     """The candidates of one job file, and the job of each.

@@ -181,7 +181,7 @@ class _Search:
             utility=utility,
             loss=undefended - utility,
             leak=metrics.leak,
-            excess=0.0 if self.candidates.by_name[name].epsilon == 0 else metrics.excess,
+            excess=0.0 if self.candidates.by_name[name].adds_nothing else metrics.excess,
             columns=metrics.columns,
             where=metrics.where,
             rebuilt=metrics.rebuilt,
