@@ -12,6 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from cutlayer.attacks import column_attacks
 from cutlayer.config.load import load_job
 from cutlayer.config.phases import Phase
 from cutlayer.consent import allowed
@@ -20,7 +21,7 @@ from cutlayer.jobs.check import check_job
 from cutlayer.protections import REGISTRY
 from cutlayer.sweeps import measure, worker
 from cutlayer.sweeps.recommend import halving
-from cutlayer.sweeps.recommend.candidates import COLUMN_ATTACKS, UNDEFENDED, Candidates
+from cutlayer.sweeps.recommend.candidates import UNDEFENDED, Candidates
 from cutlayer.sweeps.recommend.result import Limits, Measured, parse_guarantee
 from cutlayer.sweeps.recommend.wording import recommended_diff
 from cutlayer.sweeps.result import TrialMetrics
@@ -210,7 +211,8 @@ def test_a_limit_on_columns_searches_the_protections_of_both_sides(place, stated
     assert result["verdict"].startswith("Recommended for excess 0.02, columns rebuilt 0.3, loss 0.09: label_free")
     assert "excess 0.000 ± 0.000, columns rebuilt 0.200 ± 0.000 and AUC loss +0.080" in result["verdict"]
     assert any("the features of telco" in statement for statement in result["statements"][result["chosen"]])
-    assert {job.parties["telco"].audit.attacks for job in ran} == {COLUMN_ATTACKS}
+    attacks = [job.parties["telco"].audit.attacks for job in ran]
+    assert {*attacks} == {column_attacks("binary", once=once) for once in (False, True)}
     front = {(result["last"][name]["leak"], result["last"][name]["rebuilt"]) for name in result["front"]}
     assert front >= {(0.7, 1.0), (0.7, 0.2)}, "three objectives"
     nothing = place.call("recommend", place.file, "--max-rebuilt", "0.01", "--max-loss", "0.09")

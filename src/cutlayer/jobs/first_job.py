@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cutlayer.attacks import column_attacks
 from cutlayer.config import FeaturesConfig, IdConfig, near_miss
 from cutlayer.config.job import TaskKind
 from cutlayer.data.align import intersect
@@ -297,7 +298,8 @@ def _private(job: FirstJob, folder: Path) -> Iterator[dict[str, Any]]:
                 numbers["scale"] = "robust"  # bounded: the release as a whole has a mean square of 1
             if job.protect in ("columns", "both"):
                 section["privacy"] = {"dp_embedding": {"clip": 1.0, "epsilon": 8.0, "delta": 1e-5}}
-                section["audit"] = {"attacks": ["inversion"]}  # which measures what the noise hides
+                measuring = column_attacks(task_of(job), once=releases_once(job))
+                section["audit"] = {"attacks": [*measuring]}
         if numbers:
             section.setdefault("features", {})["numbers"] = numbers
         yield section

@@ -11,9 +11,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from cutlayer.attacks import column_attacks
 from cutlayer.config import Job
 from cutlayer.config.load import load_job, opened, read_yaml
 from cutlayer.config.party import LABEL_FREE
+from cutlayer.config.phases import Phase
 from cutlayer.errors import ConfigError, NotApplicable
 from cutlayer.jobs.check import check_job
 from cutlayer.protections import REGISTRY
@@ -30,8 +32,6 @@ EPSILONS, DELTA = (64.0, 16.0, 8.0), 1e-5
 """Budgets of `dp_embedding` on the releases of each passive party."""
 INTERVALS = 16
 """Quantiles of each number of a passive party where intervals alone are released."""
-COLUMN_ATTACKS = ("inversion",)
-"""Attacks on the columns of passive parties whose audit names none."""
 
 Change = tuple[tuple[str, ...], Any]
 """A path into the job file, and the value to write there; see `changed`."""
@@ -137,7 +137,7 @@ class Candidates:
     def job(self, point: Point, max_followed: int | None = None) -> Job:
         """The job of one trial: a candidate by name, for so many epochs, with a seed.
 
-        Its audit is that of the default catalogue at least, and that of `COLUMN_ATTACKS` at each passive party.
+        Its audit is that of the default catalogue at least, and `column_attacks` at a passive party that names none.
 
         Args:
             point: Values by path.
@@ -197,7 +197,8 @@ class Candidates:
                 attacks = "full" if audit.attacks == "full" else "auto"
                 audit = audit.model_copy(update={"attacks": attacks, "every": every, "layers": False, "depth": "full"})
             elif isinstance(audit.attacks, str):
-                audit = audit.model_copy(update={"attacks": COLUMN_ATTACKS})
+                once = Phase.RELEASE in job.phases_of(name)
+                audit = audit.model_copy(update={"attacks": column_attacks(job.task, once=once)})
             parties[name] = {"audit": audit}
         job = job.uncompared(parties)
         check_job(job)

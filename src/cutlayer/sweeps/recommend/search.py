@@ -57,7 +57,7 @@ def recommend(request: SearchRequest, keys: Keys, progress: Progress) -> Recomme
     """Search protections of a job's labels and columns within limits, or go on with a search.
 
     The same call on another machine with the same storage shares the work. Every candidate is judged by the whole
-    default catalogue of attacks on labels, and by those of `COLUMN_ATTACKS`. Where a theorem states that no message
+    default catalogue of attacks on labels, and by `column_attacks`. Where a theorem states that no message
     depends on a label, the excess is 0, whatever the noise of a measurement. The last rung chooses on validation rows
     with the job's seed; the check uses other seeds and test rows, since the best of many is partly luck.
 
