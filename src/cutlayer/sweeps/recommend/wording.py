@@ -11,7 +11,7 @@ from ruamel.yaml import YAML
 
 from cutlayer.config.load import as_yaml, dump_job, opened
 from cutlayer.report.rounding import auc, difference, excess, metric
-from cutlayer.report.section import Table, number, table
+from cutlayer.report.section import Cell, Table, number, table
 from cutlayer.results.metric_names import name_of
 from cutlayer.results.number import NOT_AVAILABLE
 from cutlayer.storage.durable import write_whole
@@ -76,15 +76,19 @@ def _excess(value: float | None) -> str:
 
 
 def check_table(result: Recommendation) -> Table:
-    """The candidates that were trained again with fresh seeds."""
-    rebuilt = number("rebuilt"), lambda candidate: f"{auc(candidate.rebuilt)} ± {auc(candidate.rebuilt_margin)}"
+    """The candidates that were trained again with fresh seeds, each mean with half its 95 % interval."""
+
+    def mean(value: float, margin: float) -> Cell:
+        return Cell(metric(value), (f"± {metric(margin)}",))
+
+    rebuilt = number("rebuilt"), lambda candidate: mean(candidate.rebuilt, candidate.rebuilt_margin)
     return table(
         "Fresh seeds",
         result.checked,
         ("Protection", lambda candidate: candidate.name),
         (number(f"test {name_of(result.metric)}"), lambda candidate: metric(candidate.utility)),
-        (number("loss"), lambda candidate: f"{difference(candidate.loss)} ± {metric(candidate.loss_margin)}"),
-        (number(result.limits.of), lambda candidate: f"{auc(candidate.leak)} ± {auc(candidate.leak_margin)}"),
+        (number("loss"), lambda candidate: mean(candidate.loss, candidate.loss_margin)),
+        (number(result.limits.of), lambda candidate: mean(candidate.leak, candidate.leak_margin)),
         *([rebuilt] if result.limits.max_rebuilt is not None else []),
         ("within limits", lambda candidate: _within(result, candidate)),
         highlight=lambda candidate: candidate.name == result.best,
