@@ -35,7 +35,7 @@ KEY_BYTES = 32
 
 @dataclass(frozen=True)
 class CommonRows:
-    """What a party learned from an alignment.
+    """Result of an alignment at one party.
 
     Attributes:
         positions: Row numbers in this party's table of the common rows, in the common order, int64 (m,); `None` where

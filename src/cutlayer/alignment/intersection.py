@@ -49,7 +49,7 @@ DUMMY = -1
 
 
 class Purpose(StrEnum):
-    """What the parties align for; all must name the same."""
+    """Purposes of an alignment; all parties must name the same."""
 
     TRAIN = "train"
     """Both sides learn the common rows."""
