@@ -16,14 +16,7 @@ from cutlayer.alignment.points import AligningSide, points_active, points_passiv
 from cutlayer.alignment.row_proof import prove_rows
 from cutlayer.channel import Kind, Message, Port
 from cutlayer.channel.receiving import receive, receive_chunks, send_in_chunks
-from cutlayer.data.align import (
-    Positions,
-    checked_positions,
-    intersect,
-    intersect_each,
-    nothing_in_common,
-    order_digest,
-)
+from cutlayer.data.align import Positions, checked_positions, intersect, intersect_each, nothing_in_common, order_digest
 from cutlayer.data.ids import DIGEST_BYTES, Digests
 from cutlayer.data.row_keys import drawn_ids, has_key
 from cutlayer.errors import AlignmentError, ProtocolError

@@ -17,11 +17,7 @@ from cutlayer.channel.stream import Attachment, Receiver, Stream, describe, deta
 from cutlayer.channel.tls.files import Loaded
 from cutlayer.errors import CutlayerError, PeerLost, ProtocolError
 
-_REFUSALS = {
-    grpc.StatusCode.FAILED_PRECONDITION,
-    grpc.StatusCode.PERMISSION_DENIED,
-    grpc.StatusCode.ALREADY_EXISTS,
-}
+_REFUSALS = {grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.ALREADY_EXISTS}
 
 
 class Unsuited(ProtocolError):

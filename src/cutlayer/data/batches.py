@@ -23,11 +23,7 @@ class Schedule:
     """Batches of training rows, a pure function of the rows, the seed and the epoch."""
 
     def __init__(
-        self,
-        train_rows: npt.NDArray[np.int64],
-        batch_size: int,
-        seed: int,
-        shuffle: Literal["rows", "blocks"] = "rows",
+        self, train_rows: npt.NDArray[np.int64], batch_size: int, seed: int, shuffle: Literal["rows", "blocks"] = "rows"
     ) -> None:
         """Create the schedule.
 

@@ -22,9 +22,7 @@ from cutlayer.data.encoded import Encoded, collected
 from cutlayer.data.encoding import Encoder, chosen_kind
 from cutlayer.data.faults import fault, missing_column
 from cutlayer.data.feature_columns import feature_names, without_nan
-from cutlayer.data.ids import (
-    Digests,
-)
+from cutlayer.data.ids import Digests
 from cutlayer.data.labels import Labels, check_training_labels, encode_labels
 from cutlayer.data.packed import packed
 from cutlayer.data.prepared import ENCODER, Prepared, reusable_store

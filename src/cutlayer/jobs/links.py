@@ -177,13 +177,7 @@ def open_server(
 
 def make_client(job: Job, name: str, options: LinkOptions) -> ClientLink:
     """A passive party's end of its link, not open yet."""
-    return ClientLink(
-        address_of(job),
-        name,
-        job.active,
-        timeout=options.timeout,
-        **_transport(job, name, options),
-    )
+    return ClientLink(address_of(job), name, job.active, timeout=options.timeout, **_transport(job, name, options))
 
 
 @contextmanager

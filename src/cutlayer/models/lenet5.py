@@ -46,10 +46,7 @@ class LeNet5Bottom(ImageBottom):
         self.width = config.width
         channels, height, width = self.image
         activation = activation_of(config.activation)
-        self.maps = nn.Sequential(
-            ConvBlock(channels, 6, 5, 2, activation),
-            ConvBlock(6, 16, 5, 0, activation),
-        )
+        self.maps = nn.Sequential(ConvBlock(channels, 6, 5, 2, activation), ConvBlock(6, 16, 5, 0, activation))
         pixels = ((height // 2 - 4) // 2) * ((width // 2 - 4) // 2)
         last = activation_of(config.activation, config.cut)
         self.layers = nn.Sequential(Dense(16 * pixels, 120, activation), Dense(120, config.width, last))

@@ -148,11 +148,7 @@ class SharedLabels:
         """Return the state that `labels` restores."""
         loss = labels.loss
         task = loss.task
-        optional = {
-            "weights": labels.weights,
-            "transition": loss.transition,
-            "class_weights": loss.class_weights,
-        }
+        optional = {"weights": labels.weights, "transition": loss.transition, "class_weights": loss.class_weights}
         tensors = {name: tensor for name, tensor in optional.items() if tensor is not None}
         plain = {"kind": task.kind, "classes": list(task.classes), "center": task.center, "scale": task.scale}
         return cls({"labels": labels.values, **tensors}, {"task": plain})
