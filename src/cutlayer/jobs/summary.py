@@ -90,9 +90,7 @@ def over_own_columns(summary: Summary, job: Job, active: ActiveOutcome, logits: 
         active: Results of the run at the active party.
         logits: Logits of the model of own columns for the held-out rows.
     """
-    task = active.task
-    labels = active.labels
-    seed = job.train.seed
+    task, labels, seed = active.task, active.labels, job.train.seed
     metrics = task.evaluate(logits, labels) if len(labels) else {}
     alone = ModelUtility.of(RunId(RunKind.ALONE, (job.active,)), metrics, interval(task, logits, labels, seed))
     partners = _partners(job, active)

@@ -84,11 +84,8 @@ class WideDeepTop(TopModel):
         super().__init__()
         narrow = [name for name, width in widths.items() if width <= config.wide]
         if narrow:
-            raise ConfigError.expected(
-                f"model.top wide_deep: embeddings wider than wide={config.wide}",
-                ", ".join(narrow),
-                "use wide_deep below",
-            )
+            wanted = f"model.top wide_deep: embeddings wider than wide={config.wide}"
+            raise ConfigError.expected(wanted, ", ".join(narrow), "use wide_deep below")
         self.wide_width = config.wide
         deep = {name: width - config.wide for name, width in widths.items()}
         self.deep = MlpTop(config, deep, outputs)
