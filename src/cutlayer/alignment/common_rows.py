@@ -10,7 +10,8 @@ import numpy as np
 import torch
 
 from cutlayer.alignment.held_rows import ALL_HAVE_ALL, HeldRows
-from cutlayer.alignment.intersection import Purpose, common_ranks, receive_indices, send_indices
+from cutlayer.alignment.indices import common_ranks, receive_indices, send_indices
+from cutlayer.alignment.intersection import Purpose
 from cutlayer.alignment.key_rounds import Matched, Rounds, received_keys, rounds_active, rounds_passive, sent_keys
 from cutlayer.alignment.points import AligningSide, points_active, points_passive
 from cutlayer.alignment.row_proof import prove_rows

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from cutlayer.alignment.intersection import common_ranks, receive_indices, send_indices
+from cutlayer.alignment.indices import common_ranks, receive_indices, send_indices
 from cutlayer.alignment.points import AligningSide, Own, points_active, points_passive
 from cutlayer.alignment.row_proof import prove_rows
 from cutlayer.channel import Kind, Message, Port
