@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 import sys
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import torch
 from torch import nn
 
 from cutlayer import lazy
+from cutlayer.models import Inputs, build_bottom
 
 LATE = """
 value = 1
@@ -69,3 +71,11 @@ def test_a_subclass_of_module_is_one_of_pytorch_from_its_first_instance_on() -> 
     assert (type(model[0]).__name__, type(model[0]).__qualname__) == (Twice.__name__, Twice.__qualname__)
     assert copy.deepcopy(model)(torch.ones(())).item() == 18
     assert [*model.state_dict()] == ["0.factor", "1.factor"]
+
+
+def test_a_model_is_pickled_by_the_class_of_its_file() -> None:
+    """As an estimator is by its user, or by scikit-learn."""
+    model = build_bottom({"kind": "linear", "width": 2}, Inputs(numbers=3))
+    again = pickle.loads(pickle.dumps(model))
+    assert type(again) is type(model)
+    assert torch.equal(again.numbers.weight, model.numbers.weight)

@@ -55,6 +55,13 @@ else:
             """Make an instance of PyTorch's class, which its constructor then fills."""
             return object.__new__(_with_pytorch(cls))
 
+        def __reduce__(self) -> tuple[Any, ...]:
+            """Be copied, and pickled with a user's estimator, by the class that the file has."""
+            return _blank, (type(self).__mro__[1],), self.__getstate__()
+
+    def _blank(kind: type) -> Any:
+        return kind.__new__(kind)
+
     @cache
     def _with_pytorch(kind: type) -> type:
         """The class of this name whose last base is `nn.Module`."""
