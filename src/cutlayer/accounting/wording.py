@@ -4,14 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from cutlayer.accounting.events import (
-    DPSGD,
-    Event,
-    GaussianRelease,
-    LabelFree,
-    NoFormalGuarantee,
-    RandomizedResponse,
-)
+from cutlayer.accounting.events import DPSGD, Event, GaussianRelease, LabelFree, NoFormalGuarantee, RandomizedResponse
 from cutlayer.accounting.plan import ReleasePlan
 from cutlayer.accounting.total import Total
 

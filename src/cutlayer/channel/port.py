@@ -36,10 +36,7 @@ class Port:
     """
 
     def __init__(self, me: str, peer: str, run: str, transmit: Callable[[Message], None]) -> None:
-        self.me = me
-        self.peer = peer
-        self.run = run
-        self.transmit = transmit
+        self.me, self.peer, self.run, self.transmit = me, peer, run, transmit
         self.inspect: Callable[[Message], None] | None = None
         self.record: Callable[[Message], None] | None = None
         self.sending: Callable[[Message], None] | None = None

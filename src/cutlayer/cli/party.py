@@ -12,16 +12,9 @@ from rich.console import Console
 from rich.markup import escape
 
 from cutlayer.cli.app import BAD_INPUT, emit, shortened
-from cutlayer.cli.organisation import (
-    checked_releases,
-    organisation,
-)
+from cutlayer.cli.organisation import checked_releases, organisation
 from cutlayer.cli.report import finish, say_trail
-from cutlayer.cli.run import (
-    checked_forget,
-    interruptible,
-    keys_for,
-)
+from cutlayer.cli.run import checked_forget, interruptible, keys_for
 from cutlayer.cli.verb import verb
 from cutlayer.report.rounding import plain
 

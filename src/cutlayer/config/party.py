@@ -286,7 +286,7 @@ class PartyConfig(PrivatePart):
     on_absent: OnAbsent = "stop"
 
     def role_faults(self, name: str) -> Iterator[str]:
-        """What the party named so sets of the other role."""
+        """Keys of the other role that the party of this name sets."""
         if self.role == "active" and self.serving:
             wanted = f"expected no parties.{name}.serving at the active party, which releases no embedding"
             yield f"{wanted}, got {self.serving}; set it at the passive parties"

@@ -79,10 +79,7 @@ class Execution:
         Args:
             tables: Tables of the parties.
         """
-        job = self.job
-        folder = self.folder
-        options = self.options
-        progress = self.progress
+        job, folder, options, progress = self.job, self.folder, self.options, self.progress
         runs: dict[str, Described] = {}
         for compared, other in compared_jobs(job):
             progress.stage(compared.label)
@@ -176,10 +173,7 @@ class Execution:
 
     def _references(self, trained: Trained) -> Iterator[tuple[RunId, Reference | FineTuned]]:
         """Train what this run is compared with besides other runs of the protocol."""
-        job = self.job
-        folder = self.folder
-        progress = self.progress
-        active = trained.active
+        job, folder, progress, active = self.job, self.folder, self.progress, trained.active
         trained_run = Run(job, folder, classes=active.task.classes)
         stores, truth = trained_run.stores, trained_run.truth
         wanted: dict[RunId, dict[str, Store]] = {}

@@ -98,9 +98,7 @@ def over_own_columns(summary: Summary, job: Job, active: ActiveOutcome, logits: 
         active: Results of the run at the active party.
         logits: Logits of the model of own columns for the held-out rows.
     """
-    task = active.task
-    labels = active.labels
-    seed = job.train.seed
+    task, labels, seed = active.task, active.labels, job.train.seed
     metrics = task.evaluate(logits, labels) if len(labels) else {}
     partners = _partners(job, active)
     gain = gain_over(active, logits, partners, seed)

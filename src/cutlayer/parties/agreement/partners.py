@@ -1,4 +1,4 @@
-"""What the active party stores of its partners once they have released their rows: it then trains without them."""
+"""Store of the active party for partners that have released their rows: it then trains without them."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Partners:
 
     @classmethod
     def load(cls, checkpoints: Checkpoints) -> Partners | None:
-        """What `save` wrote; `None` before.
+        """Read what `save` wrote; `None` before.
 
         Raises:
             CheckpointError: It is damaged, or of another party or job.
