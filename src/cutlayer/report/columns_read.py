@@ -23,7 +23,7 @@ def reach(result: FeatureResult) -> float:
     value = result.value or 0.0
     if result.metric == "exact":
         guessed = result.baseline or 0.0
-        read, columns = _columns_read(result)
+        read, columns = counted(result)
         value = max(read / columns if columns else 0.0, (value - guessed) / (1 - guessed) if guessed < 1 else 0.0)
     return min(1.0, max(0.0, value))
 
@@ -65,7 +65,8 @@ def _knowledge(result: FeatureResult) -> int:
     return 2 if {Need.AUXILIARY_FEATURES, Need.INITIAL_WEIGHTS} & {*result.knowledge} else 1
 
 
-def _columns_read(result: FeatureResult) -> tuple[int, int]:
+def counted(result: FeatureResult) -> tuple[int, int]:
+    """Number of columns that an attack reads exactly, and of all."""
     read, columns = (int(result.metrics.get(name) or 0) for name in ("columns_read", "columns"))
     return read, columns
 
@@ -82,7 +83,7 @@ def read_of_columns(result: FeatureResult) -> str:
     """
     if result.metric == "r2":
         return f"R\u00b2 {metric(result.value)}"
-    read, columns = _columns_read(result)
+    read, columns = counted(result)
     return f"{read} of {columns} exactly" if read or not result.value else f"{share(result.value, 1)} of values"
 
 
@@ -90,7 +91,7 @@ def reads_columns(result: FeatureResult) -> str:
     """What an attack does to the columns of a party, as the end of a sentence."""
     if result.metric == "r2":
         return f"can rebuild {rebuilding(result.value or 0.0)} of the columns of {result.party}"
-    read, columns = _columns_read(result)
+    read, columns = counted(result)
     if read or not result.value:
         return f"reads {read or 'none'} of {columns} columns of {result.party} exactly"
     return f"reads {share(result.value, 1)} of the values of {result.party} exactly"

@@ -12,7 +12,9 @@ _READ = (
     (0.6, "can guess labels{} better than chance"),
     (0.55, "can guess labels{} slightly better than chance"),
 )
-_REBUILT = ((0.9, "nearly all"), (0.6, "most"), (0.3, "a part"), (0.1, "a little"))
+REBUILT = 0.1
+"""Part of the columns from which on a sentence says that they are read."""
+_REBUILT = ((0.9, "nearly all"), (0.6, "most"), (0.3, "a part"), (REBUILT, "a little"))
 
 
 def reading(leak: float, owner: str = "") -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cutlayer.attacks.knowledge import Need, condition, in_words
-from cutlayer.report.grading import is_rebuilt, rebuilding
+from cutlayer.report.columns_read import counted, is_of_columns, reach
+from cutlayer.report.grading import REBUILT, rebuilding
 from cutlayer.report.rounding import count, metric, share
 from cutlayer.results.features import FeatureResult
 from cutlayer.results.metric_names import name_of
@@ -44,14 +45,6 @@ def weakest_first(results: Sequence[FeatureResult]) -> list[FeatureResult]:
     return shown
 
 
-def extent(result: FeatureResult) -> float:
-    """Share of the columns that an attack reads, 0 to 1; 0 where it is of no share, as of a single column."""
-    if result.metric == "exact":
-        read, columns = _columns(result)
-        return read / columns if columns else result.value or 0.0
-    return result.value or 0.0 if result.metric == "r2" else 0.0
-
-
 def reading(result: FeatureResult, whose: str = "") -> str:
     """What the attacker can do, in a few words.
 
@@ -61,7 +54,7 @@ def reading(result: FeatureResult, whose: str = "") -> str:
     """
     of = f" of {whose}" if whose else ""
     if result.metric == "exact":
-        read, columns = _columns(result)
+        read, columns = counted(result)
         return f"read {count(read)} of {count(columns)} columns{of} exactly" if columns else f"read values{of} exactly"
     if result.metric == "r2":
         return f"rebuild {rebuilding(result.value or 0.0)} of the columns{of}"
@@ -90,13 +83,13 @@ def short(result: FeatureResult) -> str:
 
 def told(results: Sequence[FeatureResult]) -> list[FeatureResult]:
     """The results that a headline names: the weakest knowledge that reads columns, and the one that reads most."""
-    read = [result for result in weakest_first(results) if is_rebuilt(extent(result))]
+    read = [result for result in weakest_first(results) if _extent(result) >= REBUILT]
     if not read:
         return []
-    most = max(read, key=lambda result: (round(extent(result), 2), -strength(result)))
+    most = max(read, key=lambda result: (round(_extent(result), 2), -strength(result)))
     return [read[0]] if strength(most) == strength(read[0]) else [read[0], most]
 
 
-def _columns(result: FeatureResult) -> tuple[int, int]:
-    """Number of columns that were read exactly, and of all."""
-    return int(result.metrics.get("columns_read") or 0), int(result.metrics.get("columns") or 0)
+def _extent(result: FeatureResult) -> float:
+    """Part of the columns that an attack reads, 0 to 1; 0 where it is of a single column, or of membership."""
+    return reach(result) if is_of_columns(result) else 0.0
