@@ -16,8 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from cutlayer.models import Inputs
-from cutlayer.models.mlp import MlpBottom
-from cutlayer.models.sections import MlpBottomConfig
+from cutlayer.models.mlp import MlpBottom, MlpBottomConfig
 from cutlayer.problem.task import Task
 from cutlayer.protections import build
 from cutlayer.protections.contract.base import Context

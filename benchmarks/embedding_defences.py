@@ -18,9 +18,8 @@ import torch
 from torch import nn
 
 from cutlayer.models import BottomModel, Inputs
-from cutlayer.models.cnn import CnnBottom
-from cutlayer.models.resnet18 import ResNet18Bottom
-from cutlayer.models.sections import CnnBottomConfig, ResNet18BottomConfig
+from cutlayer.models.cnn import CnnBottom, CnnBottomConfig
+from cutlayer.models.resnet18 import ResNet18Bottom, ResNet18BottomConfig
 from cutlayer.protections import build
 from cutlayer.protections.contract.base import Context
 from cutlayer.protections.contract.chain import Chain

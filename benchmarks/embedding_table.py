@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from benchmarks.local_training import CATEGORIES, CODES
 from benchmarks.pairs import Comparison, compare
-from cutlayer.models.base import EmbeddingTable
+from cutlayer.models.embedding_table import EmbeddingTable
 
 DIM = 4
 

@@ -1,4 +1,4 @@
-"""Write the pages of `docs/reference` that list what is registered: all protections, all attacks and all fits.
+"""Write the pages of `docs/reference` that list what is registered, such as all protections.
 
     python -m tools.reference_pages
 
@@ -20,7 +20,9 @@ from cutlayer.attacks import REGISTRY as ATTACKS
 from cutlayer.cli.list_ import Catalogue, entries
 from cutlayer.cli.verb import entries_of
 from cutlayer.config import FrozenModel
+from cutlayer.models import BOTTOMS, TOPS
 from cutlayer.models.bottom_fits import FITS
+from cutlayer.models.sections import BottomKind, TopKind
 from cutlayer.protections import REGISTRY
 from cutlayer.protections.contract.base import Asset, Protection
 from tests.conformance.table import PROTECTIONS
@@ -50,6 +52,11 @@ once](../how-to/protect-features.md#release-each-row-once) fits its bottom model
 training rows and, with `gradients`, on the gradients of the warm-up epochs. At a party that releases in every step it
 is an error.
 """
+MODELS_HEAD = """# All models
+
+One section for each kind of `model.bottom` and `model.top`, generated from its class. [Choose a
+model](../how-to/model.md) compares the top models, and [utility by default](../results/utility.md) the bottom models.
+"""
 FEATURES = "attacks on features: [measure feature leakage](../how-to/audit-features.md)"
 
 
@@ -59,6 +66,9 @@ def pages() -> Mapping[str, str]:
         "protections.md": "\n".join([PROTECTIONS_HEAD, *map(protection_section, sorted(REGISTRY))]),
         "attacks.md": "\n".join([ATTACKS_HEAD, *map(attack_section, entries(Catalogue.ATTACKS))]),
         "fits.md": "\n".join([FITS_HEAD, *map(fit_section, FITS)]),
+        "models.md": "\n".join([MODELS_HEAD, *(model_section("bottom", *kind) for kind in BOTTOMS.items())])
+        + "\n"
+        + "\n".join(model_section("top", *kind) for kind in TOPS.items()),
     }
 
 
@@ -105,9 +115,19 @@ def fit_section(name: str) -> str:
     return section(name, text, facts, fit.config)
 
 
-def section(name: str, text: str, facts: Mapping[str, str], config: type[BaseModel] | None) -> str:
+def model_section(side: str, name: str, kind: BottomKind | TopKind) -> str:
+    """One kind of bottom or top model."""
+    facts = {"write": f"`model: {{{side}: {{kind: {name}}}}}`"}
+    if isinstance(kind, TopKind):
+        facts["trained"] = "at once, from one release of each row" if kind.is_fitted else "by gradient steps"
+    text, _ = entries_of(inspect.getdoc(kind.config) or "", "Attributes")
+    return section(name, text, facts, kind.config, side)
+
+
+def section(name: str, text: str, facts: Mapping[str, str], config: type[BaseModel] | None, side: str = "") -> str:
     """A heading, what it is, its properties and its settings."""
-    lines = [f"## `{name}` {{#{name}}}", ""]
+    title, anchor = (f"`{name}`, {side}", f"{name}-{side}") if side else (f"`{name}`", name)
+    lines = [f"## {title} {{#{anchor}}}", ""]
     lines += [line for paragraph in text.split("\n\n") for line in (linked(joined(paragraph)), "")]
     lines += ["| property | value |", "|---|---|"]
     lines += [f"| {word} | {cell(linked(joined(value)))} |" for word, value in facts.items() if value]
@@ -151,9 +171,10 @@ def values(schema: Mapping[str, Any]) -> str:
         return ", ".join(f"`{choice}`" for choice in choices)
     kind = schema.get("type", "value")
     if kind == "array":
-        return f"list of: {values(schema.get('items', {}))}"
+        return f"list of: {values((schema.get('prefixItems') or [schema.get('items', {})])[0])}"
     if kind == "object":
-        return f"mapping to: {values(schema.get('additionalProperties', {}))}"
+        inner = schema.get("additionalProperties", True)
+        return "mapping" if inner is True else f"mapping to: {values(inner)}"
     words = {"boolean": "true, false", "string": "text", "integer": "integer", "number": "number"}
     return span(schema) or words.get(kind, kind)
 

@@ -9,8 +9,9 @@ class CutlayerError(Exception):
     """Base of all errors this package raises on purpose.
 
     Attributes:
-        exit_code: Exit code of the command line (1 a gate failed, 2 bad input, 3 a peer was lost, 130 interrupted;
-            the command line exits with 128 + the signal's number where a signal other than Ctrl-C interrupted it).
+        exit_code: Exit code of the command line (1 a gate failed, 2 bad input, 3 a peer was lost, 4 nothing meets the
+            limits of a search, 130 interrupted; the command line exits with 128 + the signal's number where a signal
+            other than Ctrl-C interrupted it).
     """
 
     exit_code = 2
@@ -87,6 +88,12 @@ class BudgetExceeded(CutlayerError):
 
 class NotApplicable(CutlayerError):
     """An attack or protection cannot be used on this task or view."""
+
+
+class LimitsNotMet(CutlayerError):
+    """Nothing that a search may try stays within the limits that were asked for."""
+
+    exit_code = 4
 
 
 class Diverged(CutlayerError):

@@ -4,14 +4,16 @@ A file that states something, such as the settings of a defence or what an attac
 
     from cutlayer.lazy import Tensor, torch
 
-Importing the file then does not load PyTorch, which takes longer than to read a job. What PyTorch defines, such as a
-subclass of `nn.Module`, is in a file that is imported where the model is built.
+Importing the file then does not load PyTorch, which takes longer than to read a job. A subclass of `Module` from here
+is one of `nn.Module` from its first instance on. What else PyTorch defines, such as a subclass of `autograd.Function`,
+is in a file that is imported where it is used.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
+from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     import torch as torch
     from torch import Tensor as Tensor
     from torch import nn as nn
+    from torch.nn import Module as Module
     from torch.nn import functional as functional
 else:
 
@@ -44,6 +47,26 @@ else:
 
     class Tensor(metaclass=_Checked):
         """Stands for `torch.Tensor`."""
+
+    class Module:
+        """Stands for `nn.Module` as a base class."""
+
+        def __new__(cls, *_args: object, **_settings: object) -> Module:
+            """Make an instance of PyTorch's class, which its constructor then fills."""
+            return object.__new__(_with_pytorch(cls))
+
+        def __reduce__(self) -> tuple[Any, ...]:
+            """Be copied, and pickled with a user's estimator, by the class that the file has."""
+            return _blank, (type(self).__mro__[1],), self.__getstate__()
+
+    def _blank(kind: type) -> Any:
+        return kind.__new__(kind)
+
+    @cache
+    def _with_pytorch(kind: type) -> type:
+        """The class of this name whose last base is `nn.Module`."""
+        named = {name: getattr(kind, name) for name in ("__module__", "__qualname__", "__doc__")}
+        return kind if issubclass(kind, nn.Module) else type(kind)(kind.__name__, (kind, nn.Module), named)
 
     torch, nn, functional = map(_OnFirstUse, ("torch", "torch.nn", "torch.nn.functional"))
 

@@ -35,7 +35,8 @@ class LabelFreeStudy(Study):
     advice = (
         "Where labels matter more than features, let the partners release a sketch once: no message depends on a "
         "label, at no loss of test AUC on three of four tables of this size, and of 0.014 on the fourth. Where "
-        "features matter too, expect to pay: the sketch reveals most columns to a receiver who knows some rows."
+        "features matter too, expect to pay: the sketch reveals most columns to a receiver who knows some rows. "
+        "One as wide as the table reveals categories to a receiver who knows none."
     )
     settings = (
         "Data: Adult, the demo's three parties and schedule without its protections; Criteo, 137,139 rows, all "

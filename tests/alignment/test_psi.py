@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 import cutlayer.alignment.buckets as buckets
 from cutlayer.alignment.buckets import Buckets
 from cutlayer.alignment.common_rows import CommonRows
-from cutlayer.alignment.intersection import DUMMY, Alignment, Masker, Purpose, common_ranks
+from cutlayer.alignment.indices import common_ranks
+from cutlayer.alignment.intersection import DUMMY, Alignment, Masker, Purpose
 from cutlayer.channel import Kind, Message
 from cutlayer.channel.codec import encode
 from cutlayer.data.align import intersect

@@ -14,15 +14,13 @@ from torch import Tensor
 import cutlayer.alignment.buckets as buckets
 import cutlayer.alignment.points as psi_points
 from cutlayer.alignment.buckets import sorted_points
+from cutlayer.alignment.indices import common_ranks, receive_indices, send_indices
 from cutlayer.alignment.intersection import (
     CONTEXT,
     DUMMY,
     Alignment,
     Purpose,
     check_points,
-    common_ranks,
-    receive_indices,
-    send_indices,
 )
 from cutlayer.alignment.ristretto255 import hash_to_group, multiply, random_points, random_scalar
 from cutlayer.alignment.row_proof import prove_rows

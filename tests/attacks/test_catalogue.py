@@ -5,7 +5,7 @@ import pytest
 import torch
 from sklearn.cluster import KMeans
 
-from cutlayer.attacks import REGISTRY, Attack, FeatureAttack, left_out, resolve
+from cutlayer.attacks import REGISTRY, Attack, FeatureAttack, column_attacks, left_out, resolve
 from cutlayer.attacks.knowledge import Knowledge, Need
 from cutlayer.attacks.label import direction, norm, spectral
 from cutlayer.attacks.label.base import LabelView, Target, is_finite
@@ -254,6 +254,15 @@ def test_what_auto_leaves_out_runs_when_named():
     features = [name for name, attack in REGISTRY.items() if issubclass(attack, FeatureAttack)]
     assert names_of(resolve(features, "regression", "passive").features) == features
     assert resolve("auto", "binary", "passive").features == ()
+
+
+def test_columns_are_measured_by_inversion_and_what_is_attacked_by_default(monkeypatch):
+    by_default = tuple(attack.name for attack in resolve("auto", "binary", "passive").features)
+    assert column_attacks("binary", once=False) == ("inversion",)
+    assert column_attacks("binary", once=True) == ("inversion", *by_default)
+    monkeypatch.setattr(REGISTRY["exact"], "live", True)
+    assert {*column_attacks("binary", once=True)} == {"inversion", "exact", *by_default}
+    assert column_attacks("binary", once=False) == ("inversion",)
 
 
 def test_names_keep_their_order():

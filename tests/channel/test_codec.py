@@ -17,7 +17,12 @@ from cutlayer.errors import ConfigError, ProtocolError
 
 TEXT = st.text(st.characters(exclude_categories=["C", "Z"]) | st.just(" "), max_size=20)
 SHORT = st.text(st.characters(exclude_categories=["C", "Z"]), max_size=16)
-FIELDS = {int: st.integers(-(2**63), 2**63 - 1), str: SHORT, bool: st.booleans()}
+FIELDS = {
+    int: st.integers(-(2**63), 2**63 - 1),
+    float: st.floats(allow_nan=False),
+    str: SHORT,
+    bool: st.booleans(),
+}
 
 
 def raw(tensor):

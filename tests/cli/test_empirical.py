@@ -7,6 +7,8 @@ import json
 import pytest
 
 from cutlayer.protections.catalogue import DPEmbedding
+from cutlayer.results.audit import PassiveAudit
+from tests.report.passive_samples import exact, passive_run
 
 CALL = ("--empirical-epsilon", "--canaries", "2000")
 
@@ -56,11 +58,12 @@ def test_guarantees_that_hold_and_one_that_does_not(place, guarded, monkeypatch)
     assert "DOES NOT HOLD" in (guarded / "report.html").read_text()
 
 
-def test_a_passive_party_s_own_folder_gives_a_table_alone(place, guarded, monkeypatch):
+def test_a_passive_party_s_own_folder_is_tested_too(place, guarded, monkeypatch):
     ledger = json.loads((guarded / "ledger.json").read_text())
     ledger["entries"] = [entry for entry in ledger["entries"] if entry["party"] == "telco"]
     (guarded / "ledger.json").write_text(json.dumps(ledger))
-    (guarded / "summary.json").rename(guarded / "outcome.json")
+    passive_run().write(guarded / "outcome.json")
+    PassiveAudit(features=(exact(1, 2),)).write(guarded / "audit.json")
     result = place.call("audit", guarded, *CALL)
     assert result.code == 0
     assert "dp_embedding" in result.out
@@ -68,6 +71,7 @@ def test_a_passive_party_s_own_folder_gives_a_table_alone(place, guarded, monkey
     broken = place.call("audit", guarded, *CALL, "--json")
     assert broken.code == 1
     assert [guarantee["party"] for guarantee in broken.document()["guarantees"]] == ["telco"]
+    assert "DOES NOT HOLD" in (guarded / "report.html").read_text()
 
 
 def test_a_run_without_guarantees_has_none_to_test(place, finished):

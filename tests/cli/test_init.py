@@ -10,6 +10,7 @@ import pytest
 import typer
 from pyarrow import csv
 
+from cutlayer.attacks import column_attacks
 from cutlayer.config.load import load_job, load_private_part
 from cutlayer.jobs.first_job import MAX_SKETCH
 from tests.cli.jobs import write_tables
@@ -39,7 +40,18 @@ def test_guesses_make_a_job_that_passes_check(place, folder):
 def test_every_answer_passes_check(place, folder, protect, apart):
     assert place.call("init", folder, "--protect", protect, apart, "--json").code == 0
     if apart == "--together":
-        assert place.call("check", folder / "job.yaml").code == 0
+        printed = place.call("check", folder / "job.yaml")
+        assert printed.code == 0
+        told = " ".join(printed.out.split())
+        read = {
+            "labels": "bank can read columns of telco exactly from its release, without a known row: categories,",
+            "columns": "bank learns what the guarantee of telco allows, whatever it knows",
+            "both": "bank learns what the guarantee of telco allows, whatever it knows",
+            "nothing": "bank receives an embedding of every common row, and may rebuild columns of telco from it",
+        }
+        assert f"columns of telco {read[protect]}" in told
+        attacks = column_attacks("binary", once=protect == "both") if protect in ("columns", "both") else "auto"
+        assert load_job(folder / "job.yaml").parties["telco"].audit.attacks == attacks
         return
     for name in ("bank", "telco"):
         result = place.call("check", folder / "job.yaml", "--as", name, "--local", folder / f"{name}.yaml", "--json")
@@ -50,7 +62,9 @@ def test_every_answer_passes_check(place, folder, protect, apart):
         assert ("the labels of the training rows of bank, towards telco: epsilon" in stated) == (
             name == "bank" and protect in ("labels", "both")
         )
-        assert ("the features of telco" in stated) == (name == "telco" and protect in ("columns", "both"))
+        protects_columns = name == "telco" and protect in ("columns", "both")
+        assert ("the features of telco" in stated) == protects_columns
+        assert ("attacks: [inversion" in (folder / f"{name}.yaml").read_text()) == protects_columns
     text = (folder / "job.yaml").read_text()
     assert "table:" not in text, "tables and columns are in the private files alone"
     assert "default" not in text

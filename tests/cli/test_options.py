@@ -186,6 +186,7 @@ VERBS = {
         "--max-excess",
         "--max-leak",
         "--max-loss",
+        "--max-rebuilt",
         "--out",
         "--quiet",
         "--seeds",

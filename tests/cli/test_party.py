@@ -2,19 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import json
 
 import pytest
 
-from cutlayer.accounting.events import GaussianRelease
-from cutlayer.accounting.ledger import Entry, Ledger
-from cutlayer.accounting.plan import ReleasePlan
-from cutlayer.cli.passive_outcome import show_outcome
-from cutlayer.report.rounding import metric
-from cutlayer.results.audit import PassiveAudit
-from cutlayer.results.features import FeatureResult
-from cutlayer.results.metric_names import name_of
-from cutlayer.training.folder import RunFolder
 from tests.cli.jobs import JOB, changed
 from tests.parties.processes import forked, run_in
 from tools.ports import free_port
@@ -93,7 +84,7 @@ def test_a_peer_that_never_comes_is_exit_code_3_and_leaves_nothing(apart, name):
     assert kept(apart) == before
 
 
-def test_a_passive_party_audits_what_it_sent(apart, capsys):
+def test_a_passive_party_audits_what_it_sent(apart):
     text = "table: telco.csv\nid: id\naudit: {attacks: [inversion, membership], rows: 256}\n"
     (apart.folder / "telco.yaml").write_text(text)
     words = ["party", "job.yaml", "--plaintext", "--as", "bank", "--local", "bank.yaml", "--json"]
@@ -109,40 +100,55 @@ def test_a_passive_party_audits_what_it_sent(apart, capsys):
     assert (skipped["party"], skipped["message"], skipped["attack"]) == ("telco", "embedding", "membership")
     assert "bank" in skipped["reason"]
     folder = apart.folder / "runs" / "job-telco"
-    show_outcome(RunFolder.open(folder), as_json=False)
-    printed = capsys.readouterr().out
-    for result in found["features"]:
-        assert f"{name_of(result['metric'])} {metric(result['value'])}, without" in printed
-        assert f"without embedding {metric(result['baseline'])}" in printed
-    assert "guarantee: none; nothing protects the features of telco" in printed
-    assert apart.call("report", folder).out == printed  # as often as the partner asks
-    assert apart.call("report", folder, "--json").document() == found
-    refused = apart.call("audit", folder)
-    assert (refused.code, refused.out) == (2, "")
-    assert "expected the run folder of the active party" in refused.error
+    assert json.loads((folder / "report.json").read_text()) == found
+    page = (folder / "report.html").read_text()
+    again = apart.call("report", folder, "--json").document()
+    assert {**again, "folder": found["folder"]} == found, "as often as the partner asks"
+
+    sent = {message["kind"]: message for message in found["messages"]}
+    run, epochs = found["rows"]["run"], found["epochs"]
+    parts = {part["part"]: part["rows"] for part in found["releases"]}
+    assert sum(parts.values()) == run
+    assert sent["embedding"]["rows"] == epochs * parts["training"]
+    assert sent["embedding"]["sent"] == sent["gradient"]["received"] > 0
+    assert sent["evaluation"]["rows"] == epochs * parts["validation"] + parts["test"]
+    [link] = found["alignment"]["links"]
+    assert (link["common"], link["run"], link["passive"]["rows"]) == (run, run, found["rows"]["table"])
+    at_bank = json.loads((apart.folder / "runs" / "job-bank" / "report.json").read_text())["data"]["alignment"]
+    assert at_bank["links"][0]["active"]["stated"] == link["active"]["stated"]
+    for text in ("What the alignment made known", f"bank learned that {run} of the {link['active']['stated']} ids"):
+        assert text in page
+    assert "What the alignment made known" in (apart.folder / "runs" / "job-bank" / "report.html").read_text()
+
+    printed = apart.call("report", folder).out
+    assert "None: nothing protects the columns of telco" in " ".join(printed.split())
+    assert "report.html" in printed
+    assert "### What telco sent" in apart.call("report", folder, "--markdown").out
 
 
-def test_a_result_without_a_value_is_shown(tmp_path, capsys):
-    """Columns that are constant among the attacked rows have no R2."""
-    nothing = dict.fromkeys(("value", "low", "high", "baseline"))
-    about = {"run": "this run", "party": "telco", "attack": "inversion", "release": "epoch 1", "metric": "r2"}
-    result = FeatureResult(**about, known=10, rows=10, **nothing)
-    folder = RunFolder(tmp_path)
-    folder.write_json("outcome.json", {"party": "telco", "epochs": 1, "evidence": []})
-    PassiveAudit(features=(result,)).write(tmp_path / "audit.json")
-    show_outcome(folder, as_json=False)
-    assert "inversion, epoch 1: R² n/a, without embedding n/a" in capsys.readouterr().out
-
-
-def test_a_passive_party_is_told_its_price_and_where_its_trail_is(tmp_path, capsys):
-    folder = RunFolder(tmp_path)
-    folder.write_json("outcome.json", {"party": "telco", "epochs": 1, "evidence": []})
-    event = GaussianRelease(noise_multiplier=4.0, releases=ReleasePlan(training=1, validation=1, test=1))
-    entry = Entry("dp_embedding", "telco", "features", ("bank",), event)
-    folder.write_json("ledger.json", Ledger((entry,)).to_json())
-    PassiveAudit().write(tmp_path / "audit.json")
-    show_outcome(folder, trail=Path(".cutlayer/telco.key.trail"))
-    told = capsys.readouterr().out
-    assert "guarantee: the features of telco, towards bank: epsilon " in told
-    assert "own columns: not attacked; `audit: {attacks: [inversion]}`" in told
-    assert "every message that left: cutlayer trail show .cutlayer/telco.key.trail" in told
+def test_a_passive_party_audits_its_folder_again(apart):
+    words = ["party", "job.yaml", "--plaintext", "--as", "bank", "--local", "bank.yaml", "--json"]
+    bank = forked(run_in, apart.folder, words)
+    try:
+        result = apart.call("party", "job.yaml", "--plaintext", "--as", "telco", "--local", "telco.yaml", "--quiet")
+        assert bank.wait() == 0
+    finally:
+        bank.kill()
+    folder = apart.folder / "runs" / "job-telco"
+    assert "every message that left: cutlayer trail show" in result.out
+    audited = apart.call("audit", folder, "--attack", "inversion", "--json").document()
+    assert {each["attack"] for each in audited["features"]} == {"inversion"}
+    assert "can rebuild" in (folder / "report.html").read_text()
+    for option, message in (
+        (("--attack", "norm"), "expected attacks on features in the folder of a passive party"),
+        (("--fail-above", "0.6"), "expected --fail-above at the active party, which has the labels, got 0.6"),
+    ):
+        refused = apart.call("audit", folder, *option)
+        assert (refused.code, refused.out) == (2, "")
+        assert message in refused.error
+    card = apart.call("report", folder, "--for", "dpia", "--json").document()
+    assert [each["attack"] for each in card["evidence"]].count("inversion") == len(card["evidence"]) > 0
+    assert card["alignment"]
+    blank = {field["name"] for field in card["fields"] if field["value"] is None}
+    assert {"Purpose", "Lawful basis"} <= blank
+    assert (folder / "privacy_annex.html").exists()

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import random
+import re
 import shutil
 from types import SimpleNamespace
 
 import pytest
 
+from cutlayer.attacks import column_attacks
 from cutlayer.config.load import load_job
 from cutlayer.config.phases import Phase
 from cutlayer.consent import allowed
@@ -26,6 +29,7 @@ from cutlayer.training.run_ledger import ledger_of
 from tests.models.estimator_rows import fit_briefly
 
 SEED = 1
+ANY, COVERED = Limits(0.6, None, 0.01), Limits(0.6, None, 0.01, guarantee=2.0)
 
 
 def name_of(job):
@@ -37,16 +41,23 @@ def name_of(job):
 
 @pytest.fixture
 def stated(monkeypatch):
-    """Replaces trainings: `figures(name, seed)` gives utility and leak; the list holds every job that was trained."""
+    """Replaces trainings: `figures(name, seed)` gives utility and leak, `None` those of `columns_by_noise`.
+
+    The list holds every job that was trained.
+    """
 
     def install(figures):
         ran = []
 
         def trained(job, folder, options, leak, progress):
-            utility, leaked = figures(name_of(job), job.train.seed)
             ran.append(job)
+            if figures is None:
+                utility, leaked, rebuilt = columns_by_noise(job)
+            else:
+                (utility, leaked), rebuilt = figures(name_of(job), job.train.seed), None
             bounds = {"low": None, "high": None, "leak_low": None, "leak_high": None}
             found = {"where": "telco/gradient/norm", "epoch": 1, "seconds": 1.0, "columns": 0.7, "excess": leaked - 0.7}
+            found["rebuilt"] = rebuilt
             return TrialMetrics(utility=utility, test=utility, leak=leaked, **bounds, **found)
 
         monkeypatch.setattr(worker, "measure", trained)
@@ -130,7 +141,7 @@ def test_what_the_job_states_already_is_tried_once_and_stays_as_it_is_written(pl
         }
     )
     place.file.write_text(place.file.read_text().replace("privacy:", "privacy:  # of the labels\n     "))
-    candidates = Candidates(place.file, 2.0)
+    candidates = Candidates(place.file, COVERED)
     assert "label_free 32" not in candidates.by_name
     assert candidates.left_out["label_free 32"] == "it is the job as configured"
     assert diff_of(place, "as configured") == []
@@ -153,10 +164,77 @@ def test_luck_of_the_search_does_not_survive_fresh_seeds(place, stated):
     assert "leak 0.800 ± 0.000" in result["verdict"]
 
 
+def test_a_guarantee_that_nothing_has_is_told_from_bad_input(place, monkeypatch):
+    monkeypatch.setattr(Candidates, "_proposed", lambda self: [(UNDEFENDED, []), ("same", [])])
+    result = place.call("recommend", place.file, "--max-leak", "0.6", "--guarantee", "eps=1")
+    assert (result.code, result.out) == (4, "")
+    assert "no protection fits the job and the guarantee: same (no theorem for the labels)" in result.err
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.2])
+def test_a_theorem_is_not_rejected_for_the_noise_of_a_measurement(place, stated, noise):
+    def noisy(name, seed):
+        if name.startswith("label_free"):
+            return 0.9, 0.7 + noise + 0.02 * (seed % 3)  # own columns reveal 0.7
+        return 0.9, 1.0
+
+    stated(noisy)
+    result = place.call("recommend", place.file, "--max-excess", "0.02", "--json").document()
+    assert result["chosen"].startswith("label_free")
+    assert (result["last"][result["chosen"]]["excess"], result["checked"][0]["leak"]) == (0, 0)
+    assert result["checked"][0]["leak_auc"] >= 0.7 + noise, "what was measured is shown all the same"
+
+
+def test_what_a_public_split_reveals_is_measured(place):
+    place.change({})
+    assert Candidates(place.file, ANY).by_name["label_free 32"].adds_nothing
+    assert not Candidates(place.file, ANY).by_name["label_dp 1"].adds_nothing
+    place.change({"train.split": {"by": "balance", "public": True}})
+    candidate = Candidates(place.file, ANY).by_name["label_free 32"]
+    assert (candidate.epsilon, candidate.adds_nothing) == (0, False)
+
+
+def columns_by_noise(job):
+    """Less is rebuilt of a release without labels and with noise; noise costs utility."""
+    noise = job.parties["telco"].privacy.get("dp_embedding")
+    free = "label_free" in job.parties["bank"].privacy
+    epsilon = noise["epsilon"] if noise else math.inf
+    rebuilt = {math.inf: 1.0, 64.0: 0.5, 16.0: 0.2}.get(epsilon, 0.05)
+    return 0.9 - 0.1 * (1 - rebuilt), 0.7 if free else 1.0, rebuilt
+
+
+def test_a_limit_on_columns_searches_the_protections_of_both_sides(place, stated):
+    ran = stated(None)
+    limits = ("--max-excess", "0.02", "--max-rebuilt", "0.3", "--max-loss", "0.09")
+    result = place.call("recommend", place.file, *limits, "--json").document()
+    assert re.fullmatch(r"label_free \w+( intervals)? \+ dp_embedding 16", result["chosen"]), result["chosen"]
+    assert result["verdict"].startswith("Recommended for excess 0.02, columns rebuilt 0.3, loss 0.09: label_free")
+    assert "excess 0.000 ± 0.000, columns rebuilt 0.200 ± 0.000 and AUC loss +0.080" in result["verdict"]
+    assert any("the features of telco" in statement for statement in result["statements"][result["chosen"]])
+    attacks = [job.parties["telco"].audit.attacks for job in ran]
+    assert {*attacks} == {column_attacks("binary", once=once) for once in (False, True)}
+    front = {(result["last"][name]["leak"], result["last"][name]["rebuilt"]) for name in result["front"]}
+    assert front >= {(0.7, 1.0), (0.7, 0.2)}, "three objectives"
+    nothing = place.call("recommend", place.file, "--max-rebuilt", "0.01", "--max-loss", "0.09")
+    assert nothing.code == 4
+    assert "Nothing reaches columns rebuilt 0.01, loss 0.09; the nearest is" in " ".join(nothing.out.split())
+
+
+def test_protections_of_columns_are_tried_where_columns_are_limited(place):
+    place.change({"parties.telco.privacy": {"nopeek": {"alpha": 0.1}}})
+    labels, both = Candidates(place.file, ANY), Candidates(place.file, Limits(None, None, 0.01, max_rebuilt=0.3))
+    assert not [name for name in labels.by_name if "dp_embedding" in name or "intervals" in name]
+    assert {"as configured", "label_free 8 + dp_embedding 8", "label_free 64 intervals"} <= set(both.by_name)
+    assert both.job({"protection": UNDEFENDED}).parties["telco"].privacy == {}
+    assert both.job({"protection": "as configured"}).parties["telco"].privacy == {"nopeek": {"alpha": 0.1}}
+    intervals = both.job({"protection": "label_free 64 intervals"}).parties["telco"]
+    assert (intervals.fit["numbers"], intervals.features.numbers.quantiles) == (False, 16)
+
+
 def test_nothing_within_reach_names_the_nearest_and_what_columns_tell(place, stated):
     stated(lambda name, seed: (0.9, 1.0) if name == UNDEFENDED else (0.85, 0.75))
     result = place.call("recommend", place.file, "--max-leak", "0.6")
-    assert result.code == 0
+    assert result.code == 4, "a script can tell it from bad input and from success"
     text = " ".join(result.out.split())
     assert "Nothing reaches leak 0.6, loss 0.01; the nearest is" in text
     assert "A passive party's own columns reach 0.700 without any message: a leak of 0.6 is below that" in text
@@ -193,7 +271,7 @@ def test_an_interrupted_search_goes_on(place, stated, monkeypatch):
 
 def test_a_guarantee_admits_only_what_a_theorem_covers(place):
     place.change({"train.early_stop": {"patience": 1}, "parties.bank.privacy": {"label_dp": {"eps": 3.0}}})
-    every, covered = Candidates(place.file, None), Candidates(place.file, 2.0)
+    every, covered = Candidates(place.file, ANY), Candidates(place.file, COVERED)
     assert {"max_norm", "marvell 1", "label_dp 4", "as configured"} <= set(every.by_name)
     assert "label_free 32" in covered.by_name, "its job does not stop early, which depends on labels"
     assert {"max_norm", "marvell 1", "label_dp 4", "as configured"} <= set(covered.left_out)
@@ -216,7 +294,7 @@ def test_a_release_without_labels_keeps_its_guarantee_where_the_training_stops_e
             "model.bottom": {"bank": {"kind": "mlp", "hidden": [4]}, "telco": {"kind": "linear", "width": 8}},
         }
     )
-    candidates = Candidates(place.file, 2.0)
+    candidates = Candidates(place.file, COVERED)
     assert candidates.by_name["as configured"].epsilon == 0
     undefended = candidates.job({"protection": UNDEFENDED})
     assert Phase.RELEASE not in undefended.phases_of("telco")
@@ -228,7 +306,7 @@ def test_what_protects_other_things_stays(place):
     place.change(
         {"parties.bank.privacy": {"party_dropout": {"rate": 0.1}}, "parties.telco.privacy": {"nopeek": {"alpha": 0.1}}}
     )
-    found = Candidates(place.file, None)
+    found = Candidates(place.file, ANY)
     job = found.job({"protection": "label_dp 1"})
     assert set(job.parties["bank"].privacy) == {"party_dropout", "label_dp"}
     assert set(job.parties["telco"].privacy) == {"nopeek"}
@@ -237,15 +315,16 @@ def test_what_protects_other_things_stays(place):
 
 def test_the_audit_is_the_whole_catalogue(place):
     place.change({"parties.bank.audit": {"attacks": ["norm"], "every": "never"}})
-    audit = Candidates(place.file, None).job({"protection": UNDEFENDED}).parties["bank"].audit
+    audit = Candidates(place.file, ANY).job({"protection": UNDEFENDED}).parties["bank"].audit
     assert (audit.attacks, audit.every) == ("auto", "end")
 
 
 @pytest.mark.parametrize(
     ("options", "phrase"),
     [
-        ([], "expected one of --max-leak and --max-excess, got neither"),
+        ([], "expected --max-leak, --max-excess or --max-rebuilt, got none of them"),
         (["--max-leak", "0.6", "--max-excess", "0.1"], "got both"),
+        (["--max-rebuilt", "1"], "expected --max-rebuilt of 0 to below 1, got 1.0"),
         (["--max-leak", "0.5"], "expected --max-leak above 0.5 and at most 1, got 0.5; 0.5 is chance"),
         (["--max-excess", "0.6"], "expected --max-excess of 0 to 0.5, got 0.6"),
         (["--max-leak", "0.6", "--max-loss", "-1"], "expected --max-loss of 0 to 1, got -1.0"),
@@ -268,7 +347,7 @@ REGRESSION = {"task": "regression", "parties.bank.label": "balance"}
 
 def test_a_regression_has_the_candidates_that_are_defined_for_values(place):
     place.change(REGRESSION)
-    found = Candidates(place.file, None)
+    found = Candidates(place.file, ANY)
     names = {part for name in set(found.by_name) - {UNDEFENDED} for part in name.split(" + ")}
     defined = {name for name, protection in REGISTRY.items() if "regression" in protection.tasks}
     assert {name.split()[0] for name in names} <= defined | {"label_free"}
@@ -278,10 +357,10 @@ def test_a_regression_has_the_candidates_that_are_defined_for_values(place):
         assert "on a task of kind binary or multiclass, got regression" in reason
     for name in found.by_name:
         assert found.job({"protection": name}).task == "regression"
-    covered = Candidates(place.file, 2.0)
+    covered = Candidates(place.file, COVERED)
     assert {name.split()[0] for name in covered.by_name} == {UNDEFENDED, "label_free"}
     place.change({})
-    assert "iso_noise 16" not in Candidates(place.file, None).by_name
+    assert "iso_noise 16" not in Candidates(place.file, ANY).by_name
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from cutlayer.config.load import load_closed_job
 from cutlayer.errors import Diverged
 from cutlayer.kernels.statistics.pareto import knee, pareto_front
 from cutlayer.results.audit import RunAudit
+from cutlayer.results.features import FeatureResult
 from cutlayer.results.leaks import Attempt, LayerLeak
 from cutlayer.sweeps import measure, shared, variants, worker
 from cutlayer.sweeps.leak_kind import LeakKind
@@ -97,6 +98,42 @@ def test_the_leak_is_that_of_the_chosen_messages(leak):
     undefined = (Attempt(run="this run", party="p", message="gradient", attack="hint", rows=9, positives=0),)
     worst = measure._worst(RunAudit(leaks=leaks, layers=layers, undefined=undefined), leak)
     assert worst.leak == {"all": 0.9, "gradient": 0.8, "embedding": 0.9}[leak]
+
+
+def feature_result(value, metric="r2", run="this run", attack="inversion"):
+    about = {"party": "telco", "release": "end", "known": 9, "rows": 9, "low": None, "high": None, "baseline": 0.0}
+    return FeatureResult(run=run, attack=attack, metric=metric, value=value, **about)
+
+
+def test_the_columns_rebuilt_are_those_of_the_strongest_attack_on_all_columns():
+    tried = [
+        feature_result(0.4),
+        feature_result(0.9, run="undefended"),
+        feature_result(0.95, metric="auc", attack="attribute"),
+        feature_result(None, metric="exact", attack="quadratic"),
+    ]
+    assert measure.most_read(tried).value == 0.4
+    assert measure.most_read([*tried, feature_result(0.7, metric="exact", attack="lattice")]).attack == "lattice"
+    assert measure.most_read(tried[1:]) is None
+
+
+def test_where_columns_are_attacked_the_front_has_three_objectives(place, folder):
+    attacked = {"parties.telco.audit": {"attacks": ["inversion"], "layers": False}}
+    path = "parties.telco.privacy.dp_embedding"
+    place.change({**SHORT, **attacked, path: {"clip": 1.0, "epsilon": 1.0, "delta": 1e-5}})
+    printed = place.call("sweep", place.file, "--vary", f"{path}.epsilon=0.5,1e9")
+    assert printed.code == 0
+    result = json.loads((folder / "sweep.json").read_text())
+    measured = {trial["values"][f"{path}.epsilon"]: trial["measured"] for trial in result["trials"]}
+    assert measured[0.5]["rebuilt"] < 0.1 < measured[1e9]["rebuilt"]
+    assert {each["rebuilt_by"] for each in measured.values()} == {"telco/inversion"}
+    by_number = sorted(result["trials"], key=lambda trial: trial["measured"]["leak"])
+    axes = [[trial["measured"][key] for trial in by_number] for key in ("utility", "leak", "rebuilt")]
+    assert result["front"] == [by_number[at]["number"] for at in pareto_front(*axes)]
+    page = (folder / "sweep.html").read_text()
+    assert page.count("<figure") == 2
+    assert "columns rebuilt by the strongest attack (1 is all)" in page
+    assert "rebuilt" in printed.out
 
 
 def test_without_validation_rows_the_test_rows_choose(place, folder):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from cutlayer.channel.kinds import MEANINGS
 from cutlayer.channel.message import Kind, Message
 from cutlayer.channel.trail import Trail
-from cutlayer.cli.trail import MEANINGS
 from tests.channel.test_trail import TAMPERINGS, write
 
 

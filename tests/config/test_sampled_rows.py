@@ -10,6 +10,8 @@ from cutlayer.config.sampled_rows import MIN_STEPS, sampled_rows
 from cutlayer.errors import ConfigError
 from tests.parties.runs import make_job
 
+LINEAR = {"kind": "linear", "width": 3}
+
 
 @pytest.mark.parametrize(
     ("audit", "steps", "batch_size", "expected"),
@@ -36,6 +38,12 @@ def test_several_classes_cost_more_and_a_party_that_attacks_features_records_all
     named = telco.model_copy(update={"audit": telco.audit.model_copy(update={"attacks": ("decoder",)})})
     job = job.model_copy(update={"parties": {**job.parties, "telco": named}})
     assert sampled_rows(job, "telco", 29, 14) == 8192
+
+
+def test_what_is_sent_once_is_recorded_whole_up_to_the_bound() -> None:
+    job = make_job(audit={}, release="once", bottom={"bank": {"kind": "auto"}, "telco": LINEAR}, top={"kind": "auto"})
+    assert sampled_rows(job, job.active, 38, 64) >= 38 * 64
+    assert sampled_rows(job, job.active, 40, 512) == 8192
 
 
 @pytest.mark.parametrize("audit", [{"rows": 63}, {"rows": 0.5}, {"rows": 100.5}, {"followed": 0.1}])

@@ -106,10 +106,13 @@ def refuses_what_it_lacks(attack: AttackClass, case: HistoryCase) -> None:
             attack()(replace(world.view, task=Task(kind, ("0", "1", "2"))), world.knowledge())
     silent = world.view.epochs[0]
     silent = replace(silent, embeddings={}, gradients={})
+    nothing = replace(world.view, epochs=[silent], own_embeddings={}, parts=None, sent=None, _results={})
     for target in attack.reads:
         with pytest.raises(NotApplicable):
             attack()(
-                replace(world.view, epochs=[silent], own_embeddings={}, target=target, parts=None, sent=None, _results={}),
+                replace(
+                    world.view, epochs=[silent], own_embeddings={}, target=target, parts=None, sent=None, _results={}
+                ),
                 world.knowledge(),
             )
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -130,6 +130,21 @@ class FitCase:
     settings: Mapping[str, Any] = field(default_factory=dict)
     bottom: str = "linear"
     looks: bool = True
+
+
+@dataclass(frozen=True)
+class ModelCase:
+    """How to try a bottom model.
+
+    Attributes:
+        settings: its settings besides the kind.
+        reads: what it reads: `mixed` columns, `numbers` alone, or an `image`.
+        learns: whether it has parameters.
+    """
+
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    reads: Literal["mixed", "numbers", "image"] = "mixed"
+    learns: bool = True
 
 
 @dataclass(frozen=True)
@@ -347,6 +362,20 @@ FITS = {
     "contrastive": FitCase({"epochs": 2}, bottom="mlp"),
     "gradients": FitCase({"epochs": 2}),
     "grade": FitCase({"candidates": ["linear"], "folds": 2, "least_z": 0}, bottom="grade"),
+}
+
+MODELS = {
+    "auto": ModelCase(),
+    "mlp": ModelCase(),
+    "wide_deep": ModelCase(),
+    "linear": ModelCase(),
+    "tabular": ModelCase({"dropout": 0}),
+    "columns": ModelCase(learns=False),
+    "grade": ModelCase(learns=False),
+    "cnn": ModelCase(reads="image"),
+    "lenet5": ModelCase(reads="image"),
+    "resnet18": ModelCase({"channels": 4}, reads="image"),
+    "python": ModelCase({"path": "tests.models.test_kinds:UserBottom"}),
 }
 
 

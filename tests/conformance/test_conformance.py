@@ -4,9 +4,10 @@ import pytest
 
 from cutlayer import attacks, protections
 from cutlayer.data.sources import SOURCES
+from cutlayer.models import BOTTOMS
 from cutlayer.models.bottom_fits import FITS
 
-from . import completion_suite, feature_suite, fit_suite, history_suite, source_suite, suite, table
+from . import completion_suite, feature_suite, fit_suite, history_suite, model_suite, source_suite, suite, table
 
 
 def test_the_table_has_a_line_for_everything_registered():
@@ -15,6 +16,7 @@ def test_the_table_has_a_line_for_everything_registered():
         (table.PROTECTIONS.keys(), protections.REGISTRY),
         (listed, attacks.REGISTRY),
         (table.FITS.keys(), FITS),
+        (table.MODELS.keys(), BOTTOMS),
         (table.SOURCES.keys(), SOURCES),
     ):
         missing, unknown = registered.keys() - lines, lines - registered.keys()
@@ -66,6 +68,12 @@ def test_feature_attack(name, check):
 @pytest.mark.parametrize("name", table.FITS)
 def test_fit(name, check):
     check(FITS[name], table.FITS[name])
+
+
+@pytest.mark.parametrize("check", model_suite.MODEL_CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("name", table.MODELS)
+def test_bottom_model(name, check):
+    check(name, table.MODELS[name])
 
 
 @pytest.mark.parametrize("check", source_suite.SOURCE_CHECKS, ids=lambda check: check.__name__)

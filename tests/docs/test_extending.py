@@ -28,7 +28,6 @@ from cutlayer.errors import ConfigError
 from cutlayer.jobs.check import check_job
 from cutlayer.jobs.execute import execute
 from cutlayer.jobs.options import Options, Progress
-from cutlayer.models import sections
 from cutlayer.models.bottom_fits import FITS
 from cutlayer.report.build import build
 from cutlayer.report.html import render_html
@@ -36,7 +35,7 @@ from cutlayer.training.keys import Keys
 from studies import registry
 from studies.results import TrialResult
 from studies.trials import Scope, Study, Trial
-from tests.conformance import completion_suite, feature_suite, fit_suite, source_suite
+from tests.conformance import completion_suite, feature_suite, fit_suite, model_suite, source_suite
 from tests.docs.reading import ROOT, block, blocks
 from tests.parties.runs import KEY, raw_job, tables
 from tests.parties.runs import run as train
@@ -154,15 +153,10 @@ def test_an_attack_that_no_audit_can_run_is_skipped_with_the_reason(
 
 
 def test_a_model_in_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    known = dict(vars(sections))
-    exec(block(PAGE, "gated-section"), known)
-    monkeypatch.setattr(sections, "GatedBottomConfig", known["GatedBottomConfig"], raising=False)
-    module = example("gated.py", tmp_path, monkeypatch)
-    known |= {"ModelKind": models.ModelKind, "_built": lambda name: getattr(module, name.partition(".")[2])}
-    ((name, kind),) = eval("{" + block(PAGE, "models-line") + "}", known).items()
-    monkeypatch.setitem(models.BOTTOMS, name, kind)
-    section = {"kind": name, "width": 3}
-    assert models.stated_width(section) == models.build_bottom(section, models.Inputs(numbers=4)).width == 3
+    kind = example("gated.py", tmp_path, monkeypatch).GATED
+    monkeypatch.setitem(models.BOTTOMS, "gated", kind)
+    model_suite.check_model("gated", *line_of("models-line").values())
+    section = {"kind": "gated", "width": 3}
     with pytest.raises(ConfigError, match="numeric columns alone for kind gated"):
         models.build_bottom(section, models.Inputs((3,), 4))
     raw = raw_job(bottom=section, epochs=1)
@@ -224,6 +218,7 @@ ADDED = {  # example: folder in src/cutlayer, name of its blocks, dictionary of 
     "nearest_mean.py": ("attacks/completion", "completions", "COMPLETIONS"),
     "kernel_regression.py": ("attacks/feature", "features", "FEATURES"),
     "decorrelated.py": ("models/bottom_fits", "fits", "FITS"),
+    "gated.py": ("models", "models", "MODELS"),
     "feather.py": ("data/sources", "sources", "SOURCES"),
 }
 COPIED = (
@@ -243,6 +238,7 @@ OF_EACH = (
     "tests/conformance/test_conformance.py",
     "tests/cli/test_options.py",
     "tests/estimator/test_protected.py",
+    "tests/parties/test_bounds.py",
     "tests/parties/test_step_reads.py",
     "tests/protections/test_party_dropout.py",
 )

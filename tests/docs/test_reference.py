@@ -14,7 +14,6 @@ from cutlayer.attacks import REGISTRY as ATTACKS
 from cutlayer.audit import findings
 from cutlayer.channel.message import Kind
 from cutlayer.config import BudgetConfig, FrozenModel, Job, PartyConfig, PrivateFile, ServeConfig
-from cutlayer.models import BOTTOMS, TOPS
 from cutlayer.protections import REGISTRY as PROTECTIONS
 from cutlayer.protections.contract.hooks import HOOKS
 from tests.docs.reading import ROOT, table_rows
@@ -42,7 +41,6 @@ def all_sections() -> dict[str, type[BaseModel]]:
     """Every section of a job that no generated page describes, by the name of its class."""
     found: dict[str, type[BaseModel]] = {}
     waiting: list[type[BaseModel]] = [Job, BudgetConfig, ServeConfig]
-    waiting += [kind.config for kind in (*BOTTOMS.values(), *TOPS.values())]
     while waiting:
         section = waiting.pop()
         found[section.__name__] = section
@@ -74,11 +72,6 @@ def test_every_key_of_a_private_file_alone_is_described() -> None:
     part = text_of("reference/job.md").partition("\n### A private file\n")[2].partition("\n##")[0]
     alone = PrivateFile.model_fields.keys() - PartyConfig.model_fields.keys()
     assert {row[0].strip("`") for row in table_rows(part)} == alone
-
-
-def test_every_model_is_described() -> None:
-    page = text_of("reference/job.md")
-    assert all(f"\n### `{name}`, " in page for name in (*BOTTOMS, *TOPS))
 
 
 def test_attacks_are_explained_with_what_they_read() -> None:

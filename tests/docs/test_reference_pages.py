@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import pytest
 
+from cutlayer.models import BOTTOMS, TOPS
 from cutlayer.models.bottom_fits import FITS
 from cutlayer.protections import REGISTRY
 from tools.reference_pages import REFERENCE, linked, options, pages, settings, values
 
 
-@pytest.mark.parametrize("name", ["protections.md", "attacks.md", "fits.md"])
+@pytest.mark.parametrize("name", ["protections.md", "attacks.md", "fits.md", "models.md"])
 def test_the_page_is_that_of_the_classes(name: str) -> None:
     same = (REFERENCE / name).read_text(encoding="utf-8") == pages()[name]
     assert same, f"docs/reference/{name} differs from the classes; run: python -m tools.reference_pages"
 
 
-CONFIGS = [kind.config for kind in (*REGISTRY.values(), *FITS.values())]
+CONFIGS = [kind.config for kind in (*REGISTRY.values(), *FITS.values(), *BOTTOMS.values(), *TOPS.values())]
 
 
 @pytest.mark.parametrize("config", CONFIGS, ids=lambda config: config.__name__)

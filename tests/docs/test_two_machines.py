@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from cutlayer.results.passive import PassiveReport
 from cutlayer.training.folder import RunFolder
 from tests.docs.machines import Machine, machines, why_not
 from tests.docs.reading import ROOT, block
@@ -87,15 +88,16 @@ def places(tables: Path) -> Iterator[dict[str, Machine]]:
 def test_the_walk_through_works_on_two_machines(tables: Path, places: dict[str, Machine]) -> None:
     text = PAGE.read_text(encoding="utf-8")
     sections = text[text.index("## 1.") : text.index("## In containers")]
-    assert len(re.findall(r"^\$ cutlayer ", sections, re.M)) == sections.count("$ cutlayer ") == 13
+    assert len(re.findall(r"^\$ cutlayer ", sections, re.M)) == sections.count("$ cutlayer ") == 14
     walk = Walk(tables, places)
     walk.through(sections)
     bank, telco = (RunFolder(tables / name / "runs" / f"job-{name}") for name in places)
     assert len(bank.history()) == 5
     assert bank.summary.data.common == 1100
     assert json.loads((telco.path / "outcome.json").read_text())["epochs"] == 5
+    assert PassiveReport.read(telco.path / "report.json").features, "the page says how to attack what was recorded"
     owned = {path.name for path in (tables / "telco").rglob("*")}
-    assert not owned & {"bank.csv", "bank.key", "ca.key", "bank.yaml", "report.html"}
+    assert not owned & {"bank.csv", "bank.key", "ca.key", "bank.yaml"}
     assert not {path.name for path in (tables / "bank").rglob("*")} & {"telco.parquet", "telco.key", "telco.yaml"}
 
 

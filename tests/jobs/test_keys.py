@@ -13,7 +13,6 @@ from pyarrow import csv, parquet
 from cutlayer.alignment.agreed_rows import agreed_rows
 from cutlayer.alignment.intersection import Purpose
 from cutlayer.channel.port import link
-from cutlayer.cli.passive_outcome import show_outcome
 from cutlayer.config import IdConfig, Job, TableConfig, validated
 from cutlayer.data.party_data import PartyTable
 from cutlayer.errors import AlignmentError, ConfigError, DataError
@@ -27,6 +26,8 @@ from cutlayer.jobs.party import run_party
 from cutlayer.jobs.release_file import release_training
 from cutlayer.parties.drive.drive import drive_together
 from cutlayer.parties.session.local import Local
+from cutlayer.report.passive.build import build_passive
+from cutlayer.report.passive.page import passive_html
 from cutlayer.serving.between import PredictionSide, answer, ask
 from cutlayer.serving.online.features import FeatureStore
 from cutlayer.serving.predict import Request, predict
@@ -146,13 +147,15 @@ def test_a_run_by_files_is_that_of_one_process(
 
 
 def test_a_partner_is_shown_its_rows_that_took_no_part(
-    by_file: tuple[Path, dict[str, aligning.Aligned]], capsys: pytest.CaptureFixture[str]
+    by_file: tuple[Path, dict[str, aligning.Aligned]],
 ) -> None:
-    show_outcome(RunFolder(by_file[0] / TELCO))
-    said, own = capsys.readouterr().out, PartyTable(TELCO, GIVEN[TELCO], IdConfig.model_validate(IDS))
+    said, own = (
+        passive_html(build_passive(by_file[0] / TELCO)),
+        PartyTable(TELCO, GIVEN[TELCO], IdConfig.model_validate(IDS)),
+    )
     left_out = own.left_out["without a key that identifies them"]
     assert f"{left_out} rows of the file of telco were left out, without a key that identifies them" in said
-    assert f"{own.rows - len(matched(TELCO))} of the {own.rows} rows of telco are no common rows: left out" in said
+    assert f"{own.rows - len(matched(TELCO))} of the {own.rows} rows of telco took no part" in said
 
 
 def test_the_rows_with_each_partner_are_those_that_a_key_matches(whole: tuple[Path, Trained]) -> None:

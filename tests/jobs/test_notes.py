@@ -4,7 +4,7 @@ import pytest
 
 from cutlayer.config import Job, validated
 from cutlayer.errors import ConfigError
-from cutlayer.jobs.cautions import notes_of
+from cutlayer.jobs.cautions import notes_of, readable_columns
 from cutlayer.jobs.check import check_job
 from tests.parties.runs import make_job, raw_job
 
@@ -70,3 +70,29 @@ def test_a_stated_number_of_rows_needs_psi():
     check_job(validated(Job, raw, ""))
     with pytest.raises(ConfigError, match=r"no parties\.telco\.id\.pad_to with alignment plain"):
         check_job(validated(Job, {**raw, "alignment": "plain"}, ""))
+
+
+@pytest.mark.parametrize(
+    ("fit", "privacy", "phrase"),
+    [
+        (
+            {"map": "permutation"},
+            {},
+            "exactly from its release, without a known row: categories, and whole",
+        ),
+        (
+            {"map": "permutation", "numbers": False},
+            {},
+            "categories, and the interval of each number",
+        ),
+        ({}, {}, "without a known row: most categories, if it is as wide as the encoded table"),
+        ({}, {"dp_embedding": {"clip": 1.0, "epsilon": 8.0, "delta": 1e-5}}, "what the guarantee of telco allows"),
+    ],
+)
+def test_what_is_read_of_columns_is_stated_with_the_least_knowledge(fit, privacy, phrase):
+    raw = raw_job(release="once", bottom={"bank": {"kind": "auto"}, "telco": {"kind": "linear", "width": 8}})
+    raw["model"]["top"] = {"kind": "auto"}
+    raw["parties"]["telco"] |= {"fit": {"kind": "sketch", **fit}, "privacy": privacy}
+    job = validated(Job, raw, "")
+    check_job(job)
+    assert phrase in readable_columns(job, "telco")

@@ -112,7 +112,7 @@ def test_two_workers_equal_one(two_workers: dict[str, Site], one_worker: tuple[P
     }
     assert all(fact["covered"] == fact["sent"] for fact in facts.values())
     outcome = json.loads((two_workers[NOISY].run / "outcome.json").read_text())
-    assert outcome["evidence"][0]["metrics"] == expected["dp_embedding"].metrics
+    assert outcome["protections"][0]["metrics"] == expected["dp_embedding"].metrics
 
 
 def test_two_workers_train_and_record_an_unprotected_job_as_one(tmp_path: Path) -> None:

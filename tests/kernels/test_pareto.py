@@ -82,6 +82,27 @@ def test_scaling_and_shifting_an_axis_moves_no_knee(points, factor, shift):
     assert knee(gains, [cost * 2.0**factor + shift for cost in costs]) == knee(gains, costs)
 
 
+@given(st.lists(st.tuples(COARSE, COARSE, COARSE), max_size=12))
+def test_a_front_of_two_costs_is_what_the_definition_says(points):
+    axes = [[point[axis] for point in points] for axis in range(3)]
+    found = pareto_front(*axes).tolist()
+    better = [(gain, -cost, -other) for gain, cost, other in points]
+    assert sorted(found) == [
+        at
+        for at, own in enumerate(better)
+        if not any(other != own and all(map(float.__ge__, other, own)) for other in better)
+    ]
+    assert [points[at][1:] for at in found] == sorted(points[at][1:] for at in found)
+    constant = [0.5] * len(points)
+    assert knee(axes[0], axes[1], constant) == knee(*axes[:2]), "an axis that does not vary changes nothing"
+
+
+def test_the_knee_of_two_costs_is_good_on_all_axes():
+    gain, leak, rebuilt = [1.0, 0.9, 0.0, 0.5], [1.0, 0.2, 0.0, 0.1], [1.0, 0.2, 0.5, 0.0]
+    assert knee(gain, leak, rebuilt) == 1
+    assert knee(gain[:1] + gain[2:], leak[:1] + leak[2:], rebuilt[:1] + rebuilt[2:]) is None, "an end is as good"
+
+
 def test_points_on_the_axes_of_a_known_front():
     gain, cost = [0.0, 0.6, 0.9, 1.0, 0.5], [0.0, 0.1, 0.5, 1.0, 0.6]
     assert pareto_front(gain, cost).tolist() == [0, 1, 2, 3]

@@ -1,4 +1,4 @@
-"""Every registered kind of model: builds from its defaults, has the right shapes, lets gradients flow, comes back."""
+"""Kinds of models: their settings, their shapes and gradients; `tests/conformance` has what every bottom model does."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from cutlayer.consent import allowed
 from cutlayer.errors import ConfigError
 from cutlayer.models import (
-    BOTTOMS,
     TOPS,
     BottomModel,
     Inputs,
@@ -20,14 +19,13 @@ from cutlayer.models import (
     build_bottom,
     build_top,
     check_models,
-    layers_of,
 )
 from cutlayer.problem.task import Task
 from cutlayer.problem.training_loss import TrainingLoss
+from tests.conformance.model_suite import INPUTS, batch, built
+from tests.conformance.table import MODELS
 
-MIXED = Inputs((4, 7, 2), 3)
-HALF = Inputs((), 16 * 12, (1, 16, 12))
-IMAGE_KINDS = {"cnn", "lenet5", "resnet18"}
+MIXED, HALF = INPUTS["mixed"], INPUTS["image"]
 WIDTHS = {"bank": 5, "telco": 3, "shop": 4}
 
 
@@ -79,31 +77,19 @@ def _consent() -> Iterator[None]:
         yield
 
 
-BOTTOM_CASES: dict[str, dict[str, Any]] = {name: {} for name in BOTTOMS} | {
-    "python": {"path": f"{__name__}:UserBottom"},
-    "resnet18": {"channels": 4},
-    "tabular": {"dropout": 0},
-}
-LEARNED = [name for name in BOTTOMS if name != "columns"]
+LEARNED = [name for name, case in MODELS.items() if case.learns]
 """Bottom models with parameters."""
 STEPPED = [name for name, kind in TOPS.items() if not kind.is_fitted]
 """Top models that gradient steps train."""
 TOP_CASES: dict[str, dict[str, Any]] = {name: {} for name in STEPPED} | {"python": {"path": f"{__name__}:UserTop"}}
 
 
-def batch(inputs: Inputs, rows: int = 9, seed: int = 0) -> tuple[Tensor, Tensor]:
-    draw = torch.Generator().manual_seed(seed)
-    codes = [torch.randint(count, (rows, 1), generator=draw) for count in inputs.cardinalities]
-    whole = torch.cat(codes, dim=1) if codes else torch.zeros(rows, 0)
-    return whole.to(torch.int32), torch.randn(rows, inputs.numbers, generator=draw)
+def bottom_of(kind: str, inputs: Inputs | None = None, **options: Any) -> BottomModel:
+    return built(kind, MODELS[kind], inputs, **options)
 
 
 def inputs_of(kind: str) -> Inputs:
-    return HALF if kind in IMAGE_KINDS else MIXED
-
-
-def bottom_of(kind: str, inputs: Inputs | None = None, **options: Any) -> BottomModel:
-    return build_bottom({"kind": kind, **BOTTOM_CASES[kind], **options}, inputs or inputs_of(kind))
+    return INPUTS[MODELS[kind].reads]
 
 
 def top_of(kind: str, outputs: int = 1, **options: Any) -> TopModel:
@@ -119,7 +105,7 @@ def embeddings(kind: str, rows: int = 9) -> dict[str, Tensor]:
     return {name: torch.randn(rows, width, generator=draw).requires_grad_() for name, width in widths_of(kind).items()}
 
 
-@pytest.mark.parametrize("kind", [kind for kind in BOTTOMS if kind not in IMAGE_KINDS])
+@pytest.mark.parametrize("kind", [kind for kind, case in MODELS.items() if case.reads == "mixed"])
 @pytest.mark.parametrize(
     "inputs", [MIXED, Inputs((5,), 0), Inputs((), 2)], ids=["mixed", "one category", "numbers alone"]
 )
@@ -130,35 +116,6 @@ def test_a_bottom_model_embeds_whatever_columns_a_party_has(kind: str, inputs: I
     assert embedding.shape == (rows, model.width)
     assert embedding.dtype == torch.float32
     assert bool(embedding.isfinite().all())
-
-
-@pytest.mark.parametrize("kind", LEARNED)
-def test_a_gradient_reaches_every_parameter_of_a_bottom_model(kind: str) -> None:
-    model = bottom_of(kind)
-    parameters = dict(model.named_parameters())
-    assert parameters
-    seen = {name: torch.zeros((), dtype=torch.bool) for name in parameters}
-    for seed in range(20):
-        model.zero_grad()
-        embedding = model(*batch(inputs_of(kind), 64, seed))
-        torch.autograd.backward(embedding, torch.randn(embedding.shape, generator=torch.Generator().manual_seed(seed)))
-        for name, parameter in parameters.items():
-            assert parameter.grad is not None, name
-            seen[name] = seen[name] | parameter.grad.any()
-    assert all(seen.values()), seen
-
-
-@pytest.mark.parametrize("kind", LEARNED)
-def test_a_bottom_model_comes_back_from_its_state(kind: str) -> None:
-    torch.manual_seed(0)
-    model, other = bottom_of(kind).eval(), bottom_of(kind).eval()
-    inputs = batch(inputs_of(kind))
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter += 0.1
-    assert not torch.equal(model(*inputs), other(*inputs))
-    other.load_state_dict(model.state_dict())
-    assert torch.equal(model(*inputs), other(*inputs))
 
 
 @pytest.mark.parametrize("kind", STEPPED)
@@ -189,15 +146,6 @@ def test_a_top_model_comes_back_from_its_state(kind: str) -> None:
     assert not torch.equal(model(given), other(given))
     other.load_state_dict(model.state_dict())
     assert torch.equal(model(given), other(given))
-
-
-@pytest.mark.parametrize("kind", LEARNED)
-def test_layers_are_named_once_and_are_there(kind: str) -> None:
-    model = bottom_of(kind)
-    named = list(layers_of(model))
-    assert named
-    assert len({path for path, _ in named}) == len(named)
-    assert all(model.get_submodule(path) is layer for path, layer in named)
 
 
 @pytest.mark.parametrize("build", [lambda raw: build_bottom(raw, MIXED), lambda raw: build_top(raw, WIDTHS, 1)])

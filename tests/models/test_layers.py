@@ -10,7 +10,7 @@ from torch import nn
 
 from cutlayer.errors import ConfigError
 from cutlayer.models import Dense, FusedEmbedding, Inputs, build_bottom, build_top, layers_of, tapped
-from cutlayer.models.base import EmbeddingTable
+from cutlayer.models.embedding_table import EmbeddingTable
 
 MIXED = Inputs((4, 7, 2), 3)
 

@@ -13,12 +13,12 @@ from sklearn.datasets import load_breast_cancer, load_diabetes, load_wine
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.neural_network import MLPClassifier
 
-from cutlayer.models.sections import AutoTopConfig
 from cutlayer.models.top_estimators.choice import AVERAGE, Choice, _Scored, choose, folds_of
 from cutlayer.models.top_estimators.kinds import fits_of
 from cutlayer.models.top_estimators.linear import fit_linear
 from cutlayer.models.top_estimators.network import fit_network
 from cutlayer.models.top_estimators.rows import FitRows
+from cutlayer.models.top_estimators.sections import AutoTopConfig
 from cutlayer.problem.task import Task
 from tests.models.estimator_rows import BINARY, rows_of
 

@@ -123,6 +123,9 @@ def test_a_partner_without_a_row_of_the_active_party_is_named(method: str) -> No
 def test_every_row_is_trained_on_or_held_out_and_missing_releases_are_nan(whole: tuple[Path, Trained]) -> None:
     folder, trained = whole
     split, record_ = trained.active.split, partners(folder)
+    assert record_.record == trained.active.alignment, "a resume without the partners states the same"
+    assert record_.record is not None
+    assert {link.party: link.common for link in record_.record.links} == trained.active.held
     assert len(split.train) + len(split.validation) + len(split.test) == GIVEN[ACTIVE].num_rows == 400
     stored = Checkpoints(folder / "checkpoint" / ACTIVE, ACTIVE, JOB.digest()).kept(RELEASED)
     assert stored is not None

@@ -19,10 +19,12 @@ from cutlayer.config import validated
 from cutlayer.config.job import Job
 from cutlayer.errors import PeerLost, ProtocolError
 from cutlayer.jobs.summary import protection_results
-from cutlayer.models import BOTTOMS, Inputs, build_bottom, stated_width
+from cutlayer.models import BOTTOMS, build_bottom, stated_width
 from cutlayer.parties.session.evidence import evidence_text, stated_evidence
 from cutlayer.protections.contract.base import Evidence
 from cutlayer.training.run_ledger import passive_ledger
+from tests.conformance.model_suite import INPUTS
+from tests.conformance.table import MODELS
 from tests.parties.mutants import tamper, with_fields
 from tests.parties.runs import ACTIVE, PASSIVES, raw_job, run, tables, unaudited_job
 
@@ -134,7 +136,7 @@ def test_a_width_is_checked_before_anything_is_allocated(
 @pytest.mark.parametrize("kind", sorted(BOTTOMS.keys() - {"columns", "python"}))
 @pytest.mark.parametrize("options", [{}, {"width": 7}, {"hidden": [9, 5]}, {"wide": 3}, {"channels": 4}])
 def test_the_stated_width_is_that_of_the_model(kind: str, options: dict[str, Any]) -> None:
-    inputs = Inputs((3,), 0) if kind in ("mlp", "wide_deep", "linear", "tabular") else Inputs((), 256, (1, 16, 16))
+    inputs = INPUTS[MODELS[kind].reads]
     if options.keys() - BOTTOMS[kind].config.model_fields.keys() or (kind == "cnn" and "channels" in options):
         return
     small = {"channels": 4} if kind == "resnet18" else {}

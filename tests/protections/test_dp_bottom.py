@@ -23,7 +23,7 @@ from cutlayer.kernels.noise.lattice import FLOAT64_INTEGERS, lattice_step
 from cutlayer.kernels.noise.rounded_normal import rounded_normal
 from cutlayer.kernels.rows.row_norms import clip_rows
 from cutlayer.models import BottomModel, Inputs, build_bottom
-from cutlayer.models.base import EmbeddingTable
+from cutlayer.models.embedding_table import EmbeddingTable
 from cutlayer.problem.metrics.roc import roc_auc
 from cutlayer.protections import build, build_chain
 from cutlayer.protections.catalogue import DPBottom

@@ -10,7 +10,7 @@ from typing import Any
 
 from cutlayer.report import rounding
 from cutlayer.report.markdown import section_markdown, table_markdown
-from cutlayer.report.section import Answer, Section, Table
+from cutlayer.report.section import Answer, Block, Fold, Section, Table
 from cutlayer.report.sections import sections_of
 from cutlayer.results.report import Report
 
@@ -51,6 +51,37 @@ class Page(HTMLParser):
     @cached_property
     def text(self) -> str:
         return re.sub(r"\s+", " ", " ".join(self.words))
+
+
+class Seen(HTMLParser):
+    """The words of a page that are seen before any fold is opened, outside charts."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.words: list[str] = []
+        self._open: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag in UNSEEN or tag == "summary" or (tag == "details" and "open" not in dict(attrs)):
+            self._open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if self._open[-1:] == [tag]:
+            self._open.pop()
+
+    def handle_data(self, data: str) -> None:
+        if self._open in ([], ["details", "summary"]):
+            self.words += data.split()
+
+
+def blocks_of(section: Section) -> Iterator[Block]:
+    """The blocks of a section, those in folds too."""
+    waiting = list(section.blocks)
+    while waiting:
+        block = waiting.pop(0)
+        yield block
+        waiting[:0] = block.blocks if isinstance(block, Fold) else ()
 
 
 def visible(page: str) -> str:

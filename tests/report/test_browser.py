@@ -57,6 +57,20 @@ def test_nothing_is_wider_than_the_screen(report: Report, chromium: Browser, tmp
     assert browser.too_wide(chromium, write_html(report, tmp_path / "report.html"), 360, 390, 768, 1200) == {}
 
 
+def test_a_link_of_the_navigation_and_a_printer_open_folds(report: Report, chromium: Browser, tmp_path: Path) -> None:
+    with browser.page_of(chromium, write_html(report, tmp_path / "report.html"), 1200) as page:
+        closed = "document.querySelectorAll('details:not([open])').length"
+        whole = page.evaluate(closed)
+        assert whole > 10
+        page.click("nav a[href='#quality']")
+        page.wait_for_function("document.querySelector('#quality > details').open")
+        assert page.evaluate(closed) == whole - 1
+        page.evaluate("dispatchEvent(new Event('beforeprint'))")
+        assert page.evaluate(closed) == 0
+        page.evaluate("dispatchEvent(new Event('afterprint'))")
+        assert page.evaluate(closed) == whole - 1
+
+
 def test_axe_finds_nothing(report: Report, chromium: Browser, tmp_path: Path) -> None:
     assert browser.violations(chromium, write_html(report, tmp_path / "report.html")) == []
 

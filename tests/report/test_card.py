@@ -107,6 +107,26 @@ def test_what_only_the_controller_knows_is_blank_and_the_rest_is_answered(card: 
     assert {"tier_1", "tier_2", "tier_3"} == card.registry.keys()
 
 
+def test_the_rows_of_each_party_are_counted_in_a_run_on_all_rows() -> None:
+    report = Report.model_validate(binary())
+    name = report.passives[0]
+    data = report.data.model_copy(
+        update={"common": 400, "held": {name: 212}, "train": 300, "validation": 40, "test": 60}
+    )
+    facts = CardFacts(report.model_copy(update={"data": data}), (), (), ())
+    assert facts.rows == f"400 rows of {report.active.name}, of which {name} has 212; 300 train, 40 validate, 60 test"
+
+
+def test_both_sides_of_a_run_state_what_its_alignment_made_known(run: Path, card: PrivacyCard) -> None:
+    lead, *sentences = card.alignment
+    assert "no id left the machine" in lead
+    assert any(f"ids are in the table of {name}" in text for text in sentences for name in ("telco", "shop"))
+    page = annex_html(card)
+    assert "What the alignment made known" in page
+    assert sentences[0] in html.unescape(page)
+    assert "What the alignment made known" in render_html(build(run))
+
+
 def test_a_threat_that_no_attack_was_for_is_in_what_is_not_shown(card: PrivacyCard) -> None:
     stated = [line for line in card.not_shown if line.startswith("No attack of this run tried")]
     assert stated == [

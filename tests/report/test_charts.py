@@ -5,7 +5,7 @@ from xml.etree import ElementTree as Xml
 
 import pytest
 
-from cutlayer.report.charts import SCATTER, Series, bar, lines, profile, swatch
+from cutlayer.report.charts import Series, bar, lines, profile, swatch
 from cutlayer.report.svg import Axis, Scale, axes
 
 
@@ -70,7 +70,7 @@ def test_the_legend_draws_what_the_chart_draws() -> None:
 
 def test_the_title_of_the_vertical_axis_is_beside_its_numbers() -> None:
     """Numbers of five characters, as 0.852, end 6 pixels before the axis."""
-    left, right = SCATTER
+    left, right = 58, 268  # of the charts over a diagonal, which have a title there
     across, up = Scale(0.5, 1.0, left, right), Scale(0.8501, 0.8536, 190, 8)
     drawn = str(axes(Axis(across), Axis(up, "test AUC")))
     title = float(re.search(r"rotate\(-90 (\d+)", drawn)[1])  # type: ignore[index]

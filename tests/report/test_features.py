@@ -9,10 +9,12 @@ import pytest
 
 from cutlayer.attacks.knowledge import Need
 from cutlayer.report.html import render_html
+from cutlayer.report.markdown import table_markdown
 from cutlayer.report.png import png
 from cutlayer.report.rounding import interval, metric
+from cutlayer.report.section import Table
 from cutlayer.results.report import Report
-from tests.report.reading import Page, answers, cells_of, markdown_of, markdown_rows, section_of, table_of
+from tests.report.reading import Page, answers, cells_of, markdown_of, section_of
 from tests.report.samples import binary, regression
 from tests.report.test_terminal import printed
 
@@ -79,23 +81,30 @@ def test_bytes_that_are_no_image_leave_the_page_whole() -> None:
     assert [attributes["src"] for tag, attributes in page.tags if tag == "img"][:2] == ["data:,"] * 2
 
 
+def attacks_of(report: Report) -> Table:
+    """The table of every attack and run."""
+    section = section_of(report, "features")
+    assert section is not None
+    return next(block for block in section.brief if isinstance(block, Table) and "Attacks" in block.caption)
+
+
 def test_each_figure_stands_beside_the_one_without_an_embedding(report: Report) -> None:
     table = next(table for table in Page(render_html(report)).tables if "Attacks on features" in table)
-    for part, line in zip(report.features, markdown_rows(report, "features"), strict=True):
+    for part, line in zip(report.features, table_markdown(attacks_of(report)).splitlines()[2:], strict=True):
         for text in (metric(part.value), interval(part.low, part.high), metric(part.baseline), f"{part.rows:,}"):
             assert text in table
             assert text in line
 
 
-def test_the_sentence_names_the_figure_farthest_above(report: Report) -> None:
-    part = max(
-        (feature_result for feature_result in report.features if feature_result.run == "this run"),
-        key=lambda one: one.value - one.baseline,
-    )
+def test_the_answer_names_what_is_read_of_all_columns_and_the_farthest_of_the_rest(report: Report) -> None:
+    own = [result for result in report.features if result.run == "this run"]
+    part = max((one for one in own if one.attack != "inversion"), key=lambda one: one.value - one.baseline)
     (text,) = (answer.text for answer in answers(report) if answer.question == "Feature leakage")
     assert f"{part.attack} on the embeddings of {part.party}" in text
     assert metric(part.value) in text
-    assert text in Page(render_html(report)).text
+    for one in own:
+        assert (f"of the columns of {one.party}: R\u00b2 {metric(one.value)}" in text) is (one.attack == "inversion")
+    assert " ".join(text.split()) in Page(render_html(report)).text
 
 
 def test_known_rows_are_counted_and_apart_from_the_attacked_ones(report: Report) -> None:
@@ -109,9 +118,7 @@ def test_known_rows_are_counted_and_apart_from_the_attacked_ones(report: Report)
     page = Page(render_html(report.model_copy(update={"features": differing}))).text
     assert f"{part.attack} knows the features of 512 rows whose embeddings were sent (this run)." in page
     assert f"{part.attack} knows the features of 400 rows whose embeddings were sent (undefended)." in page
-    assert [*filter(None, cells_of(table_of(report, "features"), "Attacked"))] == [
-        f"{x.rows:,}" for x in report.features
-    ]
+    assert cells_of(attacks_of(report), "Attacked") == [f"{x.rows:,}" for x in report.features]
 
 
 def test_the_terminal_has_every_line(report: Report) -> None:

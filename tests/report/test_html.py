@@ -18,7 +18,7 @@ from cutlayer.report.html import render_html, write_html
 from cutlayer.report.section import Table
 from cutlayer.report.sections.run import parties
 from cutlayer.results.report import Report
-from tests.report.reading import Page, leaves, section_of, shown, visible
+from tests.report.reading import Page, blocks_of, leaves, section_of, shown, visible
 from tests.report.samples import HOSTILE, binary
 
 OTHERS = {
@@ -268,7 +268,10 @@ def test_two_attacks_on_one_kind_of_message_have_rows_of_their_own() -> None:
     curve = {"party": "census", "message": "gradient", "points": [{"labels": 5, "leak": 0.7}]}
     raw = binary() | {"curves": [curve | {"attack": name} for name in ("few_labels", "mean_gradient")]}
     section = section_of(Report.model_validate(raw), "leaks")
-    (drawn,) = (block for block in section.blocks if isinstance(block, Table) and "number of labels" in block.caption)
+    assert section is not None
+    (drawn,) = (
+        block for block in blocks_of(section) if isinstance(block, Table) and "number of labels" in block.caption
+    )
     assert [row.cells[0].notes[-1] for row in drawn.rows] == ["few_labels", "mean_gradient"]
 
 

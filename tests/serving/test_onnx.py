@@ -15,11 +15,12 @@ import torch
 from torch import Tensor, nn
 
 from cutlayer.errors import ConfigError
-from cutlayer.models import BOTTOMS, TOPS, Inputs, build_bottom, build_top
+from cutlayer.models import TOPS, Inputs, build_bottom, build_top
 from cutlayer.serving.export import export_part
 from cutlayer.serving.models import PartyModel
 from cutlayer.serving.onnx_program import onnx_bytes, traced
 from cutlayer.training.folder import RunFolder
+from tests.conformance.table import MODELS
 from tests.models.estimator_rows import BINARY, columns, fit, fit_briefly, labels_of, top_of
 from tests.serving.runs import trained
 
@@ -30,7 +31,7 @@ pytestmark = [
     pytest.mark.skipif(find_spec("onnxruntime") is None, reason="onnxruntime is not installed (extra dev)"),
 ]
 COLUMNS, IMAGE = Inputs((5, 7), 3), Inputs((), 2 * 12 * 12, (2, 12, 12))
-BOTTOM_CASES: Sequence[tuple[Mapping[str, Any], Inputs]] = (
+KINDS: Sequence[tuple[Mapping[str, Any], Inputs]] = (
     ({"kind": "mlp", "hidden": [8, 4], "dropout": 0.3, "activation": "gelu"}, COLUMNS),
     ({"kind": "wide_deep", "hidden": [8, 4], "activation": "silu"}, COLUMNS),
     ({"kind": "linear", "width": 3}, COLUMNS),
@@ -39,6 +40,10 @@ BOTTOM_CASES: Sequence[tuple[Mapping[str, Any], Inputs]] = (
     ({"kind": "lenet5", "width": 4}, IMAGE),
     ({"kind": "resnet18", "channels": 1}, IMAGE),
 )
+# An exported part states the kind that `auto` stands for.
+OTHERS = MODELS.keys() - {section["kind"] for section, _ in KINDS} - {"python", "auto", "columns"}
+READS = {"mixed": COLUMNS, "numbers": Inputs((), 3), "image": IMAGE}
+BOTTOM_CASES = (*KINDS, *(({"kind": name, **MODELS[name].settings}, READS[MODELS[name].reads]) for name in OTHERS))
 TOP_CASES: Sequence[Mapping[str, Any]] = (
     {"kind": "mlp", "towers": [4], "activation": "tanh"},
     {"kind": "wide_deep"},
@@ -96,7 +101,7 @@ class Together(nn.Module):
         return torch.cat([model(first) if second is None else model(first, second) for model in self.models], dim=1)
 
 
-@pytest.mark.parametrize("inputs", [COLUMNS, IMAGE], ids=["columns", "image"])
+@pytest.mark.parametrize("inputs", dict.fromkeys(reads for _, reads in BOTTOM_CASES))
 def test_every_bottom_model_gives_the_same_embeddings(inputs: Inputs) -> None:
     torch.manual_seed(1)
     bottoms = Together([build_bottom(section, inputs) for section, reads in BOTTOM_CASES if reads is inputs])
@@ -148,9 +153,7 @@ def test_every_fitted_top_model_gives_the_same_logits(monkeypatch: pytest.Monkey
             torch.testing.assert_close(got["logits"], model(asked), rtol=0, atol=1e-4)
 
 
-def test_every_built_in_kind_has_a_case() -> None:
-    # An exported part states the kind that `auto` stands for.
-    assert {section["kind"] for section, _ in BOTTOM_CASES} == BOTTOMS.keys() - {"python", "auto", "columns"}
+def test_every_built_in_top_model_has_a_case() -> None:
     fitted = {name for name, kind in TOPS.items() if kind.is_fitted}
     assert {section["kind"] for section in TOP_CASES} | fitted == TOPS.keys() - {"python"}
 

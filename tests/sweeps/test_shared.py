@@ -39,6 +39,14 @@ def at(trial, value):
     return replace(MEASURED, utility=value)
 
 
+def test_a_storage_of_two_objectives_is_refused(tmp_path):
+    storage = str(tmp_path / "sweep.log")
+    journal = optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(storage))
+    optuna.create_study(storage=journal, study_name="s", directions=["maximize", "minimize"])
+    with pytest.raises(ConfigError, match="another number of objectives; give another --out or --storage"):
+        opened(storage)
+
+
 def test_two_views_share_a_grid(storage):
     one, other = opened(storage), opened(storage)
     points = []
@@ -203,8 +211,8 @@ def test_results_come_back_as_they_were(storage):
     (kept,) = [t for t in opened(storage).trials() if t.state == optuna.trial.TrialState.COMPLETE]
     assert TrialMetrics(**kept.user_attrs["result"]) == MEASURED
     assert asdict(MEASURED) == kept.user_attrs["result"]
-    assert kept.values == [0.9, 0.6]
-    assert [direction.name for direction in view.study.directions] == ["MAXIMIZE", "MINIMIZE"]
+    assert kept.values == [0.9, 0.6, 1.0], "columns that nothing attacked may be read whole"
+    assert [direction.name for direction in view.study.directions] == ["MAXIMIZE", "MINIMIZE", "MINIMIZE"]
 
 
 def test_the_sweep_of_another_job_is_refused(storage):

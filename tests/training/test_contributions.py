@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from cutlayer.problem.task import Task
+from cutlayer.results.utility import Difference, Gain
 from cutlayer.training import utility
-from cutlayer.training.contributions import contributions, gain_over, shapley
+from cutlayer.training.contributions import ahead_of, contributions, gain_over, shapley
 from cutlayer.training.utility import bounds, interval, replicates
 
 BINARY = Task("binary", ("no", "yes"))
@@ -53,6 +54,15 @@ def test_without_own_columns_the_gain_is_over_chance() -> None:
     labels, own, _ = drawn(500, 0, 1.0)
     (only,) = contributions(outcome(BINARY, own, labels), ("a",), 0)
     assert only.value == pytest.approx(BINARY.evaluate(own, labels)["auc"] - 0.5)
+
+
+def test_the_difference_to_any_model_is_paired_and_that_of_the_gain() -> None:
+    labels, own, both = drawn(2000, 3, 1.0)
+    ahead = ahead_of(outcome(BINARY, both, labels), own, 0)
+    assert Gain(parties=("a",), **dict(ahead)) == gain_over(outcome(BINARY, both, labels), own, ("a",), 0)
+    same = ahead_of(outcome(BINARY, both, labels), both, 0)
+    assert (same.value, same.low, same.high) == (0, 0, 0)
+    assert ahead_of(outcome(BINARY, both[:1], labels[:1]), own[:1], 0) == Difference()
 
 
 @pytest.mark.parametrize(("helps", "shown"), [(1.0, 1), (0.0, 0)])

@@ -17,10 +17,9 @@ import numpy as np
 import pyarrow as pa
 import torch
 from pyarrow import parquet
-from pydantic import BaseModel
 
 from cutlayer.config import Job, PrivateFile
-from cutlayer.models import sections
+from cutlayer.models import BOTTOMS, TOPS
 from cutlayer.storage.tensor_file import read_tensors
 from tools.hostile.keys import keys_of, values_of
 from tools.hostile.writes import (
@@ -119,9 +118,9 @@ def _jobs() -> Iterator[Variant]:
 
 def _modules() -> Iterator[tuple[str, dict[str, Any]]]:
     """Sections that name a module, of every kind of model that has a key `path`."""
-    for kind in vars(sections).values():
-        if isinstance(kind, type) and issubclass(kind, BaseModel) and "path" in kind.model_fields:
-            name = kind.model_fields["kind"].default
+    configs = {name: kind.config for name, kind in BOTTOMS.items()} | {name: kind.config for name, kind in TOPS.items()}
+    for name, config in configs.items():
+        if "path" in config.model_fields:
             for path in ("hostile_model:Model", "this:Model", "os:system", "sklearn.utils._testing:check_output"):
                 yield from ((where, {"kind": name, "path": path}) for where in ("bottom", "top"))
 

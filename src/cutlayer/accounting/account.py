@@ -190,11 +190,9 @@ class Account:
             CheckpointError: The log has fewer lines than when the checkpoint was written.
         """
         if self._log.path is not None and self._log.entries < int(state["entries"]):
-            raise CheckpointError.expected(
-                f"{int(state['entries']):,} lines or more in {self._log.path}, as the checkpoint says",
-                f"{self._log.entries:,}",
-                "an older copy is in its place; restore the latest one",
-            )
+            wanted = f"{int(state['entries']):,} lines or more in {self._log.path}, as the checkpoint says"
+            got = f"{self._log.entries:,}"
+            raise CheckpointError.expected(wanted, got, "an older copy is in its place; restore the latest one")
 
     def _open_log(self) -> None:
         """Read the log, and convert the cost of unfinished runs to releases with this run's noise, rounded up."""

@@ -216,11 +216,9 @@ class ReleaseLog:
                 wanted = f"the common rows that the releases in {self.path} are of, in every party's table"
                 raise CheckpointError.expected(wanted, "other common rows", "restore them, or start a new run")
             differing = ", ".join(sorted(name for name in stated | expected if stated.get(name) != expected.get(name)))
-            raise CheckpointError.expected(
-                f"{self.path} of this job, rows and protections",
-                f"one of another {differing}",
-                "resume with what the run was begun with, or start a new run",
-            )
+            wanted = f"{self.path} of this job, rows and protections"
+            got = f"one of another {differing}"
+            raise CheckpointError.expected(wanted, got, "resume with what the run was begun with, or start a new run")
         self.identity |= {name: value for name, value in header.items() if name != "version"}
 
     def _contents_of(self, occasion: Occasion) -> dict[int, set[str]]:
@@ -266,11 +264,9 @@ class ReleaseLog:
         """
         size = path.stat().st_size if path.exists() else 0
         if size != self._size:
-            raise CheckpointError.expected(
-                f"{path} as this run left it, {self._size:,} bytes",
-                f"{size:,} bytes",
-                "another process runs from a copy of the same run folder; end it, then resume",
-            )
+            wanted = f"{path} as this run left it, {self._size:,} bytes"
+            remedy = "another process runs from a copy of the same run folder; end it, then resume"
+            raise CheckpointError.expected(wanted, f"{size:,} bytes", remedy)
         line = _line(entry)
         append_line(path, line)
         self._size += len(line.encode()) + 1

@@ -83,9 +83,7 @@ class Tally:
     def releases_with(self, occasion: Occasion) -> int:
         """Maximum number of releases of a row of the occasion's part, after another release in this occasion."""
         parts = _by_part(self._sums)
-        kind = occasion.kind
-        receiver = occasion.receiver
-        part = occasion.part
+        kind, receiver, part = occasion.kind, occasion.receiver, occasion.part
         if part == ANY_PART:
             return 1 + max((count for key, count in parts.items() if key[:2] == (kind, receiver)), default=0)
         return 1 + parts.get((kind, receiver, part), parts.get((kind, receiver, ANY_PART), 0))

@@ -84,9 +84,7 @@ class Buckets:
         self.capacity = bucket_capacity(stated, bits)
         self._digests = digests
         leading = computed(
-            len(digests),
-            np.uint64,
-            lambda part: np.ascontiguousarray(digests[self.order[part], :4]).view(">u4")[:, 0],
+            len(digests), np.uint64, lambda part: np.ascontiguousarray(digests[self.order[part], :4]).view(">u4")[:, 0]
         )
         edges = np.arange(2**bits + 1, dtype=np.uint64) << np.uint64(32 - bits)
         self._edges: Positions = np.searchsorted(leading, edges).astype(np.int64)

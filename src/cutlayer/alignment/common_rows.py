@@ -10,20 +10,14 @@ import numpy as np
 import torch
 
 from cutlayer.alignment.held_rows import ALL_HAVE_ALL, HeldRows
-from cutlayer.alignment.intersection import Purpose, common_ranks, receive_indices, send_indices
+from cutlayer.alignment.indices import common_ranks, receive_indices, send_indices
+from cutlayer.alignment.intersection import Purpose
 from cutlayer.alignment.key_rounds import Matched, Rounds, received_keys, rounds_active, rounds_passive, sent_keys
 from cutlayer.alignment.points import AligningSide, points_active, points_passive
 from cutlayer.alignment.row_proof import prove_rows
 from cutlayer.channel import Kind, Message, Port
 from cutlayer.channel.receiving import receive, receive_chunks, send_in_chunks
-from cutlayer.data.align import (
-    Positions,
-    checked_positions,
-    intersect,
-    intersect_each,
-    nothing_in_common,
-    order_digest,
-)
+from cutlayer.data.align import Positions, checked_positions, intersect, intersect_each, nothing_in_common, order_digest
 from cutlayer.data.ids import DIGEST_BYTES, Digests
 from cutlayer.data.row_keys import drawn_ids, has_key
 from cutlayer.errors import AlignmentError, ProtocolError
@@ -35,7 +29,7 @@ KEY_BYTES = 32
 
 @dataclass(frozen=True)
 class CommonRows:
-    """What a party learned from an alignment.
+    """Result of an alignment at one party.
 
     Attributes:
         positions: Row numbers in this party's table of the common rows, in the common order, int64 (m,); `None` where

@@ -72,7 +72,7 @@ class PartOfBatch:
         return torch.zeros(self.size, dtype=torch.bool).index_fill_(0, self.places, True)
 
     def spread(self, own: Tensor) -> Tensor:
-        """What there is of each of the party's rows (m, width), by the active party's rows (n, width), else zeros."""
+        """Rows of the party (m, width) in the order of the active party's (n, width), with zeros where it has none."""
         whole = own.new_zeros(self.size, own.shape[1])
         whole[self.places] = own if self.owner is None else own[self.owner]
         return whole
@@ -220,7 +220,7 @@ def store_held(folder: Path, held: HeldRows) -> None:
 
 
 def read_held(folder: Path) -> HeldRows:
-    """What `store_held` wrote into a folder of checkpoints.
+    """Content of a folder of checkpoints, as `store_held` wrote it.
 
     Raises:
         CheckpointError: It is missing or damaged.

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from cutlayer.alignment.intersection import common_ranks, receive_indices, send_indices
+from cutlayer.alignment.indices import common_ranks, receive_indices, send_indices
 from cutlayer.alignment.points import AligningSide, Own, points_active, points_passive
 from cutlayer.alignment.row_proof import prove_rows
 from cutlayer.channel import Kind, Message, Port
@@ -29,7 +29,7 @@ from cutlayer.workers import Workers
 
 @dataclass(frozen=True)
 class Rounds:
-    """What a passive party knows before the active party names the rows of the run.
+    """State of a passive party before the active party names the rows of the run.
 
     Attributes:
         rows: Rows of its table that may be named, in an order that both know, int64 (m,).
@@ -41,7 +41,7 @@ class Rounds:
 
 
 class Matched(NamedTuple):
-    """What the active party knows of a passive party's rows.
+    """Rows of a passive party as the active party knows them.
 
     Attributes:
         mine: Rows of the active party's table that a key matched, int64 (m,).

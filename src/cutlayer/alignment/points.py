@@ -70,7 +70,7 @@ class AligningSide:
 
 @dataclass
 class Own:
-    """What a party intersects.
+    """Points that a party intersects.
 
     Attributes:
         where: Name of the data, for messages.

@@ -19,7 +19,7 @@ _STATE = "session.json"
 
 
 class AlignmentProgress:
-    """What a party found in each finished bucket.
+    """Results of a party's finished buckets.
 
     The buckets of a session fit together: both parties have the same of them, of the same tables. Scalars are not
     stored. Each bucket has its own, so that a later start continues with new ones.

@@ -88,6 +88,17 @@ def attacks_of(job: Job, party: str) -> Resolved:
         raise ConfigError(str(failure).replace("audit.attacks", f"parties.{party}.audit.attacks", 1)) from None
 
 
+def column_attacks(task_kind: str, *, once: bool) -> tuple[str, ...]:
+    """Names of the attacks that measure what a protection of columns hides.
+
+    Args:
+        task_kind: `binary`, `multiclass` or `regression`.
+        once: Whether each row is released once: then those of the default catalogue as well, which it attacks.
+    """
+    default = resolve("auto", task_kind, "passive").features if once else ()
+    return tuple(dict.fromkeys(["inversion", *(attack.name for attack in default)]))
+
+
 def gate_faults(case: Case) -> Iterator[str]:
     """The active party's gates are on what its attacks measure."""
     job, where = case.job, f"parties.{case.job.active}.audit.fail_above"

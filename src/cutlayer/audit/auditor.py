@@ -170,14 +170,15 @@ class Auditor:
                 continue
             subject["message"] = str(key.target)
             if math.isnan(worst.value):
-                undefined.append(Attempt(**subject, rows=worst.rows, positives=worst.positives))
+                positives = self.task.positives(worst.positives, worst.rows)
+                undefined.append(Attempt(**subject, rows=worst.rows, positives=positives))
                 continue
             subject["rows_recorded"] = series.recorded[series.worst_epoch]
             low, high = self.interval(key)
             result = LeakResult(
                 **subject,
                 **worst_epoch,
-                **vars(worst),
+                **vars(worst) | {"positives": self.task.positives(worst.positives, worst.rows)},
                 protections=tuple(protections),
                 low=low,
                 high=high,

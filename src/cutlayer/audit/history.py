@@ -222,7 +222,8 @@ class _PartyAudit:
         self.scored.extend(tried)
         if any(math.isnan(max(leak.value for leak in leaks.values())) for leaks in measured):
             subject = {name: value for name, value in about.items() if name in Attempt.model_fields}
-            counts = {"rows": len(tried[0].rows), "positives": measured[0][""].positives}
+            rows = len(tried[0].rows)
+            counts = {"rows": rows, "positives": run.task.positives(measured[0][""].positives, rows)}
             self.undefined.append(Attempt.model_validate(subject | counts))
             return
         about = {**about, "knowledge": sorted(attack.needs)}
@@ -347,23 +348,23 @@ def _result(
             "variant": best,
             "rows": leak.rows,
             "rows_recorded": len(view.rows),
-            "positives": leak.positives,
+            "positives": view.task.positives(leak.positives, leak.rows),
             "pooled_auc": leak.pooled_auc,
             "batch_auc": leak.batch_auc,
             "batches": 1,
             "first_epoch_leak": None,
-            "true_positive_rate": _true_positive_rate(chosen, truth, leak.batch_auc),
+            "true_positive_rate": _true_positive_rate(chosen, truth, leak.batch_auc, view.task.positive),
             "other_aucs": {name: mean for name, mean in means.items() if name},
         }
     )
 
 
-def _true_positive_rate(scores: Scores, truth: Tensor, auc: float) -> float | None:
+def _true_positive_rate(scores: Scores, truth: Tensor, auc: float, positive: int) -> float | None:
     """Share of the positives at 1 % false positives, of scores of this AUC; `None` in tasks that are not binary."""
     if scores.values.dim() != 1 or truth.is_floating_point():
         return None
-    ranked = scores.values if auc >= 0.5 else -scores.values
-    return true_positive_rate(ranked, truth[scores.rows], FALSE_POSITIVE_RATE)
+    ranked = scores.values if (auc >= 0.5) == (positive == 1) else -scores.values
+    return true_positive_rate(ranked, truth[scores.rows] == positive, FALSE_POSITIVE_RATE)
 
 
 def _baseline(attacker: Attacker, own: Mapping[str, OwnColumns], chance: float) -> Baseline:

@@ -10,8 +10,7 @@ if TYPE_CHECKING:
     from cutlayer.channel.port import Port, link
 else:
     __getattr__, __dir__ = on_first_use(
-        __name__,
-        {"Kind": ".kinds", "Message": ".message", "Port": ".port", "link": ".port", "rows_digest": ".message"},
+        __name__, {"Kind": ".kinds", "Message": ".message", "Port": ".port", "link": ".port", "rows_digest": ".message"}
     )
 
 __all__ = ["Kind", "Message", "Port", "link", "rows_digest"]

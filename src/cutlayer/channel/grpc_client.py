@@ -75,9 +75,7 @@ class ClientLink(Links):
         stream = Stream(peer, limits, timeout, reconnect=transport.reconnect, checksum=transport.security is None)
         super().__init__({peer: stream}, transport.trail)
         self.run = ""
-        self._me = me
-        self._peer = peer
-        self._stream = stream
+        self._me, self._peer, self._stream = me, peer, stream
         self._link = secrets.token_bytes(LINK_BYTES)
         self._security = transport.security
         self._notify = transport.notify or logging.getLogger(__name__).warning

@@ -17,11 +17,7 @@ from cutlayer.channel.stream import Attachment, Receiver, Stream, describe, deta
 from cutlayer.channel.tls.files import Loaded
 from cutlayer.errors import CutlayerError, PeerLost, ProtocolError
 
-_REFUSALS = {
-    grpc.StatusCode.FAILED_PRECONDITION,
-    grpc.StatusCode.PERMISSION_DENIED,
-    grpc.StatusCode.ALREADY_EXISTS,
-}
+_REFUSALS = {grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.ALREADY_EXISTS}
 
 
 class Unsuited(ProtocolError):
@@ -38,9 +34,7 @@ class Connection:
     """
 
     def __init__(self, channel: grpc.Channel, certificate: x509.Certificate | None, loaded: Loaded | None) -> None:
-        self.channel = channel
-        self.certificate = certificate
-        self.loaded = loaded
+        self.channel, self.certificate, self.loaded = channel, certificate, loaded
         self.attachment: Attachment | None = None
         self.call: Any = None
         self.began = datetime.now(UTC)
@@ -82,10 +76,7 @@ class Dialler:
     """
 
     def __init__(self, address: str, me: str, peer: str, transport: Transport) -> None:
-        self.address = address
-        self._me = me
-        self._peer = peer
-        self._transport = transport
+        self.address, self._me, self._peer, self._transport = address, me, peer, transport
         self._options = link_options(transport.keepalive)
 
     def dial(self, timeout: float) -> Connection:

@@ -94,10 +94,7 @@ class ServerLinks(Links):
         super().__init__(streams, transport.trail)
         self.ports = {peer: self._port(me, peer, run) for peer in self._streams}
         self.greeted: dict[str, str] = {}
-        self._me = me
-        self._run = run
-        self._timeout = timeout
-        self._greet_only = greet_only
+        self._me, self._run, self._timeout, self._greet_only = me, run, timeout, greet_only
         self._closing = False
         self._public_address = public_address
         self._security = transport.security

@@ -93,9 +93,7 @@ class ParcelWriter:
 
     def __init__(self, path: Path, head: Head, security: Security | None) -> None:
         check_output(path)
-        self.path = path
-        self._head = head
-        self._security = security
+        self.path, self._head, self._security = path, head, security
         self._partial = path.with_name(f"{path.name}.partial")
         self._hasher = hashlib.sha256()
         self._file: BinaryIO | None = None

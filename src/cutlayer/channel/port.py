@@ -30,19 +30,20 @@ class Port:
         sending: Function that is called after it, and may fail in place of the link.
         compression: Packs the embeddings and gradients that leave, and unpacks those that come; `None` for float32.
         sent: Number of messages sent, by kind.
+        sent_rows: Number of rows of embeddings sent, by kind.
+        received: Number of messages received, by kind.
         traffic: Bytes of tensors by kind, sent and received, as they cross.
     """
 
     def __init__(self, me: str, peer: str, run: str, transmit: Callable[[Message], None]) -> None:
-        self.me = me
-        self.peer = peer
-        self.run = run
-        self.transmit = transmit
+        self.me, self.peer, self.run, self.transmit = me, peer, run, transmit
         self.inspect: Callable[[Message], None] | None = None
         self.record: Callable[[Message], None] | None = None
         self.sending: Callable[[Message], None] | None = None
         self.arrived: deque[Message] = deque()
         self.sent: Counter[Kind] = Counter()
+        self.sent_rows: Counter[Kind] = Counter()
+        self.received: Counter[Kind] = Counter()
         self.compression: Compression | GradeBytes | None = None
         self.traffic: tuple[Counter[Kind], Counter[Kind]] = (Counter(), Counter())
         self._heard: tuple[Kind, int, int] | None = None
@@ -78,6 +79,8 @@ class Port:
             self.sending(crossing)
         self._next_out += 1
         self.sent[kind] += 1
+        if "embedding" in carried:
+            self.sent_rows[kind] += len(carried["embedding"])
         self.traffic[0][kind] += crossing.nbytes
         self.transmit(crossing)
         return message if crossing is message else self._read(crossing)
@@ -128,6 +131,7 @@ class Port:
             )
         read = self._read(message.checked())
         self._next_in += 1
+        self.received[message.kind] += 1
         self.traffic[1][message.kind] += message.nbytes
         self._heard = message.kind, message.epoch, message.step
         self.arrived.append(read)

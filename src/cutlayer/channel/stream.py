@@ -94,10 +94,7 @@ class Stream:
         vacant: bool = False,
         checksum: bool = True,
     ) -> None:
-        self.peer = peer
-        self.limits = limits
-        self.timeout = timeout
-        self.reconnect = reconnect
+        self.peer, self.limits, self.timeout, self.reconnect = peer, limits, timeout, reconnect
         self.opened = threading.Event()
         self._vacant = vacant
         self._checksum = checksum

@@ -66,11 +66,7 @@ class Verbs(TyperGroup):
 
 
 app = typer.Typer(
-    cls=Verbs,
-    name="cutlayer",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
+    cls=Verbs, name="cutlayer", no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode="rich"
 )
 
 errors = Console(stderr=True)

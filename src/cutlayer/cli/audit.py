@@ -14,7 +14,6 @@ from cutlayer.cli.verb import verb
 from cutlayer.errors import ConfigError
 
 if TYPE_CHECKING:
-    from cutlayer.results.guarantee import GuaranteeTest
     from cutlayer.training.folder import RunFolder
 
 
@@ -29,7 +28,7 @@ def audit(
     served: bool = False,
     json: bool = False,
 ) -> None:
-    """Repeat the audit of a run from its recorded transcript, with intervals, findings and gates.
+    """Repeat the audit of a run, of either side, from its recorded transcript, with intervals, findings and gates.
 
     Args:
         attack: An attack to run; may be repeated. Default: the job's.
@@ -46,17 +45,18 @@ def audit(
     if served:
         raise typer.Exit(_served(folder, tuple(attack or ()), fail_above, as_json=json))
     from cutlayer.audit.guarantees import CANARIES, check_guarantees
-    from cutlayer.jobs.audit import audit_again
-    from cutlayer.results.audit import PassiveAudit
+    from cutlayer.jobs.audit import audit_again, audit_passive_again
     from cutlayer.training.process import one_blas_thread
 
     number = CANARIES if canaries is None else canaries
     with folder.locked("an audit"), one_blas_thread():
         tested = check_guarantees(folder, number) if empirical_epsilon else None
-        if tested is not None and folder.of_passive:
-            PassiveAudit(guarantees=tuple(tested)).write(folder.path / "audit.json")
-            raise typer.Exit(_show(tested, as_json=json))
-        audit_again(folder, tuple(attack or ()), fail_above, tested)
+        if folder.of_passive:
+            if fail_above is not None:
+                raise ConfigError.expected("--fail-above at the active party, which has the labels", fail_above)
+            audit_passive_again(folder, tuple(attack or ()), tested)
+        else:
+            audit_again(folder, tuple(attack or ()), fail_above, tested)
     raise typer.Exit(finish(folder, as_json=json))
 
 
@@ -83,16 +83,3 @@ def _served(folder: RunFolder, attacks: tuple[str, ...], limit: float | None, *,
             print_section(section, console)
         say(*(f"  {attack.label}: {attack.reason}" for attack in result.skipped))
     return GATE_FAILED if limit is not None and result.worst > limit else 0
-
-
-def _show(tests: list[GuaranteeTest], *, as_json: bool) -> int:
-    """Show the guarantees that a passive party tested; its folder has no report, since the labels are elsewhere."""
-    from cutlayer.report.sections.protections import guarantee_tests
-    from cutlayer.report.terminal import print_section
-
-    section = guarantee_tests(tests)
-    if as_json:
-        emit({"guarantees": [test.model_dump(mode="json") for test in tests]})
-    elif section is not None:
-        print_section(section, Console())
-    return GATE_FAILED if any(test.exceeded for test in tests) else 0

@@ -132,6 +132,8 @@ def _lines(result: Forecast, outside: Sequence[Reach]) -> Iterator[tuple[str, st
     for line in result.guarantees:
         name, _, statement = line.partition(": ")
         yield name, statement
+    for party, read in result.readable.items():
+        yield f"columns of {party}", read
     for line in result.notes:
         name, _, note = line.partition(": ")
         yield f"[yellow]note[/] {name}", note

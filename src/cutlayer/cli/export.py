@@ -10,14 +10,7 @@ from cutlayer.errors import ConfigError
 
 
 @verb(consent=("model",))
-def export(
-    path: Path,
-    *,
-    party: str,
-    out: Path,
-    onnx: bool = False,
-    json: bool = False,
-) -> None:
+def export(path: Path, *, party: str, out: Path, onnx: bool = False, json: bool = False) -> None:
     """Write one party's part of a trained model: weights, encoder, architecture and a model card.
 
     Args:

@@ -159,12 +159,7 @@ def sign(
 
 @verb()
 def renew(
-    name: str,
-    *,
-    out: Path | None = None,
-    days: int | None = None,
-    folder: Path = KEYS,
-    json: bool = False,
+    name: str, *, out: Path | None = None, days: int | None = None, folder: Path = KEYS, json: bool = False
 ) -> None:
     """Issue a new certificate for the same key; a running party takes it up without a restart.
 

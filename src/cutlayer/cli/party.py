@@ -12,17 +12,9 @@ from rich.console import Console
 from rich.markup import escape
 
 from cutlayer.cli.app import BAD_INPUT, emit, shortened
-from cutlayer.cli.organisation import (
-    checked_releases,
-    organisation,
-)
-from cutlayer.cli.passive_outcome import show_outcome
-from cutlayer.cli.report import finish
-from cutlayer.cli.run import (
-    checked_forget,
-    interruptible,
-    keys_for,
-)
+from cutlayer.cli.organisation import checked_releases, organisation
+from cutlayer.cli.report import finish, say_trail
+from cutlayer.cli.run import checked_forget, interruptible, keys_for
 from cutlayer.cli.verb import verb
 from cutlayer.report.rounding import plain
 
@@ -104,9 +96,10 @@ def party(
         ran = run_party(chosen, name, folder, options, watched, links)
     if rank_here():  # the first worker shows the result
         return
-    if name == setup.job.active:
-        raise typer.Exit(finish(ran, as_json=json))
-    show_outcome(ran, as_json=json, trail=setup.links.trail)
+    code = finish(ran, as_json=json)
+    if name != setup.job.active and not json:
+        say_trail(setup.links.trail)
+    raise typer.Exit(code)
 
 
 def show_checks(checks: Sequence[PreflightCheck], *, as_json: bool) -> int:

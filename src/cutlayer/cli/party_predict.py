@@ -7,10 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cutlayer.cli.app import answer
-from cutlayer.cli.organisation import (
-    checked_releases,
-    organisation,
-)
+from cutlayer.cli.organisation import checked_releases, organisation
 from cutlayer.cli.predict import table_like
 from cutlayer.cli.verb import verb
 from cutlayer.errors import ConfigError
@@ -76,10 +73,7 @@ def party_predict(
         kept = [folder.path, *(each.path for each in (table, private.table) if each), *([rows] if rows else [])]
         check_scores_output(out, kept, overwrite=overwrite)
     supplied = read_key(key) if key else None
-    with (
-        allowed(*private.allow_models),
-        run_threads(trained.train.threads, 1, processes=len(trained.parties)),
-    ):
+    with allowed(*private.allow_models), run_threads(trained.train.threads, 1, processes=len(trained.parties)):
         side = PredictionSide.open(trained, folder, name, table, private.limits)
         if name == trained.active and out is not None:
             _lead(side, checked_job, links, out, absent or (), as_json=json)

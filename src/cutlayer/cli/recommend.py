@@ -1,10 +1,11 @@
-"""`cutlayer recommend`: which protection of the labels, and how strong, within limits."""
+"""`cutlayer recommend`: which protection of labels and columns, and how strong, within limits."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import typer
 from rich.console import Console
 from rich.text import Text
 
@@ -23,6 +24,7 @@ def recommend(
     *,
     max_leak: float | None = None,
     max_excess: float | None = None,
+    max_rebuilt: float | None = None,
     max_loss: float = 0.01,
     guarantee: str | None = None,
     seeds: int = 5,
@@ -31,11 +33,14 @@ def recommend(
     quiet: bool = False,
     json: bool = False,
 ) -> None:
-    """Find a protection of the labels that stays within limits; the same command continues an interrupted search.
+    """Find a protection of labels and columns within limits; the same command continues an interrupted search.
+
+    Exit code 4 means that nothing meets the limits.
 
     Args:
         max_leak: Largest leak of the strongest attack: max(AUC, 1 - AUC), of a regression of the concordance.
         max_excess: In place of --max-leak: largest leak minus what the party's own columns reveal.
+        max_rebuilt: Largest share of a partner's columns that an attack rebuilds: R², or values read exactly, 0 to 1.
         max_loss: Largest loss of the test metric against the job without protection.
         guarantee: eps=NUMBER: only protections with a label epsilon of at most this.
         seeds: Number of fresh seeds of the final check.
@@ -45,13 +50,14 @@ def recommend(
     Example: cutlayer recommend job.yaml --max-excess 0.02 --max-loss 0.01 --guarantee eps=2
     """
     from cutlayer.config.load import load_job
+    from cutlayer.errors import LimitsNotMet
 
     load_job(job)  # which says what is wrong with the file before Optuna and PyTorch are loaded
     from cutlayer.cli.progress import progress_for
     from cutlayer.sweeps.recommend import Limits, SearchRequest, parse_guarantee, recommended_diff, verdict
     from cutlayer.sweeps.recommend import recommend as search
 
-    limits = Limits(max_leak, max_excess, max_loss, parse_guarantee(guarantee))
+    limits = Limits(max_leak, max_excess, max_loss, parse_guarantee(guarantee), max_rebuilt)
     request = SearchRequest(job, limits, out or job.parent / "runs" / f"{job.stem}-recommend", storage, seeds)
     keys = keys_for(job.parent, None)
     with progress_for(quiet=quiet or json) as progress:
@@ -61,6 +67,8 @@ def recommend(
         emit({**result.to_json(), "verdict": verdict(result), "diff": diff})
     else:
         _show(result, diff, request.out, Console())
+    if result.chosen is None:
+        raise typer.Exit(LimitsNotMet.exit_code)
 
 
 def _show(result: Recommendation, diff: str, folder: Path, console: Console) -> None:

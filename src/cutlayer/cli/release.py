@@ -55,15 +55,16 @@ def release(
         if run is not None:
             _release_new_rows(setup, links, name, out, run, data, key, as_json=json)
             return
-        from cutlayer.cli.passive_outcome import show_outcome
+        from cutlayer.cli.report import finish, say_trail
         from cutlayer.config.load import with_device
         from cutlayer.jobs.options import Options
         from cutlayer.jobs.release_file import release_training
 
         options = Options(keys_for(local.parent, key), resume)
         ran = release_training(with_device(setup.job, device, name), name, out, place, options, links)
-    show_outcome(ran, as_json=json, trail=links.trail)
+    finish(ran, as_json=json)
     if not json:
+        say_trail(links.trail)
         say(f"{out}: for {setup.job.active}, which reads it with cutlayer party --release; it is not encrypted")
 
 

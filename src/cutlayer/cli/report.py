@@ -37,12 +37,8 @@ def report(path: Path, *, markdown: bool = False, purpose: Purpose | None = None
 
     Example: cutlayer report runs/job --markdown
     """
-    from cutlayer.cli.passive_outcome import show_outcome
     from cutlayer.training.folder import RunFolder
 
-    if purpose is None and RunFolder.open(path).of_passive:
-        show_outcome(RunFolder.open(path), as_json=json)
-        return
     if purpose is Purpose.DPIA:
         _card(RunFolder.open(path), as_json=json, as_markdown=markdown)
         return
@@ -80,7 +76,7 @@ def finish(
     """Write the report's files into the run folder and show it.
 
     Args:
-        folder: The run folder.
+        folder: The run folder; that of a passive party gets the report of its side.
         as_json: Whether to print the report as JSON.
         as_markdown: Whether to print its tables as Markdown.
         show: Prints the report otherwise; `None` prints every table.
@@ -88,6 +84,8 @@ def finish(
     Returns:
         The exit code: 1 where a gate failed, or a guarantee that was tested does not hold.
     """
+    if folder.of_passive:
+        return _finish_passive(folder, as_json=as_json, as_markdown=as_markdown)
     from cutlayer.report.markdown import render_markdown
     from cutlayer.report.terminal import print_report
 
@@ -100,6 +98,31 @@ def finish(
     else:
         (show or print_report)(result, Console())
     return GATE_FAILED if result.failed else 0
+
+
+def _finish_passive(folder: RunFolder, *, as_json: bool, as_markdown: bool) -> int:
+    """Write `report.json` and `report.html` of a passive party, and show them."""
+    from cutlayer.report.passive.build import build_passive
+    from cutlayer.report.passive.page import passive_html, passive_markdown, print_passive
+    from cutlayer.storage.durable import write_whole
+
+    with folder.locked("a report"):
+        result = build_passive(folder.path)
+        result.write(folder.path / "report.json")
+        write_whole(folder.path / "report.html", passive_html(result))
+    if as_json:
+        emit(result.model_dump(mode="json"))
+    elif as_markdown:
+        sys.stdout.write(passive_markdown(result))
+    else:
+        print_passive(result, Console())
+    return GATE_FAILED if any(test.exceeded for test in result.guarantees) else 0
+
+
+def say_trail(trail: Path | None) -> None:
+    """Say where every message that left a passive party is recorded."""
+    if trail is not None:
+        say(f"every message that left: cutlayer trail show {trail}")
 
 
 def write_report(path: Path) -> Report:

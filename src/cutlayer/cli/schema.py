@@ -18,6 +18,7 @@ class Subject(StrEnum):
     SUMMARY = "summary"
     AUDIT = "audit"
     REPORT = "report"
+    PASSIVE_REPORT = "passive-report"
     PRIVACY_CARD = "privacy-card"
 
 
@@ -38,6 +39,7 @@ def result_schema(of: Subject) -> dict[str, Any]:
     """The schema of a file of results."""
     from cutlayer.results.audit import Audit
     from cutlayer.results.document import Document
+    from cutlayer.results.passive import PassiveReport
     from cutlayer.results.privacy_card import PrivacyCard
     from cutlayer.results.report import Report
     from cutlayer.results.summary import Summary
@@ -46,6 +48,7 @@ def result_schema(of: Subject) -> dict[str, Any]:
         Subject.SUMMARY: Summary,
         Subject.AUDIT: Audit,
         Subject.REPORT: Report,
+        Subject.PASSIVE_REPORT: PassiveReport,
         Subject.PRIVACY_CARD: PrivacyCard,
     }
     return kinds[of].model_json_schema(mode="serialization")

@@ -25,13 +25,7 @@ SWITCH_SECONDS = 0.0005
 
 @verb(consent=("model",))
 def serve(
-    runs: list[Path],
-    *,
-    name: str,
-    local: Path,
-    key: Path | None = None,
-    plaintext: bool = False,
-    json: bool = False,
+    runs: list[Path], *, name: str, local: Path, key: Path | None = None, plaintext: bool = False, json: bool = False
 ) -> None:
     """Serve predictions of a trained run: over HTTP at the active party, towards it at a passive one.
 

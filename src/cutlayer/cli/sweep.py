@@ -1,4 +1,4 @@
-"""`cutlayer sweep`: the same job with varied values; the utility-leak front and its knee."""
+"""`cutlayer sweep`: the same job with varied values; the front of utility, leak and columns rebuilt, and its knee."""
 
 from __future__ import annotations
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
+from cutlayer.channel.kinds import MEANINGS
 from cutlayer.cli.app import BAD_INPUT, answer, app
 from cutlayer.cli.verb import verb
 from cutlayer.report.rounding import plain, size
@@ -18,35 +19,6 @@ if TYPE_CHECKING:
 
 trail = typer.Typer(no_args_is_help=True, help="Verify and show what left this party.")
 app.add_typer(trail, name="trail")
-
-
-MEANINGS: Mapping[str, str] = {
-    "hello": "digest of the job, versions, and the number of rows of the table",
-    "align": "the beginning of a private set intersection: no ids",
-    "masked": "own ids, masked by a secret key: not readable without it",
-    "remasked": "the other party's masked ids, masked once more",
-    "common": "how many rows are common",
-    "proof": "a proof that both sides have the same common rows",
-    "ids": "digests of row ids: an id that can be guessed can be recognised; from the active party, ids that it drew",
-    "order": "which rows of the other party are common, and their order",
-    "split": "which common rows train, validate and test, where a column or the labels decide",
-    "ready": "a digest of the order of the rows, and the width of the embedding",
-    "embedding": "numbers computed from the columns of training rows",
-    "gradient": "numbers computed from labels and embeddings of training rows",
-    "request": "a request for a batch of rows",
-    "evaluation": "numbers computed from the columns of held-out rows, or of rows to predict",
-    "release": "numbers computed from the columns of rows, released once",
-    "epoch_end": "whether training goes on, and whether the epoch was the best",
-    "committed": "that a checkpoint was saved here",
-    "evidence": "what this party's protections covered",
-    "close": "the end of the link, and its reason",
-    "offer": "which model predicts, and the width of its embeddings",
-    "lookup": "digests of the ids that are asked about",
-    "looked_up": "numbers computed from the columns of rows that were asked about",
-    "probe": "a question whether the other party answers",
-    "alive": "the answer to that question",
-}
-"""Description of each `channel.message.Kind`, for a reader who does not know the protocol."""
 
 
 @verb("verify", of=trail)

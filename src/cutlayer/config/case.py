@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class Declared(Protocol):
-    """What a protection declares; see `cutlayer.protections.contract.base.Protection`."""
+    """Declarations of a protection; see `cutlayer.protections.contract.base.Protection`."""
 
     name: ClassVar[str]
     keeps_directions: ClassVar[bool]

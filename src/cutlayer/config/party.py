@@ -121,9 +121,12 @@ class ReportConfig(FrozenModel):
 
     Attributes:
         subgroups: Columns of the party's own table, features or not; the metrics are shown for each value of them.
+        matters: Loss of the headline metric from which on a loss matters, 0 to 1. "As well as" is said of a model where
+            the interval of the difference excludes it.
     """
 
     subgroups: tuple[str, ...] = ()
+    matters: float = Field(default=0.02, ge=0, le=1, strict=True)
 
 
 class BudgetConfig(FrozenModel):
@@ -283,7 +286,7 @@ class PartyConfig(PrivatePart):
     on_absent: OnAbsent = "stop"
 
     def role_faults(self, name: str) -> Iterator[str]:
-        """What the party named so sets of the other role."""
+        """Keys of the other role that the party of this name sets."""
         if self.role == "active" and self.serving:
             wanted = f"expected no parties.{name}.serving at the active party, which releases no embedding"
             yield f"{wanted}, got {self.serving}; set it at the passive parties"

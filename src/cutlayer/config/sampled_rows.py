@@ -1,6 +1,8 @@
 """How many rows' messages are recorded, in whole steps of an epoch, by the share of the work that attacks may take.
 
-It is counted, not measured, so that all processes and a resumed run record the same.
+It is counted, not measured, so that all processes and a resumed run record the same. What is sent once, before a top
+model that is fitted at once, is attacked once: it is recorded whole up to `MAX_SAMPLED_ROWS` rows, which is 8 MB of 256
+columns.
 """
 
 from __future__ import annotations
@@ -30,8 +32,8 @@ def sampled_rows(job: Job, name: str, steps: int, batch_size: int) -> int:
         batch_size: Rows of a step.
     """
     audit = job.parties[name].audit
-    if audit.rows is not None or (name != job.active and audit.attacks != "auto"):
-        return audit.most_rows  # attacks on its features come after the training
+    if audit.rows is not None or job.fits_top or (name != job.active and audit.attacks != "auto"):
+        return audit.most_rows  # attacks come once, after the training
     links = len(job.passives) * (_SEVERAL if job.task == "multiclass" else 1)
     affordable = int(SHARE * steps * _seconds(_TRAINED, batch_size) / (links * _seconds(_ATTACKED, batch_size)))
     return min(audit.most_rows, max(MIN_STEPS, affordable) * batch_size)

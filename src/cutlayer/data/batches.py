@@ -23,11 +23,7 @@ class Schedule:
     """Batches of training rows, a pure function of the rows, the seed and the epoch."""
 
     def __init__(
-        self,
-        train_rows: npt.NDArray[np.int64],
-        batch_size: int,
-        seed: int,
-        shuffle: Literal["rows", "blocks"] = "rows",
+        self, train_rows: npt.NDArray[np.int64], batch_size: int, seed: int, shuffle: Literal["rows", "blocks"] = "rows"
     ) -> None:
         """Create the schedule.
 
@@ -44,9 +40,7 @@ class Schedule:
             wanted = f"train.batch_size from 1 to the {len(train_rows):,} training rows"
             raise DataError.expected(wanted, batch_size, "lower train.batch_size or provide more rows")
         self._rows = torch.from_numpy(np.ascontiguousarray(train_rows, dtype=np.int64))
-        self._batch_size = batch_size
-        self._seed = seed
-        self._shuffle = shuffle
+        self._batch_size, self._seed, self._shuffle = batch_size, seed, shuffle
 
     @property
     def batch_size(self) -> int:

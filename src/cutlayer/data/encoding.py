@@ -266,11 +266,7 @@ def _scaled(
 
 
 def finite(
-    values: npt.NDArray[np.float64],
-    name: str,
-    where: str,
-    rows: RowNumbers | None,
-    infinite_are: Infinite = "error",
+    values: npt.NDArray[np.float64], name: str, where: str, rows: RowNumbers | None, infinite_are: Infinite = "error"
 ) -> npt.NDArray[np.float64]:
     """The numbers of a column, infinite ones as missing where that is asked for.
 

@@ -40,10 +40,7 @@ class Labels:
 
 
 def encode_labels(
-    column: pa.Array | pa.ChunkedArray,
-    task: TaskKind,
-    where: str = "labels",
-    rows: npt.NDArray[np.int64] | None = None,
+    column: pa.Array | pa.ChunkedArray, task: TaskKind, where: str = "labels", rows: npt.NDArray[np.int64] | None = None
 ) -> Labels:
     """Turn a label column into the targets of the task's loss.
 

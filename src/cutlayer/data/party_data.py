@@ -22,9 +22,7 @@ from cutlayer.data.encoded import Encoded, collected
 from cutlayer.data.encoding import Encoder, chosen_kind
 from cutlayer.data.faults import fault, missing_column
 from cutlayer.data.feature_columns import feature_names, without_nan
-from cutlayer.data.ids import (
-    Digests,
-)
+from cutlayer.data.ids import Digests
 from cutlayer.data.labels import Labels, check_training_labels, encode_labels
 from cutlayer.data.packed import packed
 from cutlayer.data.prepared import ENCODER, Prepared, reusable_store
@@ -99,10 +97,7 @@ class PartyTable:
             DataError: The file cannot be read, a column is not there, or ids are missing or repeat.
         """
         self._source = open_source(table, party)
-        self.where = self._source.where
-        self.label = label
-        self.weight = weight
-        self.split_by = split_by
+        self.where, self.label, self.weight, self.split_by = self._source.where, label, weight, split_by
         self._id = IdConfig(column=id) if isinstance(id, str) else id
         self._ids = id_columns(self._source, self._id, label, weight)
         self._task = task

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import IO, Any
 
@@ -47,14 +47,7 @@ class _Index(FrozenModel):
 
     @property
     def columns(self) -> ColumnSpec:
-        return ColumnSpec(
-            self.cardinalities,
-            self.numeric,
-            self.category_names,
-            self.number_names,
-            self.image,
-            self.has_rare_categories,
-        )
+        return ColumnSpec(**{field.name: getattr(self, field.name) for field in fields(ColumnSpec)})
 
 
 class Store:

@@ -88,11 +88,8 @@ def read(tables: Tables, names: Sequence[str]) -> dict[str, pa.Table]:
 def check_mapping(tables: object) -> None:
     """Tables come by party."""
     if not isinstance(tables, Mapping):
-        raise DataError.expected(
-            "X as a mapping from party name to table",
-            type(tables).__name__,
-            "or set `columns`, which divides one table",
-        )
+        wanted = "X as a mapping from party name to table"
+        raise DataError.expected(wanted, type(tables).__name__, "or set `columns`, which divides one table")
 
 
 def check_order(inputs: Mapping[str, Any]) -> None:
@@ -111,11 +108,9 @@ def check_order(inputs: Mapping[str, Any]) -> None:
     for name in others:
         index, wanted = indexes[name], indexes[first]
         if len(index) == len(wanted) and not index.equals(wanted) and Counter(index) == Counter(wanted):
-            raise DataError.expected(
-                "rows in one order everywhere, since they are joined by position",
-                f"an index of {name} with the values of that of {first} in another order",
-                f"reindex {name} by the index of {first}, or reset_index(drop=True) of both if the order is right",
-            )
+            got = f"an index of {name} with the values of that of {first} in another order"
+            remedy = f"reindex {name} by the index of {first}, or reset_index(drop=True) of both if the order is right"
+            raise DataError.expected("rows in one order everywhere, since they are joined by position", got, remedy)
 
 
 def check_rows(tables: Mapping[str, pa.Table], labels: int | None = None) -> None:

@@ -16,7 +16,7 @@ from cutlayer.audit.features import audit_features
 from cutlayer.audit.findings import findings_of
 from cutlayer.audit.gates import gates_of
 from cutlayer.audit.history import audit_history, own_columns
-from cutlayer.audit.malicious import audit_malicious
+from cutlayer.audit.malicious import NEEDS_ONE_PROCESS, audit_malicious
 from cutlayer.audit.own_columns import OwnColumns
 from cutlayer.audit.sample import sample_of
 from cutlayer.audit.watch import replay
@@ -25,7 +25,7 @@ from cutlayer.config.load import load_closed_job
 from cutlayer.config.party import GatesConfig
 from cutlayer.errors import ConfigError, RunFolderError
 from cutlayer.problem.task import Task
-from cutlayer.results.audit import Audit, RunAudit
+from cutlayer.results.audit import Audit, PassiveAudit, RunAudit, SkippedAttack
 from cutlayer.results.guarantee import GuaranteeTest
 from cutlayer.results.run import RunKind
 from cutlayer.results.summary import Summary
@@ -167,6 +167,48 @@ def audit_again(
             runs[label] = auditor.results(label, audit.protections)
         again = conclude_audit(job, folder, summary, runs, before.guarantees if guarantees is None else guarantees)
     again.write(folder.path / "audit.json")
+
+
+def audit_passive(job: Job, folder: RunFolder) -> PassiveAudit:
+    """Attack what a passive party sent, by the attacks that its own audit names.
+
+    Args:
+        job: Job with the party's private part; the other parties name no attack on features in it.
+        folder: The party's run folder.
+    """
+    features = audit_features(job, {RunKind.THIS_RUN: folder}, folder, None)
+    malicious = (
+        SkippedAttack(party=name, message="gradient", attack=attack, reason=NEEDS_ONE_PROCESS)
+        for name in job.passives
+        for attack in job.parties[name].audit.malicious
+    )
+    return PassiveAudit(features=tuple(features.results), skipped=(*features.skipped.values(), *malicious))
+
+
+def audit_passive_again(
+    folder: RunFolder, attacks: tuple[str, ...] = (), guarantees: Sequence[GuaranteeTest] | None = None
+) -> None:
+    """Attack what a passive party sent again, from its run folder, and rewrite `audit.json`.
+
+    Args:
+        folder: The party's run folder.
+        attacks: Names of attacks on features; the job's own where empty.
+        guarantees: Guarantees that were tested; those of the last audit where `None`.
+
+    Raises:
+        ConfigError: An unknown attack, or one that is not on features.
+        RunFolderError, DataError: The run has not ended, or a file of it is damaged.
+    """
+    unfit = [name for name in attacks if name in REGISTRY and not issubclass(REGISTRY[name], FeatureAttack)]
+    if unfit:
+        wanted = "attacks on features in the folder of a passive party, which has no labels"
+        raise ConfigError.expected(wanted, ", ".join(unfit), "the active party audits what leaks of labels")
+    job = load_closed_job(folder.path / "job.yaml")
+    before = PassiveAudit.read(folder.path / "audit.json")
+    with run_threads(job.train.threads, job.train.batch_size), _unfit_files(folder):
+        again = audit_passive(with_attacks(job, attacks), folder)
+    tested = before.guarantees if guarantees is None else tuple(guarantees)
+    again.model_copy(update={"guarantees": tested}).write(folder.path / "audit.json")
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from cutlayer.data.profile import ColumnProfile
 from cutlayer.kernels.noise.informative_rows import ENOUGH, expected_loss, informative_rows
 from cutlayer.protections import REGISTRY
 from cutlayer.protections.contract.base import Asset
-from cutlayer.training.run_ledger import chain_of
+from cutlayer.training.run_ledger import chain_of, ledger_of
 
 FEW_ROWS = 1000
 DISCLOSING = 3.0
@@ -60,6 +60,21 @@ def notes_of(job: Job) -> tuple[str, ...]:
                     "label; add a protection of gradients or label_dp"
                 )
     return tuple(notes)
+
+
+def readable_columns(job: Job, name: str) -> str:
+    """What the active party can read of a passive party's columns, with the least knowledge that this takes."""
+    totals = [total for total in ledger_of(job).totals if (total.party, total.protects) == (name, Asset.FEATURES)]
+    if any(total.epsilon is not None for total in totals):
+        return f"{job.active} learns what the guarantee of {name} allows, whatever it knows"
+    fit = job.parties[name].fit or {}
+    if fit.get("kind") != "sketch":
+        return f"{job.active} receives an embedding of every common row, and may rebuild columns of {name} from it"
+    exact = f"{job.active} can read columns of {name} exactly from its release, without a known row:"
+    if fit.get("map") != "permutation":
+        return f"{exact} most categories, if it is as wide as the encoded table; a few known rows give the rest"
+    intervals = "the interval of each number" if fit.get("numbers") is False else "whole numbers up to an offset"
+    return f"{exact} categories, and {intervals}; it names them by how they are distributed"
 
 
 def cautions_of(

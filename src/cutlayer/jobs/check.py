@@ -50,7 +50,7 @@ def check_job(job: Job, only: str | None = None) -> None:
 
 
 def _faults(job: Job, only: str | None) -> Iterator[str]:
-    """What is wrong with a job whose models are valid; the first is the error."""
+    """Faults of a job whose models are valid; the first is the error."""
     chain = cache(lambda name: chain_of(job, name))  # built when a rule first asks for it, and once
     case = Case(job, lambda name: chain(name).protections, only)
     for faults in RULES:

@@ -50,11 +50,9 @@ def id_columns(tables: Sequence[TableSummary], named: Sequence[str] = ()) -> dic
         for table in tables
         if table.distinct[name] < table.rows
     ]
-    raise DataError.expected(
-        "a column of one name in every table whose values are all different",
-        ", ".join(repeated[:3]) or "no column in common",
-        "name it with --id, once for each name that it has; a partner's table has one row per id",
-    )
+    wanted = "a column of one name in every table whose values are all different"
+    remedy = "name it with --id, once for each name that it has; a partner's table has one row per id"
+    raise DataError.expected(wanted, ", ".join(repeated[:3]) or "no column in common", remedy)
 
 
 def _equal_values(tables: Sequence[TableSummary]) -> dict[str, str] | None:

@@ -81,11 +81,7 @@ class Exchange:
         trail: Trail | None,
         wait: float,
     ) -> None:
-        self._job = job
-        self._name = name
-        self._folder = folder
-        self._security = security
-        self._wait = wait
+        self._job, self._name, self._folder, self._security, self._wait = job, name, folder, security, wait
         self.written: tuple[Path, ...] = ()
         peers = job.peers_of(name)
         self._path = private / "exchange.json"

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cutlayer.attacks import column_attacks
 from cutlayer.config import FeaturesConfig, IdConfig, near_miss
 from cutlayer.config.job import TaskKind
 from cutlayer.data.align import intersect
@@ -109,7 +110,8 @@ def sketch_width(table: TableSummary, key: str) -> int:
 def _sketch(table: TableSummary, key: str) -> dict[str, Any]:
     """The form of a partner's release: columns apart, which trees predict better from, unless there are too many.
 
-    A rotation hides no more of them from a receiver who knows twenty rows: see docs/results/release-forms.md.
+    Neither this nor a rotation hides any of them, also from a receiver who knows no row: see
+    docs/results/release-forms.md.
     """
     number = 2 if table.has_missing_numbers else 1  # the number, and how many rows lack it as this one does
     least = sum(1 if name in table.frequent else number for name in table.columns if name != key)
@@ -296,6 +298,8 @@ def _private(job: FirstJob, folder: Path) -> Iterator[dict[str, Any]]:
                 numbers["scale"] = "robust"  # bounded: the release as a whole has a mean square of 1
             if job.protect in ("columns", "both"):
                 section["privacy"] = {"dp_embedding": {"clip": 1.0, "epsilon": 8.0, "delta": 1e-5}}
+                measuring = column_attacks(task_of(job), once=releases_once(job))
+                section["audit"] = {"attacks": [*measuring]}
         if numbers:
             section.setdefault("features", {})["numbers"] = numbers
         yield section

@@ -23,7 +23,7 @@ from cutlayer.data.prepared import Prepared
 from cutlayer.data.profile import ColumnProfile
 from cutlayer.data.split import Split, check_filled
 from cutlayer.errors import DataError
-from cutlayer.jobs.cautions import cautions_of, notes_of
+from cutlayer.jobs.cautions import cautions_of, notes_of, readable_columns
 from cutlayer.jobs.check import check_job
 from cutlayer.jobs.matching import KeyForecast, by_key, common_positions, lacking
 from cutlayer.kernels.rows.packed_rows import row_bytes
@@ -114,6 +114,7 @@ class Forecast(FrozenModel):
         seconds_per_epoch: Estimated time of an epoch, in single precision whatever the job's.
         fits_top: Whether the top model is fitted at once, so that this is roughly the time of all fits.
         guarantees: Statement of each protection.
+        readable: What the active party can read of the columns of each passive party, by name.
         notes: Notes on the leaks that the settings imply, each after the name of its protection.
         warnings: What is accepted and perhaps not meant, each after the name of what it is about.
         columns: What each column of the tables here was taken for.
@@ -142,6 +143,7 @@ class Forecast(FrozenModel):
     seconds_per_epoch: float
     fits_top: bool
     guarantees: tuple[str, ...]
+    readable: Mapping[str, str]
     notes: tuple[str, ...]
     warnings: tuple[str, ...] = ()
     columns: tuple[ColumnProfile, ...] = ()
@@ -258,6 +260,7 @@ def _forecast(job: Job, tables: Mapping[str, PartyTable], threads: int, secrets:
         seconds_per_epoch=seconds * schedule.steps_per_epoch,
         fits_top=job.fits_top,
         guarantees=tuple(f"{entry.protection}: {entry.statement}" for entry in ledger.entries),
+        readable={name: readable_columns(job, name) for name in job.passives},
         notes=notes_of(job),
         warnings=tuple(cautions_of(job, rows, counts[2], counts[0], len(split.test) or held_out, profiles, ledger)),
         columns=profiles,

@@ -97,11 +97,9 @@ def security_of(job: Job, name: str, private: PrivateFile, folder: Path, notify:
     else:
         files = files_in(folder / KEYS, name)
         if not files.cert.exists():
-            raise ConfigError.expected(
-                f"the certificate of {name} at {files.cert}, or tls in the private file",
-                "none",
-                "see cutlayer keys; --plaintext links parties on this machine without one",
-            )
+            wanted = f"the certificate of {name} at {files.cert}, or tls in the private file"
+            remedy = "see cutlayer keys; --plaintext links parties on this machine without one"
+            raise ConfigError.expected(wanted, "none", remedy)
     security = Security(Credentials(files, notify), job.identities)
     security.check_own(name)
     _warn_early(security.credentials.current(), notify)
@@ -177,13 +175,7 @@ def open_server(
 
 def make_client(job: Job, name: str, options: LinkOptions) -> ClientLink:
     """A passive party's end of its link, not open yet."""
-    return ClientLink(
-        address_of(job),
-        name,
-        job.active,
-        timeout=options.timeout,
-        **_transport(job, name, options),
-    )
+    return ClientLink(address_of(job), name, job.active, timeout=options.timeout, **_transport(job, name, options))
 
 
 @contextmanager

@@ -5,26 +5,27 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeVar
 
 from cutlayer.alignment.agreed_before import agreed_alignment
 from cutlayer.alignment.intersection import Alignment
-from cutlayer.audit.features import audit_features
-from cutlayer.audit.malicious import NEEDS_ONE_PROCESS
 from cutlayer.audit.watch import Watcher
-from cutlayer.channel import Message, Port
+from cutlayer.channel import Kind, Message, Port
 from cutlayer.channel.address import check_loopback
 from cutlayer.channel.grpc_link import Links
 from cutlayer.config import Job
 from cutlayer.config.phases import Phase
 from cutlayer.data.party_data import PartyTable
 from cutlayer.errors import ConfigError, PeerLost, ProtocolError
+from cutlayer.jobs.audit import audit_passive
 from cutlayer.jobs.check import check_job
 from cutlayer.jobs.courier import check_by_courier, open_releases
 from cutlayer.jobs.links import LinkOptions, address_of, connected
 from cutlayer.jobs.options import Options, Progress
 from cutlayer.jobs.runs import Execution, chance_reference, conclude
+from cutlayer.jobs.summary import protection_results
 from cutlayer.jobs.team import run_further_worker, team_of, workers_here
 from cutlayer.parties.active import ActiveParty
 from cutlayer.parties.agreement.partners import Partners
@@ -36,15 +37,17 @@ from cutlayer.parties.drive.random_state import isolated
 from cutlayer.parties.passive import PassiveParty
 from cutlayer.parties.session.local import Local
 from cutlayer.parties.session.outcome import PassiveOutcome
-from cutlayer.results.audit import PassiveAudit, SkippedAttack
+from cutlayer.parties.session.plan import plan_of
+from cutlayer.results.passive import MessageCount, PartReleases, PassiveRun, RowsOfTable
 from cutlayer.results.run import RunId, RunKind
-from cutlayer.training.folder import RunFolder
+from cutlayer.training.folder import OUTCOME, RunFolder
 from cutlayer.training.model_record import record_active, record_passive
 from cutlayer.training.process import repeatable_kernels, run_threads
 from cutlayer.training.recorder import Recorder, read_truth
 from cutlayer.training.run_ledger import passive_ledger
 from cutlayer.training.tables import open_table
 from cutlayer.training.together import Trained, local_side
+from cutlayer.version import __version__
 
 R = TypeVar("R")
 
@@ -218,18 +221,54 @@ def _no_message(port: Port) -> Message:
 def finish_passive(job: Job, local: Local, folder: RunFolder, party: PassiveParty, outcome: PassiveOutcome) -> None:
     """Write what a passive party has of a training: its part of the model, its account, and its own audit."""
     record_passive(folder, party)
-    alarms = [alarm.model_dump() for alarm in outcome.alarms]
-    stated = {"party": local.name, "device": described(local.device), **asdict(outcome), "alarms": alarms}
-    rows = {"table": local.table.rows, "run": len(party.split.codes), "left_out": local.table.left_out}
-    folder.write_json("outcome.json", {**stated, "rows": rows})
+    _run_of(job, local, party, outcome).write(folder.path / OUTCOME)
     folder.write_json("ledger.json", passive_ledger(job, local.name, outcome.evidence).to_json())
-    audit = audit_features(job, {RunKind.THIS_RUN: folder}, folder, None)
-    malicious = (
-        SkippedAttack(party=local.name, message="gradient", attack=attack, reason=NEEDS_ONE_PROCESS)
-        for attack in local.config.audit.malicious
+    audit_passive(job, folder).write(folder.path / "audit.json")
+
+
+def _run_of(job: Job, local: Local, party: PassiveParty, outcome: PassiveOutcome) -> PassiveRun:
+    """What a passive party did in a training, for `outcome.json`."""
+    port, split, plan = party.port, party.split, plan_of(job, local.name)
+    sizes = {"training": split.train, "validation": split.validation, "test": split.test}
+    once_more = {**asdict(outcome), "alarms": outcome.alarms, "alignment": outcome.alignment}
+    del once_more["evidence"]
+    (bytes_sent, bytes_received), kinds = port.traffic, {*port.sent, *port.received}
+    return PassiveRun(
+        party=local.name,
+        active=job.active,
+        passives=job.passives,
+        name=job.name,
+        job_digest=job.digest(),
+        training=port.run,
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        cutlayer=__version__,
+        device=described(local.device),
+        rows=RowsOfTable(table=local.table.rows, run=len(split.codes), left_out=local.table.left_out),
+        releases=tuple(
+            PartReleases(part=part, rows=len(rows), releases=getattr(plan, part)) for part, rows in sizes.items()
+        ),
+        serving=plan.serving,
+        messages=tuple(
+            MessageCount(
+                kind=kind.value,
+                sent=port.sent[kind],
+                rows=port.sent_rows[kind],
+                bytes_sent=bytes_sent[kind],
+                received=port.received[kind],
+                bytes_received=bytes_received[kind],
+            )
+            for kind in Kind
+            if kind in kinds
+        ),
+        resumed=local.resume,
+        workers=job.train.workers,
+        label_free=job.train.is_label_free(local.name),
+        sees_end=Phase.LEAVE not in job.phases,
+        split_sent=job.train.split.is_sent,
+        reproducible_noise=local.releases is None,
+        protections=protection_results(job, outcome.evidence),
+        **once_more,
     )
-    skipped = (*audit.skipped.values(), *malicious)
-    PassiveAudit(features=tuple(audit.results), skipped=skipped).write(folder.path / "audit.json")
 
 
 def _check_subgroups(job: Job, name: str) -> None:

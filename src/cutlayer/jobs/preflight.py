@@ -15,6 +15,7 @@ from cutlayer.data.party_data import PartyTable
 from cutlayer.data.profile import ColumnProfile
 from cutlayer.data.row_keys import has_key
 from cutlayer.errors import CutlayerError
+from cutlayer.jobs.cautions import readable_columns
 from cutlayer.jobs.check import check_job
 from cutlayer.jobs.links import LinkOptions, address_of, make_client, open_server
 from cutlayer.jobs.one_check import PreflightCheck, checked
@@ -68,15 +69,15 @@ def check_own_part(job: Job, name: str) -> list[PreflightCheck]:
         totals = [total for total in ledger_of(job).totals if total.party == name]
         checks += [PreflightCheck("guarantee", total.statement) for total in totals]
         if all(total.epsilon is None for total in totals):
-            checks.append(PreflightCheck("guarantee", _exposed(job, name), caution=True))
+            checks.append(PreflightCheck("guarantee", f"none: {_exposed(job, name)}", caution=True))
     return checks
 
 
 def _exposed(job: Job, name: str) -> str:
     """Warning about a party without a formal guarantee: its messages, and who may learn what from them."""
     if name == job.active:
-        return f"none: gradients depend on the labels, and {', '.join(job.passives)} may infer labels from them"
-    return f"none: {job.active} receives an embedding of every common row, and may rebuild columns of {name} from it"
+        return f"gradients depend on the labels, and {', '.join(job.passives)} may infer labels from them"
+    return readable_columns(job, name)
 
 
 def _columns(job: Job, name: str, columns: list[PreflightCheck], cautions: list[PreflightCheck]) -> str:

@@ -24,7 +24,9 @@ from cutlayer.results.run import RunId, RunKind
 from cutlayer.results.summary import Summary
 from cutlayer.results.utility import ModelUtility
 from cutlayer.storage.row_tensors import rows_of
+from cutlayer.storage.tensor_file import stored_tensors, write_tensors
 from cutlayer.training.comparisons import compared_jobs, protections_of, wraps_of
+from cutlayer.training.contributions import ahead_of
 from cutlayer.training.departures import finetuned_sets, retrained_stores, with_references
 from cutlayer.training.finetuning import FineTuned, finetune_top
 from cutlayer.training.folder import RunFolder
@@ -35,6 +37,9 @@ from cutlayer.training.references import BOOSTING, Reference, fit_reference, tra
 from cutlayer.training.together import Trained, train_together
 from cutlayer.training.trained import Run
 from cutlayer.training.utility import chance, interval
+
+_LOGITS = "logits.safetensors"
+"""File of the predictions of a compared run, which this run's are compared with when it has ended."""
 
 
 @dataclass(frozen=True)
@@ -74,10 +79,7 @@ class Execution:
         Args:
             tables: Tables of the parties.
         """
-        job = self.job
-        folder = self.folder
-        options = self.options
-        progress = self.progress
+        job, folder, options, progress = self.job, self.folder, self.options, self.progress
         runs: dict[str, Described] = {}
         for compared, other in compared_jobs(job):
             progress.stage(compared.label)
@@ -89,6 +91,7 @@ class Execution:
         trained = train_together(
             job, folder, tables, options.keys, watcher, resume=options.resume, forget_peer_progress=forget
         )
+        runs = {label: self._beside(run, label, trained.active) for label, run in runs.items()}
         runs[this_run.label] = self.describe(job, this_run, folder, trained, watcher.auditor)
         references = []
         for run, reference in self._references(trained):
@@ -136,8 +139,18 @@ class Execution:
                 resume=begun,
             )
         described = self.describe(job, run, folder, trained, watcher.auditor)
+        write_tensors(folder.path / _LOGITS, {"logits": trained.active.logits}, {})
         folder.write_results(described.summary, Audit(runs={run.label: described.audit}))
         return described
+
+    def _beside(self, run: Described, label: str, active: ActiveOutcome) -> Described:
+        """A compared run with what this run's model is ahead of its own, on the same rows."""
+        path = self.folder.of_run(label).path / _LOGITS
+        logits = stored_tensors(path, "predictions", "logits")["logits"]
+        utility = run.summary.utility
+        row = utility.rows[0].model_copy(update={"ahead": ahead_of(active, logits, self.job.train.seed)})
+        compared = run.summary.model_copy(update={"utility": utility.model_copy(update={"rows": (row,)})})
+        return replace(run, summary=compared)
 
     def describe(self, job: Job, run: RunId, folder: RunFolder, trained: Trained, auditor: Auditor | None) -> Described:
         """Summary and audit of one run; of the job's own run, its test predictions are written too.
@@ -160,10 +173,7 @@ class Execution:
 
     def _references(self, trained: Trained) -> Iterator[tuple[RunId, Reference | FineTuned]]:
         """Train what this run is compared with besides other runs of the protocol."""
-        job = self.job
-        folder = self.folder
-        progress = self.progress
-        active = trained.active
+        job, folder, progress, active = self.job, self.folder, self.progress, trained.active
         trained_run = Run(job, folder, classes=active.task.classes)
         stores, truth = trained_run.stores, trained_run.truth
         wanted: dict[RunId, dict[str, Store]] = {}
@@ -223,8 +233,9 @@ def conclude(job: Job, folder: RunFolder, runs: Mapping[str, Described], referen
 
 
 def _measured(run: RunId, reference: Reference | FineTuned, active: ActiveOutcome, job: Job) -> ModelUtility:
-    bounds = interval(active.task, reference.logits, active.labels, job.train.seed)
-    return ModelUtility.of(run, reference.metrics, bounds)
+    seed = job.train.seed
+    bounds = interval(active.task, reference.logits, active.labels, seed)
+    return ModelUtility.of(run, reference.metrics, bounds, ahead_of(active, reference.logits, seed))
 
 
 def chance_reference(trained: Trained, truth: Tensor) -> ModelUtility:

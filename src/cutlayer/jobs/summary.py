@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from cutlayer.accounting import Entry
+from cutlayer.alignment.disclosure import AlignmentRecord
 from cutlayer.config import Job
 from cutlayer.config.guard import Alarm
 from cutlayer.config.phases import Phase
@@ -59,10 +60,17 @@ def summary_of(
         task=TaskInfo(
             kind=task.kind, classes=task.classes, positive_share=active.positive_share, positive=task.positive
         ),
-        data=DataInfo(common=sum(sizes.values()), **sizes, held=active.held, lacking=active.lacking),
+        data=DataInfo(
+            common=sum(sizes.values()),
+            **sizes,
+            held=active.held,
+            lacking=active.lacking,
+            alignment=_alignment(job, trained),
+        ),
         parties=tuple(_party(job, name, trained) for name in job.parties),
         utility=UtilityResult(
             metric=task.metric,
+            matters=job.parties[job.active].report.matters,
             rows=(ModelUtility.of(run, active.metrics, bounds),),
             choice=active.fit,
             contributions=contributions(active, partners, job.train.seed) if answers_all else (),
@@ -90,13 +98,11 @@ def over_own_columns(summary: Summary, job: Job, active: ActiveOutcome, logits: 
         active: Results of the run at the active party.
         logits: Logits of the model of own columns for the held-out rows.
     """
-    task = active.task
-    labels = active.labels
-    seed = job.train.seed
+    task, labels, seed = active.task, active.labels, job.train.seed
     metrics = task.evaluate(logits, labels) if len(labels) else {}
-    alone = ModelUtility.of(RunId(RunKind.ALONE, (job.active,)), metrics, interval(task, logits, labels, seed))
     partners = _partners(job, active)
     gain = gain_over(active, logits, partners, seed)
+    alone = ModelUtility.of(RunId(RunKind.ALONE, (job.active,)), metrics, interval(task, logits, labels, seed), gain)
     patterns = by_pattern(active, partners, seed, logits)
     rows = (*summary.utility.rows, alone)
     return summary.model_copy(
@@ -111,6 +117,14 @@ def _alarms(trained: Trained) -> tuple[Alarm, ...]:
     """Alarms of the guards of the parties in this process, in the order of the steps."""
     alarms = [*trained.active.alarms, *(alarm for passive in trained.passives.values() for alarm in passive.alarms)]
     return tuple(sorted(alarms, key=lambda alarm: (alarm.epoch, alarm.step, alarm.peer)))
+
+
+def _alignment(job: Job, trained: Trained) -> AlignmentRecord | None:
+    """What the alignment made known; in one process, what it would make known between organisations."""
+    record = trained.active.alignment
+    if record is None or not trained.passives or record.method == "row numbers":
+        return record
+    return record.model_copy(update={"method": job.alignment, "crossed": False})
 
 
 def _partners(job: Job, active: ActiveOutcome) -> tuple[str, ...]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 from cutlayer.config import FrozenModel, Job, registered, validated
 from cutlayer.config.case import Case
@@ -11,107 +11,31 @@ from cutlayer.config.device import Precision
 from cutlayer.config.job import COLUMNS
 from cutlayer.config.phases import FITTED_TOPS, Phase
 from cutlayer.errors import ConfigError
-from cutlayer.lazy import called_on_first_use, on_first_use
-from cutlayer.models.auto import auto_bottom
+from cutlayer.models import catalogue
 from cutlayer.models.auto import resolved_section as resolved_section
 from cutlayer.models.auto import suits_rare_categories as suits_rare_categories
+from cutlayer.models.base import BottomModel as BottomModel
+from cutlayer.models.base import Dense as Dense
+from cutlayer.models.base import FusedEmbedding as FusedEmbedding
+from cutlayer.models.base import TopModel as TopModel
+from cutlayer.models.base import layers_of as layers_of
+from cutlayer.models.base import tapped as tapped
 from cutlayer.models.imports import IMPORTED_KINDS
 from cutlayer.models.imports import modules_of as modules_of
-from cutlayer.models.sections import (
-    AutoBottomConfig,
-    AutoTopConfig,
-    BoostingTopConfig,
-    CnnBottomConfig,
-    ColumnsBottomConfig,
-    GradeBottomConfig,
-    IndicatorTopConfig,
-    LaserTopConfig,
-    LeNet5BottomConfig,
-    LinearBottomConfig,
-    LinearTopConfig,
-    MlpBottomConfig,
-    MlpTopConfig,
-    MultiHeadTopConfig,
-    ResNet18BottomConfig,
-    SklearnTopConfig,
-    TabularBottomConfig,
-    UserModelConfig,
-    WideDeepBottomConfig,
-    WideDeepTopConfig,
-)
+from cutlayer.models.precision import at_precision
+from cutlayer.models.sections import BottomKind, TopKind
 from cutlayer.problem.inputs import Inputs as Inputs
 
-if TYPE_CHECKING:
-    from cutlayer.models.base import BottomModel as BottomModel
-    from cutlayer.models.base import Dense as Dense
-    from cutlayer.models.base import FusedEmbedding as FusedEmbedding
-    from cutlayer.models.base import TopModel as TopModel
-    from cutlayer.models.base import layers_of as layers_of
-    from cutlayer.models.base import tapped as tapped
-else:
-    _CLASSES = ("BottomModel", "Dense", "FusedEmbedding", "TopModel", "layers_of", "tapped")
-    __getattr__, __dir__ = on_first_use(__name__, dict.fromkeys(_CLASSES, ".base"))
+K = TypeVar("K", BottomKind, TopKind)
 
 
-class ModelKind(NamedTuple):
-    """A kind of model.
-
-    Attributes:
-        config: Section of the job that describes a model of this kind.
-        build: Makes the model.
-        needs_departures: Whether `build` takes the names of the parties that may leave.
-        is_fitted: Whether a top model is fitted at once instead of by gradient steps; such a model is a `FittedTop`.
-        width: Number of columns of a bottom model's embedding, by its section; `None` where only the model knows.
-    """
-
-    config: type[FrozenModel]
-    build: Callable[..., Any]
-    needs_departures: bool = False
-    is_fitted: bool = False
-    width: Callable[[Any], int | None] = lambda _section: None
+def _by_kind(of: type[K]) -> dict[str, K]:
+    kinds = (kind for kind in vars(catalogue).values() if isinstance(kind, of))
+    return {kind.config.model_fields["kind"].default: kind for kind in kinds}
 
 
-def _built(name: str) -> Callable[..., Any]:
-    """Constructor of a model, named as `module.Class`; PyTorch is loaded at its first call."""
-    return called_on_first_use(f"{__name__}.{name}")
-
-
-BOTTOMS: Mapping[str, ModelKind] = {
-    "auto": ModelKind(AutoBottomConfig, auto_bottom, width=lambda section: section.hidden[-1]),
-    "mlp": ModelKind(MlpBottomConfig, _built("mlp.MlpBottom"), width=lambda section: section.hidden[-1]),
-    "wide_deep": ModelKind(
-        WideDeepBottomConfig,
-        _built("wide_deep.WideDeepBottom"),
-        width=lambda section: section.hidden[-1] + section.wide,
-    ),
-    "linear": ModelKind(LinearBottomConfig, _built("linear.LinearBottom"), width=lambda section: section.width),
-    "tabular": ModelKind(
-        TabularBottomConfig, _built("tabular.TabularBottom"), width=lambda section: section.hidden[-1]
-    ),
-    "columns": ModelKind(ColumnsBottomConfig, _built("columns.ColumnsBottom")),
-    "grade": ModelKind(GradeBottomConfig, _built("grade.GradeBottom"), width=lambda section: section.grades - 1),
-    "cnn": ModelKind(CnnBottomConfig, _built("cnn.CnnBottom"), width=lambda section: section.width),
-    "lenet5": ModelKind(LeNet5BottomConfig, _built("lenet5.LeNet5Bottom"), width=lambda section: section.width),
-    "resnet18": ModelKind(
-        ResNet18BottomConfig,
-        _built("resnet18.ResNet18Bottom"),
-        width=lambda section: section.width or 8 * section.channels,
-    ),
-    "python": ModelKind(UserModelConfig, _built("user.UserBottom")),
-}
-
-TOPS: Mapping[str, ModelKind] = {
-    "mlp": ModelKind(MlpTopConfig, _built("mlp.MlpTop")),
-    "wide_deep": ModelKind(WideDeepTopConfig, _built("wide_deep.WideDeepTop")),
-    "multi_head": ModelKind(MultiHeadTopConfig, _built("multi_head.MultiHeadTop"), needs_departures=True),
-    "indicator": ModelKind(IndicatorTopConfig, _built("indicator.IndicatorTop"), needs_departures=True),
-    "laser": ModelKind(LaserTopConfig, _built("laser.LaserTop"), needs_departures=True),
-    "auto": ModelKind(AutoTopConfig, _built("top_estimators.top.FittedTop"), is_fitted=True),
-    "linear": ModelKind(LinearTopConfig, _built("top_estimators.top.FittedTop"), is_fitted=True),
-    "boosting": ModelKind(BoostingTopConfig, _built("top_estimators.top.FittedTop"), is_fitted=True),
-    "sklearn": ModelKind(SklearnTopConfig, _built("top_estimators.top.FittedTop"), is_fitted=True),
-    "python": ModelKind(UserModelConfig, _built("user.UserTop")),
-}
+BOTTOMS: Mapping[str, BottomKind] = _by_kind(BottomKind)
+TOPS: Mapping[str, TopKind] = _by_kind(TopKind)
 
 
 def build_bottom(
@@ -129,8 +53,6 @@ def build_bottom(
         ConfigError: Unknown kind, unknown or invalid key, a kind that does not fit the party's columns, or a user's
             module that cannot be built.
     """
-    from cutlayer.models.precision import at_precision
-
     kind, section = _section(BOTTOMS, raw, where)
     try:
         model: BottomModel = kind.build(section, inputs)
@@ -158,8 +80,6 @@ def build_top(
         may_leave: Parties that may leave, which are all but the active one.
         precision: `train.precision` of the job.
     """
-    from cutlayer.models.precision import at_precision
-
     kind, section = _section(TOPS, raw, where)
     departing = (may_leave,) if kind.needs_departures else ()
     model: TopModel = kind.build(section, widths, outputs, *departing)
@@ -244,6 +164,6 @@ def fitted_top_faults(case: Case) -> Iterator[str]:
         yield f"expected compare without finetuned {top}, {absent}, got it; leave it out"
 
 
-def _section(kinds: Mapping[str, ModelKind], raw: Mapping[str, Any], where: str) -> tuple[ModelKind, FrozenModel]:
+def _section(kinds: Mapping[str, K], raw: Mapping[str, Any], where: str) -> tuple[K, FrozenModel]:
     kind = registered(kinds, raw, where)
     return kind, validated(kind.config, raw, where)

@@ -9,12 +9,9 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import compress, pairwise
 from typing import ClassVar
 
-import numpy as np
-import torch
-from torch import Tensor, nn
-
 from cutlayer.errors import ConfigError
 from cutlayer.kernels.rows.patterns import patterns
+from cutlayer.lazy import Module, Tensor, nn, torch
 from cutlayer.models.precision import PreciseModel
 from cutlayer.models.sections import Cut
 from cutlayer.problem.training_loss import TrainingLoss
@@ -147,12 +144,12 @@ def _by_presence(
     """Each set of parties that have the same rows, with these rows, int64 (m,)."""
     always = {*embeddings} - {*rows}
     some = [name for name in embeddings if name in rows]
-    matrix = np.column_stack([rows[name].numpy() for name in some])
+    matrix = torch.stack([rows[name] for name in some], dim=1).numpy()
     for pattern, chosen in patterns(matrix) if len(matrix) else ():
         yield frozenset(always | {*compress(some, pattern)}), torch.from_numpy(chosen)
 
 
-class Block(nn.Module):
+class Block(Module):
     """Several modules that are one layer to readers of layer outputs."""
 
 
@@ -170,46 +167,25 @@ class Dense(Block):
         return result
 
 
-ACTIVATIONS: Mapping[str, type[nn.Module]] = {
-    "relu": nn.ReLU,
-    "gelu": nn.GELU,
-    "tanh": nn.Tanh,
-    "silu": nn.SiLU,
-    "selu": nn.SELU,
-    "mish": nn.Mish,
-}
+_ACTIVATIONS = {"relu": "ReLU", "gelu": "GELU", "tanh": "Tanh", "silu": "SiLU", "selu": "SELU", "mish": "Mish"}
+
+
+def activation_of(name: str, cut: Cut = "activated") -> type[nn.Module]:
+    """Class of an activation; under a linear cut, of the identity in place of it."""
+    kind: type[nn.Module] = getattr(nn, "Identity" if cut == "linear" else _ACTIVATIONS[name])
+    return kind
 
 
 def dense_stack(width_in: int, hidden: tuple[int, ...], activation: str, cut: Cut = "activated") -> nn.Sequential:
     """A stack of `Dense` layers of the given widths; `cut` is of the last one."""
     sizes = list(pairwise((width_in, *hidden)))
     return nn.Sequential(
-        *(Dense(a, b, ACTIVATIONS[activation]) for a, b in sizes[:-1]),
-        *(Dense(a, b, last_activation(activation, cut)) for a, b in sizes[-1:]),
+        *(Dense(a, b, activation_of(activation)) for a, b in sizes[:-1]),
+        *(Dense(a, b, activation_of(activation, cut)) for a, b in sizes[-1:]),
     )
 
 
-def last_activation(activation: str, cut: Cut) -> type[nn.Module]:
-    """Layers after the layer that gives the embedding."""
-    return nn.Identity if cut == "linear" else ACTIVATIONS[activation]
-
-
-class EmbeddingTable(nn.Embedding):
-    """`nn.Embedding` with another way to the same numbers, forward and backward, to the last bit.
-
-    On a CPU the gradient of `index_select` is one `index_add_`, which takes a sixth of the time of the gradient of
-    `embedding`, and a lookup by int64 takes a third of that by int32. Together with the zeros of the gradient a
-    training step's part is 3 times as fast (`python -m benchmarks embedding_table`).
-    """
-
-    def forward(self, codes: Tensor) -> Tensor:
-        """Codes, an integer tensor of any shape (...), to float32 (..., dim)."""
-        if self.weight.device.type != "cpu":  # there `index_add_` sorts all codes to add in a fixed order, or does not
-            return super().forward(codes)
-        return self.weight.index_select(0, codes.flatten().long()).view(*codes.shape, self.embedding_dim)
-
-
-class FusedEmbedding(nn.Module):
+class FusedEmbedding(Module):
     """One table for all categorical columns, with an offset per column.
 
     A lookup in one table of the summed cardinalities costs one gather where a table per column costs one each.
@@ -222,6 +198,8 @@ class FusedEmbedding(nn.Module):
     offsets: Tensor
 
     def __init__(self, cardinalities: tuple[int, ...], dim: int) -> None:
+        from cutlayer.models.embedding_table import EmbeddingTable
+
         super().__init__()
         self.table = EmbeddingTable(sum(cardinalities), dim)
         starts = torch.tensor([0, *cardinalities[:-1]], dtype=torch.int32).cumsum(0, dtype=torch.int32)

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
+from typing import Literal
 
+from cutlayer.config import FrozenModel
+from cutlayer.lazy import Tensor, torch
 from cutlayer.models.base import BottomModel
-from cutlayer.models.sections import ColumnsBottomConfig
+from cutlayer.models.sections import BottomKind
 from cutlayer.problem.inputs import Inputs
+
+
+class ColumnsBottomConfig(FrozenModel):
+    """The active party's own columns as they are.
+
+    It is what `auto` stands for there under a top model that is fitted at once. A passive party cannot have it, as it
+    would send its columns.
+    """
+
+    kind: Literal["columns"] = "columns"
 
 
 class ColumnsBottom(BottomModel):
@@ -25,3 +36,6 @@ class ColumnsBottom(BottomModel):
     def forward(self, codes: Tensor, numbers: Tensor) -> Tensor:
         """Codes, then numbers, float32 (n, c + m); see `BottomModel.forward`."""
         return torch.cat([codes.to(numbers.dtype), numbers], dim=1)
+
+
+COLUMNS_BOTTOM = BottomKind(ColumnsBottomConfig, ColumnsBottom)

@@ -4,23 +4,41 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import torch
-from torch import Tensor, nn
+from pydantic import Field
 
+from cutlayer.config import FrozenModel
 from cutlayer.kernels.noise.aes import encrypt_blocks
 from cutlayer.kernels.rows.grade_columns import columns_of_grades
+from cutlayer.lazy import Tensor, nn, torch
 from cutlayer.models.base import BottomModel
-from cutlayer.models.sections import AutoTopConfig, GradeBottomConfig
-from cutlayer.models.top_estimators.head import Head
-from cutlayer.models.top_estimators.kinds import empty_part
+from cutlayer.models.sections import BottomKind
+from cutlayer.models.top_estimators.sections import AutoTopConfig
 from cutlayer.problem.inputs import Inputs
 from cutlayer.storage.json_values import parse_json
 
+if TYPE_CHECKING:
+    from cutlayer.models.top_estimators.head import Head
+
 _CHUNK = 8192
-_SECTION = AutoTopConfig()
+
+
+class GradeBottomConfig(FrozenModel):
+    """One grade of a few a row, in place of an embedding: a band of the score of the partner's own model.
+
+    The model is fitted by `fit: {kind: grade}` to labels that the label owner draws and sends once. See
+    [grades](../how-to/grades.md).
+
+    Attributes:
+        grades: Maximum number of grades; noise leaves fewer.
+        least_rows: Number of informative rows that the drawn labels must be worth before they are sent; 0 sends any.
+    """
+
+    kind: Literal["grade"] = "grade"
+    grades: int = Field(default=16, ge=2, le=16, strict=True)
+    least_rows: int = Field(default=200, ge=0, strict=True)
 
 
 class GradeBottom(BottomModel):
@@ -105,7 +123,7 @@ class GradeBottom(BottomModel):
     def grade(self, codes: Tensor, numbers: Tensor, digests: Tensor | None) -> Tensor:
         """Grade of each row, int64 (n,); arguments as of `of_rows`."""
         if not len(self.heads) or not len(codes):
-            return torch.zeros(len(codes), dtype=torch.int64)
+            return torch.zeros(len(codes), dtype=torch.int64, device=codes.device)
         folds = None if digests is None else self.folds(digests, len(self.heads))
         scores = self.scores(codes, numbers, folds)
         if self.borders.dim() == 1:
@@ -122,13 +140,16 @@ class GradeBottom(BottomModel):
 
     def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *rest: Any) -> None:
         """Make the models that a state is of; `load_state_dict` then fills them."""
+        from cutlayer.models.top_estimators.head import Head
+        from cutlayer.models.top_estimators.kinds import empty_part
+
         saved, borders = state_dict.get(prefix + "plan"), state_dict.get(prefix + "borders")
         if saved is not None and borders is not None:
             try:
                 kinds = parse_json(saved.cpu().numpy().tobytes()) if len(saved) else []
                 if sum(map(len, kinds)) + len(kinds) > len(state_dict) or borders.shape[:1].numel() > self.most:
                     raise ValueError("more models than tensors, or more grades than columns")
-                self.heads = nn.ModuleList(Head(empty_part(kind, _SECTION) for kind in parts) for parts in kinds)
+                self.heads = nn.ModuleList(Head(empty_part(kind, AutoTopConfig()) for kind in parts) for parts in kinds)
             except (KeyError, TypeError, AttributeError, ValueError) as damage:
                 raise RuntimeError(f"a plan that is damaged ({damage!r:.100})") from None
             self.plan, self.borders = self.plan.new_empty(saved.shape), self.borders.new_empty(borders.shape)
@@ -137,3 +158,6 @@ class GradeBottom(BottomModel):
 
 def _score(predicted: Tensor) -> Tensor:
     return predicted[:, 1:] - predicted[:, :1] if predicted.shape[1] == 2 else predicted
+
+
+GRADE_BOTTOM = BottomKind(GradeBottomConfig, GradeBottom, width=lambda section: section.grades - 1)

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from abc import abstractmethod
 
-import torch
-from torch import Tensor, nn
-
 from cutlayer.config import FrozenModel
 from cutlayer.errors import ConfigError
+from cutlayer.lazy import Tensor, nn, torch
 from cutlayer.models.base import Block, BottomModel
 from cutlayer.problem.inputs import Inputs
 

@@ -3,15 +3,29 @@
 from __future__ import annotations
 
 import importlib
+import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
-from cutlayer.consent import check_allowed, is_allowed
+from pydantic import AfterValidator
+
+from cutlayer.consent import DOTTED_NAME, NAME, check_allowed, is_allowed
 from cutlayer.errors import ConfigError
 from cutlayer.lazy import nn
 
 IMPORTED_KINDS = ("python", "sklearn")
 """Kinds of models whose class a section names."""
+
+
+def _class_path(path: str) -> str:
+    module, _, name = path.partition(":")
+    if not (re.fullmatch(DOTTED_NAME, module) and re.fullmatch(NAME, name)):
+        raise ValueError("a path as package.module:Class")
+    return path
+
+
+ClassPath = Annotated[str, AfterValidator(_class_path)]
+"""A class as `package.module:Class`."""
 
 
 def resolved(path: str, where: str = "model", *, needs: type = object) -> type:

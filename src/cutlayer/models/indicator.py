@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from typing import Literal
 
-import torch
-from torch import Tensor
-
-from cutlayer.models.mlp import MlpTop
-from cutlayer.models.sections import IndicatorTopConfig
+from cutlayer.lazy import Tensor, torch
+from cutlayer.models.mlp import DenseTopConfig, MlpTop
+from cutlayer.models.sections import TopKind
 
 COLUMNS = "is there"
+
+
+class IndicatorTopConfig(DenseTopConfig):
+    """Dense layers as in `mlp`, which also read which parties are there.
+
+    Zeros stand in place of an absent embedding. A column for each passive party is 1 where it is there. It is for
+    `rows: all` (docs/how-to/all-rows.md#trained-end-to-end).
+
+    Attributes:
+        hidden: Widths of the layers; empty for a linear model.
+        activation: Activation after each layer.
+    """
+
+    kind: Literal["indicator"] = "indicator"
 
 
 class IndicatorTop(MlpTop):
@@ -44,3 +57,6 @@ class IndicatorTop(MlpTop):
             some.shape[0], -1
         )  # not `len`, for torch.export
         return super().forward(seen)
+
+
+INDICATOR = TopKind(IndicatorTopConfig, IndicatorTop, needs_departures=True)

@@ -4,15 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from math import comb
-
-import torch
-from torch import Tensor
+from typing import Literal
 
 from cutlayer.errors import ConfigError
+from cutlayer.lazy import Tensor, torch
 from cutlayer.models.base import TopModel
-from cutlayer.models.mlp import MlpTop
-from cutlayer.models.sections import LaserTopConfig
+from cutlayer.models.mlp import DenseTopConfig, MlpTop
+from cutlayer.models.sections import TopKind
 from cutlayer.problem.training_loss import TrainingLoss
+
+
+class LaserTopConfig(DenseTopConfig):
+    """Dense layers over the mean of the embeddings that are there, which all have one width.
+
+    Each step trains on one random set of parties of every size (docs/how-to/departures.md).
+
+    Attributes:
+        hidden: Widths of the layers; empty for a linear fusion model.
+        activation: Activation after each layer.
+    """
+
+    kind: Literal["laser"] = "laser"
 
 
 class LaserTop(TopModel):
@@ -75,3 +87,6 @@ class LaserTop(TopModel):
             drawn = {leaving[index] for index in torch.randperm(count)[:size].tolist()}
             losses.append(comb(count, size) / sets * loss(self.answer(embeddings, {*self.staying, *drawn}), labels))
         return torch.stack(losses).sum()
+
+
+LASER = TopKind(LaserTopConfig, LaserTop, needs_departures=True)

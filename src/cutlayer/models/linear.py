@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor, nn
+from typing import Literal
 
+from cutlayer.config import FrozenModel
+from cutlayer.lazy import Tensor, nn, torch
 from cutlayer.models.base import BottomModel, FusedEmbedding
-from cutlayer.models.sections import LinearBottomConfig
+from cutlayer.models.sections import BottomKind, Width
 from cutlayer.problem.inputs import Inputs
+
+
+class LinearBottomConfig(FrozenModel):
+    """An affine map of the numbers and the one-hot categories.
+
+    `fit: {kind: pca}` sets its weights.
+
+    Attributes:
+        width: Number of columns of the embedding.
+    """
+
+    kind: Literal["linear"] = "linear"
+    width: Width = 16
 
 
 class LinearBottom(BottomModel):
@@ -47,3 +61,6 @@ class LinearBottom(BottomModel):
             if self.numbers is not None:
                 self.numbers.weight.copy_(weights[start:].T)
             self.bias.copy_(bias)
+
+
+LINEAR_BOTTOM = BottomKind(LinearBottomConfig, LinearBottom)

@@ -3,13 +3,62 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Literal
 
-import torch
-from torch import Tensor, nn
+from pydantic import Field
 
+from cutlayer.config import FrozenModel
+from cutlayer.lazy import Tensor, nn, torch
 from cutlayer.models.base import BottomModel, FusedEmbedding, TopModel, dense_stack
-from cutlayer.models.sections import DenseTopConfig, MlpBottomConfig, MlpTopConfig
+from cutlayer.models.sections import Activation, BottomKind, Cut, TopKind, Width, Widths
 from cutlayer.problem.inputs import Inputs
+
+
+class MlpBottomConfig(FrozenModel):
+    """Dense layers over embedded categories and numbers.
+
+    All categories are in one table; the numbers are appended to their vectors.
+
+    Attributes:
+        hidden: Widths of the layers; the last is the width of the cut.
+        embedding: Columns of the vector that a category is looked up as.
+        activation: Activation after each layer.
+        cut: `linear` leaves the activation out of the last layer, so that an embedding can point in any direction.
+        dropout: Share of the inputs of the first layer set to 0 in training.
+    """
+
+    kind: Literal["mlp"] = "mlp"
+    hidden: Widths = Field(default=(64, 32), min_length=1)
+    embedding: Width = 4
+    activation: Activation = "relu"
+    cut: Cut = "activated"
+    dropout: float = Field(default=0.0, ge=0, lt=1)
+
+
+class DenseTopConfig(FrozenModel):
+    """Dense layers, then a linear map to the logits.
+
+    Attributes:
+        hidden: Widths of the layers; empty for a linear top model.
+        activation: Activation after each layer.
+    """
+
+    hidden: Widths = (32,)
+    activation: Activation = "relu"
+
+
+class MlpTopConfig(DenseTopConfig):
+    """Dense layers over the concatenated embeddings, then a linear map to the logits.
+
+    Attributes:
+        hidden: Widths of the layers; empty for a linear top model.
+        activation: Activation after each layer.
+        towers: Widths of layers that each embedding passes on its own before. Widths that the bottom models lack here
+            give the same function, cut earlier.
+    """
+
+    kind: Literal["mlp"] = "mlp"
+    towers: Widths = ()
 
 
 class MlpBottom(BottomModel):
@@ -54,3 +103,7 @@ class MlpTop(TopModel):
             together = [tower(embedding) for tower, embedding in zip(self.towers, together, strict=True)]
         result: Tensor = self.logits(self.layers(torch.cat(together, dim=1) if len(together) > 1 else together[0]))
         return result
+
+
+MLP_BOTTOM = BottomKind(MlpBottomConfig, MlpBottom, lambda section: section.hidden[-1])
+MLP_TOP = TopKind(MlpTopConfig, MlpTop)

@@ -3,15 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from typing import Literal
 
-import torch
-from torch import Tensor, nn
-
+from cutlayer.lazy import Tensor, nn, torch
 from cutlayer.models.absence import absent_sets
 from cutlayer.models.base import TopModel
-from cutlayer.models.mlp import MlpTop
-from cutlayer.models.sections import MultiHeadTopConfig
+from cutlayer.models.mlp import DenseTopConfig, MlpTop
+from cutlayer.models.sections import TopKind
 from cutlayer.problem.training_loss import TrainingLoss
+
+
+class MultiHeadTopConfig(DenseTopConfig):
+    """Dense layers as in `mlp`, once over all embeddings, and once more for sets of parties that may be absent.
+
+    There is a further head for every set of passive parties, over the remaining embeddings. That is 2^K - 1 heads for
+    up to 6 passive parties, and one for each party beyond that. All are trained on the sum of their losses
+    (docs/how-to/departures.md).
+
+    Attributes:
+        hidden: Widths of the layers of every head; empty for linear heads.
+        activation: Activation after each layer.
+    """
+
+    kind: Literal["multi_head"] = "multi_head"
 
 
 class MultiHeadTop(TopModel):
@@ -77,3 +91,6 @@ class MultiHeadTop(TopModel):
         if not losses:  # no head is for so few parties: the one for all answers, with zeros
             losses = [loss(self.answer(embeddings, present), labels)]
         return torch.stack(losses).sum()
+
+
+MULTI_HEAD = TopKind(MultiHeadTopConfig, MultiHeadTop, needs_departures=True)

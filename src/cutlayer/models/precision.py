@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, TypeVar
 
-import torch
-from torch import Tensor, nn
-
 from cutlayer.config.device import Precision
+from cutlayer.lazy import Module, Tensor, torch
 
 M = TypeVar("M", bound="PreciseModel")
 
 
-class PreciseModel(nn.Module):
+class PreciseModel(Module):
     """A model that computes in one of two precisions, wherever it is called: in training, evaluation, audit or serving.
 
     Under `bf16` PyTorch's autocast has matrix products and convolutions in bfloat16, and what needs it in float32;

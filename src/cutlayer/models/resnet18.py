@@ -3,17 +3,45 @@
 from __future__ import annotations
 
 import math
+from typing import Literal
 
-from torch import Tensor, nn
+from pydantic import Field
 
+from cutlayer.config import FrozenModel
+from cutlayer.lazy import Tensor, nn
 from cutlayer.models.base import Block
 from cutlayer.models.image import ImageBottom
-from cutlayer.models.sections import Norm, ResNet18BottomConfig
+from cutlayer.models.sections import BottomKind, Width
 from cutlayer.problem.inputs import Inputs
 
 _BLOCKS = 2
 _STRIDES = (1, 2, 2, 2)
 _GROUPS = 32
+
+Norm = Literal["batch", "group", "none"]
+"""Normalisation after each convolution."""
+
+
+class ResNet18BottomConfig(FrozenModel):
+    """ResNet-18 for small images: four stages of two residual blocks.
+
+    Its stem is 3 x 3 without pooling, and it has no classifier. It reads an image (docs/how-to/images.md) of at least
+    9 x 9 pixels. `norm: batch` makes a row change the embeddings of the other rows of its batch. `group` normalises
+    each row by its own maps, in 32 groups of channels, or fewer so that each has two or more. `none` has biases in
+    place of it, and nothing bounds the embedding.
+
+    Attributes:
+        channels: Number of channels of the first stage; each further stage has twice those of the stage before.
+        width: Number of columns of the embedding; by default the embedding is the mean of each channel of the last
+            stage, 8 times `channels` columns.
+        norm: `batch` as in the paper, `group`, or `none`; the last two embed every row on its own, as the protections
+            `dp_embedding` and `dp_bottom` need it.
+    """
+
+    kind: Literal["resnet18"] = "resnet18"
+    channels: int = Field(default=64, ge=1, le=1024)
+    width: Width | None = None
+    norm: Norm = "batch"
 
 
 class ResNet18Bottom(ImageBottom):
@@ -100,3 +128,8 @@ class Residual(Block):
         """Maps (n, channels_in, h, w) to (n, channels_out, h / stride, w / stride)."""
         result: Tensor = (self.second(self.first(x).relu()) + self.shortcut(x)).relu()
         return result
+
+
+RESNET18 = BottomKind(
+    ResNet18BottomConfig, ResNet18Bottom, lambda section: section.width or 2 ** (len(_STRIDES) - 1) * section.channels
+)

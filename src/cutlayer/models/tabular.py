@@ -3,13 +3,50 @@
 from __future__ import annotations
 
 import math
+from typing import Literal
 
-import torch
-from torch import Tensor, nn
+from pydantic import Field
 
+from cutlayer.config import FrozenModel
+from cutlayer.lazy import Tensor, nn, torch
 from cutlayer.models.base import Block, BottomModel, FusedEmbedding, dense_stack
-from cutlayer.models.sections import TabularBottomConfig
+from cutlayer.models.sections import BottomKind, Cut, Width, Widths
 from cutlayer.problem.inputs import Inputs
+
+TabularActivation = Literal["selu", "mish", "relu", "gelu", "tanh", "silu"]
+
+
+class TabularBottomConfig(FrozenModel):
+    """Dense layers over embedded categories, numbers, and periodic embeddings of the numbers.
+
+    For tables with numeric columns, below any top model, in the manner of [RealMLP](https://arxiv.org/abs/2407.04491).
+    Each number is followed by [learned combinations of cosines of it](https://arxiv.org/abs/2203.05556), and each input
+    has a learned factor. It is measured against `mlp` (docs/results/utility.md).
+
+    The vectors of categories begin at zero, and a category that few training rows have stays near it. With `release:
+    once` and without a `fit` all stay there, so that categories are not released at all.
+
+    Attributes:
+        hidden: Widths of the layers; the last is the width of the cut.
+        embedding: Columns per categorical column.
+        frequencies: Number of cosines per numeric column.
+        number_embedding: Number of learned combinations of its cosines per numeric column, besides the number itself.
+        sigma: Standard deviation of the initial frequencies, in periods per unit of a scaled number; above 0. The
+            larger it is, the closer may values be that the model tells apart.
+        activation: Activation function.
+        cut: `linear` leaves the activation out of the last layer.
+        dropout: Share of the inputs of the first layer set to 0 in training. `dp_bottom` needs 0.
+    """
+
+    kind: Literal["tabular"] = "tabular"
+    hidden: Widths = Field(default=(64, 32), min_length=1)
+    embedding: Width = 4
+    frequencies: Width = 16
+    number_embedding: Width = 3
+    sigma: float = Field(default=0.5, gt=0, le=1000)
+    activation: TabularActivation = "selu"
+    cut: Cut = "activated"
+    dropout: float = Field(default=0.15, ge=0, lt=1)
 
 
 class PeriodicNumbers(Block):
@@ -103,3 +140,6 @@ class TabularBottom(BottomModel):
         x = self.scale(torch.cat(parts, dim=1))
         result: Tensor = self.layers(x if self.dropout is None else self.dropout(x))
         return result
+
+
+TABULAR = BottomKind(TabularBottomConfig, TabularBottom, lambda section: section.hidden[-1])

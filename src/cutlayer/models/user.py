@@ -6,17 +6,32 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, Literal
 
-import torch
-from torch import Tensor, nn
+from pydantic import Field
 
+from cutlayer.config import FrozenModel
 from cutlayer.errors import ConfigError, CutlayerError
+from cutlayer.lazy import Tensor, nn, torch
 from cutlayer.models.base import BottomModel, TopModel
-from cutlayer.models.imports import resolved
-from cutlayer.models.sections import UserModelConfig
+from cutlayer.models.imports import ClassPath, resolved
+from cutlayer.models.sections import BottomKind, TopKind
 from cutlayer.problem.inputs import Inputs
 
-_TORCH = str(Path(torch.__file__).parent)
+
+class UserModelConfig(FrozenModel):
+    """Your own class, to import and call (docs/how-to/model.md).
+
+    It is imported only with consent from outside the job (docs/how-to/model.md#consent).
+
+    Attributes:
+        path: `package.module:Class`, a subclass of `nn.Module` whose module this process was allowed to import.
+        args: Keyword arguments of its constructor, after `inputs` (bottom) or `widths` and `outputs` (top).
+    """
+
+    kind: Literal["python"] = "python"
+    path: ClassPath
+    args: Mapping[str, Any] = Field(default_factory=dict)
 
 
 class UserBottom(BottomModel):
@@ -78,7 +93,8 @@ def user_errors(path: str) -> Iterator[None]:
         raise
     except Exception as failure:
         frames = traceback.extract_tb(failure.__traceback__)[1:]
-        user_frames = [frame for frame in frames if not frame.filename.startswith(_TORCH)] or frames
+        pytorch = str(Path(torch.__file__).parent)
+        user_frames = [frame for frame in frames if not frame.filename.startswith(pytorch)] or frames
         location = f"{user_frames[-1].filename}, line {user_frames[-1].lineno}" if user_frames else "its constructor"
         raise ConfigError(f"{path} failed at {location}: {type(failure).__name__}: {failure}") from failure
 
@@ -87,3 +103,7 @@ def _check_shape(result: object, wanted: tuple[int, int], path: str) -> None:
     got = tuple(result.shape) if isinstance(result, Tensor) else type(result).__name__
     if got != wanted:
         raise ConfigError.expected(f"{path} to return {wanted} numbers (rows, columns)", got)
+
+
+PYTHON_BOTTOM = BottomKind(UserModelConfig, UserBottom)
+PYTHON_TOP = TopKind(UserModelConfig, UserTop)

@@ -7,19 +7,45 @@ layers to the deep parts and adds the sum of the wide parts to the logits.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Literal
 
-import torch
-from torch import Tensor, nn
+from pydantic import Field
 
+from cutlayer.config import FrozenModel
 from cutlayer.errors import ConfigError
+from cutlayer.lazy import Tensor, nn, torch
 from cutlayer.models.base import BottomModel, FusedEmbedding, TopModel
-from cutlayer.models.mlp import MlpBottom, MlpTop
-from cutlayer.models.sections import (
-    MlpBottomConfig,
-    WideDeepBottomConfig,
-    WideDeepTopConfig,
-)
+from cutlayer.models.mlp import DenseTopConfig, MlpBottom, MlpBottomConfig, MlpTop
+from cutlayer.models.sections import Activation, BottomKind, TopKind, Width, Widths
 from cutlayer.problem.inputs import Inputs
+
+
+class WideDeepBottomConfig(FrozenModel):
+    """A deep part as in `mlp`, and a linear part of `wide` columns over categories and numbers.
+
+    Attributes:
+        hidden: Widths of the layers of the deep part; the last one is that of its embedding.
+        embedding: Columns of the vector that a category is looked up as, in the deep part.
+        activation: Activation after each layer of the deep part.
+        wide: Columns of the linear part; the same at every party and at the top.
+    """
+
+    kind: Literal["wide_deep"] = "wide_deep"
+    hidden: Widths = Field(default=(64, 32), min_length=1)
+    embedding: Width = 4
+    activation: Activation = "relu"
+    wide: Width = 1
+
+
+class WideDeepTopConfig(DenseTopConfig):
+    """Dense layers over the deep parts, and the sum of the linear parts, added to the logits.
+
+    Attributes:
+        wide: Columns of the linear part of each embedding, as at the parties.
+    """
+
+    kind: Literal["wide_deep"] = "wide_deep"
+    wide: Width = 1
 
 
 class WideDeepBottom(BottomModel):
@@ -58,11 +84,8 @@ class WideDeepTop(TopModel):
         super().__init__()
         narrow = [name for name, width in widths.items() if width <= config.wide]
         if narrow:
-            raise ConfigError.expected(
-                f"model.top wide_deep: embeddings wider than wide={config.wide}",
-                ", ".join(narrow),
-                "use wide_deep below",
-            )
+            wanted = f"model.top wide_deep: embeddings wider than wide={config.wide}"
+            raise ConfigError.expected(wanted, ", ".join(narrow), "use wide_deep below")
         self.wide_width = config.wide
         deep = {name: width - config.wide for name, width in widths.items()}
         self.deep = MlpTop(config, deep, outputs)
@@ -74,3 +97,7 @@ class WideDeepTop(TopModel):
         wide = torch.stack([e[:, -self.wide_width :] for e in embeddings.values()]).sum(0)
         result: Tensor = self.deep({k: e[:, : -self.wide_width] for k, e in embeddings.items()}) + self.wide(wide)
         return result
+
+
+WIDE_DEEP_BOTTOM = BottomKind(WideDeepBottomConfig, WideDeepBottom, lambda section: section.hidden[-1] + section.wide)
+WIDE_DEEP_TOP = TopKind(WideDeepTopConfig, WideDeepTop)

@@ -99,10 +99,7 @@ def public_job(job: Job, sites: Mapping[str, str]) -> Job:
     """The shared part of a job, with the sites as identities: no table, column, protection, audit or baseline."""
     parties = {
         name: PartyConfig(
-            role=party.role,
-            address=party.address,
-            identity=f"{COMMON_NAME}{sites[name]}",
-            on_absent=party.on_absent,
+            role=party.role, address=party.address, identity=f"{COMMON_NAME}{sites[name]}", on_absent=party.on_absent
         )
         for name, party in job.parties.items()
     }

@@ -165,10 +165,7 @@ class _Pipe:
     def __init__(
         self, near: socket.socket, connection: str, send: Callable[[Segment], bool], forget: Callable[[], None]
     ) -> None:
-        self._near = near
-        self._connection = connection
-        self._send = send
-        self._forget = forget
+        self._near, self._connection, self._send, self._forget = near, connection, send, forget
         self._expected = 0
         self._writing = threading.Lock()
         self._sent_end = self._got_end = False

@@ -55,7 +55,7 @@ def fit_top(setup: ActiveSetup, passives: Passives, split: Split, seed: int) -> 
 
 
 def columns_of(setup: ActiveSetup, passives: Passives, held_out: Tensor, seed: int) -> tuple[ColumnImportance, ...]:
-    """What the fitted top model of a setup loses on held-out rows that all parties have without each column of each.
+    """Loss that each column of each party prevents, of a fitted top model, on held-out rows that all parties have.
 
     Args:
         setup: Labels and models.
@@ -78,7 +78,7 @@ def columns_of(setup: ActiveSetup, passives: Passives, held_out: Tensor, seed: i
 
 
 def _columns(setup: ActiveSetup, passives: Passives, rows: Tensor) -> dict[str, Tensor]:
-    """What a fitted top model reads of some rows, by party."""
+    """Columns of some rows that a fitted top model reads, by party."""
     columns: dict[str, Tensor] = {}
     for name in setup.widths:
         if name in passives.released:

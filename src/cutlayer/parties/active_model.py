@@ -43,7 +43,7 @@ class ActiveModel(nn.Module):
 
 @dataclass(frozen=True)
 class TrainingLabels:
-    """What the active party's workers compute the loss from.
+    """Inputs of the loss of the active party's workers.
 
     Attributes:
         values: Protected labels by row of the common order; no other worker than the leader has the true ones.

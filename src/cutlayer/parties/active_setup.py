@@ -1,4 +1,4 @@
-"""What the active party has before the first step: its rows and labels, its models, and its protections."""
+"""State of the active party before the first step: its rows and labels, its models, and its protections."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ Crossed = tuple[Mapping[str, Tensor], Mapping[str, Tensor], Mapping[str, Tensor]
 
 @dataclass(frozen=True)
 class Batch:
-    """What the active party has of a group of rows that it computes at once.
+    """Tensors of the active party for a group of rows that it computes at once.
 
     Attributes:
         step: Number of the step within the epoch.
@@ -310,7 +310,7 @@ class ActiveStep:
 
 
 def view_of_party(view: ActiveView, name: str, part: PartOfBatch) -> ActiveView:
-    """What is left of the view of a batch for a party: its rows, embedding and gradient.
+    """View of a batch for one party: its rows, embedding and gradient.
 
     Of a row of the party that belongs to several, the label is that of the first, and the gradient the sum.
     """

@@ -1,4 +1,4 @@
-"""What a party's table held when its run began: a run that goes on with another one is neither of the two."""
+"""Digest of a party's table as its run began: a run that goes on with another one is neither of the two."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class BegunTable:
 
 
 def _difference(what: str, begun: Mapping[str, str], now: Mapping[str, str]) -> str:
-    """What differs, by columns of the table: each once, also if it is encoded as several."""
+    """Differences by columns of the table: each once, also if it is encoded as several."""
     changed = [name for name in (*begun, *now) if begun.get(name) != now.get(name)]
     columns = list(dict.fromkeys(name.removesuffix(" (quantile)") for name in changed))
     named = ", ".join(map(repr, columns[:_SHOWN]))

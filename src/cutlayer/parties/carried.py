@@ -59,14 +59,14 @@ def check_limits(found: Carried, limits: Mapping[str, float], party: str) -> Non
 
     Args:
         found: What they carry.
-        limits: Largest share of an attribute of a column, by name of the column; `*` for all others.
+        limits: Largest share of an attribute of a column, by name of the column; `other` for all others.
         party: Name of the party.
 
     Raises:
         ConfigError: More is carried of a column.
     """
     for each in found.attributes:
-        limit = limits.get(each.column, limits.get("*", 1.0))
+        limit = limits.get(each.column, limits.get("other", 1.0))
         if each.share > limit:
             table = "; ".join(f"{other.attribute} {other.share:.2f}" for other in found.attributes[:5])
             wanted = f"{party}: grades that carry {limit:g} of an attribute of {each.column} at most"

@@ -1,4 +1,4 @@
-"""What a passive party has before the first step: its rows, its bottom model, and its protections."""
+"""State of a passive party before the first step: its rows, its bottom model, and its protections."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ class PassiveSetup:
         return one_hot_columns(*self.gather(rows), self.inputs.cardinalities)
 
     def training_view(self, order: StepOrder, rows: Tensor, parts: int) -> PassiveView:
-        """What protections may see of some rows of a step, which cross in a number of messages."""
+        """View that protections get of some rows of a step, which cross in a number of messages."""
         return PassiveView(
             Mode.TRAIN, order.epoch, order.global_step, rows, self.embed, inputs=self.columns, part="train", parts=parts
         )

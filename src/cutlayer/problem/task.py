@@ -65,6 +65,10 @@ class Task:
             raise ConfigError.expected(f"{where} as one of the labels {', '.join(self.classes)}", repr(positive), near)
         return replace(self, positive=self.classes.index(positive))
 
+    def positives(self, ones: int, rows: int) -> int:
+        """Rows of the class that a binary task calls positive, where so many of them have code 1; else as given."""
+        return rows - ones if self.positive == 0 else ones
+
     @property
     def outputs(self) -> int:
         """Width of the logits: 1 for binary and regression, else one per class."""

@@ -56,10 +56,8 @@ def build_chain(party: str, role: Role, privacy: Mapping[str, Mapping[str, Any] 
     for protection in protections:
         if protection.side != role:
             fitting = sorted(name for name, known in REGISTRY.items() if known.side == role)
-            raise ConfigError.expected(
-                f"{where}.{protection.name} in the part of the {protection.side} party, which it protects",
-                f"the {role} party {party}",
-                f"protections of a {role} party: {', '.join(fitting) or 'none yet'}",
-            )
+            wanted = f"{where}.{protection.name} in the part of the {protection.side} party, which it protects"
+            remedy = f"protections of a {role} party: {', '.join(fitting) or 'none yet'}"
+            raise ConfigError.expected(wanted, f"the {role} party {party}", remedy)
     budget = validated(BudgetConfig, privacy[BUDGET], f"{where}.{BUDGET}") if BUDGET in privacy else None
     return Chain(party, protections, budget)

@@ -22,8 +22,8 @@ class GradeDPConfig(FrozenModel):
     """Privacy of a row's columns.
 
     Attributes:
-        epsilon: Cost of a row's grade, above 0. From 8 on the number of grades is what hides, and noise changes few of
-            them; 2 bounds every test between two values of a row by an AUC of .881.
+        epsilon: Cost of a row's grade, above 0. From 8 on the number of grades hides a row, and noise changes few of
+            them. At 2 no test between two values of a row has an AUC above .881.
     """
 
     epsilon: float = Field(gt=0, le=50, strict=True, description="8 and 4 are a start")

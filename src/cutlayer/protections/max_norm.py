@@ -18,7 +18,7 @@ _MARGIN = 2.0
 
 
 class MaxNormConfig(FrozenModel):
-    """What is drawn, and how often.
+    """Draws of noise, and how often they are made.
 
     Attributes:
         form: `past`: every row is sent at one length, which comes from past batches, with a random sign. `once`: the

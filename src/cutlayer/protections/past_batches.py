@@ -145,7 +145,7 @@ _EPOCHS = 64
 
 
 def _read(means: Tensor) -> dict[str, Any]:
-    """What the CPU must know of a block's means: read once for a block, so that no other step waits for a GPU."""
+    """Numbers of a block's means that the CPU must know, read once for a block: no other step waits for a GPU."""
     return {"known": bool(means.any()), "first": float(means[0]) if means.dim() == 1 else 0.0}
 
 

@@ -7,8 +7,7 @@ variables, so that they follow dark mode and print. One chart is a few kilobytes
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from markupsafe import Markup
@@ -17,10 +16,8 @@ from cutlayer.report.rounding import auc, metric
 from cutlayer.report.svg import MARKERS, Axis, Scale, axes, element, marker, whole_ticks
 
 WIDTH = 280
-SCATTER = (60.0, WIDTH - 12.0)
-"""Pixels of the horizontal axis of a scatter."""
-MARK, HIDING = 1.7, 8.0
-"""Size of a mark of a scatter, and pixels between two marks below which one hides most of the other."""
+ROW, THIN = 26, 3.0
+"""Pixels of a chart with a line for each run: height of a line, and the narrowest bar."""
 MARKED, MAX_LAYERS = 24, 1000
 """Numbers of epochs and of layers up to which every point has a mark."""
 STYLES = len(MARKERS)
@@ -71,40 +68,63 @@ def lines(
     return element("svg", *parts, class_="chart", viewBox=f"0 0 {WIDTH} 196", role="img", aria_label=label)
 
 
-def scatter(
-    points: Sequence[tuple[int, float, float, str]], x: Axis, y_title: str, domain: tuple[float, float], label: str
+class IntervalBar(NamedTuple):
+    """A value of one run with its interval.
+
+    Attributes:
+        name: Name of the run.
+        value: The value.
+        bounds: Lower and upper bound of it; `None` where it has no interval.
+        step: Step of the colour scale of leaks; `None` of a value that is none.
+        own: Whether it is of this run.
+        tip: The same in words.
+    """
+
+    name: str
+    value: float
+    bounds: tuple[float, float] | None
+    step: int | None
+    own: bool
+    tip: str
+
+
+def intervals(
+    bars: Sequence[IntervalBar], domain: tuple[float, float], title: str, reference: float | None, label: str
 ) -> Markup:
-    """A mark for each run.
+    """A line for each run: its interval as a bar, a mark at its value, and for a leak its colour up to there.
 
     Args:
-        points: Style, horizontal value, vertical value and tip of each run.
-        x: Horizontal axis, whose scale ends at `SCATTER`.
-        y_title: Label of the vertical axis.
-        domain: Ends of the vertical axis.
+        bars: The runs, from top to bottom.
+        domain: Ends of the horizontal axis; what is drawn is within them.
+        title: Title of the horizontal axis.
+        reference: Value marked by a line of its own.
         label: Description for screen readers.
     """
-    y = Scale(*domain, 190, 8)
-    pixels = [(x.scale(across), y(up)) for _, across, up, _ in points]
-    sizes = _sizes(pixels)
-    marks = [
-        marker(style, *pixel, tip, size=size)
-        for (style, *_, tip), pixel, size in zip(points, pixels, sizes, strict=True)
-    ]
-    parts = [axes(x, Axis(y, y_title)), *reversed(marks)]
-    return element("svg", *parts, class_="chart", viewBox=f"0 0 {WIDTH} 232", role="img", aria_label=label)
-
-
-def _sizes(pixels: Sequence[tuple[float, float]]) -> list[float]:
-    """Sizes of marks of which the first is on top: one that others would hide is larger than they are.
-
-    >>> _sizes([(10.0, 10.0), (50.0, 10.0), (11.0, 10.0)])
-    [1.7, 1.7, 2.9]
-    """
-    sizes: list[float] = []
-    for index, pixel in enumerate(pixels):
-        above = [size for other, size in zip(pixels[:index], sizes, strict=True) if math.dist(pixel, other) < HIDING]
-        sizes.append(round(max(above) + 1.2, 1) if above else MARK)
-    return sizes
+    x = Axis(
+        Scale(*domain, _left(bar.name for bar in bars), WIDTH - 12),
+        title,
+        about=3 if bars[0].step is None else 4,
+        reference=reference,
+    )
+    bottom = 8.0 + ROW * len(bars)
+    parts = [axes(x, Axis(Scale(0, 1, 8, bottom), ticks=()))]
+    for index, bar in enumerate(bars):
+        y = 8.0 + ROW * (index + 0.5)
+        css = "b0" if bar.own else "b1"
+        drawn = [element("title", bar.tip)]
+        start, at = x.scale.start, x.scale(bar.value)
+        if bar.step is not None:  # of a narrow interval no colour would be seen
+            drawn.append(element("rect", class_=f"h{bar.step}", x=start, y=y - 3, width=max(at - start, 0.0), height=6))
+        if bar.bounds:
+            low, high = (x.scale(end) for end in bar.bounds)
+            wide = max(high - low, THIN)
+            low = (low + high - wide) / 2
+            filled = css if bar.step is None else f"h{bar.step}"
+            drawn.append(element("rect", class_=f"ci {filled}", x=low, y=y - 6, width=wide, height=12))
+        drawn.append(element("path", class_=f"at {css}", d=f"M{at:.1f} {y - 9}V{y + 9}"))
+        parts += [_layer(bar.name, x.scale.start - 8, y), element("g", *drawn)]
+    height = f"{bottom + 38:.0f}"
+    return element("svg", *parts, class_="chart", viewBox=f"0 0 {WIDTH} {height}", role="img", aria_label=label)
 
 
 def profile(layers: Sequence[str], series: Sequence[Series], label: str, domain: tuple[float, float]) -> Markup:
@@ -117,7 +137,7 @@ def profile(layers: Sequence[str], series: Sequence[Series], label: str, domain:
         domain: Ends of the horizontal axis, the same for all charts that are compared.
     """
     bottom = 12.0 + 22 * len(layers)
-    left = 12 + 6.4 * max((len(_fitted(name)) for name in layers), default=0)
+    left = _left(layers)
     x = Scale(*domain, left, WIDTH - 12)
     y = Scale(0, 1, 19, 41)
     # The vertical axis ends below the last layer; the layers' names are written apart, with their full names as tips.
@@ -239,6 +259,11 @@ def _series(
 
 def _layer(name: str, x: float, y: float) -> Markup:
     return element("text", element("title", name), _fitted(name), class_="layer", x=x, y=y + 4, text_anchor="end")
+
+
+def _left(names: Iterable[str]) -> float:
+    """Pixels that the longest of the names takes to the left of a chart."""
+    return 12 + 7 * max((len(_fitted(name)) for name in names), default=0)
 
 
 def _fitted(name: str) -> str:

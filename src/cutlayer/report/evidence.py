@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from cutlayer.attacks import REGISTRY
 from cutlayer.attacks.knowledge import condition, in_words
-from cutlayer.report.grading import SMALL, reading, rebuilding
+from cutlayer.report.columns_read import is_of_columns, reads_columns, weakest
+from cutlayer.report.grading import SMALL, reading
 from cutlayer.report.releases import ONLY, release_of
 from cutlayer.report.rounding import metric, share
 from cutlayer.results.completion import best
@@ -29,13 +30,20 @@ _COMPARED = {
 
 
 def evidence_of(report: Report) -> tuple[AttackEvidence, ...]:
-    """All attacks on this run; of each threat to each party the strongest is marked and comes first."""
-    results = [*_labels(report), *_features(report), *_completions(report)]
+    """All attacks on this run; of each threat to each party the strongest is marked and comes first.
+
+    Of those on all columns of a party it is the one that knows least, where it reads nearly as much as any.
+    """
+    return ranked([*_labels(report), *feature_evidence(report.features, report.active.name), *_completions(report)])
+
+
+def ranked(results: Sequence[AttackEvidence]) -> tuple[AttackEvidence, ...]:
+    """Attacks with what they do; of each threat to each party the strongest is marked and comes first."""
     marked: list[AttackEvidence] = []
     for group in dict.fromkeys((result.threat, result.owner, result.attacker) for result in results):
         group_results = [result for result in results if (result.threat, result.owner, result.attacker) == group]
         group_results = [result.model_copy(update={"attack_does": _purpose(result)}) for result in group_results]
-        first = max(group_results, key=_excess)
+        first = next((result for result in group_results if result.strongest), max(group_results, key=_excess))
         marked.append(first.model_copy(update={"strongest": True}))
         marked += sorted((result for result in group_results if result is not first), key=_excess, reverse=True)
     return tuple(marked)
@@ -85,9 +93,16 @@ def _labels(report: Report) -> Iterator[AttackEvidence]:
         )
 
 
-def _features(report: Report) -> Iterator[AttackEvidence]:
-    others = [result for result in report.features if result.run == RunKind.UNDEFENDED]
-    for result in report.features:
+def feature_evidence(results: Sequence[FeatureResult], active: str) -> Iterator[AttackEvidence]:
+    """Attacks on features in this run.
+
+    Args:
+        results: Results of all runs.
+        active: Name of the active party, which attacks.
+    """
+    others = [result for result in results if result.run == RunKind.UNDEFENDED]
+    counting = weakest(result for result in results if result.run == RunKind.THIS_RUN)
+    for result in results:
         if result.run != RunKind.THIS_RUN:
             continue
         same = (result.party, result.attack, result.column)
@@ -96,7 +111,7 @@ def _features(report: Report) -> Iterator[AttackEvidence]:
         yield AttackEvidence(
             threat=_threat(result),
             owner=result.party,
-            attacker=report.active.name,
+            attacker=active,
             subject=f"embeddings, {result.release}" + (f"; column {result.column}" if result.column else ""),
             attack=result.attack,
             knowledge=in_words(result.knowledge, result.known),
@@ -113,11 +128,13 @@ def _features(report: Report) -> Iterator[AttackEvidence]:
             else "what other parties' columns already reveal",
             undefended=undefended[0] if undefended else None,
             rows=result.rows,
+            reads=reads_columns(result) if is_of_columns(result) else "",
+            strongest=counting.get(result.party) is result,
         )
 
 
 def _threat(result: FeatureResult) -> Threat:
-    if result.metric == "r2":
+    if result.metric in ("r2", "exact"):
         return "reconstruction"
     return "attribute inference" if result.column else "membership"
 
@@ -211,8 +228,9 @@ def _attacker(result: AttackEvidence) -> str:
 
 
 def _rebuilt_sentence(result: AttackEvidence) -> str:
-    able = f"can rebuild {rebuilding(result.value or 0.0)} of the columns of {result.owner} from its embeddings"
-    return f"{_attacker(result)} {able}{'' if _gains(result) else ', no more than without them'}: {_details(result)}."
+    knowing = f"with {result.given}" if result.given else "without a known row"
+    able = f"{result.attacker}, {knowing}, {result.reads} from its embeddings"
+    return f"{able}{'' if _gains(result) else ', no more than without them'}: {_details(result)}."
 
 
 def _inferred_sentence(result: AttackEvidence) -> str:

@@ -1,125 +1,182 @@
-"""The first picture of a report: utility against what leaks, the runs as dots, and the same figures in words."""
+"""The first picture of a report: utility and what leaks, a line for each run, and the same figures in words."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from markupsafe import Markup
-
 from cutlayer.report import charts
-from cutlayer.report.grading import SMALL, rebuilding
-from cutlayer.report.headline import rebuilt
+from cutlayer.report.columns_read import EXACT, column_strength, knowing, reach, read_of_columns
+from cutlayer.report.grading import SMALL
+from cutlayer.report.headline import read_most
 from cutlayer.report.history import leak_domain
 from cutlayer.report.matrix import Matrix, matrix_of, strength
-from cutlayer.report.rounding import auc, metric
-from cutlayer.report.section import Block, Cell, Column, LegendEntry, Panel, Panels, Section, Table, number, table
-from cutlayer.report.svg import Axis, Scale, padded
+from cutlayer.report.rounding import auc, interval, metric
+from cutlayer.report.section import Cell, Column, Panel, Panels, Section, Table, number, table
+from cutlayer.report.svg import padded
+from cutlayer.results.features import FeatureResult
+from cutlayer.results.leaks import LeakResult
 from cutlayer.results.metric_names import name_of
 from cutlayer.results.number import NOT_AVAILABLE
 from cutlayer.results.report import Report
 from cutlayer.results.run import RunKind
+from cutlayer.results.utility import ModelUtility
 
 
 class Glance(NamedTuple):
     """One run at a glance.
 
     Attributes:
-        name: Label of the run.
+        model: Utility of the run.
         note: Protections of the run, or what kind of run it is.
-        utility: Headline metric on the reported rows.
+        value: Headline metric on the reported rows.
         leak: Worst leak of the labels; `None` where no message was attacked.
-        features: Largest R² of a reconstruction of columns; `None` where none was tried.
+        features: Attack that reads most of a party's columns; `None` where none was tried.
         columns: What the columns of the party with the worst leak reveal without any message; `None` where unknown.
     """
 
-    name: str
+    model: ModelUtility
     note: str
-    utility: float
-    leak: float | None
-    features: float | None
+    value: float
+    leak: LeakResult | None
+    features: FeatureResult | None
     columns: float | None = None
+
+    @property
+    def name(self) -> str:
+        """Label of the run."""
+        return self.model.name
 
 
 def glances(report: Report) -> tuple[Glance, ...]:
     """This run, the runs that it is compared with, and what the active party reaches alone."""
-    matrix = matrix_of(report)
-    return tuple(_glances(report, matrix))
+    return tuple(_glances(report, matrix_of(report)))
 
 
 def _glances(report: Report, matrix: Matrix) -> Iterator[Glance]:
     for model in report.utility.rows:
         value, worst = model.metrics.get(report.utility.metric), matrix.worst(model.name)
-        if value is None or (worst is None and model.run_kind is not RunKind.ALONE):
-            continue
-        reconstruction = rebuilt(report, model.name)
-        note = matrix.runs.get(model.name, "") or model.note
-        leak, columns = (worst.leak, matrix.own_columns(worst)) if worst else (None, None)
-        yield Glance(model.name, note, value, leak, reconstruction.value if reconstruction else None, columns)
+        features = read_most(report, model.name)
+        if value is not None and (worst or features or model.run_kind is RunKind.ALONE):
+            note, columns = matrix.runs.get(model.name, "") or model.note, matrix.own_columns(worst) if worst else None
+            yield Glance(model, note, value, worst, features, columns)
 
 
 def glance(report: Report) -> Section | None:
-    """The picture and its table; `None` with fewer than two runs to compare."""
+    """The picture and its table; `None` where nothing was attacked."""
     runs = glances(report)
-    if sum(run.leak is not None for run in runs) < 2:
+    if not any(run.leak or run.features for run in runs):
         return None
-    blocks: tuple[Block, ...] = (_panels(report, runs), _table(report, runs))
-    return Section("glance", "At a glance", blocks, (_table(report, runs),))
+    figures = _table(report, runs)
+    return Section("glance", "At a glance", (_panels(report, runs), figures), (figures,))
 
 
 def _table(report: Report, runs: tuple[Glance, ...]) -> Table:
-    has_features = any(run.features is not None for run in runs)
-    columns = [(number("Columns rebuilt (R\u00b2)"), _features)] if has_features else []
-    caption = (
-        "Label leak: the strongest attack on messages, 0.5 is chance, 1 every label; below it what the party's own "
-        "columns reveal without any message"
-    )
+    read = [run.features for run in runs if run.features]
+    columns = [(number("Columns rebuilt"), _features)] if read else []
+    parts = ["95\u00a0% intervals. Label leak: the strongest attack on messages, 0.5 is chance, 1 every label"]
+    parts += [
+        "Columns rebuilt: by the attack that knows least, of those that read nearly the most" if read else "",
+        "R\u00b2 0 is none, 1 all" if any(result.metric == "r2" for result in read) else "",
+        EXACT if any(result.metric == "exact" for result in read) else "",
+    ]
     return table(
-        f"{caption}. Columns rebuilt: 0 is none, 1 all" if has_features else caption,
+        ". ".join(filter(None, parts)),
         runs,
         ("Run", lambda run: Cell(run.name, (run.note,))),
-        (Column(f"test {name_of(report.utility.metric)}", "number"), lambda run: metric(run.utility)),
-        (number("Label leak"), lambda run: _leak(run)),
+        (Column(f"test {name_of(report.utility.metric)}", "number"), _utility),
+        (number("Label leak"), _leak),
         *columns,
         highlight=lambda run: run.name == RunKind.THIS_RUN,
         layout="stack",
     )
 
 
+def _utility(run: Glance) -> Cell:
+    model = run.model
+    return Cell(metric(run.value), (interval(model.low, model.high),) * (model.low is not None))
+
+
 def _leak(run: Glance) -> Cell:
-    if run.leak is None:
-        return Cell("nothing sent", tone="muted")
-    notes = () if run.columns is None else (f"columns {auc(run.columns)}",)
-    more = run.columns is None or run.leak - run.columns > SMALL
-    return Cell(auc(run.leak), notes, tone=f"h{strength(run.leak)}" if more else "")
+    leak = run.leak
+    if leak is None:
+        return Cell("nothing sent" if run.model.run_kind is RunKind.ALONE else NOT_AVAILABLE, tone="muted")
+    notes = (interval(leak.low, leak.high),) * (leak.low is not None)
+    if run.columns is not None:
+        notes += (f"own columns {auc(run.columns)}",)
+    return Cell(auc(leak.leak), notes, tone=f"h{step}" if (step := _leak_step(run, leak)) else "")
+
+
+def _leak_step(run: Glance, leak: LeakResult) -> int:
+    """Step of the colour scale; 0 of a leak that is hardly more than own columns reveal."""
+    more = run.columns is None or leak.leak - run.columns > SMALL
+    return strength(leak.leak) if more else 0
 
 
 def _features(run: Glance) -> Cell:
-    if run.features is None:
-        return Cell("nothing sent" if run.leak is None else NOT_AVAILABLE, tone="muted")
-    return Cell(metric(run.features), (rebuilding(run.features),))
+    result = run.features
+    if result is None:
+        return Cell("nothing sent" if run.model.run_kind is RunKind.ALONE else NOT_AVAILABLE, tone="muted")
+    return Cell(read_of_columns(result), (knowing(result),), tone=f"h{column_strength(result)}")
 
 
 def _panels(report: Report, runs: tuple[Glance, ...]) -> Panels:
-    attacked = [run for run in runs if run.leak is not None]
+    """A picture for each kind of figure that a run has; a run has the same line in all of them."""
+    attacked = [run for run in runs if run.leak or run.features]
     name = f"test {name_of(report.utility.metric)}"
+    alone = next((run.value for run in runs if run.model.run_kind is RunKind.ALONE), None)
+    owner = report.active.name
+    ends = [end for run in attacked for end in (run.value, run.model.low, run.model.high)]
+    domain = padded([end for end in (*ends, alone) if end is not None])
+    about = f"dashed: {owner}'s own columns, {metric(alone)}" if alone is not None else ""
+    bars = [_bar(run, run.value, run.model.low, run.model.high, metric) for run in attacked]
+    panels = [_panel("Utility", about, bars, domain, name, alone)]
     columns = [line.own_columns for line in report.baselines if line.own_columns is not None]
-    about = f"dashed: the most that own columns reveal, {auc(max(columns))}" if columns else "0.5 is chance"
-    scale = Scale(*leak_domain(run.leak for run in runs), *charts.SCATTER)
-    x = Axis(scale, "leak of the strongest attack", reference=max(columns, default=0.5))
-    panels = [Panel("Labels", about, _drawn(name, [(run, run.leak) for run in attacked], x))]
-    rebuilt = [run.features for run in attacked if run.features is not None]
-    if rebuilt:
-        x = Axis(Scale(*padded([0.0, 1.0, *rebuilt], 0.04), *charts.SCATTER), "R\u00b2 of the columns rebuilt")
-        panels.append(Panel("Features", "0 is nothing", _drawn(name, [(run, run.features) for run in attacked], x)))
-    legend = [LegendEntry(run.name, run.note, charts.swatch(style)) for style, run in enumerate(attacked)]
-    return Panels((("", tuple(panels)),), tuple(legend))
+    leaks = [(run, run.leak) for run in attacked if run.leak]
+    if leaks:
+        whose = f"{report.passives[0]}'s own columns," if len(report.passives) == 1 else "own columns, at most"
+        about = f"dashed: {whose} {auc(max(columns))}" if columns else ""
+        domain = leak_domain([*columns, *(leak.high or leak.leak for _, leak in leaks)])
+        bars = [_bar(run, leak.leak, leak.low, leak.high, auc, _leak_step(run, leak)) for run, leak in leaks]
+        panels.append(
+            _panel("Label leak", about, bars, domain, "0.5 is chance, 1 every label", max(columns, default=None))
+        )
+    read = [(run, run.features) for run in attacked if run.features]
+    if read:
+        bars = [_reach(run, result) for run, result in read]
+        lowest = min([0.0, *(bar.bounds[0] for bar in bars if bar.bounds)])
+        panels.append(_panel("Columns rebuilt", f"by {owner}", bars, (lowest, 1.0), "0 is none, 1 all columns"))
+    return Panels((("", tuple(panels)),), ())
 
 
-def _drawn(name: str, values: Sequence[tuple[Glance, float | None]], x: Axis) -> Markup:
-    """Utility against one kind of leak; a run has the same mark in both panels."""
-    known = [(style, run, value) for style, (run, value) in enumerate(values) if value is not None]
-    tips = [f"{run.name}: {name} {metric(run.utility)}, {x.title} {metric(value)}" for _, run, value in known]
-    points = [(style, value, run.utility, tip) for (style, run, value), tip in zip(known, tips, strict=True)]
-    domain = padded([run.utility for run, _ in values], 0.12)
-    return charts.scatter(points, x, name, domain, "; ".join(tips) + ".")
+def _panel(
+    title: str,
+    about: str,
+    bars: Sequence[charts.IntervalBar],
+    domain: tuple[float, float],
+    axis: str,
+    reference: float | None = None,
+) -> Panel:
+    label = f"{title}. {'; '.join(bar.tip for bar in bars)}."
+    return Panel(title, about, charts.intervals(bars, domain, axis, reference, label))
+
+
+def _bar(
+    run: Glance,
+    value: float,
+    low: float | None,
+    high: float | None,
+    write: Callable[[float | None], str],
+    step: int | None = None,
+) -> charts.IntervalBar:
+    bounds = (low, high) if low is not None and high is not None else None
+    tip = f"{run.name}: {write(value)}" + (f", 95 % interval {interval(low, high)}" if bounds else "")
+    return charts.IntervalBar(run.name, value, bounds, step, run.name == RunKind.THIS_RUN, tip)
+
+
+def _reach(run: Glance, result: FeatureResult) -> charts.IntervalBar:
+    value, low, high = reach(result), result.low, result.high
+    # The interval of a share of values is none of columns read whole.
+    bounds = (low, high) if low is not None and high is not None and value == result.value else None
+    tip = f"{run.name}: {read_of_columns(result)}, {knowing(result)}"
+    return charts.IntervalBar(run.name, value, bounds, column_strength(result), run.name == RunKind.THIS_RUN, tip)

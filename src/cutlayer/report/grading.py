@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 SMALL = 0.02
-"""Excess of a leak over a party's own columns, and loss of a metric, up to which a sentence calls it none."""
+"""Excess of a leak over a party's own columns up to which a sentence calls it none."""
 
 _READ = (
     (0.99, "can read every label{}"),
@@ -12,7 +12,9 @@ _READ = (
     (0.6, "can guess labels{} better than chance"),
     (0.55, "can guess labels{} slightly better than chance"),
 )
-_REBUILT = ((0.9, "nearly all"), (0.6, "most"), (0.3, "a part"), (0.1, "a little"))
+REBUILT = 0.1
+"""Part of the columns from which on a sentence says that they are read."""
+_REBUILT = ((0.9, "nearly all"), (0.6, "most"), (0.3, "a part"), (REBUILT, "a little"))
 
 
 def reading(leak: float, owner: str = "") -> str:
@@ -42,12 +44,3 @@ def rebuilding(r2: float) -> str:
     ('nearly all', 'next to nothing')
     """
     return next((words for limit, words in _REBUILT if r2 >= limit), "next to nothing")
-
-
-def is_rebuilt(r2: float) -> bool:
-    """Whether a reconstruction with this R² is of more than next to nothing.
-
-    >>> is_rebuilt(0.1), is_rebuilt(0.02)
-    (True, False)
-    """
-    return r2 >= _REBUILT[-1][0]

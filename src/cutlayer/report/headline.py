@@ -1,101 +1,77 @@
-"""The sentence that a report begins with, for readers who know none of its terms."""
+"""The two sentences that a report begins with, for readers who know none of its terms."""
 
 from __future__ import annotations
 
 from cutlayer.attacks.knowledge import condition
-from cutlayer.report.grading import SMALL, is_rebuilt, reading, rebuilding
+from cutlayer.report.columns_read import is_of_columns, knowing, reach, reads_columns, weakest
+from cutlayer.report.grading import SMALL, reading
 from cutlayer.report.matrix import Matrix, matrix_of
-from cutlayer.report.rounding import count, interval, metric
+from cutlayer.report.rounding import times
 from cutlayer.report.sections.protections import given_of_labels, label_free_parties
-from cutlayer.report.sections.worth import worth_of_partners
 from cutlayer.results.features import FeatureResult
 from cutlayer.results.leaks import LeakResult
-from cutlayer.results.metric_names import name_of
 from cutlayer.results.report import Report
 from cutlayer.results.run import RunKind
 
 
 def headline(report: Report) -> str:
-    """Summary of a run: leak about labels, its price, gain from partners, and leak about features."""
+    """What leaks of the labels and of the columns, without the last full stop; figures stand below it."""
+    return ". ".join(headline_sentences(report))
+
+
+def headline_sentences(report: Report) -> tuple[str, ...]:
+    """A sentence on the active party's labels and one on the passive parties' columns, of 25 words at most each."""
     matrix = matrix_of(report)
-    worst, before = matrix.worst(RunKind.THIS_RUN), matrix.worst(RunKind.UNDEFENDED)
-    if worst is None:
-        if not report.features:
-            return f"No attack was run, so this report says nothing about what leaks{_worth(report)}"
-        nothing = "No attack on labels was run, so this report says nothing about what leaks of them"
-        return f"{nothing}{_worth(report)}{_features(report)}"
-    now = _now(report, matrix, worst)
-    sentence = f"the partners {now}"
-    if before is not None:
-        sentence = f"without protection the partners {_read(matrix, before)}; with it they {now}"
-    if report.left_out:
-        sentence = f"by a part of the attacks alone ({len(report.left_out)} left out), {sentence}"
-    sentence = f"{sentence[0].upper()}{sentence[1:]}{_price(report)}"
-    return f"{sentence}{_worth(report)}{_features(report)}"
+    worst = matrix.worst(RunKind.THIS_RUN)
+    if worst is None and not report.features:
+        return ("No attack was run, so this report says nothing about what leaks",)
+    labels = "No attack on labels was run, so this report says nothing about what leaks of them"
+    if worst is not None:
+        labels = _labels(report, matrix, worst)
+        if report.left_out:
+            labels = f"In a partial audit, {labels}"
+        elif labels.startswith("the "):
+            labels = f"T{labels[1:]}"
+    return labels, _columns(report)
 
 
-def _now(report: Report, matrix: Matrix, worst: LeakResult) -> str:
+def _labels(report: Report, matrix: Matrix, worst: LeakResult) -> str:
+    owner, passives = report.active.name, report.passives
+    several = len(passives) != 1
+    who, its = ("the partners", "their") if several else (passives[0], "its")
     # The sentence is about all partners: each must be sent nothing that depends on a label, or have been compared.
-    if {*report.passives} <= {*label_free_parties(report)}:
-        return f"learn no more about labels than their own columns reveal{given_of_labels(report)}"
+    nothing = f"about the labels of {owner} than {its} own columns reveal"
+    if {*passives} <= {*label_free_parties(report)}:
+        return f"{who} {'learn' if several else 'learns'} no more {nothing}{given_of_labels(report)}"
     compared = {name for name, baseline in matrix.baselines.items() if baseline.own_columns is not None}
     if {leak.party for leak in report.leaks if leak.run == RunKind.THIS_RUN} <= compared and (
         max(matrix.excesses) <= SMALL
     ):
-        return "learn hardly more about labels than their own columns reveal"
-    return _read(matrix, worst)
-
-
-def _read(matrix: Matrix, worst: LeakResult) -> str:
-    """Reading of a run's worst leak, with the required knowledge of rows where attacks without any do worse."""
-    words, needed = reading(worst.leak), condition(worst.knowledge)
+        return f"{who} {'learn' if several else 'learns'} hardly more {nothing}"
+    words, needed = reading(worst.leak, owner), condition(worst.knowledge)
+    if words == reading(0.5, owner):
+        return f"{who} {words}"
+    # Known labels are left out where an attack without any does as well.
     free = [leak.leak for leak in matrix.cells.values() if leak.run == worst.run and not condition(leak.knowledge)]
-    if not needed or words in (reading(0.5), reading(max(free, default=0.5))):
-        return words
-    return f"{words} with {needed}"
+    known = f" with {needed}" if needed and words != reading(max(free, default=0.5), owner) else ""
+    return f"{f'{len(worst.together)} partners together' if worst.together else worst.party} {words}{known}"
 
 
-def _price(report: Report) -> str:
-    """Utility of the model against the undefended one."""
-    this = report.utility.row(RunKind.THIS_RUN)
-    before = report.utility.row(RunKind.UNDEFENDED)
-    value = this.metrics.get(report.utility.metric) if this else None
-    undefended = before.metrics.get(report.utility.metric) if before else None
-    if this is None or value is None:
-        return ""
-    name = name_of(report.utility.metric)
-    if undefended is None:
-        return f", at a test {name} of {metric(value)}"
-    if this.low is None or this.high is None:
-        size, rows = report.data.reported
-        few = f", and {count(size)} {rows} are too few to compare predictions"
-        return f"{few} (test {name} {metric(value)}, undefended {metric(undefended)})"
-    lost = (undefended - value) * (1 if report.utility.higher_is_better else -1)
-    words, between = "predicts as well" if lost <= SMALL else "predicts worse", ""
-    if lost > SMALL and this.low <= undefended <= this.high:
-        words = "may predict worse"
-        between = f", 95 % interval {interval(this.low, this.high)}"
-    return f", and the model {words} (test {name} {metric(value)}{between}, undefended {metric(undefended)})"
+def read_most(report: Report, run: str) -> FeatureResult | None:
+    """Of each party the attack of `weakest` on its columns in a run; of these the one that reads most."""
+    found = weakest(result for result in report.features if result.run == run)
+    return max(found.values(), key=reach, default=None)
 
 
-def _worth(report: Report) -> str:
-    words = worth_of_partners(report)
-    return f"; {words}" if words else ""
-
-
-def rebuilt(report: Report, run: str) -> FeatureResult | None:
-    """The reconstruction of a run with the largest R²; of equal ones that of the last release, not of their mean."""
-    reconstructions = [result for result in report.features if result.run == run and result.metric == "r2"]
-    defined = [result for result in reconstructions if result.value is not None]
-    return max(defined, key=lambda result: result.value or 0.0, default=None)
-
-
-def _features(report: Report) -> str:
-    worst = rebuilt(report, RunKind.THIS_RUN)
-    if worst is None or worst.value is None:
-        return ""
-    words = rebuilding(worst.value)
-    needed = condition(worst.knowledge, worst.known)
-    who = f"{report.active.name}, with {needed}," if needed else report.active.name
-    can = f"{who} can rebuild {words} of the columns of {worst.party} (R\u00b2 {metric(worst.value)})"
-    return f"; {'but ' if is_rebuilt(worst.value) else ''}{can}"
+def _columns(report: Report) -> str:
+    most = read_most(report, RunKind.THIS_RUN)
+    owners = report.passives
+    if most is None:
+        return f"No attack that reads the columns of {owners[0] if len(owners) == 1 else 'the partners'} was run"
+    sentence = f"{report.active.name}, {knowing(most)}, {reads_columns(most)}"
+    tried = {result.party for result in report.features if result.run == RunKind.THIS_RUN and is_of_columns(result)}
+    untried = [name for name in owners if name not in tried]
+    if untried:
+        of = f"{untried[0]} was" if len(untried) == 1 else f"{len(untried)} others were"
+        return f"{sentence}; {of} not attacked"
+    return f"{sentence}, the most of {times(len(owners), 'partner')}" if len(owners) > 1 else sentence

@@ -15,7 +15,7 @@ from markupsafe import Markup, escape
 
 from cutlayer.report import rounding
 from cutlayer.report.glance import glance
-from cutlayer.report.headline import headline
+from cutlayer.report.headline import headline_sentences
 from cutlayer.report.history import shown_epochs
 from cutlayer.report.markdown import escaped
 from cutlayer.report.sections import sections_of, verdict
@@ -54,7 +54,7 @@ def render_html(report: Report) -> str:
         .get_template("report.html.j2")
         .render(
             report=report,
-            headline=headline(report),
+            headline=headline_sentences(report),
             verdict=verdict(report),
             glance=glance(report),
             sections=sections_of(report),

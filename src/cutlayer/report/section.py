@@ -275,6 +275,7 @@ class Section:
         brief: What the terminal and Markdown show; without blocks they leave the section out.
         nav: Its name in the list of sections; empty takes the title.
         answers: Its contribution to the summary at the top.
+        folded: Whether the page shows its blocks once it is opened.
     """
 
     anchor: str
@@ -283,3 +284,4 @@ class Section:
     brief: Sequence[Block] = ()
     nav: str = ""
     answers: tuple[Answer, ...] = ()
+    folded: bool = False

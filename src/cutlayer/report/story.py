@@ -10,9 +10,10 @@ from rich.padding import Padding
 from rich.text import Text
 
 from cutlayer.report.glance import glance
-from cutlayer.report.headline import headline
+from cutlayer.report.headline import headline_sentences
 from cutlayer.report.rounding import metric, plain, times
 from cutlayer.report.section import Table
+from cutlayer.report.sections import verdict
 from cutlayer.report.sections.protections import REPRODUCIBLE
 from cutlayer.report.terminal import rich_table
 from cutlayer.results.metric_names import name_of
@@ -22,7 +23,9 @@ from cutlayer.results.run import RunKind
 
 def print_story(report: Report, console: Console) -> None:
     """Print the least that a newcomer needs; `cutlayer report` prints every table."""
-    console.print(Text(f"{plain(headline(report))}.", "bold"))
+    for sentence in headline_sentences(report):
+        console.print(Text(f"{plain(sentence)}.", "bold"))
+    console.print(Text(f"{plain(verdict(report))}."))
     shown = glance(report)
     for block in shown.brief if shown else ():
         if isinstance(block, Table):

@@ -58,11 +58,11 @@ def element(tag: str, *children: str, **attributes: object) -> Markup:
     return Markup(f"<{tag}{written}>{inner}</{tag}>")  # noqa: S704 (all parts are escaped above)
 
 
-def marker(style: int, x: float, y: float, title: str = "", size: float = 1.0) -> Markup:
+def marker(style: int, x: float, y: float, title: str = "") -> Markup:
     """The mark of a run at a point; the shape differs by run, so that colour is never alone."""
     shape = MARKERS[style % len(MARKERS)]
     tip = (element("title", title),) if title else ()
-    position = f"translate({_short(x)} {_short(y)})" + (f" scale({size:g})" if size != 1 else "")
+    position = f"translate({_short(x)} {_short(y)})"
     return element("path", *tip, class_=f"mark s{style % len(MARKERS)}", transform=position, d=shape)
 
 

@@ -11,7 +11,7 @@ from rich.padding import Padding
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from cutlayer.report.headline import headline
+from cutlayer.report.headline import headline_sentences
 from cutlayer.report.rounding import plain
 from cutlayer.report.section import Block, Cell, Findings, Items, Paragraph, Section, Table
 from cutlayer.report.sections import sections_of, verdict
@@ -25,7 +25,8 @@ _STYLES |= {"h3": "yellow", "h4": "red", "h5": "bold red", "error": "bold red", 
 
 def print_report(report: Report, console: Console) -> None:
     """Print what a reviewer reads first; the page has the rest."""
-    console.print(Text(f"{plain(headline(report))}.", "bold"))
+    for sentence in headline_sentences(report):
+        console.print(Text(f"{plain(sentence)}.", "bold"))
     console.print(Text(f"{plain(verdict(report))}."))
     if left_out := rows_left_out(report):
         console.print(Text(plain(left_out), "yellow"))

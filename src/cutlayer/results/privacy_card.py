@@ -58,7 +58,9 @@ class AttackEvidence(Bounded):
         undefended: What the same attack reaches without any protection; `None` where that was not trained, and where
             this run has none.
         rows: Number of attacked rows.
-        strongest: Whether no attack of this threat on this party reaches more beyond its control: it counts.
+        strongest: Whether no attack of this threat on this party reaches more beyond its control: it counts. Of attacks
+            on all columns it is the one that knows least, where it reads nearly as much as any.
+        reads: What it reads of a party's columns, in words; empty where it is not on all of them.
     """
 
     threat: Threat
@@ -79,6 +81,7 @@ class AttackEvidence(Bounded):
     undefended: Number = None
     rows: int | None = None
     strongest: bool = False
+    reads: str = ""
 
 
 class SubgroupUtility(FrozenModel):
@@ -128,6 +131,7 @@ class PrivacyCard(Document):
         verdict: Worst leak and utility, each with that of the undefended run; empty in a card without them.
         protected: Whether any protection acted in this run, or no message to some party depended on a label.
         learns: Who could learn what, in words.
+        alignment: Which ids of which party the alignment made known to whom, in words.
         columns: The columns that went in, by party.
         evidence: Every attack with its control and its naive baseline.
         subgroups: Utility by subgroup.
@@ -147,6 +151,7 @@ class PrivacyCard(Document):
     verdict: str = ""
     protected: bool
     learns: tuple[str, ...]
+    alignment: tuple[str, ...] = ()
     columns: tuple[PartyColumns, ...]
     evidence: tuple[AttackEvidence, ...]
     subgroups: tuple[SubgroupUtility, ...] = ()

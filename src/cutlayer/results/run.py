@@ -9,6 +9,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from cutlayer.alignment.disclosure import AlignmentRecord
 from cutlayer.config import FrozenModel
 from cutlayer.config.device import Precision
 from cutlayer.config.job import TaskKind
@@ -177,6 +178,7 @@ class DataInfo(FrozenModel):
         test: Number of rows to test on.
         held: Number of these rows that each passive party has, in a run on all rows; else empty.
         lacking: Number of rows of the active party's table that each passive party lacks, in a run on common rows.
+        alignment: What the alignment made known to each party.
     """
 
     common: int
@@ -185,6 +187,7 @@ class DataInfo(FrozenModel):
     test: int
     held: Mapping[str, int] = Field(default_factory=dict)
     lacking: Mapping[str, int] = Field(default_factory=dict)
+    alignment: AlignmentRecord | None = None
 
     @property
     def reported(self) -> tuple[int, str]:

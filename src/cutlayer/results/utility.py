@@ -12,6 +12,18 @@ from cutlayer.results.number import Bounded, Derived, Number
 from cutlayer.results.run import RunId, RunKind
 
 
+class Difference(Bounded):
+    """Headline metric of this run's model minus that of another one on the same rows.
+
+    Attributes:
+        value: The difference.
+        low: Lower bound of it (95 % bootstrap of rows, which are drawn for both models alike).
+        high: Upper bound of it.
+    """
+
+    value: Number = None
+
+
 class ModelUtility(Derived, Bounded):
     """One model on the reported held-out rows.
 
@@ -23,6 +35,7 @@ class ModelUtility(Derived, Bounded):
         metrics: Metrics by name.
         low: Lower bound of the headline metric (95 % bootstrap).
         high: Upper bound of it.
+        ahead: What this run's model is ahead of it; `None` of this run, and where it was not measured.
     """
 
     run_kind: RunKind
@@ -30,12 +43,17 @@ class ModelUtility(Derived, Bounded):
     protection: str = ""
     attack: str = ""
     metrics: Mapping[str, Number]
+    ahead: Difference | None = None
 
     @classmethod
     def of(
-        cls, run: RunId, metrics: Mapping[str, float], bounds: tuple[float | None, float | None] = (None, None)
+        cls,
+        run: RunId,
+        metrics: Mapping[str, float],
+        bounds: tuple[float | None, float | None] = (None, None),
+        ahead: Difference | None = None,
     ) -> ModelUtility:
-        """The record of a run with its metrics and the bounds of the headline metric."""
+        """The record of a run with its metrics, the bounds of the headline metric, and what this run is ahead of it."""
         return cls(
             run_kind=run.kind,
             parties=run.parties,
@@ -44,6 +62,7 @@ class ModelUtility(Derived, Bounded):
             metrics=metrics,
             low=bounds[0],
             high=bounds[1],
+            ahead=ahead,
         )
 
     @property
@@ -64,18 +83,14 @@ class ModelUtility(Derived, Bounded):
         return self.run.note
 
 
-class Gain(Bounded):
+class Gain(Difference):
     """Gain from passive parties in the headline metric over the active party's own columns.
 
     Attributes:
         parties: The passive parties.
-        value: Metric of this run's model minus that of the model of own columns, on the same rows.
-        low: Lower bound of it (95 % bootstrap of rows, which are drawn for both models alike).
-        high: Upper bound of it.
     """
 
     parties: tuple[str, ...]
-    value: Number = None
 
     @property
     def shown(self) -> int:
@@ -107,6 +122,7 @@ class UtilityResult(FrozenModel):
     Attributes:
         metric: Name of the headline metric.
         higher_is_better: Direction of that metric.
+        matters: Loss of that metric from which on a loss matters, as the job states.
         rows: This run, the runs it is compared with, then the references.
         choice: How the model of this run was chosen, if it was fitted at once.
         gain: What all passive parties add to the active party's own columns; `None` without a model of these.
@@ -119,6 +135,7 @@ class UtilityResult(FrozenModel):
 
     metric: str
     higher_is_better: bool = True
+    matters: float = 0.02
     rows: tuple[ModelUtility, ...] = ()
     choice: FitResult | None = None
     gain: Gain | None = None

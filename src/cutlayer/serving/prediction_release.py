@@ -37,9 +37,7 @@ class OpenPrediction:
     """
 
     def __init__(self, chain: Chain, active: str, number: int) -> None:
-        self._chain = chain
-        self._active = active
-        self._number = number
+        self._chain, self._active, self._number = chain, active, number
         self._batches = 0
         self._next = 0
 

@@ -1,1 +1,1 @@
-"""The same job with other numbers: trials, the utility-leak front, and its knee."""
+"""The same job with other numbers: trials, the front of utility, leak and columns rebuilt, and its knee."""

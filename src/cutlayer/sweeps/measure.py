@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 
 from cutlayer.config import Job
@@ -11,6 +12,7 @@ from cutlayer.errors import DataError
 from cutlayer.jobs.execute import execute
 from cutlayer.jobs.options import Options, Progress
 from cutlayer.results.audit import RunAudit
+from cutlayer.results.features import FeatureResult
 from cutlayer.results.leaks import LeakResult
 from cutlayer.results.run import RunKind
 from cutlayer.sweeps.leak_kind import LeakKind
@@ -18,7 +20,7 @@ from cutlayer.sweeps.result import TrialMetrics
 
 
 def measure(job: Job, folder: Path, options: Options, leak: LeakKind, progress: Progress) -> TrialMetrics:
-    """Run a job and read its utility and leak; only the small files of its folder stay.
+    """Run a job and read its utility, leak and columns rebuilt; only the small files of its folder stay.
 
     Raises:
         CutlayerError: The run failed, or utility or leak cannot be measured.
@@ -34,6 +36,7 @@ def measure(job: Job, folder: Path, options: Options, leak: LeakKind, progress: 
         raise DataError(f"{metric} is not defined on the held-out rows; hold out more rows")
     worst = _worst(audit, leak)
     baseline, excesses = audit.baseline(worst.party), audit.excesses()
+    read = most_read(ran.audit.features)
     chosen_leaks = [result.label for result in audit.leaks if result.message in leak.messages]
     # Checkpoints, transcript and encoded data of hundreds of trials would fill a disk.
     for child in folder.iterdir():
@@ -52,7 +55,23 @@ def measure(job: Job, folder: Path, options: Options, leak: LeakKind, progress: 
         seconds=summary.run.seconds,
         columns=baseline.own_columns if baseline else None,
         excess=max((excesses[label] for label in chosen_leaks if label in excesses), default=None),
+        rebuilt=read.value if read else None,
+        rebuilt_by=f"{read.party}/{read.attack}" if read else "",
     )
+
+
+REBUILT_METRICS = ("r2", "exact")
+"""Metrics of attacks on all columns of a party: R², or the share of the values that is read exactly."""
+
+
+def most_read(features: Iterable[FeatureResult]) -> FeatureResult | None:
+    """The attack that reads most of a party's columns in this run; `None` where none is defined."""
+    results = [
+        result
+        for result in features
+        if result.run == RunKind.THIS_RUN and result.metric in REBUILT_METRICS and result.value is not None
+    ]
+    return max(results, key=lambda result: result.value or 0.0, default=None)
 
 
 def _worst(audit: RunAudit, leak: LeakKind) -> LeakResult:

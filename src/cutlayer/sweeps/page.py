@@ -1,6 +1,9 @@
-"""The page of a sweep: one self-contained file with the utility-leak front, its knee and every trial."""
+"""The page of a sweep: one self-contained file with the front, its knee and every trial."""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Literal
 
 from markupsafe import Markup
 
@@ -9,7 +12,7 @@ from cutlayer.report.rounding import auc, interval, metric, times
 from cutlayer.report.section import Cell, Column, Table, number, table
 from cutlayer.report.svg import Axis, Scale, axes, element, marker, padded
 from cutlayer.results.metric_names import name_of
-from cutlayer.sweeps.result import UNCOUNTED, SweepResult
+from cutlayer.sweeps.result import UNCOUNTED, SweepResult, TrialMetrics
 from cutlayer.sweeps.space import format_value
 
 WIDTH, HEIGHT = 640, 380
@@ -29,7 +32,7 @@ def render_page(result: SweepResult) -> str:
         .render(
             result=result,
             verdict=verdict(result),
-            chart=front_chart(result),
+            charts=[front_chart(result, harm) for harm in _HARMS if harm == "leak" or result.attacks_columns],
             trials=trial_table(result),
             style=Markup(asset("report.css")),  # noqa: S704 (the package's own file)
             uncounted=UNCOUNTED,
@@ -46,29 +49,42 @@ def verdict(result: SweepResult) -> str:
         return f"The front has {times(len(result.front), 'trial')} and no knee: weigh its ends yourself"
     trial, metrics = knee
     utility = f"{result.rows} {name_of(result.metric)} {metric(metrics.utility)}"
-    return f"The knee is {result.describe(trial)}: {utility} at leak {auc(metrics.leak)}"
+    columns = f", columns rebuilt {auc(metrics.rebuilt)}" if result.attacks_columns else ""
+    return f"The knee is {result.describe(trial)}: {utility} at leak {auc(metrics.leak)}{columns}"
 
 
-def front_chart(result: SweepResult) -> Markup:
-    """Utility against leak: a mark for every trial, a line through the front, the knee in a ring."""
+Harm = Literal["leak", "rebuilt"]
+_HARMS: Mapping[Harm, tuple[str, float, Callable[[TrialMetrics], float]]] = {
+    "leak": ("leak of the strongest attack (0.5 is chance)", 0.5, lambda metrics: metrics.leak),
+    "rebuilt": ("columns rebuilt by the strongest attack (1 is all)", 0.0, lambda metrics: metrics.columns_read),
+}
+
+
+def front_chart(result: SweepResult, harm: Harm = "leak") -> Markup:
+    """Utility against leak or columns rebuilt: a mark for every trial, the knee in a ring.
+
+    A front of utility and leak alone has a line through it.
+    """
     name = name_of(result.metric)
-    x = Scale(*padded([0.5, *(metrics.leak for _, metrics in result.complete)]), LEFT, RIGHT)
+    title, least, value = _HARMS[harm]
+    x = Scale(*padded([least, *(value(metrics) for _, metrics in result.complete)]), LEFT, RIGHT)
     y = Scale(*padded([metrics.utility for _, metrics in result.complete]), BOTTOM, TOP)
-    across = Axis(x, "leak of the strongest attack (0.5 is chance)", about=6, reference=0.5)
+    across = Axis(x, title, about=6, reference=least)
     parts = [axes(across, Axis(y, f"{result.rows} {name}", about=5))]
-    points = {trial.number: (x(metrics.leak), y(metrics.utility)) for trial, metrics in result.complete}
-    if len(result.front) > 1:
+    points = {trial.number: (x(value(metrics)), y(metrics.utility)) for trial, metrics in result.complete}
+    if len(result.front) > 1 and not result.attacks_columns:
         path = "L".join(f"{points[number][0]:.1f} {points[number][1]:.1f}" for number in result.front)
         parts.append(element("path", class_="line s0", d=f"M{path}"))
     # The marks of the front are drawn last, above all others.
     for trial, metrics in sorted(result.complete, key=lambda pair: pair[0].number in result.front):
         style = _FRONT if trial.number in result.front else _BEATEN
-        measured = f"{name} {metric(metrics.utility)}, leak {auc(metrics.leak)} ({metrics.where})"
+        read = f", columns rebuilt {auc(metrics.rebuilt)} ({metrics.rebuilt_by})" if metrics.rebuilt_by else ""
+        measured = f"{name} {metric(metrics.utility)}, leak {auc(metrics.leak)} ({metrics.where}){read}"
         tip = f"trial {trial.number}: {result.describe(trial)}: {measured}"
         parts.append(marker(style, *points[trial.number], tip))
         if trial.number == result.knee:
             parts += _knee(*points[trial.number], f"knee: {result.describe(trial)}")
-    label = f"{name} against leak of {times(len(points), 'trial')}"
+    label = f"{name} against {title} of {times(len(points), 'trial')}"
     return element("svg", *parts, class_="chart", viewBox=f"0 0 {WIDTH} {HEIGHT}", role="img", aria_label=label)
 
 
@@ -101,6 +117,7 @@ def trial_table(result: SweepResult) -> Table:
             Column("strongest attack", page_only=True),
             lambda pair: Cell(pair[1].where, (f"epoch {pair[1].epoch}",)),
         ),
+        *([(number("rebuilt"), lambda pair: auc(pair[1].rebuilt))] if result.attacks_columns else []),
         ("rank", lambda pair: result.rank(pair[0])),
         highlight=lambda pair: pair[0].number == result.knee,
     )

@@ -1,4 +1,4 @@
-"""Results of a sweep: every trial, the utility-leak front and its knee."""
+"""Results of a sweep: every trial, the front of utility, leak and columns rebuilt, and its knee."""
 
 from __future__ import annotations
 
@@ -40,6 +40,9 @@ class TrialMetrics:
         seconds: Wall-clock time of training.
         columns: What the columns of the attacking party reveal by themselves; `None` where that is not defined.
         excess: Largest leak minus what the party's own columns reveal; `None` where that is not defined.
+        rebuilt: Largest R², or share of values read exactly, of an attack on the columns of a passive party; `None`
+            where none is attacked.
+        rebuilt_by: That attack, as `party/attack`.
     """
 
     utility: float
@@ -54,6 +57,13 @@ class TrialMetrics:
     seconds: float
     columns: float | None = None
     excess: float | None = None
+    rebuilt: float | None = None
+    rebuilt_by: str = ""
+
+    @property
+    def columns_read(self) -> float:
+        """`rebuilt`, 0 to 1, as an objective: what no attack was tried on may be read whole."""
+        return 1.0 if self.rebuilt is None else max(0.0, self.rebuilt)
 
 
 @dataclass(frozen=True)
@@ -111,13 +121,13 @@ class SweepResult:
 
     @cached_property
     def front(self) -> tuple[int, ...]:
-        """Numbers of the trials that no other beats in both utility and leak, by ascending leak."""
-        return tuple(self.complete[index][0].number for index in pareto_front(*self._utility_and_leak()))
+        """Numbers of the trials that no other beats in utility, leak and columns rebuilt, by ascending leak."""
+        return tuple(self.complete[index][0].number for index in pareto_front(*self._objectives()))
 
     @cached_property
     def knee(self) -> int | None:
         """Number of the front's knee; `None` without a knee."""
-        index = knee(*self._utility_and_leak())
+        index = knee(*self._objectives())
         return None if index is None else self.complete[index][0].number
 
     @property
@@ -144,5 +154,13 @@ class SweepResult:
         """Write `sweep.json` whole or not at all."""
         write_whole(path, json.dumps(self.to_json(), indent=1, allow_nan=False) + "\n")
 
-    def _utility_and_leak(self) -> tuple[list[float], list[float]]:
-        return [metrics.utility for _, metrics in self.complete], [metrics.leak for _, metrics in self.complete]
+    @property
+    def attacks_columns(self) -> bool:
+        """Whether the columns of a passive party were attacked in any trial."""
+        return any(metrics.rebuilt is not None for _, metrics in self.complete)
+
+    def _objectives(self) -> tuple[list[float], list[float], list[float]]:
+        """Utility, leak and columns read of the complete trials."""
+        all_metrics = [metrics for _, metrics in self.complete]
+        utility, leak = [each.utility for each in all_metrics], [each.leak for each in all_metrics]
+        return utility, leak, [each.columns_read for each in all_metrics]

@@ -88,7 +88,8 @@ class SharedTrials:
         """Store the result of a trial."""
         with suppress(UpdateFinishedTrialError):  # it counted as dead, and another process has its slot
             trial.set_user_attr(RESULT, asdict(metrics))
-            self.study.tell(trial, [metrics.utility, metrics.leak], skip_if_finished=True)
+            objectives = [metrics.utility, metrics.leak, metrics.columns_read]
+            self.study.tell(trial, objectives, skip_if_finished=True)
 
     def fail(self, trial: optuna.Trial, reason: str) -> None:
         """Store why a trial failed; it is not tried again."""

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from cutlayer.errors import ConfigError
 
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 SQLITE_WAIT_SECONDS = 60
 OPEN_ATTEMPTS = 5
+DIRECTIONS: tuple[Literal["maximize", "minimize"], ...] = ("maximize", "minimize", "minimize")
+"""Directions of utility, leak and columns rebuilt."""
 
 
 def require_optuna() -> None:
@@ -58,13 +60,15 @@ def open_study(storage: str, name: str, identity: dict[str, str]) -> optuna.Stud
 
     with _explained(storage):
         study = optuna.create_study(
-            storage=_open_storage(storage), study_name=name, directions=["maximize", "minimize"], load_if_exists=True
+            storage=_open_storage(storage), study_name=name, directions=DIRECTIONS, load_if_exists=True
         )
         stored = study.user_attrs
         for key, value in identity.items():
             if key not in stored:
                 study.set_user_attr(key, value)
     differing = sorted(key for key, value in identity.items() if stored.get(key, value) != value)
+    if len(study.directions) != len(DIRECTIONS):
+        differing.append("number of objectives")  # of an older release
     if differing:
         raise ConfigError.expected(
             f"in {without_password(storage)} the sweep {name!r} of this job and these values",

@@ -10,14 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from cutlayer.accounting import (
-    DPSGD,
-    Entry,
-    GaussianRelease,
-    Ledger,
-    RandomizedResponse,
-    Total,
-)
+from cutlayer.accounting import DPSGD, Entry, GaussianRelease, Ledger, RandomizedResponse, Total
 from cutlayer.accounting.run_store import MARKER, NAME, RunLine, RunStore, new_source, row_words, rows_digest
 from cutlayer.accounting.wording import of_asset
 from cutlayer.config import BudgetConfig, Job
@@ -291,12 +284,7 @@ def forecast_all_runs(job: Job, name: str, folder: Path, table: PartyTable, posi
 
 
 def _next_draws(
-    settings: LabelDPConfig | None,
-    column: str,
-    labels: Labels,
-    table: PartyTable,
-    path: Path,
-    secret: bytes,
+    settings: LabelDPConfig | None, column: str, labels: Labels, table: PartyTable, path: Path, secret: bytes
 ) -> str:
     """Fingerprint of the draws that a run would use; a random one where it would draw anew."""
     from cutlayer.parties.session.local import fingerprint_of_draws

@@ -14,26 +14,30 @@ from torch import Tensor
 from cutlayer.kernels.rows.patterns import patterns
 from cutlayer.models.absence import MAX_PARTIES_OF_ALL_SETS, Names
 from cutlayer.parties.session.outcome import ActiveOutcome
-from cutlayer.results.utility import Gain, PatternUtility
+from cutlayer.results.utility import Difference, Gain, PatternUtility
 from cutlayer.training.utility import Floats, bounds, interval, replicates
 
 
-def gain_over(active: ActiveOutcome, alone: Tensor, parties: Names, seed: int) -> Gain:
-    """Gain of this run's model over a model of own columns.
+def ahead_of(active: ActiveOutcome, other: Tensor, seed: int) -> Difference:
+    """Headline metric of this run's model minus that of another one, on the same rows.
 
     Args:
         active: Results of the run.
-        alone: Logits of the model of own columns for the same rows, (n, outputs).
-        parties: The passive parties.
+        other: Logits of the other model for the same rows, (n, outputs).
         seed: Seed of the resampling.
     """
     task, labels = active.task, active.labels
     if len(labels) < 2:
-        return Gain(parties=parties)
-    value, base = (task.evaluate(logits, labels)[task.metric] for logits in (active.logits, alone))
-    resampled, resampled_base = (replicates(task, logits, labels, seed) for logits in (active.logits, alone))
+        return Difference()
+    value, base = (task.evaluate(logits, labels)[task.metric] for logits in (active.logits, other))
+    resampled, resampled_base = (replicates(task, logits, labels, seed) for logits in (active.logits, other))
     low, high = bounds(resampled - resampled_base)
-    return Gain(parties=parties, value=value - base, low=low, high=high)
+    return Difference(value=value - base, low=low, high=high)
+
+
+def gain_over(active: ActiveOutcome, alone: Tensor, parties: Names, seed: int) -> Gain:
+    """Gain of this run's model from passive parties over a model of own columns; arguments as of `ahead_of`."""
+    return Gain(parties=parties, **dict(ahead_of(active, alone, seed)))
 
 
 def by_pattern(active: ActiveOutcome, parties: Names, seed: int, alone: Tensor | None) -> tuple[PatternUtility, ...]:

@@ -31,6 +31,8 @@ _JOB = "job.yaml"
 _HISTORY = "history.jsonl"
 _LOCK = "run.lock"
 _SUMMARY, _AUDIT = "summary.json", "audit.json"
+OUTCOME = "outcome.json"
+"""File of a passive party's part of a run between organisations."""
 _FIXED = ("id", "label", "features", "privacy", "fit", "serving")
 """Keys of a party that cannot change when a run is resumed."""
 
@@ -134,7 +136,7 @@ class RunFolder:
     @property
     def of_passive(self) -> bool:
         """Whether this is the folder of a passive party in a run between organisations."""
-        return (self.path / "outcome.json").exists()
+        return (self.path / OUTCOME).exists()
 
     def remove_leftovers(self) -> None:
         """Remove incomplete files of a killed process; requires the lock."""

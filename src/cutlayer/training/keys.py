@@ -70,11 +70,8 @@ def read_key(path: Path) -> bytes:
     if len(key) != KEY_BYTES:
         raise ConfigError.expected(f"{KEY_BYTES} bytes of key in {path}", f"{len(key)} bytes")
     if mode & 0o077:
-        raise ConfigError.expected(
-            f"a key that only its owner can read at {path}",
-            f"mode {mode & 0o777:04o}",
-            f"run chmod 600 {shlex.quote(str(path))}, and replace the key if other people use this machine",
-        )
+        remedy = f"run chmod 600 {shlex.quote(str(path))}, and replace the key if other people use this machine"
+        raise ConfigError.expected(f"a key that only its owner can read at {path}", f"mode {mode & 0o777:04o}", remedy)
     return key
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import ClassVar
 
@@ -110,13 +111,6 @@ def record_active(folder: RunFolder, party: ActiveParty) -> None:
         partners={name: run for name, run in party.runs.items() if run != party.run_id},
         rows=len(party.setup.truth),
         widths=party.setup.widths,
-        task=TrainedTask(
-            kind=task.kind,
-            classes=task.classes,
-            labels=party.setup.label_kind,
-            center=task.center,
-            scale=task.scale,
-            positive=task.positive,
-        ),
+        task=TrainedTask(labels=party.setup.label_kind, **asdict(task)),
     )
     record.write(record_path(folder, party.local.name))

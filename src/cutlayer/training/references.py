@@ -61,10 +61,7 @@ def train_reference(
         labels: True labels of its common rows, (n,).
         keys: Its starting keys, by party.
     """
-    task = run.task
-    split = run.split
-    part = run.part
-    weights = run.weights
+    task, split, part, weights = run.task, run.split, run.part, run.weights
     if job.fits_top:
         return fit_reference(job.top, stores, task, labels, split, part, job.train.seed, weights)
     model, stopping = JointModel(job, stores, task, keys), EarlyStopping()

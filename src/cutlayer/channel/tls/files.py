@@ -170,11 +170,8 @@ def check_own(loaded: Loaded, now: datetime | None = None) -> None:
         raise TrustError.expected("a valid certificate of this party", f"one that is {reason}", remedy)
     if not signed_by(loaded.chain, loaded.authorities):
         got = "self-signed" if _issued(loaded.certificate, loaded.chain[:1]) else "signed by another authority"
-        raise TrustError.expected(
-            "this party's certificate to be signed by an authority of the file ca",
-            f"one that is {got}",
-            "see keys sign",
-        )
+        wanted = "this party's certificate to be signed by an authority of the file ca"
+        raise TrustError.expected(wanted, f"one that is {got}", "see keys sign")
 
 
 def out_of_date(certificate: x509.Certificate, now: datetime | None = None) -> str:

@@ -53,10 +53,7 @@ class CsvSource(FileSource):
         )
         first = True
         with csv.open_csv(
-            config.path,
-            read_options=options,
-            parse_options=_layout(config),
-            convert_options=self._conversion(names),
+            config.path, read_options=options, parse_options=_layout(config), convert_options=self._conversion(names)
         ) as reader:
             for batch in reader:
                 piece = pa.Table.from_batches([batch])

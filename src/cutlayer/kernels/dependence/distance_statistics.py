@@ -153,9 +153,7 @@ class _MeanAndVariance(torch.autograd.Function):
         mean, variance = _moments(points, weighted)
         scale = float(points.scale)
         ctx.pairs = _pairs(points)
-        ctx.mean = mean
-        ctx.scale = scale
-        ctx.shape = x.shape
+        ctx.mean, ctx.scale, ctx.shape = mean, scale, x.shape
         if weighted is not None:
             ctx.save_for_backward(points.pull(weighted), points.centred)
         return x.new_tensor(mean * scale), x.new_tensor(variance * scale**2)

@@ -91,12 +91,7 @@ def fit_logistic(
         gradient = np.concatenate([turned @ residuals + penalty * weights, residuals.sum(axis=0, keepdims=True)])
         return float(loss), gradient.ravel()
 
-    options = {
-        "maxiter": max_rounds,
-        "maxls": _LINE_SEARCHES,
-        "gtol": _TOLERANCE,
-        "ftol": _FUNCTION_TOLERANCE,
-    }
+    options = {"maxiter": max_rounds, "maxls": _LINE_SEARCHES, "gtol": _TOLERANCE, "ftol": _FUNCTION_TOLERANCE}
     start = np.zeros((width + 1) * outputs)
     optimum = minimize(loss_and_gradient, start, jac=True, method="L-BFGS-B", options=options).x
     return LogisticModel(classes, *_parts(optimum, width, outputs))

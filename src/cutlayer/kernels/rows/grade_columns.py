@@ -16,7 +16,7 @@ def columns_of_grades(grades: Tensor, width: int, *, ordered: bool) -> Tensor:
     Returns:
         float32 (n, width) of 0 and 1.
     """
-    at = torch.arange(1, width + 1)
+    at = torch.arange(1, width + 1, device=grades.device)
     return ((grades[:, None] >= at) if ordered else (grades[:, None] == at)).float()
 
 

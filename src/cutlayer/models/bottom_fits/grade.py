@@ -32,13 +32,14 @@ class GradeFit(FrozenModel):
     """Models of the drawn labels, and how well they must rank them.
 
     Attributes:
-        candidates: Models that are tried, and averaged where that predicts the drawn labels best: a linear one,
-            boosting of small trees, and an additive one, of trees of one split.
+        candidates: Models that are tried, and averaged where that predicts the drawn labels best. `additive` is
+            boosting of trees of one split.
         folds: Number of folds; a row's grade is of a model that was fitted without its fold.
         least_z: By how many standard errors the scores must rank the drawn labels better than chance. Below, the grades
             would carry little of use to the label owner, and the labels may be none: they are refused.
-        limits: Largest share of the entropy of one attribute (a value, or a decile of a number) of a column that drawn
-            grades may carry, by name of the column; `*` for all others. More is refused before anything is sent.
+        limits: Largest share of an attribute's entropy that drawn grades may carry, by name of its column; `other` for
+            all columns that are not named. An attribute is a value, or a decile of a number. More is refused before
+            anything is sent.
     """
 
     kind: Literal["grade"] = "grade"

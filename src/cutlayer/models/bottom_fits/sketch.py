@@ -54,15 +54,16 @@ def fit_sketch(settings: SketchFit, bottom: BottomModel, columns: TrainingColumn
     Without `numbers`, they are left out, and a party whose numbers have quantiles releases these alone.
 
     With `map: permutation` nothing is mixed: each number, each log count and each category has a column of its own, in
-    a random place and with a random sign; of more categories than columns are left, the most frequent have one. A
-    receiver who knows how a column is distributed recognises it.
+    a random place and with a random sign; of more categories than columns are left, the most frequent have one.
 
     The embedding has mean 0 and mean square 1 over the training rows. Rows that were not seen in the fit are embedded
     likewise; an unknown category has a count of 0, and no vector.
 
     All random numbers are drawn from the party's own random state. The map is affine in numbers and one-hot
-    categories: an attacker with the columns of as many rows as the cut is wide can solve for it, and one without any
-    finds columns as the independent components of a rotation. It hides no feature.
+    categories, and hides no feature, also from a receiver who knows no row (docs/results/release-forms.md). It finds
+    one-hot columns by their two values, in the span of a rotation too, and whole numbers of a permutation, up to an
+    offset, as the lattice of a public scale. How columns are distributed names them. With the columns of as many rows
+    as the cut is wide it solves for the whole map.
 
     Returns:
         Nothing: there is no loss.

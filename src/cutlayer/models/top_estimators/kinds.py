@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from functools import partial
 
 from cutlayer.models.imports import resolved
-from cutlayer.models.sections import AutoTopConfig, BoostingTopConfig, FittedConfig, SklearnTopConfig
 from cutlayer.models.top_estimators.boosting import fit_boosting
 from cutlayer.models.top_estimators.choice import Fit
 from cutlayer.models.top_estimators.estimator import EstimatorPart, fit_estimator
@@ -14,6 +13,7 @@ from cutlayer.models.top_estimators.forest import ForestPart
 from cutlayer.models.top_estimators.linear import LinearPart, fit_linear
 from cutlayer.models.top_estimators.network import NetworkPart, fit_network
 from cutlayer.models.top_estimators.rows import FittedPart
+from cutlayer.models.top_estimators.sections import AutoTopConfig, BoostingTopConfig, FittedConfig, SklearnTopConfig
 from cutlayer.models.top_estimators.trees import TreeEnsemble
 
 _PARTS: Mapping[str, type[FittedPart]] = {

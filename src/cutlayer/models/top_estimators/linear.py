@@ -98,9 +98,7 @@ class _Design:
     """Numbers beside one-hot groups, of which products are taken; only few groups are written out."""
 
     def __init__(self, numbers: Floats, codes: Integers, groups: int) -> None:
-        self.numbers = numbers
-        self.codes = codes
-        self.groups = groups
+        self.numbers, self.codes, self.groups = numbers, codes, groups
 
     def matrix(self, rows: Integers | slice) -> Floats | sparse.csr_matrix:
         """Rows of the design."""

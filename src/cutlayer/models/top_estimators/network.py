@@ -163,9 +163,7 @@ class _Networks:
     """Networks that are trained at once, whose weights are one matrix: a step of Adam is a few operations for all."""
 
     def __init__(self, data: _Data, budget: _Budget, draw: torch.Generator) -> None:
-        self.data = data
-        self.budget = budget
-        self.draw = draw
+        self.data, self.budget, self.draw = data, budget, draw
         self.widths = (data.numbers.shape[1] + data.groups, *HIDDEN, max(data.classes, 1))
         # A row has as many nonzero inputs as it has numbers and categories.
         fans = (data.numbers.shape[1] + data.codes.shape[1], *HIDDEN)

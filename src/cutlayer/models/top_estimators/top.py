@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from cutlayer.errors import ConfigError
 from cutlayer.models.base import TopModel
-from cutlayer.models.sections import FittedConfig
 from cutlayer.models.top_estimators.choice import Choice, choose, fit_part
 from cutlayer.models.top_estimators.head import Head
 from cutlayer.models.top_estimators.kinds import empty_part, fits_of
@@ -21,6 +20,7 @@ from cutlayer.models.top_estimators.quiet import undisturbed
 from cutlayer.models.top_estimators.result import FitResult
 from cutlayer.models.top_estimators.rows import FitRows
 from cutlayer.models.top_estimators.sample import Sample
+from cutlayer.models.top_estimators.sections import FittedConfig
 from cutlayer.problem.inputs import Inputs
 from cutlayer.problem.training_loss import TrainingLoss
 from cutlayer.storage.json_values import parse_json

@@ -1,1 +1,1 @@
-"""What parties agree on before step 0: the job, the rows and their split, and who is still needed."""
+"""Agreement of the parties before step 0: the job, the rows and their split, and who is still needed."""

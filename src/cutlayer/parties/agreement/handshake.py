@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cutlayer.alignment.common_rows import CommonRows, rows_active, rows_passive
+from cutlayer.alignment.disclosure import AlignmentRecord, recorded_active, recorded_passive
 from cutlayer.alignment.held_rows import ALL_HAVE_ALL, HeldRows
 from cutlayer.alignment.intersection import Alignment
 from cutlayer.alignment.points import AligningSide
@@ -40,12 +41,14 @@ class Agreement:
         start: Epoch to start at, and the number of its steps that are done.
         peer_rows: Number of rows that the passive parties stated, by name; empty at a passive party.
         stated: Number of rows that the active party stated.
+        record: What the alignment made known; `None` of one that did not name the rows.
     """
 
     aligned: CommonRows
     start: Point
     peer_rows: Mapping[str, int] = field(default_factory=dict)
     stated: int = 0
+    record: AlignmentRecord | None = None
 
     @property
     def positions(self) -> npt.NDArray[np.int64]:
@@ -144,9 +147,8 @@ def agree_passive(
     theirs = yield from receive(port, Kind.HELLO)
     check_hello(mine, theirs, limits)
     rows, ports, only = int(theirs.fields["rows"]), {port.peer: port}, len(job.passives) == 1
-    aligned = yield from rows_passive(
-        AligningSide(port.me, table, ports, {port.peer: rows}, limits, alignment, only=only)
-    )
+    side = AligningSide(port.me, table, ports, {port.peer: rows}, limits, alignment, only=only)
+    aligned = yield from rows_passive(side)
     start = int(theirs.fields["resume"]), int(theirs.fields["step"])
     if start != START and not saved.has(start):
         wanted = f"a checkpoint {described(start)} here, as at {port.peer}"
@@ -161,7 +163,8 @@ def agree_passive(
             f"epoch {start[0]}, step {start[1]}: it has lost its progress",
             "have it resume its own run folder, or resume with --forget-peer-progress and count what is released again",
         )
-    return Agreement(aligned, start, stated=rows)
+    record = recorded_passive(side, aligned, int(mine["rows"]), job.passives, all_rows=job.rows == "all")
+    return Agreement(aligned, start, stated=rows, record=record)
 
 
 @dataclass(frozen=True)
@@ -237,10 +240,11 @@ def agree_active(
         port.send(Kind.HELLO, fields=mine)
     side = AligningSide(name, identified, ports, rows, limits, alignment, all_rows=job.rows == "all")
     aligned = yield from rows_active(side)
+    record = recorded_active(side, aligned, int(mine["rows"]))
     if aligned.positions is not None:
         positions, held = aligned.held.in_table(identified, aligned.positions)
         aligned = replace(aligned, positions=positions, held=held)
-    return Agreement(aligned, start, rows, int(mine["rows"]))
+    return Agreement(aligned, start, rows, int(mine["rows"]), record)
 
 
 def _common_start(saved: Sequence[Point], latest: Mapping[str, Point]) -> Point:

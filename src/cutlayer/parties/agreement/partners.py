@@ -1,4 +1,4 @@
-"""What the active party stores of its partners once they have released their rows: it then trains without them."""
+"""Store of the active party for partners that have released their rows: it then trains without them."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
+from pydantic import ValidationError
 
 from cutlayer.alignment.common_rows import CommonRows
+from cutlayer.alignment.disclosure import AlignmentRecord
 from cutlayer.alignment.held_rows import ALL_HAVE_ALL, HeldRows, read_held, store_held
 from cutlayer.data.align import order_digest
 from cutlayer.data.ids import Digests
@@ -32,6 +34,7 @@ class Partners:
         runs: Id of the training at each, by name.
         held: Which of these rows each passive party has.
         ids: Ids of these rows that all parties know, uint8 (n, 16), where several keys identify rows.
+        record: What the alignment made known.
     """
 
     positions: npt.NDArray[np.int64]
@@ -42,10 +45,11 @@ class Partners:
     runs: Mapping[str, str]
     held: HeldRows = ALL_HAVE_ALL
     ids: Digests | None = None
+    record: AlignmentRecord | None = None
 
     @classmethod
     def load(cls, checkpoints: Checkpoints) -> Partners | None:
-        """What `save` wrote; `None` before.
+        """Read what `save` wrote; `None` before.
 
         Raises:
             CheckpointError: It is damaged, or of another party or job.
@@ -56,13 +60,15 @@ class Partners:
         try:
             positions = stored[0].pop("positions").numpy()
             ids = stored[0].pop("ids").numpy() if "ids" in stored[0] else None
-            return cls(positions, **stored[1], held=read_held(checkpoints.folder), ids=ids)
-        except (KeyError, TypeError) as damage:
+            record = AlignmentRecord.model_validate(stored[1].pop("record"))
+            return cls(positions, **stored[1], held=read_held(checkpoints.folder), ids=ids, record=record)
+        except (KeyError, TypeError, ValidationError) as damage:
             raise CheckpointError(f"{checkpoints.folder}: the record of the partners is damaged ({damage!r})") from None
 
     def save(self, checkpoints: Checkpoints) -> None:
         """Write the record; it counts once the releases are stored too."""
         plain = {name: value for name, value in vars(self).items() if name not in ("positions", "held", "ids")}
+        plain["record"] = self.record and self.record.model_dump(mode="json")
         arrays: dict[str, npt.NDArray[Any]] = {"positions": self.positions}
         if self.ids is not None:
             arrays["ids"] = self.ids
@@ -72,7 +78,9 @@ class Partners:
 
     def agreement(self, start: Point = START) -> Agreement:
         """The result of the handshake, for a run that goes on at a point."""
-        return Agreement(CommonRows(positions=self.positions, held=self.held, ids=self.ids), start, self.rows)
+        return Agreement(
+            CommonRows(positions=self.positions, held=self.held, ids=self.ids), start, self.rows, record=self.record
+        )
 
     def check_order(self, digests: Digests) -> None:
         """Raise unless the ids of the common rows, uint8 (n, 16), are those that the releases are of.

@@ -18,7 +18,7 @@ from cutlayer.parties.compute.groups import BatchColumns
 
 @dataclass(frozen=True)
 class Learned:
-    """What the backward pass of a micro-batch gives.
+    """Result of the backward pass of a micro-batch.
 
     Attributes:
         gradients: The gradient of each parameter, in the order of the parameters; `None` of one that was not used.

@@ -128,7 +128,7 @@ class Team:
         _broadcast(json.dumps(plain).encode())
 
     def shared(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """What the leader shares."""
+        """Return what the leader shares."""
         tensors = load(_broadcast())
         plain: dict[str, Any] = json.loads(_broadcast())
         return tensors, plain

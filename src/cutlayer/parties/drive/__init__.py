@@ -1,1 +1,1 @@
-"""What runs the generators of the parties: in one thread, over links, or into a file."""
+"""Drivers of the parties' generators: in one thread, over links, or into a file."""

@@ -15,7 +15,7 @@ from cutlayer.errors import PeerLost, ProtocolError
 R = TypeVar("R")
 Party = Generator[Port, Message, Any]
 Event = Message | PeerLost | None
-"""What a party is resumed with: what its port received, or that it will receive nothing; `None` at the start."""
+"""Value that resumes a party: what its port received, or that it will receive nothing; `None` at the start."""
 
 
 def resumed(party: Party, event: Event) -> Port:

@@ -1,1 +1,1 @@
-"""What a party checks of what it receives: numbers, and signs of a malicious partner."""
+"""Checks of what a party receives: numbers, and signs of a malicious partner."""

@@ -40,7 +40,7 @@ honest trainings it is 0.5 or more. And the part of their energy that has to cha
 
 @dataclass
 class Memory:
-    """What is remembered of a peer.
+    """State of the guard for one peer.
 
     Attributes:
         mean: Running mean of its embeddings (width,).
@@ -80,7 +80,7 @@ class EmbeddingGuard(Guard):
         self._peers: dict[str, Memory] = {}
 
     def snapshot(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """What is remembered of each peer."""
+        """State for each peer."""
         tensors, plain = super().snapshot()
         for peer, memory in self._peers.items():
             tensors |= {f"{peer}/mean": memory.mean, f"{peer}/rows": memory.rows}
@@ -132,7 +132,7 @@ class EmbeddingGuard(Guard):
     def _departure(
         self, memory: Memory, epoch: int, rows: Tensor, sent: Tensor, mean: Tensor, variance: float, distances: Tensor
     ) -> str:
-        """What departs from an honest training, in words; empty where nothing does."""
+        """Departures from an honest training, in words; empty where there are none."""
         protected = self.settings.protected
         usual = memory.largest if protected else memory.variance
         least = 0.0 if protected else usual / VARIANCE_FACTOR

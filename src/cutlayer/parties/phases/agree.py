@@ -120,6 +120,7 @@ def follow(side: PassiveSide) -> Generator[Port, Message, None]:
         job, local.table, port, saved, local.config.limits, local.alignment, forget=forget
     )
     side.epoch, side.step = agreement.start
+    side.alignment = agreement.record
     ids = agreement.row_ids(local.table)
     side.split = yield from split_at_passive(job, local, port, ids)
     train = side.split.train

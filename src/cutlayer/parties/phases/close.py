@@ -69,6 +69,7 @@ def _outcome(
         lacking={name: table.rows - size for name, size in sizes.items()},
         present=held.present(part),
         alarms=side.state.alarms,
+        alignment=side.agreement.record,
         extra_heads=tuple(sum(p.numel() for p in head.parameters()) for head in setup.top.extra_heads),
     )
 
@@ -87,4 +88,4 @@ def follow(side: PassiveSide) -> Generator[Port, Message, PassiveOutcome]:
     side.state.chain.close_account()
     inputs = side.setup.inputs
     counts = (side.state.parameters, inputs.numbers, len(inputs.cardinalities))
-    return PassiveOutcome(evidence, *counts, side.epoch, side.fit_losses, side.state.alarms)
+    return PassiveOutcome(evidence, *counts, side.epoch, side.fit_losses, side.state.alarms, side.alignment)

@@ -24,6 +24,7 @@ def lead(side: ActiveSide) -> Generator[Port, Message, None]:
             runs=side.runs,
             held=aligned.held,
             ids=aligned.ids,
+            record=agreement.record,
         )
         side.partners.save(side.checkpoints)
     side.when_alone()

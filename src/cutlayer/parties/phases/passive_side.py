@@ -7,6 +7,7 @@ from collections.abc import Generator, Sequence
 import torch
 from torch import Tensor
 
+from cutlayer.alignment.disclosure import AlignmentRecord
 from cutlayer.channel import Kind, Message, Port
 from cutlayer.channel.receiving import check_present
 from cutlayer.channel.transcript import Step, Transcript
@@ -36,6 +37,7 @@ class PassiveSide:
         phases: The party's phases.
         epoch: Number of the next epoch; set by the agreement, as all that follows.
         step: Number of its steps that are done.
+        alignment: What the alignment made known.
         split: Rows for training, validation and testing.
         schedule: The batches of the training rows.
         setup: Columns, bottom model and protections.
@@ -50,6 +52,7 @@ class PassiveSide:
 
     epoch: int
     step: int
+    alignment: AlignmentRecord | None
     split: Split
     schedule: Schedule
     setup: PassiveSetup

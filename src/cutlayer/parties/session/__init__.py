@@ -1,1 +1,1 @@
-"""What a party holds and notes while it runs: its private side, model state, checkpoints, peers."""
+"""Session of a party while it runs: its private side, model state, checkpoints, peers."""

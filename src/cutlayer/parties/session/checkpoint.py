@@ -236,11 +236,9 @@ class Checkpoints:
         except (OSError, KeyError, ValueError, RecursionError) as damage:
             raise _Damaged(f"{path} is damaged or no checkpoint ({damage})") from None
         if (party, job) != (self.party, self.job):
-            raise CheckpointError.expected(
-                f"a checkpoint of {self.party} for job {self.job[:8]}",
-                f"one of {party} for job {job[:8]}",
-                "resume with the job file the run was started with",
-            )
+            wanted = f"a checkpoint of {self.party} for job {self.job[:8]}"
+            got = f"one of {party} for job {job[:8]}"
+            raise CheckpointError.expected(wanted, got, "resume with the job file the run was started with")
         return tensors, plain
 
 

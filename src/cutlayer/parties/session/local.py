@@ -126,7 +126,7 @@ class Local:
         object.__setattr__(self, "resident", Resident(self.device))
 
     def charge_run(self, digests: Digests, draws: Callable[[], str] = str) -> Callable[[], None] | None:
-        """What counts this run in the ledger of all runs, to be called before each release; `None` without a ledger.
+        """Return what counts this run in the ledger of all runs before each release; `None` without a ledger.
 
         A release is counted after the numbers are read that it may follow from: steps that a bad number makes vain
         must not use up the account, which a resume finds on disk.

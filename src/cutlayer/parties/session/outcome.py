@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 from torch import Tensor
 
+from cutlayer.alignment.disclosure import AlignmentRecord
 from cutlayer.config.guard import Alarm
 from cutlayer.data.split import Split
 from cutlayer.models.absence import Names
@@ -52,6 +53,7 @@ class ActiveOutcome:
         present: Which of the reported rows each passive party has, bool (n,), by party; empty where all have all.
         extra_heads: Number of parameters of each head that the top model has for absent parties.
         alarms: What its guard saw.
+        alignment: What the alignment made known.
     """
 
     task: Task
@@ -82,6 +84,7 @@ class ActiveOutcome:
     lacking: Mapping[str, int] = field(default_factory=dict)
     present: Mapping[str, Tensor] = field(default_factory=dict)
     alarms: tuple[Alarm, ...] = ()
+    alignment: AlignmentRecord | None = None
 
 
 @dataclass(frozen=True)
@@ -96,6 +99,7 @@ class PassiveOutcome:
         epochs: Number of epochs that were trained.
         fit_losses: Loss after each epoch of the fit that comes before a single release; empty without one.
         alarms: What its guard saw.
+        alignment: What the alignment made known.
     """
 
     evidence: tuple[Evidence, ...]
@@ -105,3 +109,4 @@ class PassiveOutcome:
     epochs: int
     fit_losses: tuple[float, ...] = ()
     alarms: tuple[Alarm, ...] = ()
+    alignment: AlignmentRecord | None = None

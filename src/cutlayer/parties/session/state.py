@@ -120,7 +120,7 @@ class PartyState:
 
     @property
     def alarms(self) -> tuple[Alarm, ...]:
-        """What the guard has raised the alarm about."""
+        """Alarms of the guard."""
         return () if self.guard is None else tuple(self.guard.alarms)
 
     def optimizer_tensors(self) -> dict[str, Tensor]:

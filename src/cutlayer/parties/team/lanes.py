@@ -44,7 +44,7 @@ class Crossed(NamedTuple):
 
 
 class Lanes:
-    """What workers of both kinds of party have in common.
+    """Base of the workers of both kinds of party.
 
     Args:
         team: This worker and the others of its party.

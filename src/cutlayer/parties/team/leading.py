@@ -23,7 +23,7 @@ from cutlayer.protections.contract.views import ActiveView, Mode, PassiveView
 
 
 def _needs_of(local: Local) -> Needs:
-    """What the protections of a party need of the whole batch."""
+    """Needs of a party's protections of the whole batch."""
     acts = local.chain.acts_at
     if acts("embeddings_in", "cut_gradient", "gradient_out"):
         return Needs(out=True, shown=acts("embeddings_in"))
@@ -71,7 +71,7 @@ class PassiveLead:
         self.state, self.leave, self._view_of = state, state.leave, view_of
 
     def protect(self, order: StepOrder, embedding: Tensor) -> Tensor:
-        """What leaves in place of the embedding (n, width)."""
+        """Return what leaves in place of the embedding (n, width)."""
         self._leaf = embedding.requires_grad_()
         view = self._view_of(order)
         released = self.state.chain.embedding_out(self._leaf, view)
@@ -105,7 +105,7 @@ class ActiveLead:
         self._shown: tuple[BatchTensors, BatchTensors] | None = None
 
     def show(self, order: StepOrder, embeddings: BatchTensors) -> BatchTensors:
-        """What the top model sees in place of the embeddings."""
+        """Return what the top model sees in place of the embeddings."""
         leaves = {name: e.detach().requires_grad_() for name, e in embeddings.items()}
         shown = dict(self.state.chain.embeddings_in(leaves, self._view(order, leaves)))
         self.state.sent["embeddings_in"] += 1
@@ -113,7 +113,7 @@ class ActiveLead:
         return {name: e.detach() for name, e in shown.items()}
 
     def protect(self, order: StepOrder, embeddings: BatchTensors, gradients: BatchTensors) -> BatchTensors:
-        """What leaves in place of the gradients at what the top model saw.
+        """Return what leaves in place of the gradients at what the top model saw.
 
         Raises:
             Diverged: A gradient is not finite, or a row is too long; nothing is sent then.
@@ -145,14 +145,10 @@ class SharedLabels:
 
     @classmethod
     def of(cls, labels: TrainingLabels) -> SharedLabels:
-        """What `labels` restores."""
+        """Return the state that `labels` restores."""
         loss = labels.loss
         task = loss.task
-        optional = {
-            "weights": labels.weights,
-            "transition": loss.transition,
-            "class_weights": loss.class_weights,
-        }
+        optional = {"weights": labels.weights, "transition": loss.transition, "class_weights": loss.class_weights}
         tensors = {name: tensor for name, tensor in optional.items() if tensor is not None}
         plain = {"kind": task.kind, "classes": list(task.classes), "center": task.center, "scale": task.scale}
         return cls({"labels": labels.values, **tensors}, {"task": plain})

@@ -1,4 +1,4 @@
-"""What passes between the workers of a party in a step."""
+"""Tensors that pass between the workers of a party in a step."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ BatchTensors = dict[str, Tensor]
 
 @dataclass(frozen=True)
 class Needs:
-    """What protections of a party need of the whole batch, which is the same for all of its workers.
+    """Needs of a party's protections of the whole batch, which are the same for all of its workers.
 
     Attributes:
         out: What leaves (embeddings of a passive party, cut gradients of the active one), or what comes back for it.

@@ -20,10 +20,7 @@ _NUMBERS_AT_A_TIME = 1 << 18  # 2 MiB of counts per piece
 
 
 def auc_replicates(
-    scores: Tensor | npt.NDArray[np.float64],
-    truth: Tensor | npt.NDArray[np.bool_],
-    repeats: int = 1000,
-    seed: int = 0,
+    scores: Tensor | npt.NDArray[np.float64], truth: Tensor | npt.NDArray[np.bool_], repeats: int = 1000, seed: int = 0
 ) -> npt.NDArray[np.float64]:
     """ROC AUC of bootstrap resamples of the rows.
 

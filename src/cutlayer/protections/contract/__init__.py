@@ -1,1 +1,1 @@
-"""What every protection has: hooks, the views it is given, the chain that calls it, evidence."""
+"""Contract of all protections: hooks, the views they are given, the chain that calls them, evidence."""

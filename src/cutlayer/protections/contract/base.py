@@ -180,7 +180,7 @@ class Protection(Generic[C]):
             )
 
     def faults(self, job: Job, party: str) -> Iterator[str]:
-        """What of a job does not go together with it, by settings alone: each a whole sentence, as an error states it.
+        """Faults of a job with it, by settings alone: each a whole sentence, as an error states it.
 
         Args:
             job: The job. Of other organisations' parties it may lack the private parts.
@@ -200,7 +200,7 @@ class Protection(Generic[C]):
 
     @property
     def counts(self) -> dict[str, float]:
-        """What was counted, by name; it is read from the device here, and not where it is counted."""
+        """Counts by name; they are read from the device here, and not where they are counted."""
         return self._tally.sums
 
     @counts.setter

@@ -114,7 +114,7 @@ class Chain:
         return Account(self.party, events, plan, self.budget, log)
 
     def faults(self, job: Job) -> Iterator[str]:
-        """What of a job does not go together with these protections; see `Protection.faults`."""
+        """Faults of a job with these protections; see `Protection.faults`."""
         where = f"parties.{self.party}.privacy"
         for protection in self.protections if Phase.LEAVE in job.phases else ():
             if protection.acts_at("cut_gradient", "gradient_out"):
@@ -238,7 +238,7 @@ class Chain:
         return g
 
     def _of_no_row(self, hook: str, peer: str, tensor: Tensor) -> Tensor:
-        """What a hook returns where no row is sent: there is nothing to protect, and nothing to charge."""
+        """Result of a hook where no row is sent: there is nothing to protect, and nothing to charge."""
         if self._makes(hook):
             covered = {protection.name: False for protection in self._with(hook)}
             self._coverage.returned(hook, peer, tensor, covered)

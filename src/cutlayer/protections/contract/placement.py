@@ -43,18 +43,18 @@ class Placement:
         self._device = device
 
     def given(self, protection: Protection[Any], value: V) -> V:
-        """What a protection is given, on the device that it computes on."""
+        """Move what a protection is given to the device that it computes on."""
         there: Any = value
         if protection.on_cpu and str(self._device) != CPU:
             there = on_cpu(there) if isinstance(value, ActiveView | PassiveView) else moved(value, CPU)
         return there  # type: ignore[no-any-return]
 
     def call(self, protection: Protection[Any], hook: Callable[..., V], *given: Any) -> V:
-        """What a hook of a protection returns, on the party's device, for what it is given there."""
+        """Call a hook of a protection with arguments on the party's device, and return its result there."""
         return self.back(hook(*(self.given(protection, value) for value in given)))
 
     def back(self, value: V) -> V:
-        """What a protection returned, on the party's device."""
+        """Move what a protection returned to the party's device."""
         return moved(value, self._device)
 
 

@@ -1,4 +1,4 @@
-"""What protections see at a step: the views of both sides, and what an optimiser step is made of."""
+"""Views of a step that protections get, on both sides, and what an optimiser step is made of."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run's folder notes of the draws of its labels, so that a resume repeats them."""
+"""Record in a run's folder of the draws of its labels, so that a resume repeats them."""
 
 from __future__ import annotations
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from markupsafe import Markup
-
+from cutlayer.report.alignment import TITLE
 from cutlayer.report.card.facts import reached, shown
-from cutlayer.report.html import asset, environment
 from cutlayer.report.markdown import escaped, section_markdown
+from cutlayer.report.page import render_page
 from cutlayer.report.rounding import count, date, interval, metric
 from cutlayer.report.section import Block, Cell, Column, Items, Paragraph, Section, Table, number, table
 from cutlayer.report.sections.columns import columns_table
@@ -28,12 +27,20 @@ def annex_sections(card: PrivacyCard) -> list[Section]:
 
 def annex_html(card: PrivacyCard) -> str:
     """The page as text; everything that came from a user is escaped."""
-    page = environment("cutlayer.report").get_template("annex.html.j2")
-    return page.render(
-        card=card,
-        sections=annex_sections(card),
-        blanks=sum(field.value is None for field in card.fields),
-        style=Markup(asset("report.css")),  # noqa: S704 (the package's own file)
+    blanks = sum(field.value is None for field in card.fields)
+    meta = (
+        "Evidence of one training for a data-protection impact assessment. It was computed from the messages that were "
+        f"sent. {blanks} fields are blank: only the controller knows them. Run `{card.run}` of {date(card.created)}, "
+        f"Cutlayer {card.cutlayer}."
+    )
+    footer = (
+        f"Written by Cutlayer {card.cutlayer}. This page is one file and loads nothing. `privacy_card.json` has the "
+        "same, and its schema is printed by `cutlayer schema privacy-card`. The headings follow the named documents in "
+        "our words; check against their texts."
+    )
+    sections = annex_sections(card)
+    return render_page(
+        card.name, "privacy annex", card.statement, sections, meta=meta, footer=footer, verdict=card.verdict
     )
 
 
@@ -49,14 +56,16 @@ def annex_markdown(card: PrivacyCard) -> str:
 def _sections(card: PrivacyCard) -> Iterator[Section]:
     yield Section("learns", "Who could learn what", (Items(card.learns),))
     yield Section("not-shown", NOT_SHOWN, (Items(card.not_shown),))
+    if card.alignment:
+        yield Section("alignment", TITLE, (Items(card.alignment),), nav="Alignment")
     yield Section("attacks", "Every attack, its control and its naive baseline", tuple(_attacks(card)), nav="Attacks")
     yield Section(
         "columns", "The columns that went in", (columns_table(card.columns, "privacy_card.json"),), nav="Columns"
     )
     if card.subgroups:
         yield Section("subgroups", "Utility by subgroup", (_subgroups(card),), nav="Subgroups")
-    for index, framework in enumerate(dict.fromkeys(field.framework for field in card.fields)):
-        yield Section(f"framework-{index}", framework, tuple(_fields(card, framework)))
+    for index, (framework, tables) in enumerate(framework_tables(card).items()):
+        yield Section(f"framework-{index}", framework, tables)
     yield Section("registry", "Differential Privacy Deployments Registry", (_registry(card),), nav="Registry")
     yield Section("terms", "Terms", (Items(TERMS),))
 
@@ -126,6 +135,12 @@ def _subgroups(card: PrivacyCard) -> Table:
         ),
         layout="stack",
     )
+
+
+def framework_tables(card: PrivacyCard) -> dict[str, tuple[Table, ...]]:
+    """The fields of each framework as tables, by its name."""
+    names = dict.fromkeys(field.framework for field in card.fields)
+    return {framework: tuple(_fields(card, framework)) for framework in names}
 
 
 def _fields(card: PrivacyCard, framework: str) -> Iterator[Table]:

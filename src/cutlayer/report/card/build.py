@@ -5,13 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 from cutlayer.config.load import load_closed_job
-from cutlayer.errors import RunFolderError
+from cutlayer.report.alignment import disclosed
 from cutlayer.report.build import build
 from cutlayer.report.card.facts import CardFacts
 from cutlayer.report.card.fields import NOT_SHOWN, fields_of, registry_of
+from cutlayer.report.card.passive import passive_card
 from cutlayer.report.card.subgroups import subgroups_of
 from cutlayer.report.evidence import evidence_of, learns_of
 from cutlayer.report.headline import headline
+from cutlayer.report.passive.build import build_passive
 from cutlayer.report.sections import verdict
 from cutlayer.report.sections.malicious import sentences
 from cutlayer.report.sections.protections import REPRODUCIBLE, label_free_parties
@@ -21,16 +23,15 @@ from cutlayer.training.folder import RunFolder
 
 
 def build_card(path: Path) -> PrivacyCard:
-    """Put together the card of a run folder.
+    """Put together the card of a run folder, of either side.
 
     Raises:
-        RunFolderError: The run has not ended, or this is the folder of a passive party, which has no report.
+        RunFolderError: The run has not ended.
         ConfigError, DataError: A subgroup cannot be computed.
     """
     folder = RunFolder.open(path)
     if folder.of_passive:
-        wanted = "the run folder of the active party, which has the labels"
-        raise RunFolderError.expected(wanted, f"that of a passive party at {path}")
+        return passive_card(build_passive(path))
     job, report = load_closed_job(path / "job.yaml"), build(path)
     evidence = evidence_of(report)
     columns = report.columns
@@ -50,6 +51,7 @@ def build_card(path: Path) -> PrivacyCard:
         verdict=f"{verdict(report)}.",
         protected=facts.protected,
         learns=(*learns_of(evidence, report.task.kind, label_free_parties(report)), *sentences(report)),
+        alignment=disclosed(report.data.alignment),
         columns=columns,
         evidence=evidence,
         subgroups=subgroups,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import get_args
@@ -12,6 +13,7 @@ from cutlayer.config.party import LABEL_FREE
 from cutlayer.report.rounding import amount, auc, count, date, metric, setting, size, times
 from cutlayer.report.sections.protections import REPRODUCIBLE, label_free_parties, without_total
 from cutlayer.results.metric_names import name_of
+from cutlayer.results.passive import PassiveReport
 from cutlayer.results.privacy_card import AttackEvidence, PartyColumns, SubgroupUtility, Threat
 from cutlayer.results.report import Report
 from cutlayer.results.run import PartyInfo, RunKind
@@ -19,21 +21,27 @@ from cutlayer.results.run import PartyInfo, RunKind
 _NONE = "none: no theorem holds for any message of this run"
 
 
-@dataclass(frozen=True)
-class CardFacts:
-    """Sentences about a run, each computed from its report.
+class AccountFacts(ABC):
+    """Sentences that follow from the account, the protections, the attacks and the columns of either side."""
 
-    Attributes:
-        report: The report.
-        evidence: Its attacks.
-        columns: The columns that went in.
-        subgroups: Utility by subgroup.
-    """
-
-    report: Report
+    report: Report | PassiveReport
     evidence: Sequence[AttackEvidence]
     columns: Sequence[PartyColumns]
-    subgroups: Sequence[SubgroupUtility]
+
+    @property
+    @abstractmethod
+    def reproducible(self) -> bool:
+        """Whether the noise key was supplied."""
+
+    @property
+    @abstractmethod
+    def training_rows(self) -> int:
+        """Number of training rows."""
+
+    @property
+    @abstractmethod
+    def not_run(self) -> int:
+        """Number of attacks that were not run or left out."""
 
     @property
     def formal(self) -> list[Total]:
@@ -51,7 +59,7 @@ class CardFacts:
         ]
         if not totals:
             return _NONE
-        return "; ".join(totals) + (f". {REPRODUCIBLE}" if self.report.run.reproducible_noise else "")
+        return "; ".join(totals) + (f". {REPRODUCIBLE}" if self.reproducible else "")
 
     @property
     def mechanisms(self) -> str:
@@ -89,39 +97,10 @@ class CardFacts:
     @property
     def delta(self) -> str:
         """Delta of each total against one over the training rows and over their square."""
-        rows = self.report.data.train
+        rows = self.training_rows
         deltas = dict.fromkeys(total.delta for total in self.formal if total.delta)
         compared = [f"{delta:g}, where 1/n is {1 / rows:.2g} and 1/n² {1 / rows**2:.2g}" for delta in deltas]
         return "; ".join(compared) or ("delta is 0" if self.formal else _NONE)
-
-    @property
-    def unprotected(self) -> str:
-        """Assets that no theorem covers towards somebody."""
-        totals = self.report.ledger.totals
-        unprotected = [total for total in totals if total.epsilon is None]
-        names = [
-            f"{total.protects} of {total.party} towards {', '.join(total.towards)}: {total.why}"
-            for total in unprotected
-        ]
-        labels, columns = without_total(self.report, totals)
-        if labels:
-            names.append(f"labels of {self.active} towards {', '.join(labels)}: the ledger has no entry")
-        if columns:
-            names.append(f"features of {', '.join(columns)} towards {self.active}: the ledger has no entry")
-        passives = [party for party in self.report.parties if party.role == "passive"]
-        # Where all of them release once, before the first step, none sees the end or the best epoch.
-        seen = any(not party.released_once or _warmed_up(party) for party in passives)
-        free = label_free_parties(self.report)
-        if seen and (others := [party.name for party in passives if party.name not in free]):
-            held_out = "labels of held-out rows, as far as the end of the run or its best epoch depends on them"
-            names.append(f"{held_out}, towards {', '.join(others)}")
-        return "; ".join(names) or "none"
-
-    @property
-    def software(self) -> str:
-        """Versions."""
-        run = self.report.run
-        return f"Cutlayer {run.cutlayer}, PyTorch {run.torch}, Python {run.python}; account by Google's dp-accounting"
 
     @property
     def tested(self) -> str:
@@ -134,46 +113,6 @@ class CardFacts:
             return "; ".join(tests)
         noisy = any(entry.formal and not isinstance(entry.event, LabelFree) for entry in self.report.ledger.entries)
         return "not run; cutlayer audit RUN --empirical-epsilon" if noisy else "none: no mechanism draws at random"
-
-    @property
-    def utility(self) -> str:
-        """Headline metric of this run, with its interval."""
-        row = self.report.utility.row(RunKind.THIS_RUN)
-        name = self.report.utility.metric
-        if row is None:
-            return "not measured"
-        rows, which = self.report.data.reported
-        bounds = "" if row.low is None else f" ({metric(row.low)} to {metric(row.high)})"
-        return f"{name_of(name)} {metric(row.metrics.get(name))}{bounds} on {count(rows)} {which}"
-
-    @property
-    def bias(self) -> str:
-        """The smallest and the largest headline metric by subgroup."""
-        name = self.report.utility.metric
-        by_column: dict[str, list[tuple[float, str]]] = {}
-        for group in self.subgroups:
-            value = group.metrics.get(name)
-            if value is not None:
-                by_column.setdefault(f"{group.column} of {group.party}", []).append((value, group.group))
-        spans = [
-            f"{column}: {name_of(name)} {metric(min(values)[0])} ({min(values)[1]}) to {metric(max(values)[0])} "
-            f"({max(values)[1]})"
-            for column, values in by_column.items()
-        ]
-        return "; ".join(spans)
-
-    @property
-    def trust(self) -> str:
-        """Who sees what."""
-        passives = ", ".join(self.report.passives)
-        sees = [f"{self.active} receives the embeddings of {passives}, and has the labels"]
-        sees += [
-            f"{party.name} receives {_received(party)}" for party in self.report.parties if party.role == "passive"
-        ]
-        return (
-            "; ".join(sees)
-            + ". No party is trusted with the rows of another; parties are assumed to follow the protocol"
-        )
 
     @property
     def channels(self) -> str:
@@ -218,18 +157,10 @@ class CardFacts:
         ]
 
     @property
-    def tester(self) -> str:
-        """Who tested, and when."""
-        run = self.report.run
-        return (
-            f"Cutlayer {run.cutlayer} in run {run.id} of {date(run.created)}; the person who ran it: for the controller"
-        )
-
-    @property
     def attacks_run(self) -> str:
         """Attacks that were run, and those that were not."""
         names = ", ".join(dict.fromkeys(result.attack for result in self.evidence))
-        left = times(len(self.report.limits) + len(self.report.left_out), "attack")
+        left = times(self.not_run, "attack")
         return f"{names or 'no attack'}, on the messages that were sent; not run or left out: {left}"
 
     @property
@@ -253,6 +184,115 @@ class CardFacts:
         sentences = [f"{result.threat} by {result.attacker}: {reached(result)}" for result in strongest]
         return "; ".join(sentences) or "no attack was run"
 
+
+@dataclass(frozen=True)
+class CardFacts(AccountFacts):
+    """Sentences about a run, each computed from its report.
+
+    Attributes:
+        report: The report.
+        evidence: Its attacks.
+        columns: The columns that went in.
+        subgroups: Utility by subgroup.
+    """
+
+    report: Report
+    evidence: Sequence[AttackEvidence]
+    columns: Sequence[PartyColumns]
+    subgroups: Sequence[SubgroupUtility]
+
+    @property
+    def reproducible(self) -> bool:
+        """Whether the noise key was supplied."""
+        return self.report.run.reproducible_noise
+
+    @property
+    def training_rows(self) -> int:
+        """Number of training rows."""
+        return self.report.data.train
+
+    @property
+    def not_run(self) -> int:
+        """Number of attacks that were not run or left out."""
+        return len(self.report.limits) + len(self.report.left_out)
+
+    @property
+    def unprotected(self) -> str:
+        """Assets that no theorem covers towards somebody."""
+        totals = self.report.ledger.totals
+        unprotected = [total for total in totals if total.epsilon is None]
+        names = [
+            f"{total.protects} of {total.party} towards {', '.join(total.towards)}: {total.why}"
+            for total in unprotected
+        ]
+        labels, columns = without_total(self.report, totals)
+        if labels:
+            names.append(f"labels of {self.active} towards {', '.join(labels)}: the ledger has no entry")
+        if columns:
+            names.append(f"features of {', '.join(columns)} towards {self.active}: the ledger has no entry")
+        passives = [party for party in self.report.parties if party.role == "passive"]
+        # Where all of them release once, before the first step, none sees the end or the best epoch.
+        seen = any(not party.released_once or _warmed_up(party) for party in passives)
+        free = label_free_parties(self.report)
+        if seen and (others := [party.name for party in passives if party.name not in free]):
+            held_out = "labels of held-out rows, as far as the end of the run or its best epoch depends on them"
+            names.append(f"{held_out}, towards {', '.join(others)}")
+        return "; ".join(names) or "none"
+
+    @property
+    def software(self) -> str:
+        """Versions."""
+        run = self.report.run
+        return f"Cutlayer {run.cutlayer}, PyTorch {run.torch}, Python {run.python}; account by Google's dp-accounting"
+
+    @property
+    def utility(self) -> str:
+        """Headline metric of this run, with its interval."""
+        row = self.report.utility.row(RunKind.THIS_RUN)
+        name = self.report.utility.metric
+        if row is None:
+            return "not measured"
+        rows, which = self.report.data.reported
+        bounds = "" if row.low is None else f" ({metric(row.low)} to {metric(row.high)})"
+        return f"{name_of(name)} {metric(row.metrics.get(name))}{bounds} on {count(rows)} {which}"
+
+    @property
+    def bias(self) -> str:
+        """The smallest and the largest headline metric by subgroup."""
+        name = self.report.utility.metric
+        by_column: dict[str, list[tuple[float, str]]] = {}
+        for group in self.subgroups:
+            value = group.metrics.get(name)
+            if value is not None:
+                by_column.setdefault(f"{group.column} of {group.party}", []).append((value, group.group))
+        spans = [
+            f"{column}: {name_of(name)} {metric(min(values)[0])} ({min(values)[1]}) to {metric(max(values)[0])} "
+            f"({max(values)[1]})"
+            for column, values in by_column.items()
+        ]
+        return "; ".join(spans)
+
+    @property
+    def trust(self) -> str:
+        """Who sees what."""
+        passives = ", ".join(self.report.passives)
+        sees = [f"{self.active} receives the embeddings of {passives}, and has the labels"]
+        sees += [
+            f"{party.name} receives {_received(party)}" for party in self.report.parties if party.role == "passive"
+        ]
+        return (
+            "; ".join(sees)
+            + ". No party is trusted with the rows of another; parties are assumed to follow the protocol"
+        )
+
+    @property
+    def tester(self) -> str:
+        """Who tested, and when."""
+        run = self.report.run
+        return (
+            f"Cutlayer {run.cutlayer} in run {run.id} of {date(run.created)}; the person who ran it: for the controller"
+        )
+
     @property
     def rows_to_parameters(self) -> str:
         """Training rows over parameters, by party."""
@@ -269,7 +309,11 @@ class CardFacts:
         """Sizes of the tables."""
         data = self.report.data
         parts = {"train": data.train, "validate": data.validation, "test": data.test}
-        return f"{count(data.common)} rows in common; {', '.join(f'{count(n)} {name}' for name, n in parts.items())}"
+        common = f"{count(data.common)} rows in common"
+        if data.held:
+            has = ", ".join(f"{name} has {count(rows)}" for name, rows in data.held.items())
+            common = f"{count(data.common)} rows of {self.active}, of which {has}"
+        return f"{common}; {', '.join(f'{count(n)} {name}' for name, n in parts.items())}"
 
     @property
     def parties(self) -> str:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from cutlayer.attacks.knowledge import condition
+from cutlayer.report.alignment import alignment_section
 from cutlayer.report.matrix import matrix_of
-from cutlayer.report.rounding import auc, excess, metric, times
+from cutlayer.report.rounding import auc, excess, times
 from cutlayer.report.section import Section
 from cutlayer.report.sections.completion import completion
 from cutlayer.report.sections.departures import departures
@@ -17,10 +18,9 @@ from cutlayer.report.sections.protections import guarantee_tests, guarantees, la
 from cutlayer.report.sections.quality import quality
 from cutlayer.report.sections.run import job, parties
 from cutlayer.report.sections.training import training
-from cutlayer.report.sections.utility import utility
+from cutlayer.report.sections.utility import against_undefended, utility
 from cutlayer.report.sections.words import learns, terms
-from cutlayer.report.sections.worth import worth
-from cutlayer.results.metric_names import name_of
+from cutlayer.report.sections.worth import worth, worth_of_partners
 from cutlayer.results.report import Report
 from cutlayer.results.run import RunKind
 
@@ -44,6 +44,7 @@ def sections_of(report: Report) -> tuple[Section, ...]:
         guarantee_tests(report.guarantees),
         training(report),
         parties(report),
+        alignment_section(report.data.alignment),
         job(report),
         terms(report),
     )
@@ -51,7 +52,12 @@ def sections_of(report: Report) -> tuple[Section, ...]:
 
 
 def verdict(report: Report) -> str:
-    """Worst leak and utility of this run, each with the undefended baseline's where there is one."""
+    """Figures below the headline: the worst leak, the utility against the undefended run, and the partners' worth."""
+    sentences = (_worst(report), against_undefended(report), worth_of_partners(report))
+    return ". ".join(sentence for sentence in sentences if sentence)
+
+
+def _worst(report: Report) -> str:
     matrix = matrix_of(report)
     worst, baseline = matrix.worst(RunKind.THIS_RUN), matrix.worst(RunKind.UNDEFENDED)
     if worst is None:
@@ -76,9 +82,4 @@ def verdict(report: Report) -> str:
         largest = round(max(matrix.excesses), 3)
         where = f"{auc(-largest)} below" if largest < 0 else f"up to {excess(largest)} above"
         sentence += f", {where} a party's own columns"
-    utilities = {model.name: model.metrics.get(report.utility.metric) for model in report.utility.rows}
-    value, undefended = utilities.get(RunKind.THIS_RUN), utilities.get(RunKind.UNDEFENDED)
-    if value is None:
-        return sentence
-    against = "" if undefended is None else f" (undefended {metric(undefended)})"
-    return f"{sentence}, test {name_of(report.utility.metric)} {metric(value)}{against}"
+    return sentence

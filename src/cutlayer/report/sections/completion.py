@@ -36,7 +36,15 @@ def completion(report: Report) -> Section | None:
     bars = bar_charts(report, {title: _bars(group) for title, group in groups.items()})
     blocks: list[Block] = [Paragraph(lead, "lead"), *bars, _table(report), Fold("All variants", (_variants(report),))]
     note = f"{name_of(report.utility.metric)} of the {_PICKED}, on both sides; 95 % interval below"
-    return Section("completion", TITLE, blocks, (Paragraph(note), _table(report)), "Model completion", _answers(report))
+    return Section(
+        "completion",
+        TITLE,
+        blocks,
+        (Paragraph(note), _table(report)),
+        "Model completion",
+        _answers(report),
+        folded=True,
+    )
 
 
 def _table(report: Report) -> Table:

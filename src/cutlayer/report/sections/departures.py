@@ -27,7 +27,7 @@ def departures(report: Report) -> Section | None:
     lead = f"Utility on the {report.data.reported[1]} when some passive parties no longer answer. {cost(report)}"
     brief = (Paragraph(f"{name_of(key)} of this run and of references, by absent parties"), _table(report))
     blocks: list[Block] = [Paragraph(lead, "lead"), *bar_charts(report, {"": values}), _table(report)]
-    return Section("departures", TITLE, blocks, brief, answers=_answers(report))
+    return Section("departures", TITLE, blocks, brief, answers=_answers(report), folded=True)
 
 
 def cost(report: Report) -> str:

@@ -7,6 +7,16 @@ import binascii
 from collections.abc import Iterator, Sequence
 
 from cutlayer.attacks.knowledge import in_words
+from cutlayer.report.columns_read import (
+    EXACT,
+    by_knowledge,
+    column_strength,
+    is_of_columns,
+    knowing,
+    read_of_columns,
+    reads_columns,
+    weakest,
+)
 from cutlayer.report.png import png_uri
 from cutlayer.report.rounding import count, interval, metric
 from cutlayer.report.section import (
@@ -32,10 +42,12 @@ from cutlayer.results.run import RunKind
 
 TITLE = "Feature leakage from embeddings"
 _LEAD = (
-    "What the active party recovers from the embeddings that a passive party sent, compared with that party's own "
-    "rows. Without embedding is the best constant answer; other columns is the same attack on the columns of all other "
+    "What the active party recovers from the embeddings that a passive party sent, compared with that party's own rows."
+)
+_HOW = (
+    "Without embedding is the best constant answer; other columns is the same attack on the columns of all other "
     "parties in place of the embedding. R² is of encoded columns; of several columns the one "
-    "recovered best is picked after the fact."
+    f"recovered best is picked after the fact. {EXACT}."
 )
 _BRIEF = "by the active party, from what it received; without embedding: the best constant answer"
 _COLUMN_METRICS = ("baseline", "other_columns", "mse", "baseline_mse", "accuracy", "majority")
@@ -46,7 +58,8 @@ def features(report: Report) -> Section | None:
     results = report.features
     if not results:
         return None
-    blocks: list[Block] = [Paragraph(_LEAD, "lead"), Items(tuple(_knowledge(results))), _table(report)]
+    every = (Paragraph(_HOW), Items(tuple(_knowledge(results))), _table(report))
+    blocks: list[Block] = [Paragraph(_LEAD, "lead"), *_reached(report), Fold("Every attack and run", every)]
     for result in results:
         if result.pictures:
             title = f"{_title(result)}: the best, median and worst reconstruction"
@@ -55,8 +68,24 @@ def features(report: Report) -> Section | None:
     if columns:
         blocks.append(Fold("Column by column", tuple(columns.values())))
     blocks += glossary(result.attack for result in results)
-    brief = (Paragraph(_BRIEF), _table(report))
+    brief: tuple[Block, ...] = (Paragraph(_BRIEF), *_reached(report), _table(report))
     return Section("features", TITLE, blocks, brief, "Feature leakage", _answers(report))
+
+
+def _reached(report: Report) -> list[Table]:
+    """What attacks on all columns of a party reach in this run, by what the attacker knows of rows."""
+    results = by_knowledge(result for result in report.features if result.run == RunKind.THIS_RUN)
+    parties = list(dict.fromkeys(result.party for result in report.features))
+    reached = table(
+        "The attack that reads most of a party's columns, by what the attacker knows of rows",
+        sorted(results, key=lambda result: parties.index(result.party)),
+        ("Columns of", lambda result: result.party),
+        ("Attacker", knowing),
+        ("Attack", lambda result: result.attack),
+        (number("Reads"), lambda result: Cell(read_of_columns(result), tone=f"h{column_strength(result)}")),
+        layout="stack",
+    )
+    return [reached] if results else []
 
 
 def _knowledge(results: Sequence[FeatureResult]) -> Iterator[str]:
@@ -125,12 +154,23 @@ def _uri(text: str, shape: tuple[int, int, int]) -> str:
 
 
 def _answers(report: Report) -> tuple[Answer, ...]:
-    """The value of this run that is farthest above its baseline."""
+    """What is read of each party's columns, and the strongest attack on one of them or on membership."""
     results = [result for result in report.features if result.run == RunKind.THIS_RUN]
-    known = [result for result in results if result.value is not None and result.baseline is not None]
-    if not known:
-        return ()
-    result = max(known, key=lambda result: (result.value or 0) - (result.baseline or 0))
+    sentences = [
+        f"{report.active.name}, {knowing(result)}, {reads_columns(result)}: {name_of(result.metric)} "
+        f"{metric(result.value)}, 95\u00a0% interval {interval(result.low, result.high)} ({result.attack}, "
+        f"{result.release}); without an embedding {metric(result.baseline)}."
+        for result in weakest(results).values()
+    ]
+    others = [result for result in results if not is_of_columns(result) and result.value is not None]
+    if others:
+        sentences.append(_farthest(others))
+    return (Answer("Feature leakage", " ".join(sentences)),) if sentences else ()
+
+
+def _farthest(results: Sequence[FeatureResult]) -> str:
+    """The value that is farthest above its baseline."""
+    result = max(results, key=lambda result: (result.value or 0) - (result.baseline or 0))
     column = f" of {result.column}" if result.column else ""
     text = (
         f"{result.attack} on the embeddings of {result.party} ({result.release}) reaches {name_of(result.metric)} "
@@ -138,4 +178,4 @@ def _answers(report: Report) -> tuple[Answer, ...]:
     )
     if result.knowledge:
         text += f" The attacker knows {'; '.join(in_words(result.knowledge, result.known))}."
-    return (Answer("Feature leakage", text),)
+    return text

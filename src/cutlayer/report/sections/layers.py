@@ -20,7 +20,7 @@ _NONE = "No layer was attacked: that needs all parties in one process, and a tas
 def layers(report: Report) -> Section:
     """Leaks along the network, passive parties first, in the order of the data."""
     if not report.layers:
-        return Section("layers", TITLE, (Paragraph(_NONE),), nav="Layers")
+        return Section("layers", TITLE, (Paragraph(_NONE),), nav="Layers", folded=True)
     leaks = sorted(report.layers, key=lambda leak: (leak.side == "active", leak.index))
     domain = leak_domain(leak.leak for leak in leaks)
     panels = []
@@ -32,7 +32,7 @@ def layers(report: Report) -> Section:
         panels.append(Panel(party, f"{side} side", charts.profile(names, series, label, domain)))
     drawn = Panels((("", panels),), legend(report, [leak.run for leak in leaks]))
     blocks = (Paragraph(_LEAD, "lead"), drawn, Fold("Every layer's leak", (_table(report),)))
-    return Section("layers", TITLE, blocks, nav="Layers")
+    return Section("layers", TITLE, blocks, nav="Layers", folded=True)
 
 
 def _table(report: Report) -> Table:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 from cutlayer.attacks.knowledge import condition, in_words
@@ -55,13 +56,9 @@ def leaks(report: Report) -> Section:
     if matrix.targets:
         values = tuple(_values(report, matrix, run) for run in matrix.runs)
         blocks = [
-            Paragraph(_LEAD.format(_VALUES if report.task.kind == "regression" else _CLASSES), "lead"),
-            *([Paragraph(_TOGETHER)] if any(target.together for target in matrix.targets) else []),
-            *([Paragraph(report.sample)] if report.sample else []),
             _strongest(matrix, report),
-            _matrix(report, matrix),
-            *_curves(report),
-            *_panels(report),
+            Fold("How leaks are measured", tuple(_measured(report, matrix))),
+            Fold("Every attack and run", (_matrix(report, matrix), *_curves(report), *_panels(report))),
             Fold("Every value of the matrix", values),
             *glossary(target.attack for target in matrix.targets),
         ]
@@ -78,9 +75,18 @@ def leaks(report: Report) -> Section:
         partial = Paragraph(f"This audit leaves out attacks of the default catalogue: {names}. No gate passes on it.")
         blocks, brief = [partial, *blocks], [*brief, partial]
     if report.limits:
-        blocks.append(Items(report.limits, "What was not measured, and why"))
+        what = f"What was not measured, and why: {times(len(report.limits), 'attack')}"
+        blocks.append(Fold(what, (Items(report.limits),)))
     answer = Answer("Worst leak", _answer(report, matrix))
     return Section("leaks", "Leaks at the cut layer", tuple(blocks), brief, "Leaks", (answer, unmeasured(report)))
+
+
+def _measured(report: Report, matrix: Matrix) -> Iterator[Paragraph]:
+    yield Paragraph(_LEAD.format(_VALUES if report.task.kind == "regression" else _CLASSES))
+    if any(target.together for target in matrix.targets):
+        yield Paragraph(_TOGETHER)
+    if report.sample:
+        yield Paragraph(report.sample)
 
 
 def _strongest(matrix: Matrix, report: Report) -> Table:

@@ -8,7 +8,7 @@ from cutlayer.accounting import LabelFree
 from cutlayer.accounting.total import Total
 from cutlayer.accounting.wording import given
 from cutlayer.report.rounding import amount, count, metric, setting, share, times
-from cutlayer.report.section import Answer, Block, Cell, Column, Items, Paragraph, Section, Table, number, table
+from cutlayer.report.section import Answer, Block, Cell, Column, Fold, Items, Paragraph, Section, Table, number, table
 from cutlayer.results.guarantee import GuaranteeTest
 from cutlayer.results.metric_names import name_of
 from cutlayer.results.protection import ProtectionResult
@@ -81,7 +81,9 @@ def protections(report: Report) -> Section:
     text = "; ".join(map(_summary, report.protections))
     answer = Answer("Protections", f"{text}." if text else _without_protection(report), "bad" if idle else "plain")
     blocks = (lead, evidence) if report.protections else (Paragraph(_without_protection(report)),)
-    return Section("protections", "Evidence of each protection", blocks, nav="Protections", answers=(answer,))
+    return Section(
+        "protections", "Evidence of each protection", blocks, nav="Protections", answers=(answer,), folded=True
+    )
 
 
 def guarantees(report: Report) -> Section:
@@ -90,10 +92,12 @@ def guarantees(report: Report) -> Section:
     totals = report.ledger.totals
     if report.protections or totals:
         lead = "What is proved for the whole run, for any attacker. It is independent of the measured leaks."
-        blocks = [Paragraph(lead, "lead"), *([_formal(report)] if report.protections else ())]
+        blocks = [Paragraph(lead, "lead")]
         if totals:
             text = "All releases together, over every epoch and evaluation. A total holds for each receiver."
             blocks += [Paragraph(text), _totals(report)]
+        if report.protections:
+            blocks.append(Fold("Formal guarantee of each protection", (_formal(report),)))
     statements = {total.statement for total in totals}
     alternatives = [
         f"{name}: {text}" for name, texts in report.alternatives.items() for text in texts if text not in statements

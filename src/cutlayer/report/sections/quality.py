@@ -57,7 +57,7 @@ def quality(report: Report) -> Section | None:
     brief: list[Block] = [Paragraph(lead), metrics, *([_thresholds(report)] if measured.thresholds else [])]
     if len(report.task.classes) <= MAX_CLASSES:
         brief += [_confusion(matrix, report.task, brief=True) for matrix in measured.confusions[:1]]
-    return Section("quality", "Ranking, calibration and errors", blocks, brief, "Quality")
+    return Section("quality", "Ranking, calibration and errors", blocks, brief, "Quality", folded=True)
 
 
 def _thresholds(report: Report) -> Table:

@@ -45,7 +45,7 @@ def parties(report: Report) -> Section:
         blocks += (_traffic(traffic),)
         if "ids" in traffic and all(party.parameters is not None for party in report.parties):
             blocks += (Paragraph(_IN_ONE_PROCESS),)
-    return Section("parties", "Parties and data", blocks, nav="Parties")
+    return Section("parties", "Parties and data", blocks, nav="Parties", folded=True)
 
 
 def rows_left_out(report: Report) -> str:
@@ -120,4 +120,4 @@ def job(report: Report) -> Section:
         ("Report format", f"version {report.schema_version}"),
     )
     blocks: tuple[Block, ...] = (Facts(facts), Code("Job file", report.job)) if report.job else (Facts(facts),)
-    return Section("job", "The job as run", blocks, nav="Job")
+    return Section("job", "The job as run", blocks, nav="Job", folded=True)

@@ -60,7 +60,7 @@ def training(report: Report) -> Section:
         thinned = (Paragraph(_THINNED),) if len(history) < len(report.history) else ()
         tables = [_table(report, name, [epoch for epoch in history if epoch.run == name]) for name in runs_of(report)]
         blocks.append(Fold("Every epoch's values", (*thinned, *(part for part in tables if part.rows))))
-    return Section("training", "Training", blocks)
+    return Section("training", "Training", blocks, folded=True)
 
 
 def _metrics(report: Report, history: Iterable[EpochResult]) -> list[str]:

@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Literal
 
 from cutlayer.models.top_estimators.result import FitResult
 from cutlayer.report.rounding import count, difference, interval, metric
-from cutlayer.report.section import Answer, Block, Column, Paragraph, Section, Table, metric_columns, number, table
+from cutlayer.report.section import (
+    Answer,
+    Block,
+    Cell,
+    Column,
+    Fold,
+    Paragraph,
+    Section,
+    Table,
+    metric_columns,
+    number,
+    table,
+)
 from cutlayer.report.sections.bars import Value, bar_charts
 from cutlayer.results.metric_names import name_of
 from cutlayer.results.report import Report
 from cutlayer.results.run import RunKind
-from cutlayer.results.utility import ModelUtility
+from cutlayer.results.utility import Difference, ModelUtility, UtilityResult
 
 TERMINAL_METRICS = 3
 """Number of metrics that fit a terminal."""
@@ -26,10 +39,15 @@ def utility(report: Report) -> Section:
     direction = "higher" if report.utility.higher_is_better else "lower"
     choice = report.utility.choice
     models_are = f"The models are those of {epoch}." if choice is None else _chosen(choice)
-    lead = f"{name_of(key)} on {count(size)} {rows}; {direction} is better. {models_are}"
-    blocks: list[Block] = [Paragraph(lead, "lead"), *bar_charts(report, {"": values}), _table(report)]
+    lead = (
+        f"{name_of(key)} on {count(size)} {rows}; {direction} is better, and a loss of "
+        f"{metric(report.utility.matters)} matters. {models_are}"
+    )
+    blocks: list[Block] = [Paragraph(lead, "lead"), *bar_charts(report, {"": values})]
+    blocks.append(Fold("All metrics", (_table(report),)))
     if choice is not None:
-        blocks += [_candidates(report, choice, title) for title, choice in _choices(choice)]
+        tried = tuple(_candidates(report, choice, title) for title, choice in _choices(choice))
+        blocks.append(Fold("The models that were tried", tried))
     brief = (Paragraph(f"Utility on {count(size)} {rows}"), _table(report)) if models else ()
     return Section("utility", "Utility against references", blocks, brief, "Utility", (_answer(report),))
 
@@ -88,20 +106,60 @@ def _table(report: Report) -> Table:
     )
 
 
+def compared(ahead: Difference | None, utility: UtilityResult) -> Literal["as well", "worse", "unknown"]:
+    """Whether this run's model predicts as well as another one, by the interval of the difference.
+
+    Args:
+        ahead: What this run's model is ahead of the other; `None` where that was not measured.
+        utility: States the direction of the metric, and which loss matters.
+    """
+    if ahead is None or ahead.low is None or ahead.high is None:
+        return "unknown"
+    least, most = (ahead.low, ahead.high) if utility.higher_is_better else (-ahead.high, -ahead.low)
+    return "as well" if least > -utility.matters else "worse" if most < 0 else "unknown"
+
+
+def against_undefended(report: Report) -> str:
+    """Whether the model predicts as well as the undefended one, without a full stop; else its metric alone."""
+    key, (size, rows) = report.utility.metric, report.data.reported
+    value, other = _value(report), report.utility.row(RunKind.UNDEFENDED)
+    undefended = other.metrics.get(key) if other else None
+    if value is None:
+        return ""
+    if other is None or undefended is None:
+        return f"Test {name_of(key)} {metric(value)}"
+    words = {
+        "as well": f"The model predicts as well as without protection (a loss of {metric(report.utility.matters)} is "
+        "excluded)",
+        "worse": "The model predicts worse than without protection",
+        "unknown": f"Whether the model predicts as well as without protection cannot be told on {count(size)} {rows}",
+    }[compared(other.ahead, report.utility)]
+    low, high = _bounds(other.ahead)
+    gap = f", difference {difference(value - undefended)} ({interval(low, high)})" if low is not None else ""
+    return f"{words}: test {name_of(key)} {metric(value)}, undefended {metric(undefended)}{gap}"
+
+
 def _value(report: Report) -> float | None:
     this_run = next(filter(_is_own, report.utility.rows), None)
     return this_run.metrics.get(report.utility.metric) if this_run else None
 
 
-def _against(model: ModelUtility, report: Report) -> str:
+def _against(model: ModelUtility, report: Report) -> Cell:
     """This run minus a reference; says `better` or `worse`, so that readers need not know the metric's direction."""
     value, other = _value(report), model.metrics.get(report.utility.metric)
     if _is_own(model) or value is None or other is None:
-        return ""
-    gap = value - other
+        return Cell()
+    gap, low, high = value - other, *_bounds(model.ahead)
+    notes = (interval(low, high),) * (low is not None)
     if round(gap, 3) == 0:
-        return "equal"
-    return f"{difference(gap)} {'better' if (gap > 0) == report.utility.higher_is_better else 'worse'}"
+        return Cell("equal", notes)
+    if low is not None and high is not None and low <= 0 <= high:
+        return Cell(difference(gap), notes)
+    return Cell(f"{difference(gap)} {'better' if (gap > 0) == report.utility.higher_is_better else 'worse'}", notes)
+
+
+def _bounds(ahead: Difference | None) -> tuple[float | None, float | None]:
+    return (ahead.low, ahead.high) if ahead else (None, None)
 
 
 def _answer(report: Report) -> Answer:

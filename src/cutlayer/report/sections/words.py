@@ -36,4 +36,4 @@ def learns(report: Report) -> Section | None:
 def terms(report: Report) -> Section:
     """The words that the other sections use."""
     del report
-    return Section("terms", "Terms", (Items(TERMS),))
+    return Section("terms", "Terms", (Items(TERMS),), folded=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cutlayer.report.rounding import count, difference, interval, metric
-from cutlayer.report.section import Answer, Block, Column, Fold, Paragraph, Section, number, table
+from cutlayer.report.section import Block, Column, Fold, Paragraph, Section, number, table
 from cutlayer.results.metric_names import name_of
 from cutlayer.results.report import Report
 from cutlayer.results.utility import Gain
@@ -24,11 +24,16 @@ def worth_of_partners(report: Report) -> str:
     value = abs(gain.value)
     bounds = f"{metric(gain.low)} to {metric(gain.high)}"
     what = f"the {name_of(report.utility.metric)} of your own columns"
+    matters = report.utility.matters
     if gain.shown > 0:
         return f"{names} {'add' if several else 'adds'} {metric(value)} ({bounds}) to {what}"
     if gain.shown < 0:
         return f"{names} {'take' if several else 'takes'} {metric(value)} ({bounds}) from {what}"
-    return f"{names} {'add' if several else 'adds'} nothing that these rows can show ({bounds}) to {what}"
+    if -matters < gain.low and gain.high < matters:
+        return f"{names} {'add' if several else 'adds'} less than {metric(matters)} ({bounds}) to {what}"
+    size, rows = report.data.reported
+    add = "add" if several else "adds"
+    return f"Whether {names} {add} anything to {what} cannot be told on {count(size)} {rows} ({bounds})"
 
 
 def _added(gain: Gain | None) -> str:
@@ -96,5 +101,4 @@ def worth(report: Report) -> Section | None:
         if part
     ]
     blocks += [*tables[:1], *(Fold("The other columns", (rest,)) for rest in tables[1:])]
-    answers = (Answer(TITLE, f"{sentence}."),) if sentence else ()
-    return Section("worth", TITLE, blocks, brief, "Partners", answers)
+    return Section("worth", TITLE, blocks, brief, "Partners", folded=True)

@@ -4,3 +4,9 @@ addEventListener("beforeprint", () => {
     addEventListener("afterprint", () => { closed.open = false; }, { once: true });
   }
 });
+const unfold = () => {
+  const folded = document.getElementById(location.hash.slice(1))?.querySelector(":scope > details");
+  if (folded) folded.open = true;
+};
+addEventListener("hashchange", unfold);
+unfold();

@@ -27,9 +27,7 @@ class FeatureStore:
     """
 
     def __init__(self, index: IdIndex, store: Store, numbers: NumberIndex | None = None) -> None:
-        self.index = index
-        self.store = store
-        self.numbers = numbers
+        self.index, self.store, self.numbers = index, store, numbers
 
     @classmethod
     def read(

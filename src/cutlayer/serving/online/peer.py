@@ -62,11 +62,7 @@ class Peer:
     def __init__(
         self, me: str, name: str, version: str, width: int, limit: float, send: Callable[[Message], None]
     ) -> None:
-        self.me = me
-        self.name = name
-        self.version = version
-        self.width = width
-        self.limit = limit
+        self.me, self.name, self.version, self.width, self.limit = me, name, version, width, limit
         self.breaker = Breaker()
         self.seconds: deque[float] = deque(maxlen=RECENT)
         self.connected = True

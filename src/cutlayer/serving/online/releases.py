@@ -86,10 +86,7 @@ class OnlineReleases:
         bottom = trained.model.bottom
         if bottom is None:
             raise ConfigError(f"{trained.party} has no features; nothing of it can be served")
-        self.trained = trained
-        self.features = features
-        self.bottom = bottom
-        self.max_ids = max_ids
+        self.trained, self.features, self.bottom, self.max_ids = trained, features, bottom, max_ids
         job, party = trained.job, trained.party
         self.plan = plan_of(job, party)
         self.chain = chain_of(job, party)
@@ -97,11 +94,9 @@ class OnlineReleases:
         self.protected = bool(acting)
         self.counted = any(isinstance(p.event(self.plan), GaussianRelease) for p in acting)
         if self.counted and not self.plan.serving:
-            raise ConfigError.expected(
-                f"planned predictions: {party} counts its releases, and to serve a row is to release it",
-                "none",
-                f"train with `serving: 1` or more in the private part of {party}",
-            )
+            wanted = f"planned predictions: {party} counts its releases, and to serve a row is to release it"
+            got = "none"
+            raise ConfigError.expected(wanted, got, f"train with `serving: 1` or more in the private part of {party}")
         if self.counted and passes > self.plan.serving:
             wanted = f"serve.passes up to {self.plan.serving}, the releases of each row that {party} planned"
             raise ConfigError.expected(wanted, passes)

@@ -92,9 +92,7 @@ class ServedSample:
     """
 
     def __init__(self, path: Path, training: str, rows: int) -> None:
-        self.path = path
-        self._training = training
-        self._max_rows = rows
+        self.path, self._training, self._max_rows = path, training, rows
         self._key = np.frombuffer(secrets.token_bytes(16), dtype=np.uint64).copy()
         # The sample in the order of its hashes, then rows that wait; replaced as a whole, as another thread reads it.
         self._parts: tuple[_RecordedRows, ...] = ()

@@ -57,9 +57,7 @@ class ServedModel:
     """
 
     def __init__(self, trained: TrainedParty, config: ServeConfig) -> None:
-        self.trained = trained
-        self.task = trained.model.task
-        self.top = trained.model.top_model
+        self.trained, self.task, self.top = trained, trained.model.task, trained.model.top_model
         self.active, widths = trained.job.active, trained.model.record.widths
         self.parties = tuple(widths)
         self.passive_indices = tuple((i, name) for i, name in enumerate(self.parties) if name != self.active)

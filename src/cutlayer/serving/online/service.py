@@ -42,9 +42,7 @@ class PredictionService:
     """
 
     def __init__(self, versions: Versions, config: ServeConfig, metrics: Metrics) -> None:
-        self.versions = versions
-        self.config = config
-        self.metrics = metrics
+        self.versions, self.config, self.metrics = versions, config, metrics
 
     async def predict(self, body: bytes, caller: Caller) -> dict[str, Any]:
         """Answer a request.

@@ -26,10 +26,7 @@ class Versions:
     """
 
     def __init__(self, config: ServeConfig, party: str, audit: AuditLog, peers: Peers) -> None:
-        self.config = config
-        self.party = party
-        self.audit = audit
-        self._peers = peers
+        self.config, self.party, self.audit, self._peers = config, party, audit, peers
         self._batchers: dict[str, Batcher] = {}
         self._current = ""
 

@@ -1,4 +1,7 @@
-"""The protections that a recommendation compares: combinations and strengths, each as changes of the job file."""
+"""The protections that a recommendation compares: combinations and strengths, each as changes of the job file.
+
+Protections of the labels are compared always, those of the partners' columns where their share is limited.
+"""
 
 from __future__ import annotations
 
@@ -8,20 +11,27 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from cutlayer.attacks import column_attacks
 from cutlayer.config import Job
 from cutlayer.config.load import load_job, opened, read_yaml
 from cutlayer.config.party import LABEL_FREE
+from cutlayer.config.phases import Phase
 from cutlayer.errors import ConfigError, NotApplicable
 from cutlayer.jobs.check import check_job
 from cutlayer.protections import REGISTRY
 from cutlayer.protections.contract.base import Asset
+from cutlayer.sweeps.recommend.result import Limits
 from cutlayer.sweeps.space import Point
 from cutlayer.sweeps.variants import REMOVED, changed
 from cutlayer.training.run_ledger import ledger_of
 
 UNDEFENDED, CONFIGURED = "none", "as configured"
-WIDTHS = (32, 64, 128)
-"""Columns of the sketch of each passive party in a release without labels."""
+WIDTHS, NARROW = (32, 64, 128), 8
+"""Columns of the sketch of each passive party in a release without labels; with noise, fewer may predict better."""
+EPSILONS, DELTA = (64.0, 16.0, 8.0), 1e-5
+"""Budgets of `dp_embedding` on the releases of each passive party."""
+INTERVALS = 16
+"""Quantiles of each number of a passive party where intervals alone are released."""
 
 Change = tuple[tuple[str, ...], Any]
 """A path into the job file, and the value to write there; see `changed`."""
@@ -53,13 +63,13 @@ _WITH_LABEL_DP: Mapping[str, Mapping[str, Mapping[str, Any] | None]] = {
 
 @dataclass(frozen=True)
 class Candidate:
-    """One way to protect the labels.
+    """One way to protect the labels, the columns or both.
 
     Attributes:
         name: Name in tables.
         changes: Keys and values to write into the job file, in order.
         epsilon: Largest total epsilon of a label towards a passive party; `None` where no theorem holds for one.
-        statements: The ledger's totals for the labels, in words.
+        statements: The ledger's totals, in words.
         checked: Job of the candidate, with the whole audit.
     """
 
@@ -69,13 +79,21 @@ class Candidate:
     statements: tuple[str, ...]
     checked: Job = field(repr=False)
 
+    @property
+    def adds_nothing(self) -> bool:
+        """Whether a theorem says that messages reveal no more of the labels than the receiver's own columns.
+
+        Where partners are sent which rows a column of the owner puts into the test, that can reveal more.
+        """
+        return self.epsilon == 0 and self.checked.train.split.by is None
+
 
 class Candidates:
     """The candidates of one job file, and the job of each.
 
     Args:
         file: The job file.
-        guarantee: Largest epsilon of a label in the whole run; `None` asks for no guarantee.
+        limits: What is asked for.
 
     Attributes:
         base: The job as in the file.
@@ -86,11 +104,12 @@ class Candidates:
         ConfigError: The file is wrong.
     """
 
-    def __init__(self, file: Path, guarantee: float | None) -> None:
+    def __init__(self, file: Path, limits: Limits) -> None:
         self.base = load_job(file)
         self.raw: dict[str, Any] = read_yaml(file)
         self._folder = file.parent
-        self.guarantee = guarantee
+        self.guarantee = limits.guarantee
+        self.protects_columns = limits.max_rebuilt is not None
         self.left_out: dict[str, str] = {}
 
     @cached_property
@@ -118,7 +137,7 @@ class Candidates:
     def job(self, point: Point, max_followed: int | None = None) -> Job:
         """The job of one trial: a candidate by name, for so many epochs, with a seed.
 
-        Its audit is that of the default catalogue at least, and no passive party audits its features.
+        Its audit is that of the default catalogue at least, and `column_attacks` at a passive party that names none.
 
         Args:
             point: Values by path.
@@ -133,13 +152,18 @@ class Candidates:
         job = self._checked([*candidate.changes, *((("train", key), value) for key, value in train.items())])
         if max_followed is None:
             return job
-        audit = job.parties[job.active].audit
-        # A share of the work comes to thousands of rows.
-        limited: dict[str, Any] = {"rows": audit.rows and min(audit.rows, max_followed)}
-        limited["followed"] = min(audit.followed, max_followed) if audit.followed >= 1 else max_followed
-        if audit.attacks == "auto":
-            limited["depth"] = "quick"
-        return job.with_parties({job.active: {"audit": audit.model_copy(update=limited)}})
+        parties = {}
+        for name, party in job.parties.items():
+            audit = party.audit
+            # A share of the work comes to thousands of rows.
+            limited: dict[str, Any] = {"rows": audit.rows and min(audit.rows, max_followed)}
+            limited["followed"] = min(audit.followed, max_followed)
+            if audit.attacks == "auto":
+                limited["depth"] = "quick"
+            elif name != job.active:
+                limited["rows"] = min(audit.most_rows, max_followed)
+            parties[name] = {"audit": audit.model_copy(update=limited)}
+        return job.with_parties(parties)
 
     def recommended(self, name: str, raw: Any) -> Any:
         """The plain or round-trip values of the job file with a candidate's changes.
@@ -156,11 +180,12 @@ class Candidates:
 
     def _candidate(self, name: str, changes: Sequence[Change]) -> Candidate:
         job = self._checked(changes)
-        totals = [total for total in ledger_of(job).totals if (total.party, total.protects) == (job.active, "labels")]
+        every = ledger_of(job).totals
+        totals = [total for total in every if (total.party, total.protects) == (job.active, "labels")]
         covered = {receiver for total in totals if total.epsilon is not None for receiver in total.towards}
         epsilons = [total.epsilon for total in totals if total.epsilon is not None]
         epsilon = max(epsilons) if covered >= set(job.passives) else None
-        return Candidate(name, tuple(changes), epsilon, tuple(total.statement for total in totals), job)
+        return Candidate(name, tuple(changes), epsilon, tuple(total.statement for total in every), job)
 
     def _checked(self, changes: Sequence[Change]) -> Job:
         job = opened(with_changes(self.raw, changes), self._folder)
@@ -171,8 +196,9 @@ class Candidates:
                 every = "end" if audit.every == "never" else audit.every
                 attacks = "full" if audit.attacks == "full" else "auto"
                 audit = audit.model_copy(update={"attacks": attacks, "every": every, "layers": False, "depth": "full"})
-            else:
-                audit = audit.model_copy(update={"attacks": "auto"})
+            elif isinstance(audit.attacks, str):
+                once = Phase.RELEASE in job.phases_of(name)
+                audit = audit.model_copy(update={"attacks": column_attacks(job.task, once=once)})
             parties[name] = {"audit": audit}
         job = job.uncompared(parties)
         check_job(job)
@@ -182,10 +208,12 @@ class Candidates:
         """Names and changes of all candidates, whether or not the job can take them."""
         undefended = [*self._without_defence()]
         yield UNDEFENDED, undefended
-        if len(self._label_protections()) or LABEL_FREE in self.base.parties[self.base.active].privacy:
+        if self._is_protected:
             yield CONFIGURED, []
         for width in WIDTHS:
             yield f"label_free {width}", [*undefended, *self._label_free(width)]
+        if self.protects_columns:
+            yield from self._with_columns(undefended)
         strengths = dict.fromkeys((*_LABEL_DP, *([self.guarantee] if self.guarantee else ())))
         dp = {
             f"label_dp {eps:g}{name}": {"label_dp": {"eps": eps}, **others}
@@ -198,16 +226,47 @@ class Candidates:
             defence = [(("parties", self.base.active, "privacy", key), value) for key, value in privacy.items()]
             yield name, [*undefended, *defence]
 
-    def _label_protections(self) -> list[str]:
-        return [
-            key
-            for key in self.base.parties[self.base.active].protections
-            if key in REGISTRY and REGISTRY[key].protects is Asset.LABELS
-        ]
+    def _with_columns(self, undefended: list[Change]) -> Iterator[tuple[str, list[Change]]]:
+        """Protections of the columns, with and without one of the labels."""
+        intervals = f"label_free {WIDTHS[1]} intervals"
+        bases: dict[str, list[Change]] = {
+            "": undefended,
+            "label_dp 1": [*undefended, (("parties", self.base.active, "privacy", "label_dp"), {"eps": 1.0})],
+            f"label_free {NARROW}": [*undefended, *self._label_free(NARROW)],
+            f"label_free {WIDTHS[0]}": [*undefended, *self._label_free(WIDTHS[0])],
+            intervals: [*undefended, *self._label_free(WIDTHS[1], intervals=True)],
+        }
+        if LABEL_FREE in self.base.parties[self.base.active].privacy:
+            bases[CONFIGURED] = [*self._without_column_protections()]
+        yield intervals, bases[intervals]
+        for name, changes in bases.items():
+            for epsilon in EPSILONS:
+                noise = {"clip": 1.0, "epsilon": epsilon, "delta": DELTA}
+                added = [(("parties", party, "privacy", "dp_embedding"), noise) for party in self.base.passives]
+                yield " + ".join(filter(None, (name, f"dp_embedding {epsilon:g}"))), [*changes, *added]
+
+    @property
+    def _is_protected(self) -> bool:
+        job = self.base
+        return (
+            LABEL_FREE in job.parties[job.active].privacy
+            or bool(self._protections(job.active, Asset.LABELS))
+            or (self.protects_columns and any(self._protections(name, Asset.FEATURES) for name in job.passives))
+        )
+
+    def _protections(self, party: str, asset: Asset) -> list[str]:
+        keys = self.base.parties[party].protections
+        return [key for key in keys if key in REGISTRY and REGISTRY[key].protects is asset]
+
+    def _without_column_protections(self) -> Iterator[Change]:
+        for name in self.base.passives if self.protects_columns else ():
+            for key in self._protections(name, Asset.FEATURES):
+                yield ("parties", name, "privacy", key), REMOVED
 
     def _without_defence(self) -> Iterator[Change]:
-        """Changes that leave no protection of labels, and train every step with gradients."""
-        for key in (*self._label_protections(), LABEL_FREE):
+        """Changes that leave no protection of what is limited, and train every step with gradients."""
+        yield from self._without_column_protections()
+        for key in (*self._protections(self.base.active, Asset.LABELS), LABEL_FREE):
             yield ("parties", self.base.active, "privacy", key), REMOVED
         for name in self.base.passives:
             yield ("parties", name, "fit"), REMOVED
@@ -216,10 +275,11 @@ class Candidates:
         if self.base.fits_top:  # by no gradient
             yield ("model", "top"), REMOVED
 
-    def _label_free(self, width: int) -> Iterator[Change]:
+    def _label_free(self, width: int, *, intervals: bool = False) -> Iterator[Change]:
         """Changes to a single release of a sketch, of which no message depends on a label, and to the best model of it.
 
-        A top model that is no network of the default kind stays.
+        With `intervals` it holds the interval of each number in place of the number. A top model that is no network of
+        the default kind stays.
         """
         job = self.base
         fitted = job.fits_top or job.top.get("kind") == "mlp"
@@ -227,8 +287,10 @@ class Candidates:
         bottoms = {name: {"kind": "linear", "width": width} if name in job.passives else own for name in job.parties}
         yield ("parties", job.active, "privacy", LABEL_FREE), None
         for name in job.passives:
-            yield ("parties", name, "fit"), {"kind": "sketch"}
-            if not self.raw["parties"][name].get("features", {}).get("numbers"):
+            yield ("parties", name, "fit"), {"kind": "sketch", **({"numbers": False} if intervals else {})}
+            if intervals:
+                yield ("parties", name, "features", "numbers"), {"quantiles": INTERVALS}
+            elif not self.raw["parties"][name].get("features", {}).get("numbers"):
                 yield ("parties", name, "features", "numbers"), {"scale": "robust"}
         yield ("model", "bottom"), bottoms
         if fitted:

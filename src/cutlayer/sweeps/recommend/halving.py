@@ -26,17 +26,18 @@ def rungs(epochs: int) -> list[int]:
 
 
 def by_nearness(measured: Mapping[str, Measured], limits: Limits) -> list[str]:
-    """Names of the defended candidates: those within the limits by ascending leak, then the others by their excess."""
-    leaks = {name: limits.leak(each) for name, each in measured.items() if name != UNDEFENDED}
-    return sorted(leaks, key=lambda name: (limits.exceeded(leaks[name], measured[name].loss), leaks[name], name))
+    """Names of the defended candidates: those within the limits by what is read, then the others by their excess."""
+    defended = [name for name in measured if name != UNDEFENDED]
+    return sorted(defended, key=lambda name: (limits.nearness(measured[name]), name))
 
 
 def front(measured: Mapping[str, Measured], limits: Limits) -> list[str]:
-    """Names of the candidates that no other beats in both leak and loss, by ascending leak; the undefended counts."""
+    """Names of the candidates that no other beats in leak, loss and columns rebuilt; the undefended counts."""
     names = sorted(measured)
     losses = [measured[name].loss for name in names]
     leaks = [limits.leak(measured[name]) for name in names]
-    return [names[index] for index in pareto_front([-loss for loss in losses], leaks)]
+    read = [measured[name].columns_read for name in names]
+    return [names[index] for index in pareto_front([-loss for loss in losses], leaks, read)]
 
 
 def survivors(measured: Mapping[str, Measured], limits: Limits) -> Sequence[str]:

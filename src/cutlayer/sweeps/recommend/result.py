@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from cutlayer.errors import ConfigError
 from cutlayer.storage.durable import write_whole
@@ -25,6 +25,8 @@ class Measured:
         excess: Largest leak minus what the party's own columns reveal; `None` where that is not defined.
         columns: What the columns of the party with the largest leak reveal by themselves.
         where: The strongest attack, as `party/message/attack`.
+        rebuilt: Largest R², or share of values read exactly, of an attack on a passive party's columns; `None` where
+            none is defined.
     """
 
     utility: float
@@ -33,6 +35,12 @@ class Measured:
     excess: float | None
     columns: float | None
     where: str
+    rebuilt: float | None = None
+
+    @property
+    def columns_read(self) -> float:
+        """`rebuilt`, 0 to 1: what no attack was tried on may be read whole."""
+        return 1.0 if self.rebuilt is None else max(0.0, self.rebuilt)
 
 
 @dataclass(frozen=True)
@@ -40,24 +48,32 @@ class Limits:
     """Limits that a recommendation must meet.
 
     Attributes:
-        max_leak: Largest leak; `None` limits the excess instead.
-        max_excess: Largest leak above a party's own columns; `None` limits the leak.
+        max_leak: Largest leak; `None` limits the excess, or no leak.
+        max_excess: Largest leak above a party's own columns; `None` limits the leak, or none.
         max_loss: Largest loss of the headline metric against the undefended job.
         guarantee: Largest epsilon of a label in the whole run; `None` asks for no guarantee.
+        max_rebuilt: Largest share of a passive party's columns that an attack rebuilds, R² or read exactly; `None` for
+            no limit.
 
     Raises:
-        ConfigError: None or both of the first two, or a value out of range.
+        ConfigError: No limit on labels or columns, both of the first two, or a value out of range.
     """
 
     max_leak: float | None
     max_excess: float | None
     max_loss: float
     guarantee: float | None = None
+    max_rebuilt: float | None = None
 
     def __post_init__(self) -> None:
-        if (self.max_leak is None) == (self.max_excess is None):
-            got = "neither" if self.max_leak is None else "both"
-            raise ConfigError.expected("one of --max-leak and --max-excess", got)
+        if self.max_leak is not None and self.max_excess is not None:
+            raise ConfigError.expected("one of --max-leak and --max-excess", "both")
+        if self.max_leak is None and self.max_excess is None and self.max_rebuilt is None:
+            raise ConfigError.expected("--max-leak, --max-excess or --max-rebuilt", "none of them")
+        if self.max_rebuilt is not None and not 0 <= self.max_rebuilt < 1:
+            raise ConfigError.expected(
+                "--max-rebuilt of 0 to below 1", self.max_rebuilt, "it is a share of the columns"
+            )
         if self.max_leak is not None and not 0.5 < self.max_leak <= 1:
             raise ConfigError.expected("--max-leak above 0.5 and at most 1", self.max_leak, "0.5 is chance")
         if self.max_excess is not None and not 0 <= self.max_excess <= 0.5:
@@ -65,28 +81,55 @@ class Limits:
         if not 0 <= self.max_loss <= 1:
             raise ConfigError.expected("--max-loss of 0 to 1", self.max_loss, "it is a difference of two metrics")
 
+    @property
+    def of(self) -> Literal["leak", "excess"]:
+        """Name of the limited quantity of the labels."""
+        return "leak" if self.max_excess is None else "excess"
+
     def leak(self, measured: Measured) -> float:
         """The quantity that is limited: the leak, or its excess where own columns could be measured."""
         return measured.leak if self.max_excess is None or measured.excess is None else measured.excess
 
-    def exceeded(self, leak: float, loss: float) -> float:
-        """By how much both limits are exceeded together, by the limited quantity and the loss; 0 within both."""
-        return max(0.0, leak - self._leak_limit) + max(0.0, loss - self.max_loss)
+    def exceeded(self, leak: float, loss: float, read: float) -> float:
+        """By how much the limits are exceeded together; 0 within all.
+
+        Args:
+            leak: The limited quantity of the labels.
+            loss: Loss of the headline metric.
+            read: Share of the columns that an attack rebuilds.
+        """
+        pairs = zip((leak, loss, read), self._most, strict=True)
+        return sum(max(0.0, value - most) for value, most in pairs)
+
+    def nearness(self, measured: Measured) -> tuple[float, float, float]:
+        """Sorts candidates, the best first: by `exceeded`, then by what is read of labels and columns."""
+        leak = self.leak(measured)
+        read = measured.columns_read
+        return self.exceeded(leak, measured.loss, read), leak if self._limits_labels else read, read
 
     def settled(self, candidate: Checked) -> bool:
-        """Whether the 95 % intervals of a candidate end within both limits, and not the means alone."""
-        leak = candidate.leak + candidate.leak_margin
-        loss = candidate.loss + candidate.loss_margin
-        return len(candidate.seeds) > 1 and leak <= self._leak_limit and loss <= self.max_loss
+        """Whether the 95 % intervals of a candidate end within all limits, and not the means alone."""
+        ends = (
+            candidate.leak + candidate.leak_margin,
+            candidate.loss + candidate.loss_margin,
+            candidate.rebuilt + candidate.rebuilt_margin,
+        )
+        return len(candidate.seeds) > 1 and self.exceeded(*ends) == 0
 
     @property
-    def _leak_limit(self) -> float:
-        return self.max_leak if self.max_leak is not None else self.max_excess or 0.0
+    def _limits_labels(self) -> bool:
+        return self.max_leak is not None or self.max_excess is not None
+
+    @property
+    def _most(self) -> tuple[float, float, float]:
+        leaks = [limit for limit in (self.max_leak, self.max_excess) if limit is not None]
+        return (*leaks, 1.0)[0], self.max_loss, 1.0 if self.max_rebuilt is None else self.max_rebuilt
 
     def __str__(self) -> str:
-        leak = f"leak {self.max_leak:g}" if self.max_leak is not None else f"excess {self.max_excess:g}"
+        label = [f"{self.of} {self._most[0]:g}"] if self._limits_labels else []
+        columns = [] if self.max_rebuilt is None else [f"columns rebuilt {self.max_rebuilt:g}"]
         guarantee = "" if self.guarantee is None else f" and epsilon {self.guarantee:g}"
-        return f"{leak}, loss {self.max_loss:g}{guarantee}"
+        return ", ".join([*label, *columns, f"loss {self.max_loss:g}"]) + guarantee
 
 
 @dataclass(frozen=True)
@@ -102,7 +145,9 @@ class Checked:
         loss: Loss on test rows against the undefended job, mean of the differences by seed.
         loss_margin: Half the width of the 95 % interval of `loss` (Student's t).
         utility: Headline metric on test rows, mean.
-        reached: Whether both means are within the limits.
+        rebuilt: Share of the columns that an attack rebuilds, mean; 1 where none is defined.
+        rebuilt_margin: Half the width of the 95 % interval of `rebuilt` (Student's t).
+        reached: Whether all means are within the limits.
     """
 
     name: str
@@ -113,6 +158,8 @@ class Checked:
     loss: float
     loss_margin: float
     utility: float
+    rebuilt: float
+    rebuilt_margin: float
     reached: bool
 
 
@@ -125,11 +172,11 @@ class Recommendation:
         metric: Name of the headline metric.
         limits: What was asked for.
         last: Every candidate of the last rung, on the rows that the search chose by.
-        front: Names of those that no other beats in leak and loss, by ascending leak.
+        front: Names of those that no other beats in leak, loss and columns rebuilt, by ascending leak.
         nearest: Names of the defended ones, the best first.
         checked: Those that were trained again with fresh seeds, in that order.
         chosen: Name of the recommended candidate; `None` if nothing reaches the limits.
-        statements: The ledger's totals of the labels, by candidate.
+        statements: The ledger's totals, by candidate.
         left_out: Candidates that were not tried, with the reason.
         trainings: Number of trainings of all rungs and of the check.
         epochs: Number of epochs of all these trainings.
@@ -155,7 +202,7 @@ class Recommendation:
         """Name of the recommended candidate, or of the nearest that was checked."""
         if self.chosen is not None or not self.checked:
             return self.chosen
-        exceeded = {checked.name: self.limits.exceeded(checked.leak, checked.loss) for checked in self.checked}
+        exceeded = {each.name: self.limits.exceeded(each.leak, each.loss, each.rebuilt) for each in self.checked}
         return min(exceeded, key=lambda name: (exceeded[name], name))
 
     def to_json(self) -> dict[str, Any]:

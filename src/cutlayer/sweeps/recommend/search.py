@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from cutlayer.config import Job
-from cutlayer.errors import ConfigError
+from cutlayer.errors import ConfigError, LimitsNotMet
 from cutlayer.jobs.forecast import forecast
 from cutlayer.jobs.options import Progress
 from cutlayer.problem.task import Task
@@ -54,11 +54,12 @@ class SearchRequest(NamedTuple):
 
 
 def recommend(request: SearchRequest, keys: Keys, progress: Progress) -> Recommendation:
-    """Search protections of a job's labels within limits, or go on with a search.
+    """Search protections of a job's labels and columns within limits, or go on with a search.
 
     The same call on another machine with the same storage shares the work. Every candidate is judged by the whole
-    default catalogue of attacks on labels. The last rung chooses on validation rows with the job's seed; the check uses
-    other seeds and test rows, since the best of many is partly luck.
+    default catalogue of attacks on labels, and by `column_attacks`. Where a theorem states that no message
+    depends on a label, the excess is 0, whatever the noise of a measurement. The last rung chooses on validation rows
+    with the job's seed; the check uses other seeds and test rows, since the best of many is partly luck.
 
     Args:
         request: The job, the limits, and where the results go.
@@ -69,15 +70,16 @@ def recommend(request: SearchRequest, keys: Keys, progress: Progress) -> Recomme
         ConfigError: The job, a limit or the storage is wrong, or every trial failed.
         DataError: The tables are wrong.
         Interrupted: Ctrl-C; the same call goes on.
+        LimitsNotMet: No protection fits the job and the guarantee.
     """
     require_optuna()
     if request.seeds < 2:
         raise ConfigError.expected("--seeds of 2 or more", request.seeds, "an interval needs two")
     check_folder(request.out, "a recommendation", _OWN)
-    candidates = Candidates(request.file, request.limits.guarantee)
+    candidates = Candidates(request.file, request.limits)
     names = list(candidates.by_name)
     if names == [UNDEFENDED]:
-        raise ConfigError(f"no protection fits the job and the guarantee: {by_reason(candidates.left_out)}")
+        raise LimitsNotMet(f"no protection fits the job and the guarantee: {by_reason(candidates.left_out)}")
     forecast(candidates.job({"protection": UNDEFENDED}))
     make_folder(request.out)
     return _Search(request, candidates, keys, progress).run(names)
@@ -101,7 +103,7 @@ class _Search:
             if measured:
                 names = survivors(measured, limits)
             result = self._sweep(f"rung-{number}", epochs, {"protection": tuple(names)})
-            measured = _single(result)
+            measured = self._single(result)
             if UNDEFENDED not in measured:
                 raise ConfigError(f"the undefended job failed: {result.failed[0].reason}")
         nearest = by_nearness(measured, limits)
@@ -128,14 +130,14 @@ class _Search:
         """Train the nearest with fresh seeds, then the next, until one holds; give up at the first out of reach."""
         base, limits = self.candidates.base.train, self.request.limits
         seeds = tuple((base.seed + step) % 2**63 for step in range(1, self.request.seeds + 1))
-        last = _single(self.done[-1][1])
+        last = self._single(self.done[-1][1])
         undefended: SweepResult | None = None
         for number, name in enumerate(nearest[:MAX_CHECKED]):
-            if number and limits.exceeded(limits.leak(last[name]), last[name].loss) > 0:
+            if number and limits.nearness(last[name])[0] > 0:
                 return
             if undefended is None:
                 undefended = self._seeds(UNDEFENDED, seeds)
-            checked = _check(name, seeds, self._seeds(name, seeds), undefended, limits)
+            checked = self._check(name, seeds, self._seeds(name, seeds), undefended)
             yield checked
             if checked.reached:
                 return
@@ -166,6 +168,54 @@ class _Search:
         self.done.append((epochs, result))
         return result
 
+    def _single(self, result: SweepResult) -> dict[str, Measured]:
+        """Each candidate of a rung, on the rows that the search chooses by."""
+        metrics = {str(trial.values["protection"]): metrics for trial, metrics in result.complete}
+        baseline = metrics.get(UNDEFENDED)
+        return {name: self._measured(name, value, baseline, _UTILITY) for name, value in metrics.items()}
+
+    def _measured(self, name: str, metrics: TrialMetrics, baseline: TrialMetrics | None, rows: str) -> Measured:
+        utility = float(getattr(metrics, rows))
+        undefended = utility if baseline is None else float(getattr(baseline, rows))
+        return Measured(
+            utility=utility,
+            loss=undefended - utility,
+            leak=metrics.leak,
+            excess=0.0 if self.candidates.by_name[name].adds_nothing else metrics.excess,
+            columns=metrics.columns,
+            where=metrics.where,
+            rebuilt=metrics.rebuilt,
+        )
+
+    def _check(self, name: str, seeds: tuple[int, ...], defended: SweepResult, undefended: SweepResult) -> Checked:
+        limits = self.request.limits
+        baselines = {trial.values["train.seed"]: metrics for trial, metrics in undefended.complete}
+        pairs = [
+            self._measured(name, metrics, baselines[trial.values["train.seed"]], _TEST)
+            for trial, metrics in defended.complete
+            if trial.values["train.seed"] in baselines
+        ]
+        if len(pairs) < 2:
+            failed = (*defended.failed, *undefended.failed)
+            reason = failed[0].reason if failed else "no result"
+            raise ConfigError(f"{name} cannot be checked with fresh seeds: {reason}")
+        leaks, losses = [limits.leak(pair) for pair in pairs], [pair.loss for pair in pairs]
+        read = [pair.columns_read for pair in pairs]
+        leak, loss, rebuilt = map(_mean, (leaks, losses, read))
+        return Checked(
+            name=name,
+            seeds=seeds,
+            leak=leak,
+            leak_margin=_margin(leaks),
+            leak_auc=_mean([pair.leak for pair in pairs]),
+            loss=loss,
+            loss_margin=_margin(losses),
+            utility=_mean([pair.utility for pair in pairs]),
+            rebuilt=rebuilt,
+            rebuilt_margin=_margin(read),
+            reached=limits.exceeded(leak, loss, rebuilt) == 0,
+        )
+
 
 class _Epochs:
     """The candidates' jobs for so many epochs, before the last rung with a shorter audit."""
@@ -179,46 +229,6 @@ class _Epochs:
     def job(self, point: Mapping[str, Value]) -> Job:
         """The job of one trial."""
         return self.candidates.job({**point, "train.epochs": self.epochs}, self.followed)
-
-
-def _single(result: SweepResult) -> dict[str, Measured]:
-    """Each candidate of a rung, on the rows that the search chooses by."""
-    metrics = {str(trial.values["protection"]): metrics for trial, metrics in result.complete}
-    baseline = metrics.get(UNDEFENDED)
-    return {name: _measured(value, baseline, _UTILITY) for name, value in metrics.items()}
-
-
-def _measured(metrics: TrialMetrics, baseline: TrialMetrics | None, rows: str) -> Measured:
-    utility = float(getattr(metrics, rows))
-    undefended = utility if baseline is None else float(getattr(baseline, rows))
-    return Measured(utility, undefended - utility, metrics.leak, metrics.excess, metrics.columns, metrics.where)
-
-
-def _check(
-    name: str, seeds: tuple[int, ...], defended: SweepResult, undefended: SweepResult, limits: Limits
-) -> Checked:
-    baselines = {trial.values["train.seed"]: metrics for trial, metrics in undefended.complete}
-    pairs = [
-        _measured(metrics, baselines[trial.values["train.seed"]], _TEST)
-        for trial, metrics in defended.complete
-        if trial.values["train.seed"] in baselines
-    ]
-    if len(pairs) < 2:
-        failed = (*defended.failed, *undefended.failed)
-        raise ConfigError(f"{name} cannot be checked with fresh seeds: {failed[0].reason if failed else 'no result'}")
-    leaks, losses = [limits.leak(pair) for pair in pairs], [pair.loss for pair in pairs]
-    leak, loss = _mean(leaks), _mean(losses)
-    return Checked(
-        name=name,
-        seeds=seeds,
-        leak=leak,
-        leak_margin=_margin(leaks),
-        leak_auc=_mean([pair.leak for pair in pairs]),
-        loss=loss,
-        loss_margin=_margin(losses),
-        utility=_mean([pair.utility for pair in pairs]),
-        reached=limits.exceeded(leak, loss) == 0,
-    )
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -11,7 +11,7 @@ from ruamel.yaml import YAML
 
 from cutlayer.config.load import as_yaml, dump_job, opened
 from cutlayer.report.rounding import auc, difference, excess, metric
-from cutlayer.report.section import Table, number, table
+from cutlayer.report.section import Cell, Table, number, table
 from cutlayer.results.metric_names import name_of
 from cutlayer.results.number import NOT_AVAILABLE
 from cutlayer.storage.durable import write_whole
@@ -32,9 +32,11 @@ def verdict(result: Recommendation) -> str:
 
 
 def _leak_and_loss(result: Recommendation, best: Checked) -> str:
-    of = "leak" if result.limits.max_leak is not None else "excess"
+    read = f"{result.limits.of} {auc(best.leak)} ± {metric(best.leak_margin)}"
+    if result.limits.max_rebuilt is not None:
+        read += f", columns rebuilt {auc(best.rebuilt)} ± {metric(best.rebuilt_margin)}"
     lost = f"{name_of(result.metric)} loss {difference(best.loss)} ± {metric(best.loss_margin)}"
-    return f"{of} {auc(best.leak)} ± {metric(best.leak_margin)} and {lost} over {len(best.seeds)} fresh seeds"
+    return f"{read} and {lost} over {len(best.seeds)} fresh seeds"
 
 
 def lowest_columns(result: Recommendation) -> str:
@@ -63,6 +65,7 @@ def front_table(result: Recommendation) -> Table:
         (number("loss"), lambda name: difference(result.last[name].loss)),
         (number("leak"), lambda name: auc(result.last[name].leak)),
         (number("excess"), lambda name: _excess(result.last[name].excess)),
+        (number("rebuilt"), lambda name: auc(result.last[name].rebuilt)),
         ("rank", lambda name: "front" if name in result.front else ""),
         highlight=lambda name: name == result.best,
     )
@@ -73,15 +76,20 @@ def _excess(value: float | None) -> str:
 
 
 def check_table(result: Recommendation) -> Table:
-    """The candidates that were trained again with fresh seeds."""
-    of = "leak" if result.limits.max_leak is not None else "excess"
+    """The candidates that were trained again with fresh seeds, each mean with half its 95 % interval."""
+
+    def mean(value: float, margin: float) -> Cell:
+        return Cell(metric(value), (f"± {metric(margin)}",))
+
+    rebuilt = number("rebuilt"), lambda candidate: mean(candidate.rebuilt, candidate.rebuilt_margin)
     return table(
         "Fresh seeds",
         result.checked,
         ("Protection", lambda candidate: candidate.name),
         (number(f"test {name_of(result.metric)}"), lambda candidate: metric(candidate.utility)),
-        (number("loss"), lambda candidate: f"{difference(candidate.loss)} ± {metric(candidate.loss_margin)}"),
-        (number(of), lambda candidate: f"{auc(candidate.leak)} ± {auc(candidate.leak_margin)}"),
+        (number("loss"), lambda candidate: mean(candidate.loss, candidate.loss_margin)),
+        (number(result.limits.of), lambda candidate: mean(candidate.leak, candidate.leak_margin)),
+        *([rebuilt] if result.limits.max_rebuilt is not None else []),
         ("within limits", lambda candidate: _within(result, candidate)),
         highlight=lambda candidate: candidate.name == result.best,
     )
@@ -110,7 +118,7 @@ def recommended_diff(result: Recommendation, file: Path, out: Path) -> str:
     yaml.preserve_quotes = True
     yaml.width = 4096
     raw = yaml.load(file.read_text(encoding="utf-8"))
-    candidates = Candidates(file, result.limits.guarantee)
+    candidates = Candidates(file, result.limits)
     recommended = candidates.recommended(result.best, candidates.raw)
     changed = _rewritten(raw, recommended)
     write_whole(out / "recommended.yaml", dump_job(opened(recommended, file.parent)))

@@ -1,0 +1,126 @@
+"""What the alignment made known, in words: the same on the pages of both sides and in their annexes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from cutlayer.alignment.disclosure import AlignmentRecord, Disclosure, TableSize
+from cutlayer.report.rounding import count
+from cutlayer.report.section import Block, Cell, Column, Fold, Items, Paragraph, Section, number, table
+
+TITLE = "What the alignment made known"
+_HOW = {
+    "psi": "Rows were matched by private set intersection: ids crossed under secret masks alone.",
+    "plain": "Rows were matched by digests: whoever gets the digest of an id recognises the id if it can guess it.",
+    "agreed": (
+        "The rows were agreed before the run, by the file of `cutlayer align`. This run sent a digest of their order "
+        "and no id; the numbers are what that alignment showed of these rows."
+    ),
+    "row numbers": "Rows were matched by their numbers: no id crossed, and only the number of rows was compared.",
+}
+_ON_THE_LINK = "The lengths of the encrypted messages show the sizes of the tables to anyone on the network."
+
+
+def alignment_section(record: AlignmentRecord | None) -> Section | None:
+    """Which ids of which party became known to whom; `None` of a run that has no record of it.
+
+    Args:
+        record: What the alignment made known, as one party knows it.
+    """
+    if record is None:
+        return None
+    lead = Paragraph(_lead(record), "lead")
+    listed = table(
+        "What each party learned of the others' tables, by its own ids",
+        record.disclosures,
+        ("Who learned it", lambda known: Cell(known.learner, (f"of {' and '.join(known.about)}",))),
+        (number("Ids that are there"), lambda known: f"{'at least ' * known.at_least}{count(known.there)}"),
+        (number("Ids that are not"), _absent),
+        (Column("Size of that table", "text"), lambda known: _size(known.size)),
+        (Column("Besides", "text"), lambda known: "; ".join(_besides(known)) or "nothing"),
+        layout="stack",
+    )
+    found = Items(tuple(map(learned, record.disclosures)))
+    detail: tuple[Block, ...] = (listed, Items(tuple(_notes(record)))) if record.crossed else (listed,)
+    blocks: tuple[Block, ...] = (lead, found, Fold("In numbers, with the sizes of the tables", detail))
+    brief: tuple[Block, ...] = (Paragraph(_lead(record)), found)
+    if not record.disclosures:
+        blocks = brief = (Paragraph(_lead(record)),)
+    return Section("alignment", TITLE, blocks, brief, "Alignment")
+
+
+def disclosed(record: AlignmentRecord | None) -> tuple[str, ...]:
+    """The alignment as sentences, with how rows were matched; empty of a run that has no record of it."""
+    return () if record is None else (_lead(record), *sentences(record), *_notes(record))
+
+
+def sentences(record: AlignmentRecord) -> tuple[str, ...]:
+    """What each party learned of its own ids, a sentence or more each."""
+    return tuple(
+        " ".join(filter(None, (learned(known), *map(_closed, _further(known))))) for known in record.disclosures
+    )
+
+
+def _lead(record: AlignmentRecord) -> str:
+    how = _HOW[record.method]
+    if record.method == "row numbers":
+        return how
+    whose = f"The run is on {'all rows of ' + record.active if record.rows == 'all' else 'the rows that all have'}."
+    if record.crossed:
+        return f"{how} {whose}"
+    method = {"psi": "private set intersection", "plain": "digests"}[record.method]
+    return (
+        f"All parties ran in one process: no id left the machine. Between organisations the alignment of this job, by "
+        f"{method}, makes this known. {whose}"
+    )
+
+
+def learned(known: Disclosure) -> str:
+    """What one party learned of its own ids, as a sentence."""
+    where = f"the table of {known.about[0]}" if len(known.about) == 1 else f"the tables of {' and '.join(known.about)}"
+    there = f"{'at least ' * known.at_least}{count(known.there)}"
+    ids = f"the {count(known.own)} ids that it stated" if known.is_stated else f"its {count(known.own)} ids"
+    if len(known.about) > 1:
+        return (
+            f"{known.learner} learned that {there} of {ids} are in {where}. Of the others it did not learn who "
+            "lacks them."
+        )
+    absent = "" if known.absent is None else f", and that {_absent(known)} are not"
+    return f"{known.learner} learned that {there} of {ids} are in {where}{absent}."
+
+
+def _further(known: Disclosure) -> Iterator[str]:
+    yield f"the size stated to it is {_size(known.size)}"
+    yield from _besides(known)
+
+
+def _closed(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}."
+
+
+def _absent(known: Disclosure) -> str:
+    if known.absent is None:
+        return "not known here"
+    return f"{'up to ' * (known.is_stated and known.absent > 0)}{count(known.absent)}"
+
+
+def _size(size: TableSize) -> str:
+    if size.rows is None:
+        return f"{count(size.stated)} ids, which may be padded"
+    padded = f", of which {count(size.stated - size.rows)} are padding" if size.stated > size.rows else ""
+    return f"{count(size.stated)} ids{padded}"
+
+
+def _besides(known: Disclosure) -> Iterator[str]:
+    if known.by_key:
+        yield f"by which key each is matched ({', '.join(map(count, known.by_key))})"
+    if known.guessable is not None:
+        yield f"a digest of each of the {count(known.guessable)} ids of {known.about[0]}: those that it can guess"
+
+
+def _notes(record: AlignmentRecord) -> Iterator[str]:
+    if record.method == "row numbers" or not record.crossed:
+        return
+    if record.keys > 1 and len(record.passives) > 1:
+        yield "Partners that put their ids together see which of their rows are the same row, in common or not."
+    yield _ON_THE_LINK

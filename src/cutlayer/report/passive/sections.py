@@ -1,0 +1,311 @@
+"""The sections of a passive party's report, which the page, the terminal and Markdown render in their own way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from cutlayer.channel.kinds import MEANINGS
+from cutlayer.report.alignment import alignment_section, learned
+from cutlayer.report.passive.reach import figure, given, reading, weakest_first
+from cutlayer.report.rounding import amount, count, date, interval, metric, setting, share, size, times
+from cutlayer.report.section import (
+    Answer,
+    Block,
+    Cell,
+    Column,
+    Facts,
+    Fold,
+    Items,
+    Paragraph,
+    Section,
+    Table,
+    number,
+    table,
+)
+from cutlayer.report.sections.columns import columns_table
+from cutlayer.report.sections.protections import REPRODUCIBLE, guarantee_tests
+from cutlayer.report.sections.scope import glossary
+from cutlayer.results.audit import UNMEASURED_BY_PASSIVE
+from cutlayer.results.features import ColumnValue, FeatureResult
+from cutlayer.results.metric_names import name_of
+from cutlayer.results.passive import MessageCount, PartReleases, PassiveReport
+
+RUN_AUDIT = "`cutlayer audit {folder} --attack inversion` attacks what was recorded"
+_LAST_START = (
+    "The run was resumed: messages are those of its last start. `cutlayer trail show` has those of every start."
+)
+_WORKERS = "This party had several workers: messages are those of the first. `cutlayer trail show` has those of all."
+
+
+def passive_sections(report: PassiveReport) -> tuple[Section, ...]:
+    """All sections in the order of the page, without those that have nothing to show."""
+    sections = (
+        _sent(report),
+        _attacks(report),
+        _learned(report),
+        _alignment(report),
+        _guarantees(report),
+        guarantee_tests(report.guarantees),
+        _unmeasured(report),
+        _job(report),
+    )
+    return tuple(section for section in sections if section is not None)
+
+
+def _sent(report: PassiveReport) -> Section:
+    rows = [part for part in report.releases if part.rows and part.releases]
+    messages = [message for message in report.messages if message.sent]
+    released = sum(message.rows for message in messages)
+    lead = (
+        f"{report.party} sent {times(sum(message.sent for message in messages), 'message')} to {report.active}, "
+        f"{size(sum(message.bytes_sent for message in messages))} in all, and none to another party. Releases of rows "
+        "are numbers computed from their columns."
+    )
+    planned = (
+        f"Predictions are planned to release each row {count(report.serving)} more times."
+        if report.serving
+        else "Predictions release rows again; none are in these counts."
+    )
+    by_row = table(
+        "Releases by row, in the training",
+        rows,
+        (Column("Rows", "text"), lambda part: f"{part.part} rows"),
+        (number("Number"), lambda part: count(part.rows)),
+        (number("Releases of each"), _often),
+    )
+    left_out = tuple(_left_out(report))
+    notes = [*left_out, planned]
+    notes += [_LAST_START] * report.resumed + [_WORKERS] * (report.workers > 1)
+    by_kind = Fold("Messages sent, by kind", (_messages(messages, "sent"),))
+    blocks: tuple[Block, ...] = (Paragraph(lead, "lead"), by_row, Items(tuple(notes)), by_kind)
+    most = max((part.releases for part in rows), default=0)
+    often = "once" if most == 1 else f"up to {count(most)} times"
+    text = (
+        f"To {report.active} alone: {count(released)} releases of {count(report.rows.run)} rows, each row {often}; "
+        f"{size(sum(message.bytes_sent for message in messages))} in all."
+    )
+    brief: list[Block] = [Paragraph(lead), by_row, *([Items(left_out)] if left_out else [])]
+    return Section("sent", f"What {report.party} sent", blocks, brief, "Sent", (Answer("Sent", text),))
+
+
+def _often(part: PartReleases) -> str:
+    return "once" if part.releases == 1 else f"up to {count(part.releases)} times"
+
+
+def _left_out(report: PassiveReport) -> Iterator[str]:
+    """Rows that took no part, by the reason."""
+    for reason, rows in report.rows.left_out.items():
+        yield f"{count(rows)} rows of the file of {report.party} were left out, {reason}."
+    if missing := report.rows.table - report.rows.run:
+        yield f"{count(missing)} of the {count(report.rows.table)} rows of {report.party} took no part: none was sent."
+
+
+def _messages(messages: Sequence[MessageCount], direction: str) -> Table:
+    """Messages by kind; of what was sent with its rows."""
+    sent = direction == "sent"
+    columns = [
+        (Column("Message", "text"), lambda message: message.kind.replace("_", " ")),
+        (number("Messages"), lambda message: count(message.sent if sent else message.received)),
+        (number("Rows"), lambda message: count(message.rows) if message.rows else "none"),
+        (number("Bytes"), lambda message: size(message.bytes_sent if sent else message.bytes_received)),
+        (Column("What it is", "statement"), lambda message: MEANINGS.get(message.kind, "unknown to this version")),
+    ]
+    if not sent:
+        del columns[2]
+    return table(f"Messages {direction}, by kind", messages, *columns, layout="stack")
+
+
+def _attacks(report: PassiveReport) -> Section:
+    lead = (
+        f"Attacks that {report.party} ran on its own columns, from its record of what {report.active} received. Each "
+        "figure stands with the weakest knowledge that reaches it. A better attack may read more."
+    )
+    shown = weakest_first(report.features)
+    blocks: list[Block] = [Paragraph(lead, "lead")]
+    brief: list[Block] = []
+    if shown:
+        reached = _reached(shown)
+        blocks.append(reached)
+        brief.append(reached)
+    else:
+        blocks.append(Paragraph(_none(report), "warn"))
+        brief.append(Paragraph(_none(report)))
+    if more := [result for result in report.features if result not in shown]:
+        blocks.append(Fold("Attacks that need more for no more, or gave no figure", (_reached(more),)))
+    if columns := [_by_column(result) for result in shown if result.columns]:
+        blocks.append(Fold("Column by column", tuple(columns)))
+    if skipped := tuple(f"{attack.label}: {attack.reason}." for attack in report.skipped):
+        blocks.append(Items(skipped, "Not run"))
+        brief.append(Items(skipped))
+    blocks += glossary(result.attack for result in report.features)
+    text = " ".join(_can(report, result) for result in shown[:3]) or _none(report)
+    answer = Answer("Columns", text, "plain" if shown else "bad")
+    title = f"What attacks on the columns of {report.party} reach"
+    return Section("attacks", title, blocks, brief, "Attacks", (answer,))
+
+
+def _can(report: PassiveReport, result: FeatureResult) -> str:
+    """What the active party can read, with what it must know, as a sentence."""
+    return f"Knowing {given(result)}, {report.active} can {reading(result)} ({figure(result)}, {result.attack})."
+
+
+def _capital(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}"
+
+
+def _none(report: PassiveReport) -> str:
+    how = RUN_AUDIT.format(folder=report.folder)
+    if report.asked:
+        return (
+            f"No attack of this party's audit gave a figure ({', '.join(report.asked)}): nothing is known of what "
+            f"{report.active} can read. {how}."
+        )
+    return (
+        f"Not attacked: this party's audit names no attack on its columns. {how}; `audit: {{attacks: [inversion]}}` in "
+        "the private file does so in the next run."
+    )
+
+
+def _reached(results: Sequence[FeatureResult]) -> Table:
+    return table(
+        "What the attacker must know, and what it then reads",
+        results,
+        (Column("The attacker knows", "text"), given),
+        (Column("It can", "text"), lambda result: Cell(reading(result), (result.release,))),
+        (number("Figure"), lambda result: Cell(figure(result), _bounds(result))),
+        (number("Without what was sent"), lambda result: metric(result.baseline)),
+        (Column("Attack", "text"), lambda result: Cell(result.attack, (f"on {count(result.rows)} rows",))),
+        layout="stack",
+    )
+
+
+def _bounds(result: FeatureResult) -> tuple[str, ...]:
+    return () if result.low is None else (interval(result.low, result.high),)
+
+
+def _by_column(result: FeatureResult) -> Table:
+    exact = result.metric == "exact"
+
+    def value(column: ColumnValue) -> str:
+        return share(column.value, 1) if exact and column.value is not None else metric(column.value)
+
+    return table(
+        f"{result.attack}, {result.release}, {given(result)}",
+        result.columns,
+        ("Column", lambda column: column.column),
+        (number("Rows read exactly" if exact else name_of(result.metric)), value),
+        (number("Without what was sent"), lambda column: metric(column.baseline)),
+    )
+
+
+def _learned(report: PassiveReport) -> Section:
+    received = [message for message in report.messages if message.received]
+    facts = tuple(_of_labels(report, received))
+    lead = Paragraph(f"What {report.active} sent to {report.party}, and what that says of the labels.", "lead")
+    blocks = (lead, Items(facts), Fold("Messages received, by kind", (_messages(received, "received"),)))
+    section = Section("learned", f"What {report.party} learned", blocks, (Items(facts),), "Learned")
+    return replace(section, answers=(Answer("Learned", " ".join(facts)),))
+
+
+def _of_labels(report: PassiveReport, received: Sequence[MessageCount]) -> Iterator[str]:
+    gradients = next((message for message in received if message.kind == "gradient"), None)
+    if gradients is not None:
+        yield (
+            f"{times(gradients.received, 'message')} of gradients ({size(gradients.bytes_received)}), which depend on "
+            f"labels: what they reveal is in the report of {report.active}, and not measured here."
+        )
+    elif report.label_free:
+        yield "No gradient, and no label: no message that it was sent depends on a label" + (
+            ", but the end of the training can." if report.sees_end else "."
+        )
+    else:
+        yield "No gradient, and no label."
+    if report.split_sent:
+        yield (
+            f"Which rows train, validate and test, by a column or the labels of {report.active}: that can show labels."
+        )
+
+
+def _alignment(report: PassiveReport) -> Section | None:
+    section = alignment_section(report.alignment)
+    if section is None or report.alignment is None:
+        return None
+    text = " ".join(map(learned, report.alignment.disclosures)) or "Rows were matched by their numbers: no id crossed."
+    return replace(section, answers=(Answer("Alignment", text),))
+
+
+def _guarantees(report: PassiveReport) -> Section:
+    totals = report.ledger.totals
+    proved = [total for total in totals if total.epsilon is not None]
+    stated = tuple(f"{_capital(total.statement)}." for total in totals)
+    none = f"None: nothing protects the columns of {report.party}, and all that it sent is as its model computed it."
+    lead = "What is proved for the whole run, for any attacker, with the conditions. It is no measurement."
+    blocks: list[Block] = [Paragraph(lead, "lead"), Items(stated or (none,))]
+    if proved:
+        blocks.append(
+            table(
+                "Total privacy cost of the columns",
+                proved,
+                ("Towards", lambda total: ", ".join(total.towards)),
+                (number("Epsilon"), lambda total: amount(total.epsilon)),
+                (number("Delta"), lambda total: setting(total.delta)),
+                (Column("Condition", "text"), lambda total: total.condition),
+                (Column("Account", "text"), lambda total: total.accountant),
+                layout="stack",
+            )
+        )
+    if report.protections:
+        blocks.append(
+            table(
+                "What each protection of this party covered and changed",
+                report.protections,
+                ("Protection", lambda part: part.name),
+                (Column("Settings", "text"), lambda part: setting(dict(part.settings)) or "none"),
+                (number("Covered"), lambda part: f"{count(part.covered)} of {count(part.sent)} {part.unit}"),
+                (number("Changed"), lambda part: count(part.changed)),
+                (Column("Guarantee", "statement"), lambda part: part.statement),
+                layout="stack",
+            )
+        )
+    if report.reproducible_noise:
+        blocks.append(Paragraph(REPRODUCIBLE, "warn"))
+    text = " ".join(stated) or none
+    return Section(
+        "guarantees",
+        "What is proved, and under which conditions",
+        blocks,
+        (Items(stated or (none,)),),
+        "Guarantees",
+        (Answer("Guarantees", text, "plain" if proved else "bad"),),
+    )
+
+
+def _unmeasured(report: PassiveReport) -> Section:
+    alarms = tuple(
+        f"Alarm about {alarm.peer} in epoch {alarm.epoch + 1}, step {alarm.step + 1}: {alarm.detail}."
+        for alarm in report.alarms
+    )
+    missing = (
+        f"{_capital(UNMEASURED_BY_PASSIVE)}.",
+        "Other trainings on the same rows, and predictions, are releases of their own: `cutlayer ledger` adds them up.",
+    )
+    blocks: tuple[Block, ...] = (Items(missing),)
+    if alarms:
+        blocks = (Items(alarms, "Alarms of this party's guard"), *blocks)
+    answers = (Answer("Alarms", " ".join(alarms), "bad"),) if alarms else ()
+    return Section("not-measured", "Not measured here", blocks, (Items((*alarms, *missing)),), "Limits", answers)
+
+
+def _job(report: PassiveReport) -> Section:
+    facts = (
+        ("Run folder", report.folder),
+        ("Job digest", report.job_digest),
+        ("Training", f"{report.training}, in the trails and model cards of its parties"),
+        ("Ended", date(report.created)),
+        ("Epochs", count(report.epochs)),
+        ("Trained on", report.device),
+        ("Software", f"Cutlayer {report.cutlayer}"),
+    )
+    columns = columns_table((report.columns,), "report.json")
+    return Section("job", "The columns and the job", (columns, Facts(facts)), nav="Job")
