@@ -117,7 +117,7 @@ def _features(report: Report) -> Iterator[AttackEvidence]:
 
 
 def _threat(result: FeatureResult) -> Threat:
-    if result.metric == "r2":
+    if result.metric in ("r2", "exact"):
         return "reconstruction"
     return "attribute inference" if result.column else "membership"
 
