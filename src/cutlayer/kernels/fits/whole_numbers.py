@@ -20,9 +20,11 @@ LIMIT = 3.0
 """Magnitude that smoothly clipped numbers approach: `SMOOTH_LIMIT` of the encoding."""
 _STRAIGHT, _CURVED = 0.15, 0.1
 """Errors of a line and of a cubic through the window, over a unit, above which its numbers are not taken for whole."""
-_UNITS, _NEARBY, _FITS, _STEPS = 81, 4.0, 8, 40
+_UNITS, _NEARBY, _FITS, _STEPS = 81, 4.0, 6, 12
 """Units that are tried, their farthest distance in standard errors, fits of a column, and steps
 of each, at most."""
+_RATES = np.geomspace(0.1, 10, 240)
+"""Rates of the exponential functions that undo a logarithm, in the inverse of the column's deviation."""
 _FEW_ROWS, _TIED = 1024, 0.9
 """Distinct values up to which all columns are tried; of a longer one a tenth of the rows must have another's value."""
 _SHARE = 0.95
@@ -100,6 +102,16 @@ def _starts(column: Vector, values: Vector, counts: npt.NDArray[np.int64]) -> It
             size = sizes[np.isfinite(inside).all(axis=1)][plain - 1]
             inner = _linear(values[part] if plain == 0 else _unclipped((values[part] - middle) / size), whole)
             yield (inner if plain == 0 else _clipped(inner, middle, size)), part, whole
+    for part, size in ((part, size) for part in windows for size in (0.0, float(sizes[0]))):
+        own = _unclipped((values[part] - middle) / size) if size else values[part]
+        rates = _RATES / column.std() * (size or 1)
+        rates = rates[rates * np.ptp(own) < 50]
+        plain = own - own[len(own) // 2]
+        powers = np.vstack([np.exp(rates[:, None] * plain), -np.exp(-rates[:, None] * plain)])
+        straight = _straight(powers[np.isfinite(powers).all(axis=1) & (np.diff(powers, axis=1).min(axis=1) > 0)])
+        if straight is not None:
+            inner = _logarithm(own, straight[1])
+            yield (_clipped(inner, middle, size) if size else inner), part, straight[1]
     for part in windows:
         near = _near_whole(values[part])
         if near is None:
@@ -120,7 +132,7 @@ def _windows(counts: npt.NDArray[np.int64]) -> Iterator[slice]:
 def _straight(values: Vector) -> tuple[int, Vector] | None:
     """The row of ascending values (m, n) that is nearest to multiples of a unit, and these; `None` if none is near."""
     gaps = np.diff(values, axis=1)
-    if gaps.shape[1] < 3 or not gaps.min() > 0:
+    if gaps.shape[1] < 3 or not len(gaps) or not gaps.min() > 0:
         return None
     for divisor in (1, 2, 3):
         steps = np.maximum(1, np.round(gaps * divisor / gaps.min(axis=1, keepdims=True)))
@@ -227,6 +239,8 @@ def _clipping(column: Vector) -> tuple[float, Vector]:
 def _on_all(form: _Form, values: Vector, part: slice, whole: Vector, noise: float) -> WholeNumbers | None:
     """Fit a form to the window, then to all values that it puts on the lattice; `None` where it does not fit."""
     chosen, numbers, parameters = np.arange(len(values))[part], whole, form.start
+    if np.abs(form.value(parameters, whole) - values[part]).max() > np.diff(values[part]).min() / 2:
+        return None
     for reach in (len(whole), 4 * len(whole), len(values)):
         parameters = _fitted(form, parameters, numbers, values[chosen])
         with np.errstate(invalid="ignore"):
