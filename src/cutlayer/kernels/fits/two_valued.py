@@ -164,6 +164,8 @@ def _extended(span: _Span, kept: npt.NDArray[np.int64], vector: Bits, rare: list
     for index in reversed(range(len(rare))):
         # Rows of this vector and of none before it; what later ones add to them is off by now.
         own = rare[index] & (earlier[:, index] == 1)
+        if not own.any():
+            continue  # a repair moved its rows to those of another
         values -= values[own].min() * rare[index]
         if np.ptp(values[own]) < 0.5 and own.mean() > _LARGE:
             either.append(rare[index])
