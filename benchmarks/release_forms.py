@@ -73,7 +73,7 @@ def measured(name: str, data: DataSet, form: str, epsilon: float | None, seed: i
         write_tables(data, folder)
         with redirect_stdout(io.StringIO()):
             init(folder, label=LABEL, yes=True)
-        run = execute(_job(folder, form, epsilon, seed), folder / "run", Options(Keys(folder / "keys")), Progress())
+        run = execute(form_job(folder, form, epsilon, seed), folder / "run", Options(Keys(folder / "keys")), Progress())
         summary, audit = run.summary, run.audit
     utility, attacked = summary.utility, audit.runs[RunId(RunKind.THIS_RUN).label]
     this, gain = utility.row(RunKind.THIS_RUN), utility.gain
@@ -94,7 +94,24 @@ def measured(name: str, data: DataSet, form: str, epsilon: float | None, seed: i
     )
 
 
-def _job(folder: Path, form: str, epsilon: float | None, seed: int) -> Job:
+def form_job(
+    folder: Path,
+    form: str,
+    epsilon: float | None,
+    seed: int,
+    parties: Mapping[str, Mapping[str, Any]] | None = None,
+    compare: tuple[str, ...] = ("alone",),
+) -> Job:
+    """The job that `init` wrote into a folder, with another form of the partner's release.
+
+    Args:
+        folder: Folder of the job and of the tables.
+        form: Name of the form.
+        epsilon: Total epsilon of `dp_embedding`; `None` without it.
+        seed: Seed of the job.
+        parties: Further keys of parties, by name.
+        compare: Runs to compare with.
+    """
     raw = YAML(typ="safe").load(folder / "job.yaml")
     for party in raw["parties"].values():
         party["table"] = str(folder / party["table"])
@@ -108,7 +125,9 @@ def _job(folder: Path, form: str, epsilon: float | None, seed: int) -> Job:
     if epsilon is not None:
         partner["privacy"] = {"dp_embedding": {"clip": 1.0, "epsilon": epsilon, "delta": 1e-5}}
     bottom["width"] = stated or bottom["width"]
-    raw["compare"] = ["alone"]
+    for name, keys in (parties or {}).items():
+        raw["parties"][name] |= keys
+    raw["compare"] = [*compare]
     raw["train"] |= {"seed": seed, "threads": 1}
     return validated(Job, raw, "job")
 

@@ -185,6 +185,7 @@ def test_knowledge_finds_its_rows():
         Need.SIMULATOR,
         Need.SHADOW_ROWS,
         Need.CANDIDATE_ROWS,
+        Need.OTHER_ROWS,
     }
     assert Knowledge(known={5: 1}).held() == {Need.KNOWN_POSITIVE, Need.HINTS, Need.FEW_LABELS}
     assert Knowledge(class_shares=(0.2, 0.3, 0.5)).held() == {Need.CLASS_SHARES}
@@ -236,9 +237,10 @@ def test_auto_takes_what_says_so_of_itself():
     for kind in ("binary", "multiclass", "regression"):
         found = resolve("auto", kind)
         names = {*names_of(found.labels), *names_of(found.histories)}
+        names |= {*names_of(resolve("auto", kind, "passive").features)}
         assert names == {name for name, attack in REGISTRY.items() if attack.in_auto(kind)}
         assert not found.completions
-        assert not found.features
+        assert not found.features  # the active party audits its labels
 
 
 def test_full_takes_what_takes_longer_too():
@@ -253,7 +255,9 @@ def test_what_auto_leaves_out_runs_when_named():
     assert [*UNNAMED] == names_of([*found.labels, *found.histories, *found.completions])
     features = [name for name, attack in REGISTRY.items() if issubclass(attack, FeatureAttack)]
     assert names_of(resolve(features, "regression", "passive").features) == features
-    assert resolve("auto", "binary", "passive").features == ()
+    live = ["lattice", "two_valued", "components", "naming"]
+    assert names_of(resolve("auto", "binary", "passive").features) == live
+    assert resolve([], "binary", "passive").features == ()
 
 
 def test_columns_are_measured_by_inversion_and_what_is_attacked_by_default(monkeypatch):
@@ -289,7 +293,7 @@ def test_an_attack_of_no_family_is_refused_and_does_not_vanish(role, monkeypatch
         (["nrom"], r"unknown attack 'nrom'; did you mean 'norm'\?"),
         (
             ["xyz"],
-            "known: active_model_completion, aligned_match, attribute, bilinear, co_training, direct, direction",
+            "known: active_model_completion, aligned_match, attribute, bilinear, co_training, components, direct",
         ),
         (["norm", "norm"], "norm is named twice"),
         ("norm", r"auto, full or a list of names, got 'norm'; write \[norm\]"),

@@ -45,12 +45,11 @@ def _briefly(attack: FeatureClass, repeats: Mapping[str, int] = REPEATS) -> Iter
 
 
 def states_its_terms(attack: FeatureClass, case: FeatureCase) -> None:
-    """Name, paper, knowledge, and that `auto` leaves it out."""
+    """Name, paper, knowledge, and that `auto` leaves it out if it knows a row or trains models."""
     states_its_paper(attack)
     assert attack.reads == ("embedding",)
-    assert attack.needs <= {Need.AUXILIARY_FEATURES, Need.INITIAL_WEIGHTS, Need.SIMULATOR, *MODELS}
-    assert attack.needs
-    assert not attack.live
+    assert attack.needs <= {Need.AUXILIARY_FEATURES, Need.INITIAL_WEIGHTS, Need.SIMULATOR, Need.OTHER_ROWS, *MODELS}
+    assert attack.live == (attack.needs <= {Need.OTHER_ROWS})
 
 
 def succeeds_undefended(attack: FeatureClass, case: FeatureCase) -> None:
@@ -92,14 +91,18 @@ def refuses_what_it_lacks(attack: FeatureClass, case: FeatureCase) -> None:
     """Too few rows to learn from, embeddings of other rows, and a run that diverged are `NotApplicable`, by name."""
     world, made = world_of(attack, informative=True), attack()
     view, known = world.view, world.knowledge
-    if attack.needs & MODELS:
+    if attack.needs <= {Need.OTHER_ROWS}:
+        few, view = known, replace(view, rows=view.rows[:5], embeddings=view.embeddings[:5])
+    elif attack.needs & MODELS:
         few = Knowledge(shadow_rows=replace(known.shadows, rows=known.shadows.rows[:30]))
     else:
         few = replace(known, auxiliary_rows=replace(known.auxiliary, indices=known.auxiliary.indices[:3]))
-    with pytest.raises(NotApplicable, match=f"{attack.name} with knowledge of"):
-        made(view, Knowledge(), 0)
+    if attack.needs:
+        with pytest.raises(NotApplicable, match=f"{attack.name} with knowledge of"):
+            made(view, Knowledge(), 0)
     with pytest.raises(NotApplicable, match=rf"rows or more for {attack.name}"):
         made(view, few, 0)
+    view = world.view
     with pytest.raises(NotApplicable, match=rf"embeddings .* for {attack.name}"):
         made(replace(view, embeddings=view.embeddings[1:]), known, 0)
     for wrong in (float("nan"), float("inf")):

@@ -34,21 +34,25 @@ class World:
 
     Attributes:
         truth: features of the rows that are not known; or which attacked rows were training rows.
+        numbers: numbers of these rows before they were scaled; `None` where they are as they are.
     """
 
     view: FeatureView
     knowledge: Knowledge
     truth: tuple[Tensor, Tensor] | Tensor = field(repr=False)
+    numbers: Tensor | None = None
 
     def measured(self, attack: FeatureAttack[Any], seed: int = 0) -> FeatureResult:
         """What the attack reaches, as the audit measures it; of several columns the one inferred best."""
         result = attack(self.view, self.knowledge, seed)
-        case = Case("toy", self.view, self.knowledge, self.truth)
+        case = Case("toy", self.view, self.knowledge, self.truth, columns=COLUMNS, numbers=self.numbers)
         return next(iter(measure(result, case, {**ABOUT, "attack": attack.name})))
 
 
 def world_of(attack: type[FeatureAttack[Any]], *, informative: bool) -> World:
     """A world in which there is something to find, or nothing."""
+    if attack.needs <= {Need.OTHER_ROWS}:
+        return sent_once(mixed=attack.name in ("two_valued", "components"), informative=informative)
     if Need.SIMULATOR in attack.needs:
         return simulated(informative=informative)
     return remembered(informative=informative) if attack.needs & MODELS else exposed(informative=informative)
@@ -89,6 +93,38 @@ def exposed(*, informative: bool) -> World:
     view = FeatureView("telco", torch.arange(ROWS) + 50, embeddings)
     initial = Tanh(weights + 0.2 * torch.randn(weights.shape, generator=draw))
     return World(view, Knowledge(auxiliary_rows=known, initial_bottom=initial), (codes[unknown], numbers[unknown]))
+
+
+@cache
+def sent_once(*, mixed: bool, informative: bool) -> World:
+    """An affine map of whole numbers, smoothly clipped, and one-hot categories of several shares; or noise.
+
+    Args:
+        mixed: whether the map is a rotation, and not a permutation with signs.
+        informative: whether the embeddings are of the rows.
+    """
+    draw = torch.Generator().manual_seed(3)
+    age = torch.randint(18, 90, (2 * ROWS,), generator=draw)
+    calls = torch.empty(2 * ROWS).exponential_(0.05, generator=draw).round()
+    plan = torch.multinomial(torch.tensor([0.6, 0.4]), 2 * ROWS, True, generator=draw)
+    bill = torch.randn(2 * ROWS, generator=draw).mul(20).add(60 * plan).round()
+    whole = torch.stack([age, calls, bill], dim=1).double()
+    low, middle, high = (whole.quantile(q, dim=0) for q in (0.25, 0.5, 0.75))
+    z = (whole - middle) / (high - low)
+    numbers = (z / (1 + (z / 3).square()).sqrt()).float()
+    region = torch.multinomial(torch.tensor([0.45, 0.3, 0.17, 0.08]), 2 * ROWS, True, generator=draw)
+    table = torch.stack([plan, region], dim=1).int() + 2
+    features = encoded_matrix(COLUMNS, table, numbers)
+    features = features[:, features.var(dim=0) > 0]
+    width = features.shape[1]
+    places = torch.eye(width)[torch.randperm(width, generator=draw)] * torch.tensor([1.0, -1.0]).repeat(width)[:width]
+    turn = torch.linalg.qr(torch.randn(width, width, generator=draw)).Q if mixed else places
+    embeddings = (features @ turn - 0.3) / 0.7
+    if not informative:
+        embeddings = torch.randn(embeddings.shape, generator=draw)
+    others = Auxiliary(COLUMNS, torch.zeros(0, dtype=torch.int64), table[ROWS:], numbers[ROWS:])
+    view = FeatureView("telco", torch.arange(ROWS) + 50, embeddings[:ROWS])
+    return World(view, Knowledge(other_rows=others), (table[:ROWS], numbers[:ROWS]), whole[:ROWS])
 
 
 @cache

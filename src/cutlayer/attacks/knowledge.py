@@ -51,6 +51,7 @@ class Need(StrEnum):
     SIMULATOR = "simulator"
     CANDIDATE_ROWS = "candidate_rows"
     SHADOW_ROWS = "shadow_rows"
+    OTHER_ROWS = "other_rows"
 
     @property
     def words(self) -> str:
@@ -71,6 +72,7 @@ _WORDS: Mapping[Need, str] = {
         f"the labels of about {AUXILIARY} training rows, or {AUXILIARY_PER_CLASS} of each class if more; then of all"
     ),
     Need.AUXILIARY_FEATURES: _SENT_ROWS,
+    Need.OTHER_ROWS: "the features of {rows} other rows of the population, without their embeddings",
     Need.INITIAL_WEIGHTS: f"{_SENT_ROWS}, the bottom model's design and initial weights",
     Need.SIMULATOR: (
         "the features and labels of {rows} other rows of the population, without their embeddings, the bottom model's "
@@ -92,6 +94,7 @@ _CONDITIONS = {
     Need.ONE_PER_CLASS: "one known label of each class",
     Need.FEW_LABELS: "up to 200 known labels",
     Need.AUXILIARY_FEATURES: "{known:,} known rows",
+    Need.OTHER_ROWS: "{known:,} other rows",
     Need.INITIAL_WEIGHTS: "{known:,} known rows and the initial weights",
     Need.SIMULATOR: "{known:,} other rows with their labels",
     Need.CANDIDATE_ROWS: "{known:,} other rows with their labels",
@@ -134,7 +137,7 @@ class Auxiliary:
 
     Attributes:
         columns: Shape and names of the columns.
-        indices: Indices of these rows in the view, distinct, int64 (m,).
+        indices: Indices of these rows in the view, distinct, int64 (m,); none for rows that are not in it.
         codes: Encoded categories of these rows, int32 (m, c).
         numbers: Encoded numbers, float32 (m, d), the pixels of an image last.
     """
@@ -199,6 +202,7 @@ class Knowledge:
         shadow_rows: Rows for shadow models.
         initial_bottom: Bottom model of the attacked party with its initial weights.
         simulator: The means to simulate that bottom model.
+        other_rows: Other rows of the population, none of which is in the view.
     """
 
     positive_share: float | None = None
@@ -208,6 +212,7 @@ class Knowledge:
     shadow_rows: Shadows | None = None
     initial_bottom: nn.Module | None = None
     simulator: Simulation | None = None
+    other_rows: Auxiliary | None = None
 
     def held(self) -> frozenset[Need]:
         """The needs that this knowledge meets."""
@@ -227,6 +232,7 @@ class Knowledge:
             Need.SIMULATOR: self.auxiliary_rows is not None and self.simulator is not None,
             Need.SHADOW_ROWS: self.shadow_rows is not None,
             Need.CANDIDATE_ROWS: self.shadow_rows is not None,
+            Need.OTHER_ROWS: self.other_rows is not None,
         }
         return frozenset(need for need, met in meets.items() if met)
 
@@ -247,6 +253,11 @@ class Knowledge:
     def auxiliary(self) -> Auxiliary:
         """The rows of known features; `NotApplicable` if there are none."""
         return _given(self.auxiliary_rows, Need.AUXILIARY_FEATURES)
+
+    @property
+    def population(self) -> Auxiliary:
+        """The other rows of the population; `NotApplicable` if there are none."""
+        return _given(self.other_rows, Need.OTHER_ROWS)
 
     @property
     def initial(self) -> nn.Module:

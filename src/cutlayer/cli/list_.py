@@ -64,6 +64,8 @@ def _when(attack: type[Attack[Any, Any]]) -> str:
         return "in every epoch, on sampled steps"
     if issubclass(attack, HistoryAttack):
         return "after the run, on the messages of the followed rows in every epoch"
+    if attack.live:
+        return "after the run, on what a party released once"
     return "after the run, by training models"
 
 

@@ -56,7 +56,7 @@ class AuditConfig(FrozenModel):
     Attributes:
         attacks: Names, or a catalogue. At the active party, whose labels are attacked, `auto` is all attacks that fit
             the task, are cheap and apply to any cut; `full` has those that take longer as well. At a passive party,
-            whose features are attacked, both are none.
+            whose features are attacked, both are those that know no row, if it releases once, and none otherwise.
         depth: `quick` leaves out of `auto` the attacks that take longest, the leaks by number of known labels, and the
             trees among the models of a party's own columns. Such an audit is partial: it passes no gate.
         every: `epoch` audits while training; `end` only afterwards; `never` records nothing. A number n records every

@@ -144,6 +144,15 @@ class NumberEncoder(FrozenModel):
                 scaled = scaled / np.hypot(1, scaled / SMOOTH_LIMIT)  # a square would overflow
             return (np.clip(scaled, 0, 1) if self.clipped else scaled).astype(np.float32)
 
+    def restored(self, scaled: npt.NDArray[np.float32]) -> Floats:
+        """Numbers in the units of the table, float64 (n,), from scaled ones: the inverse of `apply`, up to rounding."""
+        values = scaled.astype(np.float64)
+        if self.smooth:
+            inside = np.clip(values / SMOOTH_LIMIT, -1 + 1e-12, 1 - 1e-12)
+            values = values / np.sqrt(1 - inside * inside)
+        values = values * self.width + self.offset
+        return values if self.transform == "none" else np.copysign(np.expm1(np.abs(values)), values)
+
 
 def transformed(values: Floats, transform: str) -> Floats:
     """Numbers after the transform `none` or `log1p`."""

@@ -219,6 +219,8 @@ def layers_of(model: nn.Module, prefix: str = "") -> Iterator[tuple[str, nn.Modu
     """Every layer whose output an attack may read: a `Block` whole, and any other module without children."""
     for name, child in model.named_children():
         path = f"{prefix}{name}"
+        if isinstance(child, nn.ModuleList) and not len(child):
+            continue
         if isinstance(child, Block) or not any(True for _ in child.children()):
             yield path, child
         else:

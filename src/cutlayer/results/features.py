@@ -16,7 +16,7 @@ class ColumnValue(FrozenModel):
 
     Attributes:
         column: Name of the column.
-        value: R² of a rebuilt column, AUC of an inferred one.
+        value: R² of a rebuilt column, AUC of an inferred one, share of rows read exactly of one that was read.
         baseline: The same metric of an attacker that saw no embedding.
         other_columns: The same metric of the same attack on the columns of all other parties in place of the embedding;
             `None` where these are elsewhere.
@@ -66,7 +66,7 @@ class FeatureResult(Bounded):
         release: Release of the rows' embeddings that was read.
         known: Number of rows whose features the attacker had.
         rows: Number of attacked rows.
-        metric: `r2` or `auc`.
+        metric: `r2`, `auc`, or `exact`: the share of rows whose value is read exactly, up to names, offset and unit.
         value: Value of that metric.
         low: Lower bound of the value (95 % interval over rows).
         high: Upper bound of it.
@@ -74,7 +74,8 @@ class FeatureResult(Bounded):
         other_columns: The same metric of the same attack on the columns of all other parties in place of the embedding;
             `None` where these are elsewhere.
         column: Name of the column that the value is of; empty where it is of all.
-        metrics: Other metrics by name.
+        metrics: Other metrics by name; of `exact` among others `columns_read`, the number of columns read exactly in
+            99 % of the rows, of `columns` in all.
         columns: Values by column.
         pictures: True and rebuilt images.
         knowledge: Facts that the attacker was given.

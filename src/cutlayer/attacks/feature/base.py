@@ -65,7 +65,8 @@ class FeatureAttack(Attack[FeatureView, Result], ABC, Generic[Result]):
     """Infers features of the view's rows, or which of them were training rows.
 
     What an attack returns decides how the audit measures it: a `Reconstruction` or `Inferences` against the features of
-    the rows that are not auxiliary, `Scores` against which rows were training rows.
+    the rows that are not auxiliary, `Readings` against those of all rows, `Scores` against which rows were training
+    rows.
     """
 
     reads: ClassVar[tuple[str, ...]] = ("embedding",)

@@ -5,25 +5,30 @@ The truth is the party's own, so it audits itself: from its encoded rows and its
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
+from pathlib import Path
 from typing import Any
 
-from cutlayer.attacks import resolve
+import torch
+
+from cutlayer.attacks import CATALOGUES, resolve
 from cutlayer.attacks.feature.base import FeatureAttack
 from cutlayer.attacks.feature.inversion import Inversion
 from cutlayer.attacks.feature.view import FeatureView
-from cutlayer.attacks.knowledge import Auxiliary, Knowledge, Need, in_words
+from cutlayer.attacks.knowledge import AUXILIARY_ROWS, Auxiliary, Knowledge, Need, in_words
 from cutlayer.attacks.malicious import TAMPERINGS
 from cutlayer.audit.attack_audit import AttackAudit
 from cutlayer.audit.features.measures import Case, measure
 from cutlayer.audit.features.other_columns import OtherColumns
-from cutlayer.audit.features.releases import UNRECORDED, released
+from cutlayer.audit.features.releases import UNRECORDED, Release, released
 from cutlayer.audit.features.shadow import ShadowRoom
 from cutlayer.config import Job
 from cutlayer.config.load import load_closed_job
 from cutlayer.config.phases import Phase
+from cutlayer.data.encoding import Encoder
+from cutlayer.data.prepared import ENCODER
 from cutlayer.data.store import Store
 from cutlayer.errors import NotApplicable
 from cutlayer.models import bottom_of
@@ -74,14 +79,19 @@ def audit_features(
             # What an attack is run on follows from the knowledge that it needs.
             of_models = partial(shadow_cases, jobs[name], party, partial(room, name))
             releases = cache(partial(release_cases, jobs[name], run, folder, party))
-            cases: Mapping[Need, Callable[[], Iterable[Case]]] = {
+            cases: Mapping[Need | None, Callable[[], Iterable[Case]]] = {
+                None: partial(unknown_cases, jobs[name], run, folder, party),
+                Need.OTHER_ROWS: partial(population_cases, jobs[name], run, folder, party),
                 Need.AUXILIARY_FEATURES: releases,
                 Need.INITIAL_WEIGHTS: partial(white_box_cases, jobs[name], releases, folder, party),
                 Need.SIMULATOR: partial(simulator_cases, jobs[name], party, partial(room, name)),
                 Need.SHADOW_ROWS: of_models,
                 Need.CANDIDATE_ROWS: of_models,
             }
+            once = Phase.RELEASE in jobs[name].phases_of(party)
             for attack in _attacks_on(job, party, name, attacks):
+                if attack.live and not once and job.parties[party].audit.catalogue in CATALOGUES:
+                    continue  # the default reads columns of a single release alone; elsewhere it is named
                 about = {"run": name, "party": party, "attack": attack.name, "knowledge": sorted(attack.needs)}
                 with audit.skipping(party, [attack]):
                     for case in _granted(attack.needs, cases):
@@ -101,10 +111,10 @@ def _attacks_on(job: Job, party: str, run: str, named: Sequence[FeatureAttack[An
     return [*named, inversion] if compared else named
 
 
-def _granted(needs: frozenset[Need], cases: Mapping[Need, Callable[[], Iterable[Case]]]) -> Iterable[Case]:
-    if len(needs) == 1 and (need := min(needs)) in cases:
+def _granted(needs: frozenset[Need], cases: Mapping[Need | None, Callable[[], Iterable[Case]]]) -> Iterable[Case]:
+    if len(needs) <= 1 and (need := min(needs, default=None)) in cases:
         return cases[need]()
-    wanted = f"an attack on features that needs one of: {'; '.join(in_words(cases))}"
+    wanted = f"an attack on features that needs one of: {'; '.join(in_words(filter(None, cases)))}"
     raise NotApplicable.expected(wanted, "; ".join(sorted(in_words(needs))) or "none")
 
 
@@ -120,12 +130,9 @@ def release_cases(job: Job, run: RunFolder, folder: RunFolder, party: str) -> li
     Raises:
         NotApplicable: Nothing was recorded.
     """
-    releases = [] if job.parties[party].audit.every == "never" else released(job, run, party)
-    if not releases:
-        raise NotApplicable(UNRECORDED.format(party))
     store = Store.open(folder.data(party))
     cases = []
-    for name, rows, embeddings in releases:
+    for name, rows, embeddings in _recorded(job, run, party):
         indices = auxiliary_indices(len(rows), job.train.seed)
         known = Auxiliary(store.columns, indices, *store.gather(rows[indices]))
         truth = store.gather(rows[known.unknown(len(rows))])
@@ -133,6 +140,67 @@ def release_cases(job: Job, run: RunFolder, folder: RunFolder, party: str) -> li
         knowledge = Knowledge(auxiliary_rows=known)
         cases.append(Case(name, view, knowledge, truth, job.parties[party].audit.attribute))
     return cases
+
+
+def unknown_cases(job: Job, run: RunFolder, folder: RunFolder, party: str) -> Iterator[Case]:
+    """One case for each release that was recorded, of which no row is known to the attacker.
+
+    Args:
+        job: The job as run.
+        run: Folder of the run.
+        folder: Folder of the run that holds the encoded rows.
+        party: Name of the passive party.
+
+    Raises:
+        NotApplicable: Nothing was recorded.
+    """
+    table = _Table(folder.data(party))
+    for name, rows, embeddings in _recorded(job, run, party):
+        yield table.case(name, FeatureView(party, rows, embeddings), Knowledge())
+
+
+def population_cases(job: Job, run: RunFolder, folder: RunFolder, party: str) -> Iterator[Case]:
+    """As `unknown_cases`, for an attacker who knows other rows; where all rows were released these are left out.
+
+    Raises:
+        NotApplicable: Nothing was recorded.
+    """
+    table = _Table(folder.data(party))
+    for name, rows, embeddings in _recorded(job, run, party):
+        unreleased = torch.ones(table.store.rows, dtype=torch.bool)
+        unreleased[rows] = False
+        others = unreleased.nonzero().flatten()
+        kept = torch.ones(len(rows), dtype=torch.bool)
+        if len(others) >= 2 * AUXILIARY_ROWS:
+            others = others[auxiliary_indices(len(others), job.train.seed)]
+        else:
+            indices = auxiliary_indices(len(rows), job.train.seed)
+            others, kept[indices] = rows[indices], False
+        known = Auxiliary(table.store.columns, torch.zeros(0, dtype=torch.int64), *table.store.gather(others))
+        yield table.case(name, FeatureView(party, rows[kept], embeddings[kept]), Knowledge(other_rows=known))
+
+
+class _Table:
+    """A party's encoded rows and their encoder, in its folder of data."""
+
+    def __init__(self, folder: Path) -> None:
+        self.store = Store.open(folder)
+        self._encoder = Encoder.from_json((folder / ENCODER).read_bytes())
+
+    def case(self, name: str, view: FeatureView, knowledge: Knowledge) -> Case:
+        """All rows of a view are attacked."""
+        codes, numbers = self.store.gather(view.rows)
+        scales = enumerate(self._encoder.numbers)
+        restored = [torch.from_numpy(scale.restored(numbers[:, index].numpy())) for index, scale in scales]
+        own = torch.stack(restored, dim=1) if restored else numbers[:, :0].double()
+        return Case(name, view, knowledge, (codes, numbers), columns=self.store.columns, numbers=own)
+
+
+def _recorded(job: Job, run: RunFolder, party: str) -> list[Release]:
+    releases = [] if job.parties[party].audit.every == "never" else released(job, run, party)
+    if not releases:
+        raise NotApplicable(UNRECORDED.format(party))
+    return releases
 
 
 def white_box_cases(job: Job, releases: Callable[[], list[Case]], folder: RunFolder, party: str) -> list[Case]:

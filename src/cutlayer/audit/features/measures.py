@@ -13,11 +13,14 @@ from torch import Tensor
 
 from cutlayer.attacks.feature.attribute import MAX_CODES, Inferences, Inferred
 from cutlayer.attacks.feature.base import Reconstruction, encoded_matrix, encoded_slices
+from cutlayer.attacks.feature.readings import Readings
 from cutlayer.attacks.feature.view import FeatureView
 from cutlayer.attacks.knowledge import Auxiliary, Knowledge
 from cutlayer.attacks.label.base import Scores
+from cutlayer.audit.features.exact_share import measure_readings
 from cutlayer.audit.features.images import ImagePairs
 from cutlayer.audit.leak import leak_interval, leak_of
+from cutlayer.data.encoded import ColumnSpec
 from cutlayer.errors import NotApplicable
 from cutlayer.problem.metrics.roc import true_positive_rate
 from cutlayer.results.features import ColumnValue, FeatureResult
@@ -39,6 +42,8 @@ class Case:
         truth: Encoded codes int32 (n, c) and numbers float32 (n, d) of the rows that are not auxiliary; or whether each
             row was a training row, bool (n,).
         column: A column that is reported whatever its value; `None` for none.
+        columns: Shape and names of the party's columns; needed where the attacker knows no row.
+        numbers: Numbers of the attacked rows in the units of the table, float64 (n, d).
     """
 
     release: str
@@ -46,11 +51,13 @@ class Case:
     knowledge: Knowledge
     truth: tuple[Tensor, Tensor] | Tensor
     column: str | None = None
+    columns: ColumnSpec | None = None
+    numbers: Tensor | None = None
 
     def identity(self) -> dict[str, Any]:
         """The release, the number of known rows and the number of attacked rows, as fields of a result."""
-        shadows, auxiliary = self.knowledge.shadow_rows, self.knowledge.auxiliary_rows
-        known = len(shadows.rows) if shadows else len(auxiliary.indices) if auxiliary else 0
+        shadows, auxiliary = self.knowledge.shadow_rows, self.knowledge.auxiliary_rows or self.knowledge.other_rows
+        known = len(shadows.rows) if shadows else len(auxiliary.codes) if auxiliary else 0
         attacked = len(self.truth) if isinstance(self.truth, Tensor) else len(self.truth[0])
         return {"release": self.release, "known": known, "rows": attacked}
 
@@ -69,12 +76,16 @@ def measure(result: object, case: Case, about: Mapping[str, Any]) -> Iterable[Fe
     about = {**about, **case.identity()}
     match result, case.truth:
         case Reconstruction(), (codes, numbers):
-            return [measure_reconstruction(result, case.knowledge.auxiliary, (codes, numbers), about)]
+            known = case.knowledge.other_rows or case.knowledge.auxiliary
+            return [measure_reconstruction(result, known, (codes, numbers), about)]
+        case Readings(), (codes, numbers) if case.columns is not None:
+            own = numbers if case.numbers is None else case.numbers
+            return [measure_readings(result, case.columns, (codes, numbers), own, about)]
         case Inferences(), (codes, numbers):
             return measure_inferences(result, (codes, numbers), about, case.column)
         case Scores(), Tensor() as member:
             return [measure_membership(result, member, about)]
-    wanted = "a Reconstruction or Inferences of rows that are not auxiliary, or Scores of membership"
+    wanted = "Readings, a Reconstruction or Inferences of rows that are not auxiliary, or Scores of membership"
     raise NotApplicable.expected(wanted, f"{type(result).__name__} of {case.release}")
 
 
