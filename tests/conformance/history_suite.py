@@ -104,17 +104,11 @@ def refuses_what_it_lacks(attack: AttackClass, case: HistoryCase) -> None:
     for kind in {"binary", "multiclass", "regression"} - attack.tasks:
         with pytest.raises(NotApplicable, match=attack.name):
             attack()(replace(world.view, task=Task(kind, ("0", "1", "2"))), world.knowledge())
-    silent = world.view.epochs[0]
-    silent = replace(silent, embeddings={}, gradients={})
+    silent = replace(world.view.epochs[0], embeddings={}, gradients={})
     nothing = replace(world.view, epochs=[silent], own_embeddings={}, parts=None, sent=None, _results={})
     for target in attack.reads:
         with pytest.raises(NotApplicable):
-            attack()(
-                replace(
-                    world.view, epochs=[silent], own_embeddings={}, target=target, parts=None, sent=None, _results={}
-                ),
-                world.knowledge(),
-            )
+            attack()(replace(nothing, target=target), world.knowledge())
 
 
 def bears_dead_messages(attack: AttackClass, case: HistoryCase) -> None:
