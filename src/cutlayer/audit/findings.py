@@ -12,6 +12,7 @@ from cutlayer.audit.checks import Check, Find, FindingContext, Occurrence
 from cutlayer.audit.scored_rows import narrow_leaks
 from cutlayer.parties.guards.numbers import NO_GRADIENT_REMEDY
 from cutlayer.protections import REGISTRY as PROTECTIONS
+from cutlayer.results.columns_read import is_of_columns, weakest
 from cutlayer.results.completion import CompletionResult, best
 from cutlayer.results.features import FeatureResult, strongest
 from cutlayer.results.finding import Finding, Severity
@@ -171,7 +172,12 @@ def _exceeded(context: FindingContext) -> Iterator[Occurrence]:
     "add a protection of that passive party's features, or a stronger one, or a narrower cut",
 )
 def _recovered(context: FindingContext) -> Iterator[Occurrence]:
-    for result in strongest(_features(context)):
+    found = strongest(_features(context))
+    # Of attacks on all columns of a party the one that counts: it knows least, and reaches nearly as far as any.
+    counting = weakest(found)
+    for result in found:
+        if is_of_columns(result) and counting[result.party] is not result:
+            continue
         needed = condition(result.knowledge, result.known)
         given = f", with {needed}," if needed else ""
         bounds = f"({decimals(result.low)} to {decimals(result.high)})"

@@ -6,10 +6,11 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from cutlayer.attacks import REGISTRY
 from cutlayer.attacks.knowledge import condition, in_words
-from cutlayer.report.columns_read import is_of_columns, reads_columns, weakest
+from cutlayer.report.columns_read import reads_columns
 from cutlayer.report.grading import SMALL, reading
 from cutlayer.report.releases import ONLY, release_of
 from cutlayer.report.rounding import metric, share
+from cutlayer.results.columns_read import is_of_columns, weakest
 from cutlayer.results.completion import best
 from cutlayer.results.features import FeatureResult
 from cutlayer.results.leaks import LeakResult

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from cutlayer.report import charts
-from cutlayer.report.columns_read import EXACT, column_strength, knowing, reach, read_of_columns
+from cutlayer.report.columns_read import EXACT, column_strength, knowing, read_of_columns
 from cutlayer.report.grading import SMALL
 from cutlayer.report.headline import read_most
 from cutlayer.report.history import leak_domain
@@ -14,6 +14,7 @@ from cutlayer.report.matrix import Matrix, matrix_of, strength
 from cutlayer.report.rounding import auc, interval, metric
 from cutlayer.report.section import Cell, Column, Panel, Panels, Section, Table, number, table
 from cutlayer.report.svg import padded
+from cutlayer.results.columns_read import reach
 from cutlayer.results.features import FeatureResult
 from cutlayer.results.leaks import LeakResult
 from cutlayer.results.metric_names import name_of

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from cutlayer.attacks.knowledge import condition
-from cutlayer.report.columns_read import is_of_columns, knowing, reach, reads_columns, weakest
+from cutlayer.report.columns_read import knowing, reads_columns
 from cutlayer.report.grading import SMALL, reading
 from cutlayer.report.matrix import Matrix, matrix_of
 from cutlayer.report.rounding import times
 from cutlayer.report.sections.protections import given_of_labels, label_free_parties
+from cutlayer.results.columns_read import is_of_columns, reach, weakest
 from cutlayer.results.features import FeatureResult
 from cutlayer.results.leaks import LeakResult
 from cutlayer.results.report import Report

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cutlayer.attacks.knowledge import Need, condition, in_words
-from cutlayer.report.columns_read import counted, is_of_columns, reach
 from cutlayer.report.grading import REBUILT, rebuilding
 from cutlayer.report.rounding import count, metric, share
+from cutlayer.results.columns_read import counted, is_of_columns, reach
 from cutlayer.results.features import FeatureResult
 from cutlayer.results.metric_names import name_of
 

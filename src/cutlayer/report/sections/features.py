@@ -7,16 +7,7 @@ import binascii
 from collections.abc import Iterator, Sequence
 
 from cutlayer.attacks.knowledge import in_words
-from cutlayer.report.columns_read import (
-    EXACT,
-    by_knowledge,
-    column_strength,
-    is_of_columns,
-    knowing,
-    read_of_columns,
-    reads_columns,
-    weakest,
-)
+from cutlayer.report.columns_read import EXACT, column_strength, knowing, read_of_columns, reads_columns
 from cutlayer.report.png import png_uri
 from cutlayer.report.rounding import count, interval, metric
 from cutlayer.report.section import (
@@ -35,6 +26,7 @@ from cutlayer.report.section import (
     table,
 )
 from cutlayer.report.sections.scope import glossary
+from cutlayer.results.columns_read import by_knowledge, is_of_columns, weakest
 from cutlayer.results.features import FeatureResult, ImagePair
 from cutlayer.results.metric_names import name_of
 from cutlayer.results.report import Report
