@@ -78,7 +78,7 @@ def test_every_attack_of_the_catalogue_has_a_result_or_a_reason(finished: RunFol
     audit = finished.audit.runs["this run"]
     explained = {*(leak.label for leak in (*audit.leaks, *audit.skipped, *audit.unneeded))}
     for attack in resolve("auto", "binary").histories:
-        for target in {*attack.reads} - {Target.PART}:  # each party computes the split
+        for target in {*attack.reads} - {Target.PART, Target.LABELS}:  # each party computes the split, and is sent none
             assert {f"{party}/{target}/{attack.name}" for party in ATTACKERS} <= explained
     assert audit.undefined == ()
     assert [baseline.party for baseline in audit.baselines] == list(ATTACKERS)
@@ -186,7 +186,13 @@ def _scores_of(embeddings: Tensor, gradients: Tensor, values: Tensor, *, quick: 
     view = HistoryView("telco", Task("regression"), [epoch])
     attacks = resolve("auto", "regression").histories
     of_one_epoch = {"regression_labels", "few_labels", "strong_probe"}
-    assert {attack.name for attack in attacks} == {*of_one_epoch, "mean_gradient", "self_training", "split_part"}
+    assert {attack.name for attack in attacks} == {
+        *of_one_epoch,
+        "mean_gradient",
+        "self_training",
+        "sent_labels",
+        "split_part",
+    }
     chosen = [attack for attack in attacks if attack.name in of_one_epoch and (attack.quick or not quick)]
     return [attack(view.on(target), knowledge) for attack in chosen for target in attack.reads]
 

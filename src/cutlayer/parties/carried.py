@@ -8,12 +8,12 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from cutlayer.config import FrozenModel
 from cutlayer.data.categories import FIRST, CategoryEncoder
 from cutlayer.data.encoding import Encoder
 from cutlayer.data.store import Store
 from cutlayer.errors import ConfigError
 from cutlayer.kernels.noise.score_bands import bits, channel, information
-from cutlayer.results.carried import Carried, CarriedAttribute
 from cutlayer.storage.row_arrays import chunks_of
 
 LEAST = 0.01
@@ -21,6 +21,40 @@ LEAST = 0.01
 _DECILES = np.linspace(0.1, 0.9, 9)
 _SAMPLED = 1 << 17
 """Rows that the thresholds of numbers are taken from."""
+
+
+class CarriedAttribute(FrozenModel):
+    """What a row's grade carries of one attribute, of all rows that are released.
+
+    Attributes:
+        column: Name of the column.
+        attribute: The attribute in words: a value, or a threshold.
+        rows: Share of the rows that have it.
+        bits: Information of the drawn grade about it, in bits a row.
+        share: The same over the attribute's entropy: 1 where the grade tells it exactly.
+    """
+
+    column: str
+    attribute: str
+    rows: float
+    bits: float
+    share: float
+
+
+class Carried(FrozenModel):
+    """What the grades of a party carry of its columns: computed by the party itself, before anything is sent.
+
+    Attributes:
+        grades: Number of grades.
+        epsilon: Privacy of a draw; `None` where grades are sent as they are.
+        bits: Information of a drawn grade about the grade, in bits a row: no more of a row's columns is in it.
+        attributes: The attribute of each column of which most is carried, the largest share first.
+    """
+
+    grades: int
+    epsilon: float | None
+    bits: float
+    attributes: tuple[CarriedAttribute, ...]
 
 
 def carried(
