@@ -71,6 +71,27 @@ def test_every_answer_passes_check(place, folder, protect, apart):
     assert load_private_part(folder / "telco.yaml").label is None
 
 
+@pytest.mark.parametrize(("rows", "epsilon"), [(12_000, 1.0), (3_000, 2.0)])
+def test_enough_rows_protect_both_by_grades(place, folder, rows, epsilon):
+    """The least label epsilon whose draws are worth 1,000 rows, else the largest."""
+    label = ["yes" if row % 3 == 0 else "no" for row in range(rows)]
+    table = {"id": range(rows), "age": [row % 50 for row in range(rows)]}
+    csv.write_csv(
+        pa.table({**{name: [*column] for name, column in table.items()}, "default": label}), folder / "bank.csv"
+    )
+    csv.write_csv(pa.table({"id": [*range(rows)], "calls": [row % 7 for row in range(rows)]}), folder / "telco.csv")
+    assert place.call("init", folder, "--protect", "both", "--yes").code == 0
+    text = (folder / "job.yaml").read_text()
+    assert text.startswith("# Labels: each partner is sent one drawn label")
+    job = load_job(folder / "job.yaml")
+    assert job.parties["bank"].privacy == {"label_dp": {"eps": epsilon}}
+    assert job.parties["telco"].privacy == {"grade_dp": {"epsilon": 8.0}}
+    assert job.bottom_of("telco")["kind"] == "grade"
+    printed = " ".join(place.call("check", folder / "job.yaml").out.split())
+    assert f"the labels of the training rows of bank, towards telco: epsilon {epsilon:g} per row" in printed
+    assert "columns of telco bank learns what the guarantee of telco allows, whatever it knows" in printed
+
+
 def test_the_questions(place, folder, monkeypatch):
     answers = iter(["bank.csv", "id", "default", "columns", "0"])
     asked = []

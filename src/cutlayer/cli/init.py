@@ -227,7 +227,7 @@ def _choice(question: str, known: Sequence[str], option: str | None, default: st
 
 def _write(folder: Path, files: dict[str, dict[str, Any]]) -> list[Path]:
     from cutlayer.config.load import as_yaml
-    from cutlayer.jobs.first_job import PUBLIC_SPLIT
+    from cutlayer.jobs.first_job import GRADES, PUBLIC_SPLIT
     from cutlayer.storage.durable import check_output, write_whole
 
     check_output(*(folder / name for name in files), remedy="move it, or choose another folder")
@@ -235,7 +235,10 @@ def _write(folder: Path, files: dict[str, dict[str, Any]]) -> list[Path]:
         # What the parties of a job share may be read by others; a private file states an organisation's protections.
         mode = 0o644 if name == "job.yaml" and len(files) > 1 else 0o600
         public = values.get("train", {}).get("split", {}).get("public")
-        explained = "".join(f"# {line}\n" for line in PUBLIC_SPLIT) if public else ""
+        bottoms = values.get("model", {}).get("bottom", {}).values()
+        graded = any(isinstance(bottom, dict) and bottom.get("kind") == "grade" for bottom in bottoms)
+        lines = (*(GRADES if graded else ()), *(PUBLIC_SPLIT if public else ()))
+        explained = "".join(f"# {line}\n" for line in lines)
         write_whole(folder / name, explained + as_yaml(values, flow=None), mode)
     return [folder / name for name in files]
 

@@ -24,6 +24,7 @@ from cutlayer.data.profile import ColumnProfile, label_profile
 from cutlayer.data.sources import open_source
 from cutlayer.errors import ConfigError, DataError, NothingInCommon
 from cutlayer.jobs.found_tables import TableSummary
+from cutlayer.kernels.noise.informative_rows import ENOUGH, FEW, informative_rows
 
 Protected = Literal["labels", "columns", "both", "nothing"]
 
@@ -41,6 +42,17 @@ the owner's columns alone, of which networks use skewed numbers as well as trees
 docs/how-to/all-rows.md."""
 
 
+LABEL_EPSILONS = (0.5, 1.0, 2.0)
+"""Label epsilons of jobs with grades, of which the least is taken that is worth enough rows."""
+HELD_OUT = 0.2
+"""Share of the rows that a job holds out by default."""
+GRADES = (
+    "Labels: each partner is sent one drawn label a training row, once; label_dp.eps bounds what it tells of a label.",
+    "Columns: each partner sends one drawn grade of sixteen a row, once: four bits at most, and grade_dp.epsilon.",
+    "What they carry of each column is in checkpoint/PARTNER/carried.json of the run, and fit.limits bounds it:",
+    "see docs/how-to/grades.md.",
+)
+"""Comment in the file of a job whose partners release grades."""
 PUBLIC_SPLIT = (
     "train.split.public: partners are sent which rows have the largest values of this column. It states that they may",
     "know this, whatever it shows of the labels, and the guarantee of the labels is given that. A date of application",
@@ -209,6 +221,26 @@ def check_task(job: FirstJob) -> None:
         raise ConfigError.expected(f"classes in {name} with --task multiclass", "fractions", "take regression")
 
 
+def grades_epsilon(job: FirstJob) -> float | None:
+    """The label epsilon of a job whose partners release grades; `None` where they release their columns.
+
+    It is the least of `LABEL_EPSILONS` at which the drawn labels are worth enough rows, or the largest, if they are
+    worth any there. Labels that are numbers need a range, which is public and so not in the tables.
+    """
+    kind = task_of(job)
+    if job.protect != "both" or kind == "regression":
+        return None
+    overlap = overlap_of(job)
+    counts = [*label_of(job).classes.values()]
+    if overlap is None or len(counts) < 2:
+        return None
+    rows = int((1 - HELD_OUT) * (overlap.common if job.partners else overlap.rows))
+    worth = {epsilon: informative_rows(rows, [n / sum(counts) for n in counts], epsilon) for epsilon in LABEL_EPSILONS}
+    enough = next((epsilon for epsilon, found in worth.items() if found >= ENOUGH), None)
+    last = LABEL_EPSILONS[-1]
+    return enough if enough is not None else last if worth[last] >= FEW else None
+
+
 def files_of(job: FirstJob, folder: Path) -> dict[str, dict[str, Any]]:
     """The files to write into a folder, by name: `job.yaml`, and between organisations one for each party.
 
@@ -219,7 +251,8 @@ def files_of(job: FirstJob, folder: Path) -> dict[str, dict[str, Any]]:
     names = [table.party for table in parties]
     if len(set(names)) < len(names):
         raise ConfigError.expected("a file name of its own for each party's table", ", ".join(names), "rename one")
-    private = dict(zip(names, _private(job, folder), strict=True))
+    labels = grades_epsilon(job)
+    private = dict(zip(names, _private(job, folder, labels), strict=True))
     release = releases_once(job)
     shared: dict[str, Any] = {"name": folder.resolve().name or "job", "task": task_of(job), "parties": {}}
     if job.rows == "all":
@@ -229,7 +262,8 @@ def files_of(job: FirstJob, folder: Path) -> dict[str, dict[str, Any]]:
     if release:
         bottoms: dict[str, Any] = {names[0]: {"kind": "auto"}}
         for table in job.partners:
-            bottoms[table.party] = {"kind": "linear", "width": sketch_width(table, job.ids[table.path.name])}
+            width = sketch_width(table, job.ids[table.path.name])
+            bottoms[table.party] = {"kind": "linear", "width": width} if labels is None else {"kind": "grade"}
         shared["model"] = {"bottom": bottoms, "top": {"kind": "auto"}}
         shared["train"] = {"release": "once"}
     elif job.rows == "all":
@@ -266,8 +300,8 @@ def _split(job: FirstJob, *, labels_protected: bool) -> dict[str, Any]:
     return {} if labels_protected or job.repeats or task_of(job) == "regression" else {"stratify": True}
 
 
-def _private(job: FirstJob, folder: Path) -> Iterator[dict[str, Any]]:
-    """The private part of each party."""
+def _private(job: FirstJob, folder: Path, labels: float | None) -> Iterator[dict[str, Any]]:
+    """The private part of each party; `labels` is the epsilon of the labels to which partners fit grades, if any."""
     for table in (job.owner, *job.partners):
         key = job.ids[table.path.name]
         for name in (key, *((job.label,) if table is job.owner else ())):
@@ -291,13 +325,16 @@ def _private(job: FirstJob, folder: Path) -> Iterator[dict[str, Any]]:
             if not job.has_features:
                 section["features"] = {"include": "none"}
             if job.protect in ("labels", "both"):
-                section["privacy"] = {"label_free": None}
+                section["privacy"] = {"label_free": None} if labels is None else {"label_dp": {"eps": labels}}
         else:
-            if job.protect in ("labels", "both"):
+            if labels is not None:
+                section["fit"] = {"kind": "grade"}
+            elif job.protect in ("labels", "both"):
                 section["fit"] = _sketch(table, key)
                 numbers["scale"] = "robust"  # bounded: the release as a whole has a mean square of 1
             if job.protect in ("columns", "both"):
-                section["privacy"] = {"dp_embedding": {"clip": 1.0, "epsilon": 8.0, "delta": 1e-5}}
+                noise = {"dp_embedding": {"clip": 1.0, "epsilon": 8.0, "delta": 1e-5}}
+                section["privacy"] = noise if labels is None else {"grade_dp": {"epsilon": 8.0}}
                 measuring = column_attacks(task_of(job), once=releases_once(job))
                 section["audit"] = {"attacks": [*measuring]}
         if numbers:
