@@ -14,7 +14,8 @@ from safetensors.torch import load_file
 from sklearn.metrics import mutual_info_score
 from torch import Tensor
 
-from cutlayer.channel import Kind
+from cutlayer.channel import Kind, Message
+from cutlayer.channel.compression import GradeBytes
 from cutlayer.config import Job, validated
 from cutlayer.errors import ConfigError, ProtocolError
 from cutlayer.jobs.check import check_job
@@ -33,6 +34,7 @@ from tests.parties.interruptions import assert_equal, crashes_at_rename
 from tests.parties.mutants import tamper, with_tensors
 from tests.parties.processes import fork, lay_out
 from tests.parties.runs import ACTIVE, KEY, PASSIVES, raw_job, record, run, tables
+from tests.training.test_all_runs import World
 
 TELCO = PASSIVES[0]
 ROWS = 2400
@@ -120,7 +122,7 @@ def test_grades_are_those_of_the_job(whole: Any) -> None:
     columns = kept(whole[0], "released")["released"]
     grades = grades_of_columns(columns)
     assert columns.shape[1] == 15
-    assert torch.equal(columns_of_grades(grades, 15, ordered=True), columns)
+    assert torch.equal(columns_of_grades(grades, 15), columns)
     assert len(grades.unique()) == 16
 
 
@@ -134,6 +136,19 @@ def test_the_account_is_one_draw_of_a_label_and_one_of_a_grade() -> None:
     assert {entry.protection for entry in entries} == {"label_dp", "grade_dp"}
 
 
+def test_labels_are_counted_in_the_ledger_of_all_runs_before_they_leave(tmp_path: Path) -> None:
+    """Also in that of a run that ends there: no other message of the label owner depends on labels."""
+    world = World(tmp_path)
+    with pytest.raises(ConfigError, match="standard errors"):
+        world.run(graded({"least_z": 1000.0}, eps=1.0), tables(rows=300))
+    (line,) = world.lines(ACTIVE)
+    (entry,) = line.ledger.entries
+    assert (entry.protection, entry.event.eps, entry.towards) == ("label_dp", 1.0, (TELCO,))  # type: ignore[union-attr]
+    with pytest.warns(UserWarning, match="labels of the same rows were drawn before"):
+        world.run(graded(eps=2.0), tables(rows=300))
+    assert world.total(ACTIVE) == 3.0
+
+
 def test_without_noise_columns_have_no_guarantee() -> None:
     assert not [total for total in ledger_of(graded(epsilon=None)).totals if total.protects == "features"]
 
@@ -144,6 +159,19 @@ def test_grades_of_every_task_of_classes(tmp_path: Path, task: str) -> None:
     columns = kept(tmp_path, "released")["released"]
     assert len(grades_of_columns(columns).unique()) <= 4
     assert trained.active.metrics[trained.active.task.metric] > (0.5 if task == "regression" else 0.6)
+
+
+@pytest.mark.parametrize("width", [1, 15])
+def test_a_row_alone_crosses_as_it_does_among_others(width: int) -> None:
+    """Grades of several classes too: which models read them must not depend on what a batch has besides."""
+    link, grades = GradeBytes(width), torch.arange(width + 1)
+    columns = columns_of_grades(grades, width)
+    assert len(columns.unique(dim=0)) == width + 1
+    for rows in (columns, *columns[:, None], columns[:0]):
+        message = Message(Kind.RELEASE, TELCO, ACTIVE, "run", -1, 0, 0, tensors={"embedding": rows})
+        packed = link.packed(message)
+        assert packed.tensors["embedding"].shape == (len(rows), 1)
+        assert torch.equal(link.unpacked(packed).tensors["embedding"], rows)
 
 
 def test_a_kill_at_any_time_resumes_to_the_same_draws(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from cutlayer.config import FrozenModel, Job
 from cutlayer.config.phases import grades_rows
 from cutlayer.kernels.noise.randomized_response import flip_probability, randomized_response
 from cutlayer.kernels.noise.score_bands import bands_for
-from cutlayer.kernels.rows.grade_columns import are_ordered, columns_of_grades, grades_of_columns
+from cutlayer.kernels.rows.grade_columns import columns_of_grades, grades_of_columns
 from cutlayer.lazy import Tensor, torch
 from cutlayer.protections.contract.base import FeatureProtection
 from cutlayer.protections.contract.views import PassiveView
@@ -58,7 +58,7 @@ class GradeDP(FeatureProtection[GradeDPConfig]):
 
     def embedding_out(self, e: Tensor, view: PassiveView) -> Tensor:
         """Draw the grades of e (n, width), which are columns of 0 and 1, and return them as such columns."""
-        grades, ordered = grades_of_columns(e), are_ordered(e)
+        grades = grades_of_columns(e)
         bands = bands_for(self.settings.epsilon, e.shape[1] + 1)
         # Without ids a row is known by its number in the request, and every request draws anew.
         known = view.ids is not None
@@ -68,7 +68,7 @@ class GradeDP(FeatureProtection[GradeDPConfig]):
         key = self.context.noise.key(hook=self.name, peer=self.context.peers[0], step=0, content=purpose)
         drawn = randomized_response(grades, digests, bands, self.settings.epsilon, key, self.name, draws)
         self.count(rows=len(e))
-        return columns_of_grades(drawn, e.shape[1], ordered=ordered)
+        return columns_of_grades(drawn, e.shape[1])
 
     def faults(self, job: Job, party: str) -> Iterator[str]:
         """Grades are drawn of a party that releases grades alone."""
