@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -212,6 +213,41 @@ def test_a_prediction_repeats_the_draws_of_the_training(tmp_path: Path) -> None:
     assert 100 < len(tested) < 300
     assert all(every[row] == tested[row] for row in tested)
     assert all(every[row] == some[row] for row in some)
+
+
+def test_rows_without_ids_are_drawn_once_for_each_table(tmp_path: Path) -> None:
+    """Row numbers name other rows in another table: with the same draws, a known row of one tells of the other's."""
+    made = raw(epsilon=0.5)
+    for party in made["parties"].values():
+        party["id"] = "@row"
+    named = {name: table.sort_by("id").slice(0, 590) for name, table in tables(rows=600).items()}
+    given = {name: table.drop_columns(["id"]) for name, table in named.items()}
+    job, folder = validated(Job, made, ""), RunFolder(tmp_path / "run")
+    execute(job, folder.path, Options(Keys(tmp_path, KEY), tables=given), Progress())
+    other = {name: pa.concat_tables([table.slice(0, 589), table.slice(0, 1)]) for name, table in given.items()}
+    answers = []
+    for number, rows in enumerate((given, given, other)):
+        predict(job, folder, tmp_path / f"{number}.csv", Request(rows, key=KEY))
+        answers.append((tmp_path / f"{number}.csv").read_text().splitlines()[1:590])
+    first, again, changed = answers
+    assert first == again
+    assert 0.2 < np.mean([mine != theirs for mine, theirs in zip(first, changed, strict=True)]) < 0.8
+
+
+def test_whether_a_message_was_changed_is_no_secret_of_the_draw(tmp_path: Path) -> None:
+    """The evidence is sent: a count of messages that the draw left as they were would state the true grades."""
+    trained = run(graded(epsilon=30.0), tables(rows=300), tmp_path)
+    (evidence,) = [item for item in trained.active.evidence if item.party == TELCO]
+    assert evidence.changed == evidence.covered == evidence.sent
+
+
+def test_no_partner_is_label_free_where_one_is_sent_labels() -> None:
+    made = raw()
+    made["parties"]["shop"] = {"role": "passive", "id": "id", "fit": {"kind": "none"}}
+    made["model"]["bottom"]["shop"] = {"kind": "linear"}
+    entries = {entry.protection: entry for entry in ledger_of(validated(Job, made, "")).entries}
+    assert "label_free" not in entries
+    assert entries["label_dp"].towards == (TELCO, "shop")
 
 
 def test_other_labels_than_before_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

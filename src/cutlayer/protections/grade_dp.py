@@ -10,6 +10,7 @@ from pydantic import Field
 from cutlayer.accounting import Event, RandomizedGrade, ReleasePlan
 from cutlayer.config import FrozenModel, Job
 from cutlayer.config.phases import grades_rows
+from cutlayer.errors import NotApplicable
 from cutlayer.kernels.noise.randomized_response import flip_probability, randomized_response
 from cutlayer.kernels.noise.score_bands import bands_for
 from cutlayer.kernels.rows.grade_columns import columns_of_grades, grades_of_columns
@@ -41,8 +42,9 @@ class GradeDP(FeatureProtection[GradeDPConfig]):
     (arXiv 1602.07387), section 2, for randomised response of k values.
 
     Guarantee: epsilon-differential privacy of a row's columns for its grade, delta 0; neighbours differ in one row's
-    columns, replaced. It is conditional on the bottom model and the encoding, which are fitted on the rows. A row whose
-    columns change so that its grade does is drawn anew, at the same cost again.
+    columns, replaced. It is conditional on the bottom model and the encoding, which are fitted on the rows. It holds
+    for each id's first columns: an id whose columns change so that its grade does is drawn anew, and the change shows.
+    Rows without ids are drawn once for each table: a prediction of theirs is one more draw, at the same cost again.
 
     Advice: with `fit: {kind: grade}`, nearly all of what a partner adds at an epsilon of 8 (docs/how-to/grades.md).
     """
@@ -54,19 +56,18 @@ class GradeDP(FeatureProtection[GradeDPConfig]):
     rank = 20
     excludes = frozenset({"dp_embedding", "dp_bottom"})
     on_cpu = True
+    hides_changes = True
     counters = ("rows",)
 
     def embedding_out(self, e: Tensor, view: PassiveView) -> Tensor:
         """Draw the grades of e (n, width), which are columns of 0 and 1, and return them as such columns."""
         grades = grades_of_columns(e)
         bands = bands_for(self.settings.epsilon, e.shape[1] + 1)
-        # Without ids a row is known by its number in the request, and every request draws anew.
-        known = view.ids is not None
-        digests = view.ids(view.rows) if view.ids is not None else _numbered(view.rows)
-        draws = "" if known else f"{view.mode} {view.epoch} {view.step}"
+        if view.ids is None:
+            raise NotApplicable.expected(f"rows with ids, by which {self.name} draws", "none")
         purpose = torch.zeros(1)
         key = self.context.noise.key(hook=self.name, peer=self.context.peers[0], step=0, content=purpose)
-        drawn = randomized_response(grades, digests, bands, self.settings.epsilon, key, self.name, draws)
+        drawn = randomized_response(grades, view.ids(view.rows), bands, self.settings.epsilon, key, self.name)
         self.count(rows=len(e))
         return columns_of_grades(drawn, e.shape[1])
 
@@ -93,11 +94,5 @@ class GradeDP(FeatureProtection[GradeDPConfig]):
 
     def metrics(self) -> dict[str, Any]:
         """Rows drawn, and the share of grades that is to be expected to change; how many did is not released."""
-        bands = bands_for(self.settings.epsilon, 16)
+        bands = bands_for(self.settings.epsilon, self.context.widths[self.context.party] + 1)
         return {**self.counts, "expected_share_changed": flip_probability(self.settings.epsilon, bands)}
-
-
-def _numbered(rows: Tensor) -> Tensor:
-    """Row numbers as digests, uint8 (n, 16)."""
-    wide = torch.stack([rows.long(), torch.zeros_like(rows).long()], dim=1).contiguous()
-    return wide.view(torch.uint8)

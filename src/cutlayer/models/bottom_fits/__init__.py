@@ -127,7 +127,8 @@ def grade_faults(case: Case) -> Iterator[str]:
         fit = job.parties[name].fit
         if case.knows(name) and (fit is None or fit.get("kind") != "grade"):
             given = "none" if fit is None else fit.get("kind")
-            yield f"expected parties.{name}.fit: {{kind: grade}} with a bottom model of kind grade, got {given}; write it"
+            wanted = f"expected parties.{name}.fit: {{kind: grade}} with a bottom model of kind grade"
+            yield f"{wanted}, got {given}; write it"
 
 
 def is_independent(raw: Mapping[str, Any] | None) -> bool:
