@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -17,7 +18,8 @@ from .table import FitCase
 
 
 def _fitted(fit: Fit, case: FitCase, seen: list[Tensor] | None = None) -> tuple[BottomModel, tuple[float, ...]]:
-    bottom = bottom_of(case.bottom, **({"width": 4} if case.bottom == "linear" else {"hidden": [4]}))
+    options: dict[str, Any] = {"linear": {"width": 4}, "grade": {}}.get(case.bottom, {"hidden": [4]})
+    bottom = bottom_of(case.bottom, **options)
     given = columns(seen=seen, gradients=torch.ones(ROWS, 4))
     return bottom, fit_bottom({"kind": fit.kind, **case.settings}, bottom, given, "fit")
 

@@ -109,7 +109,9 @@ def refuses_what_it_lacks(attack: AttackClass, case: HistoryCase) -> None:
     for target in attack.reads:
         with pytest.raises(NotApplicable):
             attack()(
-                replace(world.view, epochs=[silent], own_embeddings={}, target=target, parts=None, _results={}),
+                replace(
+                    world.view, epochs=[silent], own_embeddings={}, target=target, parts=None, sent=None, _results={}
+                ),
                 world.knowledge(),
             )
 

@@ -10,9 +10,11 @@ import numpy as np
 import torch
 from scipy import sparse
 from torch import Tensor
+from torch.nn import functional
 
 from cutlayer.attacks.knowledge import Knowledge
 from cutlayer.attacks.label.history import HistoryView
+from cutlayer.attacks.label.sent_labels import SentLabels
 from cutlayer.channel.row_history import FollowedEpoch
 from cutlayer.kernels.gradients.keep_top import keep_top
 from cutlayer.problem.task import Task
@@ -81,8 +83,23 @@ def undefended(share: float = 0.25, classes: int = 2) -> World:
         kept[number] = embeddings
     columns = sparse.csr_matrix((0.8 * means[codes] + torch.randn(ROWS, WIDTH, generator=draw)).numpy())
     task = Task("binary", ("0", "1")) if classes == 2 else Task("multiclass", tuple(map(str, range(classes))))
-    view = HistoryView(PARTY, task, epochs, kept, columns, parts=_parts(codes))
+    view = HistoryView(PARTY, task, epochs, kept, columns, parts=_parts(codes), sent=_sent(codes))
     return World(view, truth, float((truth == 1).double().mean()))
+
+
+def _sent(values: Tensor) -> SentLabels:
+    """Labels drawn at epsilon 2, and scores of a model that is right but for some noise: thirds of a value."""
+    draw = torch.Generator().manual_seed(7)
+    codes = values.argsort().argsort() * 3 // ROWS if values.is_floating_point() else values
+    classes = int(codes.max()) + 1
+    drawn = torch.where(torch.rand(ROWS, generator=draw) < 0.75, codes, torch.randint(classes, (ROWS,), generator=draw))
+    noise = torch.randn(ROWS, classes, generator=draw).double()
+    scores = (2.0 * functional.one_hot(codes, classes) + noise).log_softmax(dim=1)
+    if values.is_floating_point():
+        scores = values[:, None].double() + noise[:, :1]
+    elif classes == 2:
+        scores = scores[:, 1:] - scores[:, :1]
+    return SentLabels(torch.arange(ROWS), drawn, 2.0, classes, scores)
 
 
 def _parts(values: Tensor) -> tuple[Tensor, Tensor]:
@@ -147,5 +164,5 @@ def regression() -> World:
         epochs.append(FollowedEpoch(number, torch.arange(ROWS), steps, {PARTY: x}, {PARTY: gradients}))
         kept[number] = x
     columns = sparse.csr_matrix(x.numpy())
-    view = HistoryView(PARTY, Task("regression"), epochs, kept, columns, parts=_parts(truth))
+    view = HistoryView(PARTY, Task("regression"), epochs, kept, columns, parts=_parts(truth), sent=_sent(truth))
     return World(view, truth, 0.5)

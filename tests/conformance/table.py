@@ -16,7 +16,7 @@ from pyarrow import csv, parquet
 
 from cutlayer.attacks.label.base import Target
 
-GRADIENT, EMBEDDING, PART, LAYER = Target
+GRADIENT, EMBEDDING, PART, LABELS, LAYER = Target
 
 
 @dataclass(frozen=True)
@@ -176,6 +176,15 @@ PROTECTIONS = {
         copies=True,
         operations=290,
     ),
+    "grade_dp": ProtectionCase(
+        {"epsilon": 0.5},
+        lowers=(("spectral", EMBEDDING, 0.7),),
+        adaptive=(("directions", EMBEDDING, 0.7),),
+        refused=({}, {"epsilon": 0.0}, {"eps": 1.0}),
+        reads=9,
+        copies=True,
+        operations=400,
+    ),
     "dp_embedding": ProtectionCase(
         {"clip": 1.0, "epsilon": 1.0, "delta": 1e-5},
         lowers=(("spectral", EMBEDDING, 0.6), ("probe", EMBEDDING, 0.6)),
@@ -312,6 +321,7 @@ HISTORIES = {
     "similarity": HistoryCase({GRADIENT: 0.95, EMBEDDING: 0.95}, labels_known=True),
     # Three parts order the values of a regression by no more than thirds of them.
     "split_part": HistoryCase({PART: 0.95}, mapped=0.95, values={PART: 0.8}),
+    "sent_labels": HistoryCase({LABELS: 0.9}, mapped=0.9, values={LABELS: 0.8}),
     "split_part_classes": HistoryCase({PART: 0.95}, mapped=0.95, labels_known=True),
 }
 
@@ -336,6 +346,7 @@ FITS = {
     "autoencoder": FitCase({"epochs": 2}, bottom="mlp"),
     "contrastive": FitCase({"epochs": 2}, bottom="mlp"),
     "gradients": FitCase({"epochs": 2}),
+    "grade": FitCase({"candidates": ["linear"], "folds": 2, "least_z": 0}, bottom="grade"),
 }
 
 

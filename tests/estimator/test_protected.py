@@ -23,6 +23,7 @@ from cutlayer.protections import REGISTRY
 from cutlayer.protections.dp_embedding.dp_embedding import DPEmbeddingConfig
 from cutlayer.serving import Serving
 from tests.estimator.tables import classifier, regressor, tables
+from tests.serving.runs import fixed
 
 NOISY = DPEmbeddingConfig(clip=1.0, epsilon=8.0, delta=1e-5)
 X, Y = tables()

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from cutlayer.models import BottomModel, Inputs, build_bottom
 from cutlayer.models.bottom_fits import TrainingColumns
+from cutlayer.models.bottom_fits.base import DrawnLabels
 
 INPUTS = Inputs((5, 3), 4)
 ROWS = 600
@@ -28,6 +29,7 @@ def made(seed: int = 0) -> tuple[Tensor, Tensor, npt.NDArray[np.bool_]]:
 
 
 CODES, NUMBERS, GROUP = made()
+DIGESTS = torch.randint(256, (ROWS, 16), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
 
 
 def columns(
@@ -38,7 +40,8 @@ def columns(
             seen.append(wanted)
         return CODES[wanted], NUMBERS[wanted]
 
-    return TrainingColumns(INPUTS, rows, gather, gradients)
+    drawn = DrawnLabels((CODES[rows, 0] % 2).long(), 2.0, 2)
+    return TrainingColumns(INPUTS, rows, gather, gradients, drawn, lambda wanted: DIGESTS[wanted])
 
 
 def bottom_of(kind: str, seed: int = 0, **options: Any) -> BottomModel:

@@ -31,7 +31,7 @@ from cutlayer.serving import Serving, new_rows, servings
 from cutlayer.serving.models import Models
 from cutlayer.serving.predict import Predicted, Request, predict
 from cutlayer.training.folder import RunFolder
-from tests.serving.runs import KEY, NOISY, tables, trained, written
+from tests.serving.runs import KEY, NOISY, fixed, tables, trained, written
 
 Trained = tuple[Any, RunFolder]
 

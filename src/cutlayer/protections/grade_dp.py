@@ -10,7 +10,6 @@ from pydantic import Field
 from cutlayer.accounting import Event, RandomizedGrade, ReleasePlan
 from cutlayer.config import FrozenModel, Job
 from cutlayer.config.phases import grades_rows
-from cutlayer.errors import NotApplicable
 from cutlayer.kernels.noise.randomized_response import flip_probability, randomized_response
 from cutlayer.kernels.noise.score_bands import bands_for
 from cutlayer.kernels.rows.grade_columns import columns_of_grades, grades_of_columns
@@ -41,7 +40,7 @@ class GradeDP(FeatureProtection[GradeDPConfig]):
     Reference: Kairouz, Bonawitz and Ramage 2016, Discrete distribution estimation under local privacy
     (arXiv 1602.07387), section 2, for randomised response of k values.
 
-    Guarantee: epsilon-differential privacy of a row's columns for its grade, delta 0; neighbours differ in one row's
+    Guarantee: epsilon-differential privacy of a row's columns for its grade, delta 0. Neighbours differ in one row's
     columns, replaced. It is conditional on the bottom model and the encoding, which are fitted on the rows. It holds
     for each id's first columns: an id whose columns change so that its grade does is drawn anew, and the change shows.
     Rows without ids are drawn once for each table: a prediction of theirs is one more draw, at the same cost again.
@@ -61,15 +60,20 @@ class GradeDP(FeatureProtection[GradeDPConfig]):
 
     def embedding_out(self, e: Tensor, view: PassiveView) -> Tensor:
         """Draw the grades of e (n, width), which are columns of 0 and 1, and return them as such columns."""
-        grades = grades_of_columns(e)
         bands = bands_for(self.settings.epsilon, e.shape[1] + 1)
-        if view.ids is None:
-            raise NotApplicable.expected(f"rows with ids, by which {self.name} draws", "none")
+        # Of an embedding that is no grade there are as many, so that the guarantee holds of any.
+        grades = grades_of_columns(e).clamp_max(bands - 1)
+        # Rows that nobody names, of a release that is only simulated, are known by their number in the request.
+        known = view.ids is not None
+        digests = view.ids(view.rows) if view.ids is not None else _numbered(view.rows)
+        draws = "" if known else f"{view.mode} {view.epoch} {view.step}"
         purpose = torch.zeros(1)
         key = self.context.noise.key(hook=self.name, peer=self.context.peers[0], step=0, content=purpose)
-        drawn = randomized_response(grades, view.ids(view.rows), bands, self.settings.epsilon, key, self.name)
+        drawn = randomized_response(grades, digests, bands, self.settings.epsilon, key, self.name, draws)
         self.count(rows=len(e))
-        return columns_of_grades(drawn, e.shape[1])
+        columns = columns_of_grades(drawn, e.shape[1])
+        # No gradient comes back to a grade; a graph is kept where there is one, so that a step can be taken.
+        return columns + (e - e.detach()).nan_to_num(0.0) if e.requires_grad else columns
 
     def faults(self, job: Job, party: str) -> Iterator[str]:
         """Grades are drawn of a party that releases grades alone."""
@@ -96,3 +100,9 @@ class GradeDP(FeatureProtection[GradeDPConfig]):
         """Rows drawn, and the share of grades that is to be expected to change; how many did is not released."""
         bands = bands_for(self.settings.epsilon, self.context.widths[self.context.party] + 1)
         return {**self.counts, "expected_share_changed": flip_probability(self.settings.epsilon, bands)}
+
+
+def _numbered(rows: Tensor) -> Tensor:
+    """Row numbers as digests, uint8 (n, 16)."""
+    wide = torch.stack([rows.long(), torch.zeros_like(rows).long()], dim=1).contiguous()
+    return wide.view(torch.uint8)

@@ -22,5 +22,5 @@ def columns_of_grades(grades: Tensor, width: int) -> Tensor:
 
 
 def grades_of_columns(columns: Tensor) -> Tensor:
-    """Invert `columns_of_grades`, int64 (n,)."""
-    return columns.sum(dim=1).long()
+    """Invert `columns_of_grades`, int64 (n,); of other numbers, grades that there may be."""
+    return columns.nan_to_num(0.0).sum(dim=1).clamp(0, columns.shape[1]).long()
