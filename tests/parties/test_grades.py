@@ -23,6 +23,7 @@ from cutlayer.jobs.check import check_job
 from cutlayer.jobs.courier import check_by_courier
 from cutlayer.jobs.execute import execute
 from cutlayer.jobs.options import Options, Progress
+from cutlayer.kernels.noise.label_levels import levels_for
 from cutlayer.kernels.noise.score_bands import channel, information
 from cutlayer.kernels.rows.grade_columns import columns_of_grades, grades_of_columns
 from cutlayer.serving.predict import Request, predict
@@ -30,9 +31,9 @@ from cutlayer.training.comparisons import undefended_job
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import Keys
 from cutlayer.training.recorder import read_truth
-from cutlayer.training.run_ledger import ledger_of
+from cutlayer.training.run_ledger import ledger_after, ledger_of
 from tests.parties.interruptions import assert_equal, crashes_at_rename
-from tests.parties.mutants import tamper, with_tensors
+from tests.parties.mutants import tamper, with_fields, with_tensors
 from tests.parties.processes import fork, lay_out
 from tests.parties.runs import ACTIVE, KEY, PASSIVES, raw_job, record, run, tables
 from tests.training.test_all_runs import World
@@ -278,6 +279,24 @@ def test_labels_that_no_draw_gives_are_refused(
         run(graded(eps=1.0), tables(rows=300), tmp_path)
 
 
+@pytest.mark.parametrize(
+    "stated", [{"epsilon": value} for value in (float("nan"), float("inf"), -1.0)] + [{"classes": 3}]
+)
+def test_labels_of_no_draw_of_the_task_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stated: Mapping[str, Any]
+) -> None:
+    tamper(monkeypatch, Kind.LABELS, with_fields(**stated))
+    with pytest.raises(ProtocolError, match="drawn labels from bank"):
+        run(graded(), tables(rows=300), tmp_path)
+
+
+def test_levels_of_a_number_are_in_the_ledger_of_its_run(tmp_path: Path) -> None:
+    job = graded(task="regression", eps=4.0)
+    outcome = run(job, tables("regression", rows=300), tmp_path).active
+    (entry,) = [entry for entry in ledger_after(job, outcome).entries if entry.protection == "label_dp"]
+    assert entry.event.classes == levels_for(4.0) == 5  # type: ignore[union-attr]
+
+
 def test_a_grade_that_the_job_does_not_have_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tamper(monkeypatch, Kind.RELEASE, with_tensors(lambda grades: grades + 16))
     with pytest.raises(ProtocolError, match="one grade of 16 a row"):
@@ -310,6 +329,33 @@ def test_what_is_carried_is_stated_and_limited(tmp_path: Path, monkeypatch: pyte
     with pytest.raises(ConfigError, match=r"grades that carry 0.05 of an attribute of telco_0 at most, got 0\.\d\d"):
         run(graded({"limits": {"telco_0": 0.05}}), given, tmp_path / "limited")
     assert Kind.RELEASE not in {message.kind for message in messages}
+
+
+def test_limits_are_those_that_a_party_has_when_it_sends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the run was stopped before, under other limits."""
+    given, stop = tables(rows=300), tmp_path / "run"
+    tamper(monkeypatch, Kind.RELEASE, with_tensors(lambda grades: grades + 16))
+    with pytest.raises(ProtocolError, match="one grade of 16 a row"):
+        run(graded(), given, stop)
+    monkeypatch.undo()
+    with pytest.raises(ConfigError, match=r"grades that carry 0\.05 of an attribute of telco_0 at most"):
+        run(graded({"limits": {"telco_0": 0.05}}), given, stop, resume=True)
+
+
+def test_a_limit_of_no_column_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"limits of columns .* got 'telco_O'; did you mean"):
+        run(graded({"limits": {"telco_O": 0.05}}), tables(rows=300), tmp_path)
+
+
+def test_an_attribute_that_no_threshold_tells_is_carried(tmp_path: Path) -> None:
+    """The middle of three numbers: a label owner could send it in place of labels."""
+    rng = np.random.default_rng(0)
+    values, columns = rng.integers(3, size=900), {"x": pa.array(rng.normal(size=900))}
+    given = {TELCO: pa.table({"id": np.arange(900), "middle": values.astype(float), **columns})}
+    given[ACTIVE] = pa.table({"id": np.arange(900), "own": rng.normal(size=900), "label": (values == 1).astype(int)})
+    fit = {"candidates": ["boosting"], "limits": {"middle": 0.6}}
+    with pytest.raises(ConfigError, match=r"0.6 of an attribute of middle at most, got 0.\d\d of middle in its part 2"):
+        run(graded(fit), given, tmp_path)
 
 
 def test_what_is_carried_is_the_information_of_the_drawn_grade() -> None:
