@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -17,7 +18,8 @@ from torch import Tensor
 
 from cutlayer.channel import Kind, Message
 from cutlayer.channel.compression import GradeBytes
-from cutlayer.config import Job, validated
+from cutlayer.channel.parcel import ParcelWriter
+from cutlayer.config import Job, LimitsConfig, validated
 from cutlayer.errors import ConfigError, ProtocolError
 from cutlayer.jobs.check import check_job
 from cutlayer.jobs.courier import check_by_courier
@@ -26,6 +28,9 @@ from cutlayer.jobs.options import Options, Progress
 from cutlayer.kernels.noise.label_levels import levels_for
 from cutlayer.kernels.noise.score_bands import channel, information
 from cutlayer.kernels.rows.grade_columns import columns_of_grades, grades_of_columns
+from cutlayer.serving import Serving
+from cutlayer.serving.between import PredictionSide
+from cutlayer.serving.by_file import release_prediction, with_agreed_rows
 from cutlayer.serving.predict import Request, predict
 from cutlayer.training.comparisons import undefended_job
 from cutlayer.training.folder import RunFolder
@@ -233,6 +238,22 @@ def test_rows_without_ids_are_drawn_once_for_each_table(tmp_path: Path) -> None:
     first, again, changed = answers
     assert first == again
     assert 0.2 < np.mean([mine != theirs for mine, theirs in zip(first, changed, strict=True)]) < 0.8
+
+
+def test_a_prediction_by_file_has_the_draws_of_the_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job, given = graded(epsilon=2.0), tables(rows=300)
+    run(job, given, tmp_path)
+    messages: list[Message] = []
+    monkeypatch.setattr(ParcelWriter, "add", lambda _, message: messages.append(message))
+    shared = np.intersect1d(given[ACTIVE]["id"], given[TELCO]["id"])
+    common = given[TELCO].filter(pc.is_in(given[TELCO]["id"], pa.array(shared)))
+    side = PredictionSide.open(job, RunFolder(tmp_path), TELCO, common, LimitsConfig())
+    serving = Serving(job, RunFolder(tmp_path), TELCO, side.width, KEY)
+    rows = release_prediction(with_agreed_rows(side, None), serving, tmp_path / "release", None, None)
+    sent = torch.cat([each.tensors["embedding"][:, 0] for each in messages if each.kind is Kind.EVALUATION])
+    trained = grades_of_columns(kept(tmp_path, "released")["released"])
+    assert len(sent) == rows == len(trained)
+    assert torch.equal(sent.bincount(), trained.bincount())
 
 
 def test_whether_a_message_was_changed_is_no_secret_of_the_draw(tmp_path: Path) -> None:

@@ -126,8 +126,9 @@ class GradeBottom(BottomModel):
         if saved is not None and borders is not None:
             try:
                 kinds = parse_json(saved.cpu().numpy().tobytes()) if len(saved) else []
-                if sum(map(len, kinds)) + len(kinds) > len(state_dict) or borders.shape[:1].numel() > self.most:
-                    raise ValueError("more models than tensors, or more grades than columns")
+                grades = borders.shape[:1].numel() + (borders.dim() == 1)
+                if sum(map(len, kinds)) + len(kinds) > len(state_dict) or grades > self.most or borders.isnan().any():
+                    raise ValueError("more models than tensors, more grades than columns, or borders that are none")
                 self.heads = nn.ModuleList(Head(empty_part(kind, _SECTION) for kind in parts) for parts in kinds)
             except (KeyError, TypeError, AttributeError, ValueError) as damage:
                 raise RuntimeError(f"a plan that is damaged ({damage!r:.100})") from None
