@@ -32,7 +32,7 @@ from cutlayer.serving import Serving
 from cutlayer.serving.between import PredictionSide
 from cutlayer.serving.by_file import release_prediction, with_agreed_rows
 from cutlayer.serving.predict import Request, predict
-from cutlayer.training.comparisons import undefended_job
+from cutlayer.training.comparisons import compared_jobs, undefended_job
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import Keys
 from cutlayer.training.recorder import read_truth
@@ -414,6 +414,15 @@ def test_the_undefended_baseline_has_an_embedding_and_gradients() -> None:
     check_job(other)
     assert other.bottom_of(TELCO)["kind"] == "auto"
     assert other.train.release_of(TELCO) == "every_step"
+
+
+def test_labels_are_drawn_in_every_comparison_in_which_they_are_sent() -> None:
+    made = raw()
+    made["compare"] = ["each"]
+    compared = list(compared_jobs(validated(Job, made, "")))
+    assert [run.protection for run, _ in compared] == ["label_dp", "grade_dp"]
+    for _, other in compared:
+        check_job(other)
 
 
 def test_no_file_replaces_labels_that_are_sent() -> None:
