@@ -42,8 +42,8 @@ class GradeDP(FeatureProtection[GradeDPConfig]):
 
     Guarantee: epsilon-differential privacy of a row's columns for its grade, delta 0. Neighbours differ in one row's
     columns, replaced. It is conditional on the bottom model and the encoding, which are fitted on the rows. It holds
-    for each id's first columns: an id whose columns change so that its grade does is drawn anew, and the change shows.
-    Rows without ids are drawn once for each table: a prediction of theirs is one more draw, at the same cost again.
+    for each id's first columns. An id whose columns change so that its grade does is drawn anew, and the change shows.
+    Rows without ids are drawn once for each table: a prediction is one more draw of them, at the same cost again.
 
     Advice: with `fit: {kind: grade}`, nearly all of what a partner adds at an epsilon of 8 (docs/how-to/grades.md).
     """
