@@ -23,6 +23,7 @@ from cutlayer.protections import REGISTRY
 from cutlayer.protections.dp_embedding.dp_embedding import DPEmbeddingConfig
 from cutlayer.serving import Serving
 from tests.estimator.tables import classifier, regressor, tables
+from tests.serving.runs import fixed
 
 NOISY = DPEmbeddingConfig(clip=1.0, epsilon=8.0, delta=1e-5)
 X, Y = tables()
@@ -147,12 +148,12 @@ def test_predictions_are_clipped_and_have_the_noise_of_the_ledger() -> None:
     serving, width = serving_of(model), model.models_.widths["shop"]
     sigma = next(iter(model.report_.protections)).metrics["sigma"]
     plain = torch.zeros(4000, width)
-    found = serving.release(lambda rows: plain[rows], 4000)
+    found = serving.release(fixed(plain), 4000)
     assert float(found.std()) == pytest.approx(sigma, rel=0.03)
     far = torch.full((6000, width), 1e6)
-    released = serving.release(lambda rows: far[rows], 6000)
+    released = serving.release(fixed(far), 6000)
     assert float(released.mean(0).norm()) == pytest.approx(1.0, abs=5 * sigma * width**0.5 / 6000**0.5)
-    assert not torch.equal(serving.release(lambda rows: plain[rows], 4000), found)
+    assert not torch.equal(serving.release(fixed(plain), 4000), found)
     assert serving.predictions_made == 3
 
 

@@ -8,31 +8,40 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 import torch
 from safetensors.torch import load_file
 from sklearn.metrics import mutual_info_score
 from torch import Tensor
 
-from cutlayer.channel import Kind
-from cutlayer.config import Job, validated
+from cutlayer.channel import Kind, Message
+from cutlayer.channel.compression import GradeBytes
+from cutlayer.channel.parcel import ParcelWriter
+from cutlayer.config import Job, LimitsConfig, validated
 from cutlayer.errors import ConfigError, ProtocolError
 from cutlayer.jobs.check import check_job
 from cutlayer.jobs.courier import check_by_courier
 from cutlayer.jobs.execute import execute
 from cutlayer.jobs.options import Options, Progress
+from cutlayer.kernels.noise.label_levels import levels_for
 from cutlayer.kernels.noise.score_bands import channel, information
 from cutlayer.kernels.rows.grade_columns import columns_of_grades, grades_of_columns
+from cutlayer.serving import Serving
+from cutlayer.serving.between import PredictionSide
+from cutlayer.serving.by_file import release_prediction, with_agreed_rows
 from cutlayer.serving.predict import Request, predict
-from cutlayer.training.comparisons import undefended_job
+from cutlayer.training.comparisons import compared_jobs, undefended_job
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import Keys
 from cutlayer.training.recorder import read_truth
-from cutlayer.training.run_ledger import ledger_of
+from cutlayer.training.run_ledger import ledger_after, ledger_of
 from tests.parties.interruptions import assert_equal, crashes_at_rename
-from tests.parties.mutants import tamper, with_tensors
+from tests.parties.mutants import tamper, with_fields, with_tensors
 from tests.parties.processes import fork, lay_out
 from tests.parties.runs import ACTIVE, KEY, PASSIVES, raw_job, record, run, tables
+from tests.training.test_all_runs import World
 
 TELCO = PASSIVES[0]
 ROWS = 2400
@@ -120,7 +129,7 @@ def test_grades_are_those_of_the_job(whole: Any) -> None:
     columns = kept(whole[0], "released")["released"]
     grades = grades_of_columns(columns)
     assert columns.shape[1] == 15
-    assert torch.equal(columns_of_grades(grades, 15, ordered=True), columns)
+    assert torch.equal(columns_of_grades(grades, 15), columns)
     assert len(grades.unique()) == 16
 
 
@@ -134,6 +143,19 @@ def test_the_account_is_one_draw_of_a_label_and_one_of_a_grade() -> None:
     assert {entry.protection for entry in entries} == {"label_dp", "grade_dp"}
 
 
+def test_labels_are_counted_in_the_ledger_of_all_runs_before_they_leave(tmp_path: Path) -> None:
+    """Also in that of a run that ends there: no other message of the label owner depends on labels."""
+    world = World(tmp_path)
+    with pytest.raises(ConfigError, match="standard errors"):
+        world.run(graded({"least_z": 1000.0}, eps=1.0), tables(rows=300))
+    (line,) = world.lines(ACTIVE)
+    (entry,) = line.ledger.entries
+    assert (entry.protection, entry.event.eps, entry.towards) == ("label_dp", 1.0, (TELCO,))  # type: ignore[union-attr]
+    with pytest.warns(UserWarning, match="labels of the same rows were drawn before"):
+        world.run(graded(eps=2.0), tables(rows=300))
+    assert world.total(ACTIVE) == 3.0
+
+
 def test_without_noise_columns_have_no_guarantee() -> None:
     assert not [total for total in ledger_of(graded(epsilon=None)).totals if total.protects == "features"]
 
@@ -144,6 +166,19 @@ def test_grades_of_every_task_of_classes(tmp_path: Path, task: str) -> None:
     columns = kept(tmp_path, "released")["released"]
     assert len(grades_of_columns(columns).unique()) <= 4
     assert trained.active.metrics[trained.active.task.metric] > (0.5 if task == "regression" else 0.6)
+
+
+@pytest.mark.parametrize("width", [1, 15])
+def test_a_row_alone_crosses_as_it_does_among_others(width: int) -> None:
+    """Grades of several classes too: which models read them must not depend on what a batch has besides."""
+    link, grades = GradeBytes(width), torch.arange(width + 1)
+    columns = columns_of_grades(grades, width)
+    assert len(columns.unique(dim=0)) == width + 1
+    for rows in (columns, *columns[:, None], columns[:0]):
+        message = Message(Kind.RELEASE, TELCO, ACTIVE, "run", -1, 0, 0, tensors={"embedding": rows})
+        packed = link.packed(message)
+        assert packed.tensors["embedding"].shape == (len(rows), 1)
+        assert torch.equal(link.unpacked(packed).tensors["embedding"], rows)
 
 
 def test_a_kill_at_any_time_resumes_to_the_same_draws(tmp_path: Path) -> None:
@@ -186,6 +221,57 @@ def test_a_prediction_repeats_the_draws_of_the_training(tmp_path: Path) -> None:
     assert all(every[row] == some[row] for row in some)
 
 
+def test_rows_without_ids_are_drawn_once_for_each_table(tmp_path: Path) -> None:
+    """Row numbers name other rows in another table: with the same draws, a known row of one tells of the other's."""
+    made = raw(epsilon=0.5)
+    for party in made["parties"].values():
+        party["id"] = "@row"
+    named = {name: table.sort_by("id").slice(0, 590) for name, table in tables(rows=600).items()}
+    given = {name: table.drop_columns(["id"]) for name, table in named.items()}
+    job, folder = validated(Job, made, ""), RunFolder(tmp_path / "run")
+    execute(job, folder.path, Options(Keys(tmp_path, KEY), tables=given), Progress())
+    other = {name: pa.concat_tables([table.slice(0, 589), table.slice(0, 1)]) for name, table in given.items()}
+    answers = []
+    for number, rows in enumerate((given, given, other)):
+        predict(job, folder, tmp_path / f"{number}.csv", Request(rows, key=KEY))
+        answers.append((tmp_path / f"{number}.csv").read_text().splitlines()[1:590])
+    first, again, changed = answers
+    assert first == again
+    assert 0.2 < np.mean([mine != theirs for mine, theirs in zip(first, changed, strict=True)]) < 0.8
+
+
+def test_a_prediction_by_file_has_the_draws_of_the_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job, given = graded(epsilon=2.0), tables(rows=300)
+    run(job, given, tmp_path)
+    messages: list[Message] = []
+    monkeypatch.setattr(ParcelWriter, "add", lambda _, message: messages.append(message))
+    shared = np.intersect1d(given[ACTIVE]["id"], given[TELCO]["id"])
+    common = given[TELCO].filter(pc.is_in(given[TELCO]["id"], pa.array(shared)))
+    side = PredictionSide.open(job, RunFolder(tmp_path), TELCO, common, LimitsConfig())
+    serving = Serving(job, RunFolder(tmp_path), TELCO, side.width, KEY)
+    rows = release_prediction(with_agreed_rows(side, None), serving, tmp_path / "release", None, None)
+    sent = torch.cat([each.tensors["embedding"][:, 0] for each in messages if each.kind is Kind.EVALUATION])
+    trained = grades_of_columns(kept(tmp_path, "released")["released"])
+    assert len(sent) == rows == len(trained)
+    assert torch.equal(sent.bincount(), trained.bincount())
+
+
+def test_whether_a_message_was_changed_is_no_secret_of_the_draw(tmp_path: Path) -> None:
+    """The evidence is sent: a count of messages that the draw left as they were would state the true grades."""
+    trained = run(graded(epsilon=30.0), tables(rows=300), tmp_path)
+    (evidence,) = [item for item in trained.active.evidence if item.party == TELCO]
+    assert evidence.changed == evidence.covered == evidence.sent
+
+
+def test_no_partner_is_label_free_where_one_is_sent_labels() -> None:
+    made = raw()
+    made["parties"]["shop"] = {"role": "passive", "id": "id", "fit": {"kind": "none"}}
+    made["model"]["bottom"]["shop"] = {"kind": "linear"}
+    entries = {entry.protection: entry for entry in ledger_of(validated(Job, made, "")).entries}
+    assert "label_free" not in entries
+    assert entries["label_dp"].towards == (TELCO, "shop")
+
+
 def test_other_labels_than_before_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given, job = tables(rows=300), graded()
     for nth in range(10, 60):
@@ -212,6 +298,24 @@ def test_labels_that_no_draw_gives_are_refused(
     tamper(monkeypatch, Kind.LABELS, with_tensors(change))
     with pytest.raises(ProtocolError, match=said):
         run(graded(eps=1.0), tables(rows=300), tmp_path)
+
+
+@pytest.mark.parametrize(
+    "stated", [{"epsilon": value} for value in (float("nan"), float("inf"), -1.0)] + [{"classes": 3}]
+)
+def test_labels_of_no_draw_of_the_task_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stated: Mapping[str, Any]
+) -> None:
+    tamper(monkeypatch, Kind.LABELS, with_fields(**stated))
+    with pytest.raises(ProtocolError, match="drawn labels from bank"):
+        run(graded(), tables(rows=300), tmp_path)
+
+
+def test_levels_of_a_number_are_in_the_ledger_of_its_run(tmp_path: Path) -> None:
+    job = graded(task="regression", eps=4.0)
+    outcome = run(job, tables("regression", rows=300), tmp_path).active
+    (entry,) = [entry for entry in ledger_after(job, outcome).entries if entry.protection == "label_dp"]
+    assert entry.event.classes == levels_for(4.0) == 5  # type: ignore[union-attr]
 
 
 def test_a_grade_that_the_job_does_not_have_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -246,6 +350,33 @@ def test_what_is_carried_is_stated_and_limited(tmp_path: Path, monkeypatch: pyte
     with pytest.raises(ConfigError, match=r"grades that carry 0.05 of an attribute of telco_0 at most, got 0\.\d\d"):
         run(graded({"limits": {"telco_0": 0.05}}), given, tmp_path / "limited")
     assert Kind.RELEASE not in {message.kind for message in messages}
+
+
+def test_limits_are_those_that_a_party_has_when_it_sends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the run was stopped before, under other limits."""
+    given, stop = tables(rows=300), tmp_path / "run"
+    tamper(monkeypatch, Kind.RELEASE, with_tensors(lambda grades: grades + 16))
+    with pytest.raises(ProtocolError, match="one grade of 16 a row"):
+        run(graded(), given, stop)
+    monkeypatch.undo()
+    with pytest.raises(ConfigError, match=r"grades that carry 0\.05 of an attribute of telco_0 at most"):
+        run(graded({"limits": {"telco_0": 0.05}}), given, stop, resume=True)
+
+
+def test_a_limit_of_no_column_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"limits of columns .* got 'telco_O'; did you mean"):
+        run(graded({"limits": {"telco_O": 0.05}}), tables(rows=300), tmp_path)
+
+
+def test_an_attribute_that_no_threshold_tells_is_carried(tmp_path: Path) -> None:
+    """The middle of three numbers: a label owner could send it in place of labels."""
+    rng = np.random.default_rng(0)
+    values, columns = rng.integers(3, size=900), {"x": pa.array(rng.normal(size=900))}
+    given = {TELCO: pa.table({"id": np.arange(900), "middle": values.astype(float), **columns})}
+    given[ACTIVE] = pa.table({"id": np.arange(900), "own": rng.normal(size=900), "label": (values == 1).astype(int)})
+    fit = {"candidates": ["boosting"], "limits": {"middle": 0.6}}
+    with pytest.raises(ConfigError, match=r"0.6 of an attribute of middle at most, got 0.\d\d of middle in its part 2"):
+        run(graded(fit), given, tmp_path)
 
 
 def test_what_is_carried_is_the_information_of_the_drawn_grade() -> None:
@@ -283,6 +414,15 @@ def test_the_undefended_baseline_has_an_embedding_and_gradients() -> None:
     check_job(other)
     assert other.bottom_of(TELCO)["kind"] == "auto"
     assert other.train.release_of(TELCO) == "every_step"
+
+
+def test_labels_are_drawn_in_every_comparison_in_which_they_are_sent() -> None:
+    made = raw()
+    made["compare"] = ["each"]
+    compared = list(compared_jobs(validated(Job, made, "")))
+    assert [run.protection for run, _ in compared] == ["label_dp", "grade_dp"]
+    for _, other in compared:
+        check_job(other)
 
 
 def test_no_file_replaces_labels_that_are_sent() -> None:

@@ -5,15 +5,18 @@ from __future__ import annotations
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from pyarrow import csv, parquet
+from torch import Tensor
 
 from cutlayer.config import Job, validated
 from cutlayer.jobs.execute import execute
 from cutlayer.jobs.options import Options, Progress
+from cutlayer.serving.models import RowEmbedder
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import Keys
 from tests.cli.jobs import changed
@@ -31,6 +34,13 @@ JOB: Mapping[str, Any] = {
     "train": {"epochs": 2, "batch_size": 64, "seed": 1, "threads": 1},
 }
 NOISY = {"dp_embedding": {"clip": 1.0, "noise_multiplier": 0.5}}
+
+
+def fixed(embeddings: Tensor) -> RowEmbedder:
+    """Embeds each row as it is here, whatever its columns."""
+    bottom: Any = SimpleNamespace(of_rows=lambda rows, _: embeddings[rows])
+    store: Any = SimpleNamespace(gather=lambda rows: (rows,))
+    return RowEmbedder(bottom, store)
 
 
 def tables(rows: int = ROWS, seed: int = 5, first: int = 0) -> dict[str, pa.Table]:

@@ -31,7 +31,7 @@ from cutlayer.serving import Serving, new_rows, servings
 from cutlayer.serving.models import Models
 from cutlayer.serving.predict import Predicted, Request, predict
 from cutlayer.training.folder import RunFolder
-from tests.serving.runs import KEY, NOISY, tables, trained, written
+from tests.serving.runs import KEY, NOISY, fixed, tables, trained, written
 
 Trained = tuple[Any, RunFolder]
 
@@ -164,18 +164,18 @@ def test_a_row_is_released_once_in_a_prediction(noisy: Trained) -> None:
     """Else a caller could average the noise of one count."""
     serving, zeros = Serving(*noisy, "telco", 4, KEY), torch.zeros(30, 4)
     with serving.prediction() as prediction:
-        prediction.release(lambda rows: zeros[rows], torch.arange(10))
+        prediction.release(fixed(zeros), torch.arange(10))
         for rows in ([3], [9, 10], [12, 11], [15, 15]):
             with pytest.raises(ProtocolError, match="each once in a prediction"):
-                prediction.release(lambda rows: zeros[rows], torch.tensor(rows))
-        prediction.release(lambda rows: zeros[rows], torch.arange(10, 20))
+                prediction.release(fixed(zeros), torch.tensor(rows))
+        prediction.release(fixed(zeros), torch.arange(10, 20))
     assert serving.predictions_made == 1
     log = log_of_run(noisy[1].path / "checkpoint" / "telco")
     assert '"end":true' in log.read_text().splitlines()[-1], "a later run takes it for one that has ended"
 
     def interrupted() -> None:
         with serving.prediction() as prediction:
-            prediction.release(lambda rows: zeros[rows], torch.arange(10))
+            prediction.release(fixed(zeros), torch.arange(10))
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

@@ -145,8 +145,9 @@ def _grade(event: RandomizedGrade) -> str:
     chosen = MALICIOUS if event.condition == "unconditional" else CHOSEN
     return (
         f"differential privacy of eps {event.eps * event.draws:g} of a row's grade (neighbours differ in one row's "
-        f"features, replaced by others; randomised response, {often}; of a row whose grade changes with its columns, "
-        f"once for each grade), {event.condition}; {chosen}"
+        f"features, replaced by others; randomised response, {often}; of an id's first columns: that another grade "
+        "of them follows shows; rows without ids are drawn once for each table that is predicted), "
+        f"{event.condition}; {chosen}"
     )
 
 

@@ -73,11 +73,10 @@ class GradeBytes:
 
     Args:
         width: Number of columns that a grade is read as.
-        ordered: Whether the grades have an order.
     """
 
-    def __init__(self, width: int, *, ordered: bool) -> None:
-        self.width, self.ordered = width, ordered
+    def __init__(self, width: int) -> None:
+        self.width = width
 
     def packed(self, message: Message) -> Message:
         """The message with one byte a row, if its kind has rows."""
@@ -104,5 +103,5 @@ class GradeBytes:
                 got = f"{tensor.dtype} {tuple(tensor.shape)}, up to {largest}"
                 wanted = f"{message.kind}.{name} from {message.sender} as one grade of {self.width + 1} a row"
                 raise ProtocolError.expected(wanted, got)
-            tensors[name] = columns_of_grades(tensor[:, 0].long(), self.width, ordered=self.ordered)
+            tensors[name] = columns_of_grades(tensor[:, 0].long(), self.width)
         return replace(message, tensors=tensors)

@@ -215,9 +215,11 @@ class Job(FrozenModel):
     def is_label_free(self, party: str) -> bool:
         """Whether a passive party is sent nothing that depends on a label, drawn ones included, but the end of the run.
 
-        Where all passive parties release once, they are sent no end either; see `phases_of`.
+        Where all passive parties release once, they are sent no end either; see `phases_of`. Where one of them is sent
+        drawn labels, none is label-free: whether, and when, it is asked for its rows depends on what the one makes of
+        them, which their epsilon covers.
         """
-        return self.train.is_label_free(party) and Phase.LABELS not in self.phases_of(party)
+        return self.train.is_label_free(party) and Phase.LABELS not in self.phases
 
     def bottom_of(self, party: str) -> Mapping[str, Any]:
         """The section of one party's bottom model; `mlp` for `auto` where gradients do not train the model freely.

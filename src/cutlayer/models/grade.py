@@ -48,8 +48,8 @@ class GradeBottom(BottomModel):
     training row or not: no label of a row has a part in its own grade, and a row that is graded again by the same
     values has the same grade.
 
-    Grades of two classes, or of a number, are in the order of the score, and leave as one column for each border: 1
-    above it, 0 below. Grades of several classes are the nearest of some centres, in a column each but the first.
+    Grades of two classes, or of a number, are in the order of the score; those of several classes are the nearest of
+    some centres. They leave as one column for each grade but the first: 1 from this grade on.
 
     Attributes:
         width: Number of columns, one less than the most grades.
@@ -132,7 +132,7 @@ class GradeBottom(BottomModel):
 
     def of_rows(self, codes: Tensor, numbers: Tensor, digests: Tensor | None) -> Tensor:
         """Grades of rows as columns, float32 (n, width); see `BottomModel.of_rows`."""
-        return columns_of_grades(self.grade(codes, numbers, digests), self.width, ordered=self.borders.dim() == 1)
+        return columns_of_grades(self.grade(codes, numbers, digests), self.width)
 
     def forward(self, codes: Tensor, numbers: Tensor) -> Tensor:
         """Grades of rows of which no id is known, by the mean of all models; see `BottomModel.forward`."""
@@ -147,8 +147,9 @@ class GradeBottom(BottomModel):
         if saved is not None and borders is not None:
             try:
                 kinds = parse_json(saved.cpu().numpy().tobytes()) if len(saved) else []
-                if sum(map(len, kinds)) + len(kinds) > len(state_dict) or borders.shape[:1].numel() > self.most:
-                    raise ValueError("more models than tensors, or more grades than columns")
+                grades = borders.shape[:1].numel() + (borders.dim() == 1)
+                if sum(map(len, kinds)) + len(kinds) > len(state_dict) or grades > self.most or borders.isnan().any():
+                    raise ValueError("more models than tensors, more grades than columns, or borders that are none")
                 self.heads = nn.ModuleList(Head(empty_part(kind, AutoTopConfig()) for kind in parts) for parts in kinds)
             except (KeyError, TypeError, AttributeError, ValueError) as damage:
                 raise RuntimeError(f"a plan that is damaged ({damage!r:.100})") from None

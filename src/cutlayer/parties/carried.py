@@ -9,6 +9,7 @@ import numpy.typing as npt
 import torch
 
 from cutlayer.config import FrozenModel
+from cutlayer.config.wording import did_you_mean
 from cutlayer.data.categories import FIRST, CategoryEncoder
 from cutlayer.data.encoding import Encoder
 from cutlayer.data.store import Store
@@ -16,8 +17,8 @@ from cutlayer.errors import ConfigError
 from cutlayer.kernels.noise.score_bands import bits, channel, information
 from cutlayer.storage.row_arrays import chunks_of
 
-LEAST = 0.01
-"""Least share of the rows that have an attribute, and that lack it."""
+LEAST = 50
+"""Least number of rows that have an attribute, and that lack it: of fewer, chance alone carries a few per cent."""
 _DECILES = np.linspace(0.1, 0.9, 9)
 _SAMPLED = 1 << 17
 """Rows that the thresholds of numbers are taken from."""
@@ -76,9 +77,9 @@ def carried(
     sizes = np.bincount(grades, minlength=bands).astype(np.float64)
     best: dict[str, CarriedAttribute] = {}
     for column, attribute, counts in _attributes(store, encoder, grades, bands):
-        share = counts.sum() / sizes.sum()
-        if not LEAST <= share <= 1 - LEAST:
+        if not LEAST <= counts.sum() <= sizes.sum() - LEAST:
             continue
+        share = counts.sum() / sizes.sum()
         known = information(noise.T @ np.stack([sizes - counts, counts], axis=1))
         entropy = -share * np.log2(share) - (1 - share) * np.log2(1 - share)
         found = CarriedAttribute(column=column, attribute=attribute, rows=share, bits=known, share=known / entropy)
@@ -86,6 +87,18 @@ def carried(
             best[column] = found
     ordered = tuple(sorted(best.values(), key=lambda each: -each.share))
     return Carried(grades=bands, epsilon=epsilon, bits=bits(epsilon, sizes / sizes.sum()), attributes=ordered)
+
+
+def check_names(encoder: Encoder, limits: Mapping[str, float], party: str) -> None:
+    """Refuse limits of columns of which nothing is computed: they would never be reached.
+
+    Raises:
+        ConfigError: A limit is of no column that is encoded as categories or numbers.
+    """
+    names = {each.name for each in (*encoder.categories, *encoder.numbers)}
+    for column in limits.keys() - {*names, "other"}:
+        wanted = f"parties.{party}.fit.limits of columns with categories or numbers that are features of {party}"
+        raise ConfigError.expected(wanted, repr(column), did_you_mean(column, sorted(names)).removeprefix("; "))
 
 
 def check_limits(found: Carried, limits: Mapping[str, float], party: str) -> None:
@@ -133,6 +146,8 @@ def _attributes(
         for code in np.flatnonzero(table.sum(axis=1)):
             yield category.name, f"{category.name} = {_value(category, int(code))}", table[code]
     for number, cut, table in zip(numbers, cuts, above, strict=True):
+        for at in range(1, len(cut)):  # what a threshold cannot say: a value of a few, or numbers in the middle
+            yield number.name, f"{number.name} in its part {at + 1} of {len(cut) + 1}", table[at]
         upper = table[::-1].cumsum(axis=0)[::-1]
         for at in range(len(cut)):
             share = upper[at + 1].sum() / max(table.sum(), 1)

@@ -12,7 +12,7 @@ from cutlayer.config import FrozenModel, Job
 from cutlayer.config.phases import grades_rows
 from cutlayer.kernels.noise.randomized_response import flip_probability, randomized_response
 from cutlayer.kernels.noise.score_bands import bands_for
-from cutlayer.kernels.rows.grade_columns import are_ordered, columns_of_grades, grades_of_columns
+from cutlayer.kernels.rows.grade_columns import columns_of_grades, grades_of_columns
 from cutlayer.lazy import Tensor, torch
 from cutlayer.protections.contract.base import FeatureProtection
 from cutlayer.protections.contract.views import PassiveView
@@ -41,8 +41,9 @@ class GradeDP(FeatureProtection[GradeDPConfig]):
     (arXiv 1602.07387), section 2, for randomised response of k values.
 
     Guarantee: epsilon-differential privacy of a row's columns for its grade, delta 0. Neighbours differ in one row's
-    columns, replaced. It is conditional on the bottom model and the encoding, which are fitted on the rows. A row whose
-    columns change so that its grade does is drawn anew, at the same cost again.
+    columns, replaced. It is conditional on the bottom model and the encoding, which are fitted on the rows. It holds
+    for each id's first columns. An id whose columns change so that its grade does is drawn anew, and the change shows.
+    Rows without ids are drawn once for each table: a prediction is one more draw of them, at the same cost again.
 
     Advice: with `fit: {kind: grade}`, nearly all of what a partner adds at an epsilon of 8 (docs/how-to/grades.md).
     """
@@ -54,14 +55,15 @@ class GradeDP(FeatureProtection[GradeDPConfig]):
     rank = 20
     excludes = frozenset({"dp_embedding", "dp_bottom"})
     on_cpu = True
+    hides_changes = True
     counters = ("rows",)
 
     def embedding_out(self, e: Tensor, view: PassiveView) -> Tensor:
         """Draw the grades of e (n, width), which are columns of 0 and 1, and return them as such columns."""
         bands = bands_for(self.settings.epsilon, e.shape[1] + 1)
         # Of an embedding that is no grade there are as many, so that the guarantee holds of any.
-        grades, ordered = grades_of_columns(e).clamp_max(bands - 1), are_ordered(e)
-        # Without ids a row is known by its number in the request, and every request draws anew.
+        grades = grades_of_columns(e).clamp_max(bands - 1)
+        # Rows that nobody names, of a release that is only simulated, are known by their number in the request.
         known = view.ids is not None
         digests = view.ids(view.rows) if view.ids is not None else _numbered(view.rows)
         draws = "" if known else f"{view.mode} {view.epoch} {view.step}"
@@ -69,7 +71,7 @@ class GradeDP(FeatureProtection[GradeDPConfig]):
         key = self.context.noise.key(hook=self.name, peer=self.context.peers[0], step=0, content=purpose)
         drawn = randomized_response(grades, digests, bands, self.settings.epsilon, key, self.name, draws)
         self.count(rows=len(e))
-        columns = columns_of_grades(drawn, e.shape[1], ordered=ordered)
+        columns = columns_of_grades(drawn, e.shape[1])
         # No gradient comes back to a grade; a graph is kept where there is one, so that a step can be taken.
         return columns + (e - e.detach()).nan_to_num(0.0) if e.requires_grad else columns
 
@@ -96,7 +98,7 @@ class GradeDP(FeatureProtection[GradeDPConfig]):
 
     def metrics(self) -> dict[str, Any]:
         """Rows drawn, and the share of grades that is to be expected to change; how many did is not released."""
-        bands = bands_for(self.settings.epsilon, 16)
+        bands = bands_for(self.settings.epsilon, self.context.widths[self.context.party] + 1)
         return {**self.counts, "expected_share_changed": flip_probability(self.settings.epsilon, bands)}
 
 

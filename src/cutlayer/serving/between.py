@@ -120,7 +120,8 @@ def answer(side: PredictionSide, serving: Serving, port: Port) -> Generator[Port
     yield from agree_order_passive(port, aligned.row_ids(side.table), bottom.width)
     yield from _compare_trainings(side, [port], bottom.width)
     store = side.store(aligned.positions)
-    embed = RowEmbedder(bottom, store, gathered(side.table.digests, aligned.positions))
+    digests = None if side.table.id_kind == "row" else gathered(side.table.digests, aligned.positions)
+    embed = RowEmbedder(bottom, store, digests)
     port.compression = packing_of(side.job, side.name) if grades_rows(side.job, side.name) else None
     with serving.prediction() as prediction:
         # By this party's own numbers, never by those of a request: each row is in one batch.

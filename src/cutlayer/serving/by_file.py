@@ -12,9 +12,10 @@ from cutlayer.channel import Kind, Port, rows_digest
 from cutlayer.channel.receiving import DONE, receive
 from cutlayer.channel.security import Security
 from cutlayer.channel.trail import Trail
+from cutlayer.config.phases import grades_rows
 from cutlayer.data.batches import evaluation_batches
 from cutlayer.parties.drive.to_file import Asker, greeted, recorded, same_order
-from cutlayer.parties.session.local import EVALUATION_ROWS
+from cutlayer.parties.session.local import EVALUATION_ROWS, packing_of
 from cutlayer.serving.between import PART, PredictionSide, answer
 from cutlayer.serving.prediction_release import Serving
 
@@ -58,12 +59,13 @@ def release_prediction(
         security,
         trail,
         lambda port: answer(side, serving, port),
-        lambda port: _ask_for_all(port, count),
+        lambda port: _ask_for_all(side, port, count),
     )
     return released
 
 
-def _ask_for_all(port: Port, rows: int) -> Asker:
+def _ask_for_all(side: PredictionSide, port: Port, rows: int) -> Asker:
+    port.compression = packing_of(side.job, side.name) if grades_rows(side.job, side.name) else None
     yield from greeted(port)
     yield from same_order(port)
     offer = yield from receive(port, Kind.OFFER)

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
+from hashlib import blake2b
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from cutlayer.config import Job
 from cutlayer.data.encoding import Encoder
-from cutlayer.data.ids import Digests
+from cutlayer.data.ids import DIGEST_BYTES, Digests
 from cutlayer.data.store import Store
 from cutlayer.errors import RunFolderError
 from cutlayer.models import BottomModel, TopModel, bottom_of, top_of
 from cutlayer.parties.session.checkpoint import State
 from cutlayer.problem.task import Task
-from cutlayer.storage.row_arrays import gathered
+from cutlayer.storage.row_arrays import chunks_of, gathered, row_array
 from cutlayer.training.finetuning import checked_absent
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.model_record import ModelRecord, record_path
@@ -193,6 +196,22 @@ def _check_same_training(parts: Mapping[str, PartyModel]) -> None:
         raise RunFolderError.expected("the parts of one training", got, "restore the run folder, or run the job again")
 
 
+def numbered_ids(store: Store) -> Digests:
+    """What stands for the ids of rows that have none, uint8 (n, 16): their numbers and the columns of all of them.
+
+    The same table has the same ones again. Row numbers alone would name other rows in another table, whose draws would
+    be those of the first.
+    """
+    content = blake2b(digest_size=DIGEST_BYTES)
+    numbers = row_array((store.rows, 2), "<i8")
+    for start, end in chunks_of(store.rows):
+        numbers[start:end] = np.stack([np.arange(start, end), np.zeros(end - start)], axis=1)
+        for part in store.gather(torch.arange(start, end)):
+            content.update(part.numpy().tobytes())
+    digests: Digests = numbers.view(np.uint8) ^ np.frombuffer(content.digest(), np.uint8)
+    return digests
+
+
 class RowEmbedder:
     """The bottom model on rows of a store.
 
@@ -210,7 +229,9 @@ class RowEmbedder:
         return self.bottom.of_rows(*self.store.gather(rows), None if self.digests is None else self.ids(rows))
 
     def ids(self, rows: Tensor) -> Tensor:
-        """Digests of the ids of rows, int64 (m,) -> uint8 (m, 16)."""
-        if self.digests is None:
-            raise ValueError("rows without ids")
-        return torch.from_numpy(gathered(self.digests, rows.numpy()))
+        """Digests of the ids of rows, int64 (m,) -> uint8 (m, 16); see `numbered_ids` where they have none."""
+        return torch.from_numpy(gathered(self._ids, rows.numpy()))
+
+    @cached_property
+    def _ids(self) -> Digests:
+        return numbered_ids(self.store) if self.digests is None else self.digests

@@ -61,8 +61,7 @@ class OpenPrediction:
             self._next = int(rows[-1]) + 1
         parts = []
         for batch in evaluation_batches(rows, EVALUATION_ROWS):
-            ids = None if embed.digests is None else embed.ids
-            view = PassiveView(Mode.SERVE, self._number, self._batches, batch, embed, ids=ids)
+            view = PassiveView(Mode.SERVE, self._number, self._batches, batch, embed, ids=embed.ids)
             with torch.no_grad():
                 released = self._chain.embedding_out(embed(batch), view)
             self._chain.sending(Kind.EVALUATION, self._active, released)

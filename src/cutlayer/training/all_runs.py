@@ -21,6 +21,7 @@ from cutlayer.data.labels import Labels
 from cutlayer.data.party_data import PartyTable
 from cutlayer.errors import BudgetExceeded
 from cutlayer.kernels.noise.aes import derive
+from cutlayer.kernels.noise.label_levels import levels_for
 from cutlayer.protections.contract.chain import Chain
 from cutlayer.protections.label_dp import LabelDP, LabelDPConfig
 from cutlayer.protections.label_memory.memory import Drawn, LabelMemory
@@ -292,7 +293,7 @@ def _next_draws(
     anew = secrets.token_hex(16)
     if settings is None or not secret:
         return anew
-    drawn = Drawn(column, settings.eps, max(2, len(labels.classes)))
+    drawn = Drawn(column, settings.eps, max(2, len(labels.classes)) if labels.classes else levels_for(settings.eps))
     memory = LabelMemory(label_folder(path), path, secret, table=table.labels_digest)
     name = memory.latest(drawn, settings.changed_labels)
     return anew if name is None else fingerprint_of_draws(secret, column, b"", (name,))
@@ -302,7 +303,7 @@ def _of_classes(entry: Entry, classes: int) -> Entry:
     event = entry.event
     if not isinstance(event, RandomizedResponse):
         return entry
-    return replace(entry, event=replace(event, classes=max(2, classes)))
+    return replace(entry, event=replace(event, classes=max(2, classes) if classes else event.classes))
 
 
 def _extended(entry: Entry, releases: int, steps: int) -> Entry:

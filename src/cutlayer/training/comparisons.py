@@ -9,7 +9,7 @@ from cutlayer.attacks.completion.base import OptimizerHook
 from cutlayer.config import Job, near_miss
 from cutlayer.config.job import BOTTOM, TOP, ChannelConfig
 from cutlayer.config.party import LABEL_FREE, AuditConfig, GatesConfig
-from cutlayer.config.phases import grades_rows
+from cutlayer.config.phases import Phase, grades_rows
 from cutlayer.errors import ConfigError
 from cutlayer.results.run import RunId, RunKind
 from cutlayer.training.malicious_runs import attacked_jobs
@@ -39,12 +39,20 @@ def compared_jobs(job: Job) -> Iterator[tuple[RunId, Job]]:
         for party, key in protections:
             unique = [other for other, protection in protections if protection == key] == [party]
             run = RunId(RunKind.PROTECTION, () if unique else (party,), key)
-            yield run, with_protections(job, {party: {key}})
+            yield run, _alone(job, party, key)
     for name in job.alternatives:
         yield RunId(RunKind.ALTERNATIVE, (), name), alternative_job(job, name)
     if _wraps(job):
         yield malicious_run(job), job.uncompared()
     yield from attacked_jobs(job)
+
+
+def _alone(job: Job, party: str, key: str) -> Job:
+    """The job with one protection, and with the draw of labels that partners are sent, without which they get none."""
+    names = {party: {key}}
+    if Phase.LABELS in job.phases:
+        names[job.active] = {*names.get(job.active, ()), "label_dp"}
+    return with_protections(job, names)
 
 
 def compared_job(job: Job, label: str) -> Job:

@@ -127,8 +127,9 @@ def _entries(job: Job, name: str, chain: Chain) -> list[Entry]:
 
 def _after(entry: Entry, job: Job, outcome: ActiveOutcome) -> Entry:
     if isinstance(entry.event, RandomizedResponse) and entry.party == job.active:
+        classes = len(outcome.task.classes)  # a number has none: its levels are those of the plan
         draws = _draws_of(entry, outcome.evidence)
-        event = replace(entry.event, classes=max(2, len(outcome.task.classes)), draws=draws)
+        event = replace(entry.event, classes=max(2, classes) if classes else entry.event.classes, draws=draws)
         drawn = f"{outcome.fingerprint} {entry.protection} {event.eps.hex()} {event.classes}"
         return replace(entry, event=event, fingerprint=hashlib.blake2b(drawn.encode(), digest_size=16).hexdigest())
     return replace(entry, event=_released(entry, outcome.evidence))

@@ -38,8 +38,9 @@ class GradeFit(FrozenModel):
         least_z: By how many standard errors the scores must rank the drawn labels better than chance. Below, the grades
             would carry little of use to the label owner, and the labels may be none: they are refused.
         limits: Largest share of an attribute's entropy that drawn grades may carry, by name of its column; `other` for
-            all columns that are not named. An attribute is a value, or a decile of a number. More is refused before
-            anything is sent.
+            all columns that are not named. An attribute is a value, a decile of a number, or all deciles from one on.
+            It is one of 50 rows of the run or more. More is refused before anything is sent. Rows of later predictions
+            are graded by the same models, and are not checked.
     """
 
     kind: Literal["grade"] = "grade"
@@ -110,7 +111,7 @@ def ranking_z(scores: Tensor, labels: Tensor, classes: int, *, are_numbers: bool
 
     if are_numbers:
         both = np.corrcoef(scores[:, 0].numpy(), labels.numpy()) if len(labels) > 1 else np.zeros((2, 2))
-        return float(np.nan_to_num(both[0, 1])) * math.sqrt(len(labels))
+        return max(0.0, float(np.nan_to_num(both[0, 1]))) * math.sqrt(len(labels))
     best = 0.0
     for code in range(1, 2) if classes == 2 else range(classes):
         positive = (labels == code).numpy()

@@ -90,8 +90,12 @@ def follow(side: PassiveSide) -> Generator[Port, Message, None]:
     )
     epsilon, classes = min(stated)
     drawn = DrawnLabels(values.long(), epsilon, classes, are_numbers=side.job.task == "regression")
-    if len(stated) > 1 or len(values) != rows or (fault := drawn.fault()):
-        got = f"{len(values):,} of {len(stated)} kinds" if len(stated) > 1 or len(values) != rows else fault
+    got = drawn.fault()
+    if side.job.task == "binary" and classes != 2:
+        got = f"some of {classes} classes"
+    if len(stated) > 1 or len(values) != rows:
+        got = f"{len(values):,} of {len(stated)} kinds"
+    if got:
         raise ProtocolError.expected(f"{rows:,} drawn labels from {side.port.peer}", got)
     stored = side.checkpoints.kept(DRAWN) if side.local.resume else None
     if stored is not None and not torch.equal(stored[0]["labels"], values):

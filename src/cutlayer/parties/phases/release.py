@@ -18,10 +18,9 @@ from cutlayer.data.split import Split
 from cutlayer.errors import PeerLost
 from cutlayer.kernels.noise.score_bands import bands_for
 from cutlayer.models.bottom_fits import TrainingColumns, fit_bottom
-from cutlayer.models.bottom_fits.base import DrawnLabels
 from cutlayer.models.bottom_fits.grade import GradeFit
 from cutlayer.models.grade import GradeBottom
-from cutlayer.parties.carried import carried, check_limits
+from cutlayer.parties.carried import carried, check_limits, check_names
 from cutlayer.parties.messages import checked_embedding
 from cutlayer.parties.session.checkpoint import CARRIED, DRAWN, RELEASED
 from cutlayer.parties.session.local import EVALUATION_ROWS, HELD_OUT
@@ -111,18 +110,17 @@ def follow(side: PassiveSide) -> Generator[Port, Message, None]:
     """
     if side.local.resume and (stored := side.checkpoints.kept(RELEASED)):
         side.state.load(stored)
+        _check_grades(side)  # by the limits that there are now: nothing may have been sent
         side.released, side.fit_losses = stored[0]["released"], tuple(stored[1]["fit_losses"])
         return
     setup, name = side.setup, side.local.name
     gradients = side.training_step.warmup_gradients
-    drawn = next((p.settings.epsilon for p in side.local.chain.protections if isinstance(p, GradeDP)), None)
     train, gather = setup.split.part("train"), setup.store.gather
-    columns = TrainingColumns(setup.inputs, train, gather, gradients, side.drawn, setup.ids, drawn)
+    columns = TrainingColumns(setup.inputs, train, gather, gradients, side.drawn, setup.ids, _epsilon(side))
     # Wherever the party trains, it fits on the CPU, from whose random numbers weights and orders are drawn.
     side.fit_losses = fit_bottom(side.job.parties[name].fit, setup.bottom.cpu(), columns, f"parties.{name}.fit")
     setup.bottom.to(side.local.device)
-    if side.drawn is not None and isinstance(setup.bottom, GradeBottom):
-        _check_grades(side, setup.bottom, side.drawn, drawn)
+    _check_grades(side)
     released = empty_rows(setup.store.rows, torch.empty(0, setup.bottom.width))
     for number, (part, rows) in enumerate(release_batches(setup.split, setup.bottom.width)):
         mode = Mode.EVALUATE if part in HELD_OUT else Mode.TRAIN
@@ -137,18 +135,28 @@ def follow(side: PassiveSide) -> Generator[Port, Message, None]:
     yield from ()
 
 
-def _check_grades(side: PassiveSide, bottom: GradeBottom, labels: DrawnLabels, epsilon: float | None) -> None:
-    """Compute what the grades carry of each column, and refuse what this party does not allow; nothing is sent yet.
+def _epsilon(side: PassiveSide) -> float | None:
+    """Privacy of the draw of a row's grade; `None` without one."""
+    return next((p.settings.epsilon for p in side.local.chain.protections if isinstance(p, GradeDP)), None)
+
+
+def _check_grades(side: PassiveSide) -> None:
+    """Compute what grades carry of each column, and refuse what this party does not allow, before they are sent.
 
     Raises:
-        ConfigError: They carry more of a column than `fit.limits` allows.
+        ConfigError: They carry more of a column than `fit.limits` allows, or it names no column.
     """
-    setup, name = side.setup, side.local.name
+    setup, name, epsilon = side.setup, side.local.name, _epsilon(side)
+    bottom, labels = setup.bottom, side.drawn
+    if labels is None or not isinstance(bottom, GradeBottom):
+        return
     # For the audit, which asks of each row what the models that were fitted without it say.
     folds = bottom.folds(setup.ids(setup.split.part("train")), len(bottom.heads)).to(torch.uint8)
     side.checkpoints.keep(DRAWN, labels.state(folds))
     if setup.encoder is None:
         return
+    limits = validated(GradeFit, side.job.parties[name].fit or {}, f"parties.{name}.fit").limits
+    check_names(setup.encoder, limits, name)
     grades = empty_rows(setup.store.rows, torch.empty(0, dtype=torch.int64))
     with torch.no_grad():
         for rows in evaluation_batches(torch.arange(setup.store.rows), EVALUATION_ROWS):
@@ -156,5 +164,4 @@ def _check_grades(side: PassiveSide, bottom: GradeBottom, labels: DrawnLabels, e
     bands = bands_for(epsilon, bottom.most)
     found = carried(setup.store, setup.encoder, grades.numpy(), epsilon, bands)
     write_whole(side.checkpoints.folder / CARRIED, found.model_dump_json(indent=1))
-    limits = validated(GradeFit, side.job.parties[name].fit or {}, f"parties.{name}.fit").limits
     check_limits(found, limits, name)

@@ -280,8 +280,7 @@ def packing_of(job: Job, passive: str, noise_key: bytes = b"") -> Compression | 
         noise_key: 32 bytes of the party's own, for the draws of a rounding; grades need none.
     """
     if grades_rows(job, passive):
-        width = stated_width(job.bottom_of(passive))
-        return GradeBytes(width or 1, ordered=job.task != "multiclass")
+        return GradeBytes(stated_width(job.bottom_of(passive)) or 1)
     form = job.channel.compress
     return None if form is None else Compression(form, noise_key)
 

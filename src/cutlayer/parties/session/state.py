@@ -24,7 +24,7 @@ from cutlayer.parties.session.checkpoint import State
 from cutlayer.protections.contract.chain import Chain
 from cutlayer.protections.contract.coverage import HOOK_OF
 
-_RELEASES = frozenset({Kind.EMBEDDING, Kind.EVALUATION, Kind.RELEASE, Kind.GRADIENT, Kind.EPOCH_END})
+_RELEASES = frozenset({Kind.EMBEDDING, Kind.EVALUATION, Kind.RELEASE, Kind.GRADIENT, Kind.LABELS, Kind.EPOCH_END})
 """Messages that depend on the sender's rows or labels."""
 
 

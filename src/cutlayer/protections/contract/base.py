@@ -124,6 +124,8 @@ class Protection(Generic[C]):
         needs_no_random_draws: Whether it also needs a bottom model that draws no random numbers.
         no_guarantee: Why no theorem bounds what it lets through; a protection with a guarantee overrides `event`.
         hides_lengths: Whether the length of a gradient says hardly anything of its row under it.
+        hides_changes: Whether its evidence, which is sent, counts every message as changed: where a draw changes few
+            rows, those of a message that it left as it was would show.
         keeps_directions: Whether it changes no more than the sign and the length of a row's gradient, at most.
         counters: Names of what it counts, for `count`. `metrics` states them, and those of a passive party are sent.
         means: Metrics that are the mean of what was counted, as (metric, summed, counted). A name that stands here and
@@ -146,6 +148,7 @@ class Protection(Generic[C]):
     no_guarantee: ClassVar[str]
     hides_lengths: ClassVar[bool] = False
     keeps_directions: ClassVar[bool] = False
+    hides_changes: ClassVar[bool] = False
     counters: ClassVar[tuple[str, ...]] = ()
     means: ClassVar[tuple[tuple[str, str, str], ...]] = ()
 

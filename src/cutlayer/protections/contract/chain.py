@@ -169,7 +169,7 @@ class Chain:
         changed = dict[str, bool | Tensor]()
         for protection in self._with("embedding_out"):
             released = self._placement.call(protection, protection.embedding_out, e, view)
-            changed[protection.name] = _differs(released, e)
+            changed[protection.name] = protection.hides_changes or _differs(released, e)
             e = released
         # Charged here, not when it is sent: what the account refuses must not exist outside of this function.
         self._charge("embedding", view, e)

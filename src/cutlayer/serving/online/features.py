@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from cutlayer.config import Job, TableConfig
+from cutlayer.config.phases import grades_rows
 from cutlayer.data.encoding import Encoder
 from cutlayer.data.id_index import IdIndex, NumberIndex
 from cutlayer.data.ids import Digests
@@ -55,6 +56,9 @@ class FeatureStore:
             remedy = "serve a table with one row per id"
             got = "several keys" if rows.keys else "repeated ones"
             raise DataError.expected(f"{rows.where}: every id once, to answer for an id", got, remedy)
+        if rows.id_kind == "row" and grades_rows(job, party):
+            wanted = f"{rows.where}: an id column, since the grade of a row is drawn by its id"
+            raise DataError.expected(wanted, "row numbers", "name it in id, and train with it")
         numbers = _numbers(rows) if by_number else None
         return cls(IdIndex(rows.digests), rows.encode_all(), numbers)
 
