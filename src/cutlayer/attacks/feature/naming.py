@@ -162,7 +162,10 @@ def _on_scale(candidate: Matrix, known: Matrix) -> Matrix:
     if len(ends) == 2:
         low, high = known.min(), known.max()
         return np.asarray(np.where(candidate == ends[1], high, low))
-    slope, offset = np.polyfit(np.quantile(candidate, _LEVELS), np.quantile(known, _LEVELS), 1)
+    levels = np.quantile(candidate, _LEVELS)
+    if np.ptp(levels) <= 1e-9 * np.ptp(ends):  # but for a few rows it is constant
+        return np.full(len(candidate), known.mean())
+    slope, offset = np.polyfit(levels, np.quantile(known, _LEVELS), 1)
     return np.asarray(np.clip(offset + slope * candidate, known.min(), known.max()))
 
 
