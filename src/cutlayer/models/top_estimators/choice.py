@@ -236,24 +236,44 @@ class _Scored:
 
     def weights(self, predictions: Sequence[Floats], rows: Integers) -> Floats:
         """The weights, 0 or more and 1 in all, of the least loss on some of the rows."""
-        given = np.ones(len(rows)) if self.rows.weights is None else self.rows.weights[rows]
-        targets = self.rows.targets[rows]
-        if self.rows.classes:
-            found = _mixture(np.exp([each[rows, targets] for each in predictions]), given)
-        else:
-            found = _least_squares(np.stack([each[rows, 0] - targets for each in predictions]), given)
-        found = np.where(found < MIN_WEIGHT, 0.0, found)
-        shares: Floats = found / found.sum()
-        return shares
+        return weights_of([each[rows] for each in predictions], self.rows.take(rows))
+
+
+def weights_of(predictions: Sequence[Floats], rows: FitRows) -> Floats:
+    """The weights of an average, (k,), 0 or more and 1 in all, of the least loss on rows.
+
+    Args:
+        predictions: Log probabilities of the classes, or values, of each of k models, (n, outputs).
+        rows: Rows that the models were not fitted to.
+    """
+    given = np.ones(len(rows)) if rows.weights is None else rows.weights
+    targets = rows.targets
+    if rows.classes:
+        found = _mixture(np.exp([each[np.arange(len(rows)), targets] for each in predictions]), given)
+    else:
+        found = _least_squares(np.stack([each[:, 0] - targets for each in predictions]), given)
+    found = np.where(found < MIN_WEIGHT, 0.0, found)
+    shares: Floats = found / found.sum()
+    return shares
 
 
 def _mixture(likelihoods: Floats, weights: Floats) -> Floats:
-    """Weights of a mixture (k,) of the greatest likelihood, given that of each row under each part (k, n), by EM."""
-    shares = np.full(len(likelihoods), 1 / len(likelihoods))
-    for _ in range(_ROUNDS):
-        parts = shares[:, None] * likelihoods + np.finfo(np.float64).tiny
-        shares = (parts / parts.sum(axis=0)) @ weights / weights.sum()
-    return shares
+    """Weights of a mixture (k,) of the greatest likelihood, given that of each row under each part (k, n)."""
+    from scipy import optimize
+
+    def loss(shares: Floats) -> tuple[float, Floats]:
+        mixed = np.maximum(shares @ likelihoods, np.finfo(np.float64).tiny)
+        return -float(np.average(np.log(mixed), weights=weights)), -(likelihoods / mixed) @ weights / weights.sum()
+
+    count = len(likelihoods)
+    whole = {"type": "eq", "fun": lambda shares: shares.sum() - 1, "jac": lambda shares: np.ones(count)}
+    start = np.full(count, 1 / count)
+    # Of drawn labels the parts' likelihoods differ little: the steps of EM would hardly leave the start.
+    found = optimize.minimize(
+        loss, start, jac=True, method="SLSQP", bounds=[(0, 1)] * count, constraints=whole, options={"ftol": 1e-10}
+    )
+    shares: Floats = np.maximum(found.x, 0.0)
+    return shares / shares.sum()
 
 
 def _least_squares(errors: Floats, weights: Floats) -> Floats:
