@@ -20,6 +20,7 @@ from benchmarks.embedding_defences import EmbeddingOverheads, embedding_defences
 from benchmarks.embedding_history import EmbeddingHistory, embedding_history
 from benchmarks.embedding_table import embedding_table
 from benchmarks.feature_attacks import FeatureAttacksResult, feature_attacks
+from benchmarks.grades import main as grades
 from benchmarks.gradient_defences import Overheads, gradient_defences
 from benchmarks.label_defences import LabelDefences, label_defences
 from benchmarks.label_embeddings import LabelEmbeddings, label_embeddings
@@ -354,13 +355,17 @@ BENCHMARKS: dict[str, tuple[str, Callable[[str, int, int], Result]]] = {
 }
 
 
-UTILITY = "utility"
+OWN = {
+    "utility": ("jobs of `init --yes` against scikit-learn; --data DIR, see --help", utility),
+    "grades": ("what drawn grades keep and reveal; --data DIR, see --help", grades),
+}
+"""Those with options, and a table, of their own."""
 
 
 def main() -> None:
-    """Parse the command line and print one JSON line; `utility` has options, and a table, of its own."""
-    if sys.argv[1:2] == [UTILITY]:
-        utility(sys.argv[2:])
+    """Parse the command line and print one JSON line, or run one of `OWN`."""
+    if sys.argv[1:2] and sys.argv[1] in OWN:
+        OWN[sys.argv[1]][1](sys.argv[2:])
         return
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("name", nargs="?", choices=sorted(BENCHMARKS))
@@ -371,7 +376,8 @@ def main() -> None:
     if given.name is None:
         for name, (what, _) in BENCHMARKS.items():
             sys.stdout.write(f"{name:<22} {what}\n")
-        sys.stdout.write(f"{UTILITY:<22} jobs of `init --yes` against scikit-learn; --data DIR, see --help\n")
+        for name, (what, _) in OWN.items():
+            sys.stdout.write(f"{name:<22} {what}\n")
         sys.stdout.write("benchmarks.gpu_training, a program of its own: the same on a GPU, in parts; see --help\n")
         return
     with tempfile.TemporaryDirectory(prefix="cutlayer-bench-") as scratch:

@@ -153,7 +153,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--changes", type=json.loads, default={}, help="sections of the job, as JSON, to try others")
     given = parser.parse_args(arguments)
     quiet()
-    lines = _lines(given.results)
+    lines = lines_of(given.results)
     done = {(line["data"], line["seed"], line["side"]) for line in lines}
     for name in given.only:
         data = load(name, given.data)
@@ -168,7 +168,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     sys.stdout.write(page(rows_of(line for line in lines if line["data"] in given.only)))
 
 
-def _lines(path: Path) -> list[dict[str, Any]]:
+def lines_of(path: Path) -> list[dict[str, Any]]:
     """Results of earlier calls; a last line that an interruption cut off is removed."""
     texts = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.exists() else []
     if texts and not texts[-1].endswith("\n"):

@@ -13,7 +13,7 @@ from sklearn.datasets import load_breast_cancer, load_diabetes, load_wine
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.neural_network import MLPClassifier
 
-from cutlayer.models.top_estimators.choice import AVERAGE, Choice, _Scored, choose, folds_of
+from cutlayer.models.top_estimators.choice import AVERAGE, Choice, _Scored, choose, folds_of, weights_of
 from cutlayer.models.top_estimators.kinds import fits_of
 from cutlayer.models.top_estimators.linear import fit_linear
 from cutlayer.models.top_estimators.network import fit_network
@@ -165,6 +165,15 @@ def test_weights_of_rows_count_in_scores_and_in_the_average(classes: int) -> Non
     predictions = [told(column)().predicted(rows) for column in (0, 1)]
     assert judged.weights(predictions, np.arange(80)).tolist() == [1.0, 0.0]
     assert judged.weights(predictions, np.arange(40, 80)).tolist() == [0.0, 1.0]
+
+
+def test_weights_of_models_that_hardly_differ_are_those_of_the_least_loss() -> None:
+    """Of labels that are mostly noise: 200 steps of EM would stay near equal weights."""
+    draw = np.random.default_rng(0)
+    better, worse = 0.5 + 0.08 * np.tanh(draw.normal(size=(2, 4000)))
+    rows = rows_of(np.zeros((4000, 1)), (draw.random(4000) < better).astype(np.int64), 2)
+    predictions = [np.log(np.stack([1 - share, share], axis=1)) for share in (better, worse)]
+    assert weights_of(predictions, rows)[0] > 0.85
 
 
 def test_folds() -> None:

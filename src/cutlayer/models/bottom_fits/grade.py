@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -13,17 +13,13 @@ from pydantic import Field
 from cutlayer.config import FrozenModel
 from cutlayer.errors import ConfigError
 from cutlayer.lazy import Tensor, torch
-from cutlayer.models.bottom_fits.base import DrawnLabels, Fit, TrainingColumns
+from cutlayer.models.bottom_fits.base import Fit, TrainingColumns
 
 if TYPE_CHECKING:
     from cutlayer.models.base import BottomModel
-    from cutlayer.models.top_estimators.choice import Choice
     from cutlayer.models.top_estimators.choice import Fit as FitPart
     from cutlayer.models.top_estimators.head import Head
-    from cutlayer.models.top_estimators.rows import FitRows
 
-MOST_OF_NUMBERS = 8
-"""Maximum number of grades of a number: more hide less and add nothing (measured on five tables)."""
 MAX_CELLS = 2**25
 """Maximum number of rows times columns that models are fitted to: of more rows, some are drawn."""
 
@@ -32,8 +28,8 @@ class GradeFit(FrozenModel):
     """Models of the drawn labels, and how well they must rank them.
 
     Attributes:
-        candidates: Models that are tried, and averaged where that predicts the drawn labels best. `additive` is
-            boosting of trees of one split.
+        candidates: Models that are averaged, with the weights that predict the drawn labels of other rows best.
+            `additive` is boosting of trees of one split.
         folds: Number of folds; a row's grade is of a model that was fitted without its fold.
         least_z: By how many standard errors the scores must rank the drawn labels better than chance. Below, the grades
             would carry little of use to the label owner, and the labels may be none: they are refused.
@@ -55,7 +51,7 @@ class GradeFit(FrozenModel):
 def fit_grade(settings: GradeFit, bottom: BottomModel, columns: TrainingColumns) -> tuple[float, ...]:
     """Fit models to the drawn labels, one without each fold, and divide their scores into grades.
 
-    The candidates and their weights are chosen by cross-validation on the drawn labels. Each row's score is of the
+    The candidates are averaged, with weights by cross-validation on the drawn labels. Each row's score is of the
     model without its fold. Of two classes the borders are those between 32 bands of equal frequency, merged so that a
     drawn grade keeps most information of the models' own probabilities; of a number, bands of equal frequency; of
     several classes, the nearest of the centres of their log probabilities.
@@ -141,7 +137,7 @@ def borders_of(scores: Tensor, epsilon: float | None, most: int, seed: int, *, a
         return k_means(scores.clamp_min(math.log(1e-3)), bands, seed)
     values = scores[:, 0].numpy()
     if are_numbers:
-        equal = np.unique(np.quantile(values, np.linspace(0, 1, min(bands, MOST_OF_NUMBERS) + 1)[1:-1]))
+        equal = np.unique(np.quantile(values, np.linspace(0, 1, bands + 1)[1:-1]))
         return torch.from_numpy(equal[equal > values.min()])
     fine = np.unique(np.quantile(values, np.linspace(0, 1, FINE + 1)[1:-1]))
     fine = fine[fine > values.min()]
@@ -171,8 +167,11 @@ def _fitted(
     columns: TrainingColumns,
     seed: int,
 ) -> list[Head]:
-    """The average of the chosen candidates, fitted without each fold."""
-    from cutlayer.models.top_estimators.choice import fit_part
+    """The average of the candidates, fitted without each fold; its weights are those of the least loss of all folds.
+
+    One held-out part, as for true labels, has too few rows to weigh models of labels that are mostly noise.
+    """
+    from cutlayer.models.top_estimators.choice import fit_part, weights_of
     from cutlayer.models.top_estimators.head import Head
     from cutlayer.models.top_estimators.rows import FitRows
 
@@ -185,29 +184,22 @@ def _fitted(
         targets, classes = (targets - targets.mean()) / (targets.std() or 1.0), 0
     rows = FitRows(codes.long().numpy(), numbers.numpy(), columns.inputs.cardinalities, targets, classes)
     fits = _fits(settings, len(rows))
-    choice = _chosen(rows, labels, drawn, fits, seed)
-    heads = []
+    held_out = np.zeros((len(fits), len(rows), max(classes, 1)))
+    fitted = []
     for fold in range(settings.folds):
-        without = rows.take(np.flatnonzero(folds.numpy() != fold))
-        without = without if len(without) else rows
-        parts = [fit_part(fits[name], without, seed) for name in choice.weights]
-        heads.append(Head.of(parts, choice.weights.values(), None if drawn.are_numbers else drawn.transition))
-    return heads
+        out, rest = (np.flatnonzero(places) for places in (folds.numpy() == fold, folds.numpy() != fold))
+        without = rows.take(rest) if len(rest) else rows
+        fitted.append([fit_part(fit, without, seed) for fit in fits])
+        if len(out):
+            held_out[:, out] = [part.predicted(rows.take(out)) for part in fitted[-1]]
+    weights = weights_of([*held_out], rows)
+    chosen = np.flatnonzero(weights)
+    transition = None if drawn.are_numbers else drawn.transition
+    return [Head.of([parts[at] for at in chosen], weights[chosen], transition) for parts in fitted]
 
 
-def _chosen(rows: FitRows, labels: Tensor, drawn: DrawnLabels, fits: Mapping[str, FitPart], seed: int) -> Choice:
-    from cutlayer.models.top_estimators.choice import choose
-    from cutlayer.problem.task import Task
-
-    task = Task("binary" if drawn.classes == 2 else "multiclass", tuple(map(str, range(drawn.classes))))
-    if drawn.are_numbers:
-        labels = labels.float()
-        task = Task.fitted("regression", (), labels)
-    return choose(rows, labels, task, fits, "auto", seed, np.ones(len(rows), dtype=bool))
-
-
-def _fits(settings: GradeFit, rows: int) -> Mapping[str, FitPart]:
-    """Candidates by name: of labels that are mostly noise, smaller trees and slower steps than of true ones."""
+def _fits(settings: GradeFit, rows: int) -> Sequence[FitPart]:
+    """Candidates: for labels that are mostly noise, smaller trees of fewer columns and slower steps."""
     from cutlayer.models.top_estimators.boosting import fit_boosting
     from cutlayer.models.top_estimators.linear import fit_linear
 
@@ -215,10 +207,10 @@ def _fits(settings: GradeFit, rows: int) -> Mapping[str, FitPart]:
     leaf = {"min_samples_leaf": max(5, min(40, rows // 20))}
     every: Mapping[str, FitPart] = {
         "linear": fit_linear,
-        "boosting": partial(fit_boosting, settings={**slow, **leaf, "max_leaf_nodes": 8}),
+        "boosting": partial(fit_boosting, settings={**slow, **leaf, "max_leaf_nodes": 8, "max_features": 0.3}),
         "additive": partial(fit_boosting, settings={**slow, **leaf, "max_leaf_nodes": 2, "max_iter": 150}),
     }
-    return {name: every[name] for name in settings.candidates}
+    return [every[name] for name in settings.candidates]
 
 
 GRADE = Fit(GradeFit, fit_grade, bottom="grade")

@@ -27,7 +27,6 @@ MIN_WEIGHT = 0.1
 MAX_ROWS = 16_000
 """Maximum number of rows that candidates are chosen on."""
 _GROUPS = 5
-_ROUNDS = 200
 _CLEARLY = 3.0
 """Standard errors of its mean loss that a candidate is behind the best in the first fold to be ruled out by it."""
 _MIN_JUDGING = 50
@@ -236,38 +235,55 @@ class _Scored:
 
     def weights(self, predictions: Sequence[Floats], rows: Integers) -> Floats:
         """The weights, 0 or more and 1 in all, of the least loss on some of the rows."""
-        given = np.ones(len(rows)) if self.rows.weights is None else self.rows.weights[rows]
-        targets = self.rows.targets[rows]
-        if self.rows.classes:
-            found = _mixture(np.exp([each[rows, targets] for each in predictions]), given)
-        else:
-            found = _least_squares(np.stack([each[rows, 0] - targets for each in predictions]), given)
-        found = np.where(found < MIN_WEIGHT, 0.0, found)
-        shares: Floats = found / found.sum()
-        return shares
+        return weights_of([each[rows] for each in predictions], self.rows.take(rows))
 
 
-def _mixture(likelihoods: Floats, weights: Floats) -> Floats:
-    """Weights of a mixture (k,) of the greatest likelihood, given that of each row under each part (k, n), by EM."""
-    shares = np.full(len(likelihoods), 1 / len(likelihoods))
-    for _ in range(_ROUNDS):
-        parts = shares[:, None] * likelihoods + np.finfo(np.float64).tiny
-        shares = (parts / parts.sum(axis=0)) @ weights / weights.sum()
+def weights_of(predictions: Sequence[Floats], rows: FitRows) -> Floats:
+    """The weights of an average, (k,), 0 or more and 1 in all, of the least loss on rows.
+
+    Args:
+        predictions: Log probabilities of the classes, or values, of each of k models, (n, outputs).
+        rows: Rows that the models were not fitted to.
+    """
+    given = np.ones(len(rows)) if rows.weights is None else rows.weights
+    targets = rows.targets
+    if rows.classes:
+        found = _mixture(np.exp([each[np.arange(len(rows)), targets] for each in predictions]), given)
+    else:
+        found = _least_squares(np.stack([each[:, 0] - targets for each in predictions]), given)
+    found = np.where(found < MIN_WEIGHT, 0.0, found)
+    shares: Floats = found / found.sum()
     return shares
 
 
+def _mixture(likelihoods: Floats, weights: Floats) -> Floats:
+    """Weights of a mixture (k,) of the greatest likelihood, given that of each row under each part (k, n)."""
+
+    def loss(shares: Floats) -> tuple[float, Floats]:
+        mixed = np.maximum(shares @ likelihoods, np.finfo(np.float64).tiny)
+        return -float(np.average(np.log(mixed), weights=weights)), -(likelihoods / mixed) @ weights / weights.sum()
+
+    return _least(loss, len(likelihoods))
+
+
 def _least_squares(errors: Floats, weights: Floats) -> Floats:
-    """Weights (k,) of the least mean square of the weighted errors (k, n), by projected steps on their products."""
+    """Weights (k,) of the least mean square of the weighted errors (k, n)."""
     products = (errors * weights) @ errors.T / weights.sum()
-    shares = np.full(len(errors), 1 / len(errors))
-    largest = np.abs(products).max()
-    if largest < np.finfo(np.float64).tiny:  # all predict every row: any weights are the best
-        return shares
-    # Multiplicative steps stay among the shares; the rate is that of the largest product.
-    rate = 1 / largest
-    for _ in range(_ROUNDS * 5):
-        shares = shares * np.exp(-rate * (products @ shares))
-        shares /= shares.sum()
+    products /= max(np.abs(products).max(), np.finfo(np.float64).tiny)
+    return _least(lambda shares: (float(shares @ products @ shares), 2 * products @ shares), len(errors))
+
+
+def _least(loss: Callable[[Floats], tuple[float, Floats]], count: int) -> Floats:
+    """Shares (count,), 0 or more and 1 in all, of the least convex loss, which comes with its gradient.
+
+    On drawn labels the losses of models hardly differ, and steps of a fixed length would not leave the start.
+    """
+    from scipy.optimize import minimize
+
+    start, whole = np.full(count, 1 / count), {"type": "eq", "fun": lambda shares: shares.sum() - 1}
+    options = {"bounds": [(0, 1)] * count, "constraints": whole, "options": {"ftol": 1e-12}}
+    found = np.maximum(minimize(loss, start, jac=True, method="SLSQP", **options).x, 0.0)
+    shares: Floats = found / found.sum()
     return shares
 
 

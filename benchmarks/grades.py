@@ -1,0 +1,250 @@
+"""`python -m benchmarks grades --data DIR`: what one drawn grade a row keeps of what a partner adds, and reveals.
+
+Each job is that of `init`, with labels drawn and grades released in place of the partner's columns. Results are
+appended to a file, one line for each data set and seed; what is there is not measured again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import math
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import redirect_stdout
+from pathlib import Path
+from statistics import fmean, median
+from typing import Any
+
+import numpy as np
+from cutlayer.results.carried import Carried
+from ruamel.yaml import YAML
+
+from benchmarks.utility.__main__ import METRICS, lines_of
+from benchmarks.utility.datasets import LOADERS, DataSet, load
+from benchmarks.utility.sides import LABEL, TEST, test_rows, write_tables
+from cutlayer.attacks import knowledge
+from cutlayer.cli.init import init
+from cutlayer.config import validated
+from cutlayer.config.job import Job
+from cutlayer.jobs.execute import execute
+from cutlayer.jobs.options import Options, Progress
+from cutlayer.kernels.noise.informative_rows import ENOUGH, informative_numbers, informative_rows
+from cutlayer.kernels.noise.label_levels import levels_for
+from cutlayer.parties.session.checkpoint import CARRIED
+from cutlayer.results.run import RunId, RunKind
+from cutlayer.training.folder import RunFolder
+from cutlayer.training.keys import Keys
+from studies.provenance import provenance
+
+EPSILONS = (8.0, 4.0, 2.0)
+"""Privacy of a row's grade."""
+LABEL_EPSILONS = (0.5, 1.0, 2.0)
+LAST_RESORT = 4.0
+"""Label epsilon where no smaller one leaves enough informative rows; drawn labels are then hardly hidden."""
+KNOWN = 512
+"""Number of rows whose columns `inversion` knows, or a quarter if that is less."""
+ADDS = 0.02
+"""Least value that a partner adds for its data set to count in the median."""
+ORDER = (
+    *("adult", "bank", "credit", "bank-2000", "credit-1000", "adult-2000", "motor", "friedman", "diabetes", "breast"),
+    *("iris", "wine", "limit", "movies"),
+)
+RESULTS = Path(__file__).parent / "results" / "grades.jsonl"
+TABLES = (*ORDER, *(name for name in LOADERS if name not in ORDER))
+
+
+def label_epsilon(data: DataSet, rows: int) -> tuple[float, float]:
+    """The least label epsilon that leaves enough informative rows, or the last resort; and the number of these rows."""
+    worth = {epsilon: _worth(data, rows, epsilon) for epsilon in (*LABEL_EPSILONS, LAST_RESORT)}
+    chosen = next((epsilon for epsilon in LABEL_EPSILONS if worth[epsilon] >= ENOUGH), LAST_RESORT)
+    return chosen, worth[chosen]
+
+
+def _worth(data: DataSet, rows: int, epsilon: float) -> float:
+    if data.task != "regression":
+        shares = np.unique(data.labels, return_counts=True)[1] / len(data.labels)
+        return informative_rows(rows, shares.tolist(), epsilon)
+    # The expected shares of the levels of drawn numbers, without their draws.
+    levels, (low, high) = levels_for(epsilon), span_of(data)
+    place = (np.clip(data.labels, low, high) - low) / (high - low) * (levels - 1)
+    near = np.maximum(1 - np.abs(place[:, None] - np.arange(levels)), 0).mean(axis=0)
+    other = 1 / (math.exp(epsilon) + levels - 1)
+    return informative_numbers(rows, (other + near * (math.exp(epsilon) - 1) * other).tolist(), epsilon)
+
+
+def span_of(data: DataSet) -> tuple[float, float]:
+    """The range that stands for public knowledge of a number: 98 % of the values lie in it."""
+    low, high = np.quantile(data.labels.astype(float), [0.01, 0.99])
+    return float(low), float(high)
+
+
+def measured(
+    name: str, data: DataSet, seed: int, epsilons: Sequence[float] = EPSILONS, fit: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Run the job with the sketch and those with grades, and return a line of the file of results.
+
+    Args:
+        name: Name of the data set.
+        data: Columns by party, and labels.
+        seed: Seed of the jobs.
+        epsilons: Privacy of a row's grade.
+        fit: Settings of the fit of the partner's model in which others are tried.
+    """
+    label, worth = label_epsilon(data, len(data.labels) - len(test_rows(len(data.labels), seed)))
+    line: dict[str, Any] = {"data": name, "seed": seed, "rows": len(data.labels), "metric": METRICS[data.task]}
+    line |= {"label_epsilon": label, "informative": round(worth), "commit": provenance()["commit"]}
+    with tempfile.TemporaryDirectory(prefix="cutlayer-grades-") as scratch:
+        folder = Path(scratch)
+        write_tables(data, folder)
+        with redirect_stdout(io.StringIO()):
+            init(folder, label=LABEL, yes=True)
+        sketch = _run(_raw(folder, seed), folder / "sketch")
+        line |= {"sketch": _utility(sketch), "own": _own(sketch), "seconds": round(sketch.summary.run.seconds, 2)}
+        drawn = {"eps": label, **({"range": [*span_of(data)]} if data.task == "regression" else {})}
+        for epsilon in epsilons:
+            raw = _raw(folder, seed)
+            raw["parties"]["bank"]["privacy"] = {"label_dp": drawn}
+            if epsilon == epsilons[0]:  # all jobs send the same labels
+                raw["parties"]["bank"]["audit"] = {"attacks": ["sent_labels"]}
+            raw["parties"]["partner"] |= {"fit": {"kind": "grade", **(fit or {})}, "audit": {"attacks": ["inversion"]}}
+            raw["parties"]["partner"]["privacy"] = {"grade_dp": {"epsilon": epsilon}}
+            raw["model"]["bottom"]["partner"] = {"kind": "grade", "least_rows": 0}
+            line[f"{epsilon:g}"] = _graded(_run(raw, folder / f"grade-{epsilon:g}"))
+    return line
+
+
+def _raw(folder: Path, seed: int) -> dict[str, Any]:
+    """The job that `init` wrote, with a seed and a fifth of the rows for testing."""
+    raw: dict[str, Any] = YAML(typ="safe").load(folder / "job.yaml")
+    for party in raw["parties"].values():
+        party["table"] = str(folder / party["table"])
+    raw["compare"] = ["alone"]
+    raw["parties"]["bank"]["audit"] = {"attacks": [], "every": "never"}
+    raw["train"] |= {"seed": seed, "threads": 1, "split": {"test": TEST}}
+    return raw
+
+
+def _run(raw: Mapping[str, Any], out: Path) -> RunFolder:
+    return execute(validated(Job, raw, "job"), out, Options(Keys(out.parent / "keys")), Progress())
+
+
+def _utility(run: RunFolder) -> float | None:
+    utility = run.summary.utility
+    row = utility.row(RunKind.THIS_RUN)
+    return None if row is None else row.metrics[utility.metric]
+
+
+def _own(run: RunFolder) -> float | None:
+    """The metric of the bank's own columns."""
+    value, gain = _utility(run), run.summary.utility.gain
+    return None if value is None or gain is None or gain.value is None else value - gain.value
+
+
+def _graded(run: RunFolder) -> dict[str, Any]:
+    """What a job with grades keeps, takes and reveals."""
+    audit = run.audit
+    attacked = audit.runs[RunId(RunKind.THIS_RUN).label]
+    leaks = [leak.leak for leak in attacked.leaks if leak.attack == "sent_labels"]
+    baseline = attacked.baseline("partner")
+    recovered = [result.value for result in audit.features if result.attack == "inversion" and result.value is not None]
+    (path,) = run.path.glob(f"checkpoint/partner/{CARRIED}")
+    carried = Carried.model_validate_json(path.read_bytes())
+    choice = run.summary.utility.choice
+    return {
+        "grade": _utility(run),
+        "seconds": round(run.summary.run.seconds, 2),
+        "leak": max(leaks, default=None),
+        "own_leak": None if baseline is None else baseline.own_columns,
+        "recovered": max(recovered, default=None),
+        "bits": carried.bits,
+        "carried": carried.attributes[0].share if carried.attributes else None,
+        "attribute": carried.attributes[0].attribute if carried.attributes else "",
+        "chosen": None if choice is None else choice.chosen,
+    }
+
+
+def kept(line: Mapping[str, Any], epsilon: float) -> float | None:
+    """Share of what the partner's columns add that its grades add; `None` where the columns add too little."""
+    added = line["sketch"] - line["own"]
+    return (line[f"{epsilon:g}"]["grade"] - line["own"]) / added if added > ADDS else None
+
+
+def page(lines: Sequence[Mapping[str, Any]], epsilons: Sequence[float] = EPSILONS) -> str:
+    """The table as Markdown, each value the mean over the seeds, and the median share that is kept."""
+    names = " | ".join(f"{epsilon:g}: kept, R², carried" for epsilon in epsilons)
+    head = f"| data set | seeds | own / all | label epsilon (m) | leak; of own columns | {names} | bits | time |"
+    out = [head, "|---" * (7 + len(epsilons)) + "|"]
+    shares: dict[float, list[float]] = {epsilon: [] for epsilon in epsilons}
+    for name in dict.fromkeys(line["data"] for line in lines):
+        of_data = [line for line in lines if line["data"] == name]
+        whole = _mean(of_data)
+        cells = []
+        for epsilon in epsilons:
+            each, share = whole[f"{epsilon:g}"], kept(whole, epsilon)
+            shares[epsilon] += [] if share is None else [share]
+            said = "–" if share is None else f"{share:.2f}"
+            cells.append(f"{each['grade']:.3f} ({said}), {_text(each['recovered'])}, {_text(each['carried'])}")
+        first = whole[f"{epsilons[0]:g}"]
+        out.append(
+            f"| {name} | {len(of_data)} | {whole['own']:.3f} / {whole['sketch']:.3f} | {whole['label_epsilon']:g} "
+            f"({whole['informative']:,.0f}) | {_text(first['leak'])}; {_text(first['own_leak'])} | {' | '.join(cells)} "
+            f"| {first['bits']:.1f} | {first['seconds'] / max(whole['seconds'], 0.01):.2f} |"
+        )
+    said = [f"{median(found):.2f} at {epsilon:g}" for epsilon, found in shares.items() if found]
+    count = len(shares[epsilons[0]])
+    return (
+        "\n".join([*out, "", f"Median share kept, of {count} data sets where it is known: {', '.join(said)}."]) + "\n"
+    )
+
+
+def _mean(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Means of all numbers over lines of the same keys; `None` where one is not known."""
+    first, out = lines[0], {}
+    for key, value in first.items():
+        values = [line[key] for line in lines]
+        if isinstance(value, Mapping):
+            out[key] = _mean(values)
+        elif isinstance(value, str):
+            out[key] = value
+        else:
+            out[key] = None if None in values else fmean(values)
+    return out
+
+
+def _text(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3f}"
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure what is missing in the file of results, and print the table."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks grades", description=__doc__)
+    parser.add_argument("--data", type=Path, required=True, help="folder of the data sets")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="file that results are appended to")
+    parser.add_argument("--tables", type=lambda text: text.split(","), default=[*TABLES], help=", ".join(TABLES))
+    parser.add_argument("--seeds", type=int, default=1, help="number of seeds")
+    parser.add_argument("--epsilon", type=_epsilons, default=EPSILONS, help="privacy of a row's grade, such as 8,4,2")
+    parser.add_argument("--fit", type=json.loads, default={}, help="settings of the fit, as JSON, to try others")
+    given = parser.parse_args(arguments)
+    knowledge.AUXILIARY_ROWS = KNOWN
+    lines = lines_of(given.results)
+    done = {(line["data"], line["seed"]) for line in lines}
+    for seed in range(given.seeds):
+        for name in given.tables:
+            if (name, seed) in done:
+                continue
+            lines.append(measured(name, load(name, given.data), seed, given.epsilon, given.fit))
+            with given.results.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(lines[-1]) + "\n")
+    some = [line for line in lines if line["data"] in given.tables and line["seed"] < given.seeds]
+    sys.stdout.write(page(some, given.epsilon))
+
+
+def _epsilons(text: str) -> tuple[float, ...]:
+    return tuple(map(float, text.split(",")))
+
+
+if __name__ == "__main__":
+    main()
