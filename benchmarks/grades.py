@@ -202,7 +202,7 @@ def page(lines: Sequence[Mapping[str, Any]], epsilons: Sequence[float] = EPSILON
 
 def _mean(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Means of all numbers over lines of the same keys; `None` where one is not known."""
-    first, out = lines[0], {}
+    first, out = lines[0], dict[str, Any]()
     for key, value in first.items():
         values = [line[key] for line in lines]
         if isinstance(value, Mapping):
