@@ -193,10 +193,10 @@ def page(lines: Sequence[Mapping[str, Any]], epsilons: Sequence[float] = EPSILON
             f"({whole['informative']:,.0f}) | {_text(first['leak'])}; {_text(first['own_leak'])} | {' | '.join(cells)} "
             f"| {first['bits']:.1f} | {first['seconds'] / max(whole['seconds'], 0.01):.2f} |"
         )
-    said = [f"{median(found):.2f} at {epsilon:g}" for epsilon, found in shares.items() if found]
+    medians = [f"{median(found):.2f} at {epsilon:g}" for epsilon, found in shares.items() if found]
     count = len(shares[epsilons[0]])
     return (
-        "\n".join([*out, "", f"Median share kept, of {count} data sets where it is known: {', '.join(said)}."]) + "\n"
+        "\n".join([*out, "", f"Median share kept, of {count} data sets where it is known: {', '.join(medians)}."]) + "\n"
     )
 
 
