@@ -19,7 +19,6 @@ from statistics import fmean, median
 from typing import Any
 
 import numpy as np
-from cutlayer.results.carried import Carried
 from ruamel.yaml import YAML
 
 from benchmarks.utility.__main__ import METRICS, lines_of
@@ -33,6 +32,7 @@ from cutlayer.jobs.execute import execute
 from cutlayer.jobs.options import Options, Progress
 from cutlayer.kernels.noise.informative_rows import ENOUGH, informative_numbers, informative_rows
 from cutlayer.kernels.noise.label_levels import levels_for
+from cutlayer.parties.carried import Carried
 from cutlayer.parties.session.checkpoint import CARRIED
 from cutlayer.results.run import RunId, RunKind
 from cutlayer.training.folder import RunFolder
@@ -196,7 +196,8 @@ def page(lines: Sequence[Mapping[str, Any]], epsilons: Sequence[float] = EPSILON
     medians = [f"{median(found):.2f} at {epsilon:g}" for epsilon, found in shares.items() if found]
     count = len(shares[epsilons[0]])
     return (
-        "\n".join([*out, "", f"Median share kept, of {count} data sets where it is known: {', '.join(medians)}."]) + "\n"
+        "\n".join([*out, "", f"Median share kept, of {count} data sets where it is known: {', '.join(medians)}."])
+        + "\n"
     )
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-SMALL = 0.02
-"""Excess of a leak over a party's own columns up to which a sentence calls it none."""
+SMALL, LITTLE = 0.02, 0.05
+"""Excesses of a leak over a party's own columns up to which a sentence calls it hardly any, and a little."""
 
 _READ = (
     (0.99, "can read every label{}"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cutlayer.attacks.knowledge import condition
 from cutlayer.report.columns_read import knowing, reads_columns
-from cutlayer.report.grading import SMALL, reading
+from cutlayer.report.grading import LITTLE, SMALL, reading
 from cutlayer.report.matrix import Matrix, matrix_of
 from cutlayer.report.rounding import times
 from cutlayer.report.sections.protections import given_of_labels, label_free_parties
@@ -46,9 +46,10 @@ def _labels(report: Report, matrix: Matrix, worst: LeakResult) -> str:
         return f"{who} {'learn' if several else 'learns'} no more {nothing}{given_of_labels(report)}"
     compared = {name for name, baseline in matrix.baselines.items() if baseline.own_columns is not None}
     if {leak.party for leak in report.leaks if leak.run == RunKind.THIS_RUN} <= compared and (
-        max(matrix.excesses) <= SMALL
+        max(matrix.excesses) <= LITTLE
     ):
-        return f"{who} {'learn' if several else 'learns'} hardly more {nothing}"
+        more = "hardly more" if max(matrix.excesses) <= SMALL else "a little more"
+        return f"{who} {'learn' if several else 'learns'} {more} {nothing}"
     words, needed = reading(worst.leak, owner), condition(worst.knowledge)
     if words == reading(0.5, owner):
         return f"{who} {words}"
