@@ -196,17 +196,18 @@ def page(lines: Sequence[Mapping[str, Any]], epsilons: Sequence[float] = EPSILON
             f"({whole['informative']:,.0f}) | {_text(first['leak'])}; {_text(first['own_leak'])} | {' | '.join(cells)} "
             f"| {first['bits']:.1f} | {first['seconds'] / max(whole['seconds'], 0.01):.2f} |"
         )
-    said = [f"{median(found):.2f} at {epsilon:g}" for epsilon, found in shares.items() if found]
+    medians = [f"{median(found):.2f} at {epsilon:g}" for epsilon, found in shares.items() if found]
     count = len(shares[epsilons[0]])
     return (
-        "\n".join([*out, "", f"Median share kept, of {count} data sets where it is known: {', '.join(said)}."]) + "\n"
+        "\n".join([*out, "", f"Median share kept, of {count} data sets where it is known: {', '.join(medians)}."])
+        + "\n"
     )
 
 
 def _mean(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Means of all numbers over lines of the same keys; `None` where one is not known."""
-    first, out = lines[0], {}
-    for key, value in first.items():
+    out: dict[str, Any] = {}
+    for key, value in lines[0].items():
         values = [line[key] for line in lines]
         if isinstance(value, Mapping):
             out[key] = _mean(values)
