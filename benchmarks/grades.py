@@ -198,10 +198,8 @@ def page(lines: Sequence[Mapping[str, Any]], epsilons: Sequence[float] = EPSILON
         )
     medians = [f"{median(found):.2f} at {epsilon:g}" for epsilon, found in shares.items() if found]
     count = len(shares[epsilons[0]])
-    return (
-        "\n".join([*out, "", f"Median share kept, of {count} data sets where it is known: {', '.join(medians)}."])
-        + "\n"
-    )
+    last = f"Median share kept, of {count} data sets where the partner adds more than {ADDS:g}: {', '.join(medians)}."
+    return "\n".join([*out, "", last]) + "\n"
 
 
 def _mean(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
