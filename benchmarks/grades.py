@@ -30,7 +30,7 @@ from cutlayer.config import validated
 from cutlayer.config.job import Job
 from cutlayer.jobs.execute import execute
 from cutlayer.jobs.options import Options, Progress
-from cutlayer.kernels.noise.informative_rows import ENOUGH, informative_numbers, informative_rows
+from cutlayer.kernels.noise.informative_rows import ENOUGH, informative_rows
 from cutlayer.kernels.noise.label_levels import levels_for
 from cutlayer.parties.carried import Carried
 from cutlayer.parties.session.checkpoint import CARRIED
@@ -67,12 +67,15 @@ def _worth(data: DataSet, rows: int, epsilon: float) -> float:
     if data.task != "regression":
         shares = np.unique(data.labels, return_counts=True)[1] / len(data.labels)
         return informative_rows(rows, shares.tolist(), epsilon)
-    # The expected shares of the levels of drawn numbers, without their draws.
+    # The share of the variance of an unbiased estimate that is the number's: rounding costs as well as the draw.
     levels, (low, high) = levels_for(epsilon), span_of(data)
     place = (np.clip(data.labels, low, high) - low) / (high - low) * (levels - 1)
-    near = np.maximum(1 - np.abs(place[:, None] - np.arange(levels)), 0).mean(axis=0)
+    near = np.maximum(1 - np.abs(place[:, None] - np.arange(levels)), 0)
     other = 1 / (math.exp(epsilon) + levels - 1)
-    return informative_numbers(rows, (other + near * (math.exp(epsilon) - 1) * other).tolist(), epsilon)
+    kept = 1 - levels * other
+    drawn = other + kept * near
+    noise = (drawn @ np.arange(levels) ** 2 - (drawn @ np.arange(levels)) ** 2).mean() / kept**2
+    return float(rows * place.var() / (place.var() + noise))
 
 
 def span_of(data: DataSet) -> tuple[float, float]:
@@ -195,16 +198,14 @@ def page(lines: Sequence[Mapping[str, Any]], epsilons: Sequence[float] = EPSILON
         )
     medians = [f"{median(found):.2f} at {epsilon:g}" for epsilon, found in shares.items() if found]
     count = len(shares[epsilons[0]])
-    return (
-        "\n".join([*out, "", f"Median share kept, of {count} data sets where it is known: {', '.join(medians)}."])
-        + "\n"
-    )
+    last = f"Median share kept, of {count} data sets where the partner adds more than {ADDS:g}: {', '.join(medians)}."
+    return "\n".join([*out, "", last]) + "\n"
 
 
 def _mean(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Means of all numbers over lines of the same keys; `None` where one is not known."""
-    first, out = lines[0], dict[str, Any]()
-    for key, value in first.items():
+    out: dict[str, Any] = {}
+    for key, value in lines[0].items():
         values = [line[key] for line in lines]
         if isinstance(value, Mapping):
             out[key] = _mean(values)

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from cutlayer.models.top_estimators.choice import Fit as FitPart
     from cutlayer.models.top_estimators.head import Head
 
+ROWS_A_GRADE = 40
+"""Number of training rows for each grade: to more grades of few rows the label owner's model fits noise."""
 MAX_CELLS = 2**25
 """Maximum number of rows times columns that models are fitted to: of more rows, some are drawn."""
 
@@ -54,7 +56,7 @@ def fit_grade(settings: GradeFit, bottom: BottomModel, columns: TrainingColumns)
     The candidates are averaged, with weights by cross-validation on the drawn labels. Each row's score is of the
     model without its fold. Of two classes the borders are those between 32 bands of equal frequency, merged so that a
     drawn grade keeps most information of the models' own probabilities; of a number, bands of equal frequency; of
-    several classes, the nearest of the centres of their log probabilities.
+    several classes, the nearest of the centres of their log probabilities. Few rows have fewer grades.
 
     Returns:
         Nothing: the loss is of drawn labels.
@@ -132,7 +134,7 @@ def borders_of(scores: Tensor, epsilon: float | None, most: int, seed: int, *, a
     from cutlayer.kernels.fits.k_means import k_means
     from cutlayer.kernels.noise.score_bands import FINE, bands_for, merged
 
-    bands = bands_for(epsilon, most)
+    bands = bands_for(epsilon, max(2, min(most, len(scores) // ROWS_A_GRADE)))
     if scores.shape[1] > 1:
         return k_means(scores.clamp_min(math.log(1e-3)), bands, seed)
     values = scores[:, 0].numpy()
