@@ -96,6 +96,7 @@ FORKING = (
     "parties/test_all_rows.py",
     "parties/test_all_rows_by_steps.py",
     "parties/test_fitted_top.py",
+    "parties/test_grades.py",
     "parties/test_kill.py",
     "parties/test_label_free.py",
     "parties/test_on_absent.py",

@@ -43,6 +43,8 @@ def informative_rows(rows: int, shares: Sequence[float], epsilon: float) -> floa
 def informative_numbers(rows: int, drawn: Sequence[float], epsilon: float) -> float:
     """The same of numbers that were rounded to levels and drawn: rows times the share of the variance that is theirs.
 
+    The variance that rounding adds counts as theirs, so that it is too many where numbers lie between two levels.
+
     Args:
         rows: Number of training rows.
         drawn: Share of each level among the drawn ones.
