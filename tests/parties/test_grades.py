@@ -446,5 +446,5 @@ def test_the_sent_labels_are_attacked(tmp_path: Path) -> None:
     execute(job, tmp_path / "run", Options(Keys(tmp_path, KEY), tables=tables(rows=1500)), Progress())
     audit = RunFolder(tmp_path / "run").audit
     (leak,) = [leak for leak in audit.runs["this run"].leaks if leak.attack == "sent_labels"]
-    assert leak.message == "labels"
+    assert leak.message == "label"
     assert leak.leak > max(leak.other_aucs.values()) > 0.6

@@ -66,7 +66,7 @@ class Attempt(Attacker):
     """
 
     run: str
-    message: Literal["gradient", "embedding", "part", "labels"]
+    message: Literal["gradient", "embedding", "part", "label"]
     attack: str
     rows: int
     positives: int
@@ -120,7 +120,7 @@ class LabelCurve(Attacker):
         points: The leak by number of labels, ascending.
     """
 
-    message: Literal["gradient", "embedding", "part", "labels"]
+    message: Literal["gradient", "embedding", "part", "label"]
     attack: str
     points: tuple[CurvePoint, ...] = ()
 

@@ -13,4 +13,4 @@ class LeakKind(StrEnum):
     @property
     def messages(self) -> tuple[str, ...]:
         """The kinds of message."""
-        return ("gradient", "embedding", "part", "labels") if self is LeakKind.ALL else (str(self),)
+        return ("gradient", "embedding", "part", "label") if self is LeakKind.ALL else (str(self),)

@@ -29,7 +29,7 @@ class Target(StrEnum):
     GRADIENT = "gradient"
     EMBEDDING = "embedding"
     PART = "part"
-    LABELS = "labels"
+    LABELS = "label"
     LAYER = "layer"
 
 
