@@ -196,7 +196,7 @@ PROTECTIONS = {
         lowers=(("spectral", EMBEDDING, 0.7),),
         adaptive=(("directions", EMBEDDING, 0.7),),
         refused=({}, {"epsilon": 0.0}, {"eps": 1.0}),
-        reads=9,
+        reads=4,
         copies=True,
         operations=400,
     ),

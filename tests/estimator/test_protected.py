@@ -40,7 +40,8 @@ def serving_of(model: Any) -> Serving:
     return Serving(model.job_, model.folder_, "shop", width, model.key)
 
 
-@pytest.mark.parametrize("name", REGISTRY)
+# `grade_dp` needs a bottom model that grades rows.
+@pytest.mark.parametrize("name", [name for name in REGISTRY if name != "grade_dp"])
 def test_every_config_works_through_the_estimator(name: str) -> None:
     """As given to it, a config means what the same keys mean in a job file."""
     protection = REGISTRY[name]

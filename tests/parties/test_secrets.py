@@ -90,7 +90,8 @@ def test_no_message_carries_a_label_or_a_feature(
     truth, _ = read_truth(tmp_path / "transcript" / ACTIVE)
     known = batches(job, len(truth))
     labels = {f"class {code}": (truth == code).double() for code in truth.unique().tolist()} | {"codes": truth.double()}
-    assert {message.kind for message in messages} == set(Kind) - BETWEEN_PROCESSES - AFTER_TRAINING - {Kind.SPLIT}
+    others = BETWEEN_PROCESSES | AFTER_TRAINING | {Kind.SPLIT, Kind.LABELS}
+    assert {message.kind for message in messages} == set(Kind) - others
     assert leaks(messages, labels, known) == []
     for party in PASSIVES:
         own = [message for message in messages if message.sender == party and message.kind in UPWARDS]
@@ -143,6 +144,7 @@ def test_no_kind_of_message_has_room_for_labels() -> None:
         Kind.IDS: {"digests", "last"},
         Kind.ORDER: {"positions", "last"},
         Kind.SPLIT: {"parts", "last"},
+        Kind.LABELS: {"labels", "last", "epsilon", "classes"},  # drawn ones, to partners that grade rows
         Kind.READY: {"order", "width"},
         Kind.EMBEDDING: {"embedding"},
         Kind.GRADIENT: {"gradient"},

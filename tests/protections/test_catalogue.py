@@ -9,7 +9,8 @@ import torch
 from scipy import stats
 
 from cutlayer.accounting import NoFormalGuarantee, RandomizedResponse, ReleasePlan
-from cutlayer.errors import NotApplicable
+from cutlayer.errors import ConfigError
+from cutlayer.jobs.check import check_job
 from cutlayer.kernels.noise.randomized_response import transition_matrix
 from cutlayer.kernels.rows.row_norms import row_norms
 from cutlayer.problem.task import Task
@@ -19,6 +20,7 @@ from cutlayer.protections.contract.chain import Chain
 from cutlayer.protections.contract.keyed_noise import Noise
 from cutlayer.protections.contract.views import ActiveView, Mode
 from cutlayer.protections.max_norm import MaxNormConfig
+from tests.parties.runs import make_job
 
 ROWS = 20_000
 
@@ -118,11 +120,9 @@ def test_label_dp_at_zero_is_a_coin_flip_and_says_so():
     assert abs(float(protection.labels(y, ids()).double().mean()) - 0.5) < 0.02
 
 
-def test_label_dp_refuses_a_regression():
-    with pytest.raises(
-        NotApplicable, match="expected a task of kind binary or multiclass for label_dp, got regression"
-    ):
-        label_dp(1.0, kind="regression")
+def test_label_dp_refuses_a_regression_without_partners_that_grade_rows():
+    with pytest.raises(ConfigError, match="label_dp on a task of kind binary or multiclass, got regression"):
+        check_job(make_job("regression", privacy={"label_dp": {"eps": 1.0}}))
 
 
 def test_label_dp_before_any_label_has_finite_metrics():

@@ -41,7 +41,7 @@ KINDS: Sequence[tuple[Mapping[str, Any], Inputs]] = (
     ({"kind": "resnet18", "channels": 1}, IMAGE),
 )
 # An exported part states the kind that `auto` stands for.
-OTHERS = MODELS.keys() - {section["kind"] for section, _ in KINDS} - {"python", "auto", "columns"}
+OTHERS = MODELS.keys() - {section["kind"] for section, _ in KINDS} - {"python", "auto", "columns", "grade"}
 READS = {"mixed": COLUMNS, "numbers": Inputs((), 3), "image": IMAGE}
 BOTTOM_CASES = (*KINDS, *(({"kind": name, **MODELS[name].settings}, READS[MODELS[name].reads]) for name in OTHERS))
 TOP_CASES: Sequence[Mapping[str, Any]] = (

@@ -48,6 +48,7 @@ MEANINGS: Mapping[str, str] = {
     "ids": "digests of row ids: an id that can be guessed can be recognised; from the active party, ids that it drew",
     "order": "which rows of the other party are common, and their order",
     "split": "which common rows train, validate and test, where a column or the labels decide",
+    "labels": "drawn labels of training rows, once, and how they were drawn",
     "ready": "a digest of the order of the rows, and the width of the embedding",
     "embedding": "numbers computed from the columns of training rows",
     "gradient": "numbers computed from labels and embeddings of training rows",
