@@ -238,7 +238,7 @@ def grades_epsilon(job: FirstJob) -> float | None:
     worth = {epsilon: informative_rows(rows, [n / sum(counts) for n in counts], epsilon) for epsilon in LABEL_EPSILONS}
     enough = next((epsilon for epsilon, found in worth.items() if found >= ENOUGH), None)
     last = LABEL_EPSILONS[-1]
-    return enough if enough is not None else last if worth[last] >= FEW else None
+    return last if enough is None and worth[last] >= FEW else enough
 
 
 def files_of(job: FirstJob, folder: Path) -> dict[str, dict[str, Any]]:

@@ -143,13 +143,7 @@ def release_cases(job: Job, run: RunFolder, folder: RunFolder, party: str) -> li
 
 
 def unknown_cases(job: Job, run: RunFolder, folder: RunFolder, party: str) -> Iterator[Case]:
-    """One case for each release that was recorded, of which no row is known to the attacker.
-
-    Args:
-        job: The job as run.
-        run: Folder of the run.
-        folder: Folder of the run that holds the encoded rows.
-        party: Name of the passive party.
+    """As `release_cases`, for an attacker who knows no row.
 
     Raises:
         NotApplicable: Nothing was recorded.

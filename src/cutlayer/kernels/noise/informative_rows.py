@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from cutlayer.kernels.noise.randomized_response import flip_probability
+from cutlayer.kernels.noise.randomized_response import drawn_rate
 
 ENOUGH, FEW = 1000, 200
 """Informative rows from which a model loses little by the noise of its labels, and below which it learns little."""
@@ -30,9 +30,7 @@ def informative_rows(rows: int, shares: Sequence[float], epsilon: float) -> floa
     (4000, 854)
     """
     classes = len(shares)
-    flip = flip_probability(epsilon, classes)
-    other = flip / (classes - 1)
-    kept = 1 - flip - other
+    kept, other = drawn_rate(epsilon, classes)
     total = 0.0
     for share in shares:
         drawn = other + kept * share
@@ -53,7 +51,7 @@ def informative_numbers(rows: int, drawn: Sequence[float], epsilon: float) -> fl
     >>> round(informative_numbers(1_000, (0.5, 0.5), 20.0)), round(informative_numbers(1_000, (0.5, 0.5), 1.0))
     (1000, 214)
     """
-    kept = 1 - flip_probability(epsilon, len(drawn)) * len(drawn) / (len(drawn) - 1)
+    kept, _ = drawn_rate(epsilon, len(drawn))
     variance = _variance(drawn)
     return rows * kept**2 * _variance(true_shares(drawn, epsilon)) / variance if variance else 0.0
 
@@ -66,9 +64,7 @@ def _variance(shares: Sequence[float]) -> float:
 def true_shares(drawn: Sequence[float], epsilon: float) -> tuple[float, ...]:
     """Shares of the true classes, estimated from those of the drawn ones: within 0 and 1, of sum 1."""
     classes = len(drawn)
-    flip = flip_probability(epsilon, classes)
-    other = flip / (classes - 1)
-    kept = 1 - flip - other
+    kept, other = drawn_rate(epsilon, classes)
     found = [min(max((rate - other) / kept, 0.0), 1.0) if kept > 0 else 1 / classes for rate in drawn]
     total = math.fsum(found) or 1.0
     return tuple(share / total for share in found)

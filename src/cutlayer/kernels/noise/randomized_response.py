@@ -26,6 +26,17 @@ def flip_probability(eps: float, classes: int) -> float:
     return weight / (1 + weight)
 
 
+def drawn_rate(eps: float, classes: int) -> tuple[float, float]:
+    """Slope and offset of the rate at which a class is drawn, by its true share: rate = slope * share + offset.
+
+    >>> drawn_rate(0.0, 2)
+    (0.0, 0.5)
+    """
+    flip = flip_probability(eps, classes)
+    offset = flip / (classes - 1)
+    return 1 - flip - offset, offset
+
+
 def transition_matrix(eps: float, classes: int) -> Tensor:
     """Probability that a label of a class (row) is drawn as another (column): float64 (classes, classes).
 

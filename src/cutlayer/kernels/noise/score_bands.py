@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import numpy.typing as npt
 
-from cutlayer.kernels.noise.randomized_response import flip_probability
+from cutlayer.kernels.noise.randomized_response import drawn_rate, flip_probability
 
 Floats = npt.NDArray[np.float64]
 FINE = 32
@@ -35,8 +33,8 @@ def channel(epsilon: float | None, bands: int) -> Floats:
     """Probability that a band (row) is drawn as another (column), float64 (bands, bands)."""
     if epsilon is None or bands < 2:
         return np.eye(bands)
-    flip = flip_probability(epsilon, bands)
-    return np.full((bands, bands), flip / (bands - 1)) + np.eye(bands) * (1 - flip - flip / (bands - 1))
+    slope, offset = drawn_rate(epsilon, bands)
+    return offset + slope * np.eye(bands)
 
 
 def information(joint: Floats) -> float:
@@ -103,8 +101,3 @@ def bits(epsilon: float | None, shares: Floats) -> float:
     4.0
     """
     return information(np.diag(shares) @ channel(epsilon, len(shares)))
-
-
-def log2_of(epsilon: float) -> float:
-    """An epsilon in bits: no value of a row becomes more likely by a release than by this power of two."""
-    return epsilon / math.log(2)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cutlayer.report.passive.reach import reading, short, told
+from cutlayer.report.passive.reach import for_headline, reading, short
 from cutlayer.report.rounding import amount, count
 from cutlayer.results.passive import PassiveReport
 
@@ -16,7 +16,7 @@ def _columns(report: PassiveReport) -> str:
     name, active = report.party, report.active
     if not report.features:
         return f"No attack on the columns of {name} was run: this page cannot say what {active} can read of them."
-    results = told(report.features)
+    results = for_headline(report.features)
     if not results:
         return f"No attack that was run read more than a little of the columns of {name}."
     first, *further = results

@@ -81,7 +81,7 @@ def short(result: FeatureResult) -> str:
     return f"with {words}" if len(words.split()) <= MAX_WORDS else "with more knowledge"
 
 
-def told(results: Sequence[FeatureResult]) -> list[FeatureResult]:
+def for_headline(results: Sequence[FeatureResult]) -> list[FeatureResult]:
     """The results that a headline names: the weakest knowledge that reads columns, and the one that reads most."""
     read = [result for result in weakest_first(results) if _extent(result) >= REBUILT]
     if not read:
