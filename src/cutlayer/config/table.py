@@ -14,6 +14,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, field_validator, mo
 from cutlayer.config.addresses import address
 from cutlayer.config.base import FrozenModel
 from cutlayer.config.database import Database
+from cutlayer.config.formats import ColumnFormat
 from cutlayer.config.names import FilePath
 
 _RANGE = re.compile(r"(?P<left>.*?)(?P<first>\d+)\.\.(?P<right>.*?)(?P<last>\d+)")
@@ -76,6 +77,7 @@ class TableConfig(FrozenModel):
         missing: Texts that mean "no value" in a CSV file.
         decimal: Character before the decimals of a number in a CSV file.
         thousands: Character between groups of three digits of a number in a CSV file; none by default.
+        formats: Formats of columns in which dates, numbers or truth values are written as text, by the column's name.
         arrays: Arrays of an npz file, by the name that the column then has: the name of an array in the file, or a list
             of names to be joined one after the other. No other array is read.
         part: Part of the images in an npz file that the party holds.
@@ -91,6 +93,7 @@ class TableConfig(FrozenModel):
     missing: tuple[str, ...] = ("", "NA", "NaN", "nan", "null", "?")
     decimal: Literal[".", ","] = "."
     thousands: Literal[".", ",", " ", "'", "\u00a0", "\u202f"] | None = None
+    formats: Mapping[str, ColumnFormat] = Field(default_factory=dict)
     arrays: Mapping[str, str | Annotated[tuple[str, ...], Field(min_length=1)]] = Field(default_factory=dict)
     part: Part = "all"
     url: Annotated[str, AfterValidator(address)] | None = None
