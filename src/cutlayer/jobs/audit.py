@@ -29,6 +29,7 @@ from cutlayer.results.audit import Audit, PassiveAudit, RunAudit, SkippedAttack
 from cutlayer.results.guarantee import GuaranteeTest
 from cutlayer.results.run import RunKind
 from cutlayer.results.summary import Summary
+from cutlayer.storage.row_arrays import give_back_memory
 from cutlayer.training.comparisons import compared_job
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.malicious_runs import attacked_labels
@@ -70,6 +71,7 @@ def conclude_audit(
     completed = audit_completions(job, unattacked, folder, attacks.completions if rows else (), task)
     shown = {RunKind.THIS_RUN, RunKind.UNDEFENDED, *job.alternatives, *of_features}
     compared = {label: run_folder for label, run_folder in folders.items() if label in shown}
+    give_back_memory()
     features = audit_features(job, compared, folder, task.classes)
     this_run = runs[RunKind.THIS_RUN]
     malicious = audit_malicious(job, runs, features.results, folder, task.classes)

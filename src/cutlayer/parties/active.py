@@ -10,6 +10,7 @@ from cutlayer.parties.faults import At
 from cutlayer.parties.phases import agree, close, end_to_end, fit, labels, leave, release, set_up, train_alone, warm_up
 from cutlayer.parties.phases.active_side import ActiveSide
 from cutlayer.parties.session.outcome import ActiveOutcome
+from cutlayer.storage.row_arrays import give_back_memory
 
 PHASES: Mapping[Phase, Callable[[ActiveSide], Generator[Port, Message, None]]] = {
     Phase.SET_UP: set_up.lead,
@@ -35,6 +36,7 @@ class ActiveParty(ActiveSide):
         """
         yield from agree.lead(self)
         for phase in self.job.phases:
+            give_back_memory()  # what the phase before needed
             self.local.faults(At.PHASE, self.local.name, phase)
             yield from PHASES[phase](self)
         return (yield from close.lead(self))

@@ -24,6 +24,7 @@ from cutlayer.models.top_estimators.sections import FittedConfig
 from cutlayer.problem.inputs import Inputs
 from cutlayer.problem.training_loss import TrainingLoss
 from cutlayer.storage.json_values import parse_json
+from cutlayer.storage.row_arrays import give_back_memory
 
 _CHUNK = 4096
 """Rows that are predicted together: what lies between columns and logits of more would leave the cache."""
@@ -120,7 +121,10 @@ class FittedTop(TopModel):
                     rows, sample.labels, task, fits, self.config.folds, seed, complete[present], sample.groups
                 )
             weights = choices[present].weights if present in choices else _main(choices[sets[0]].weights)
-            parts = [fit_part(fits[name], rows, seed) for name in weights]
+            parts = []
+            for name in weights:
+                give_back_memory()  # what candidates, or the model before, needed
+                parts.append(fit_part(fits[name], rows, seed))
             heads.append(Head.of(parts, weights.values(), sample.loss.transition))
             if present in choices:
                 choice = choices[present]
