@@ -55,7 +55,7 @@ def _kind_of(config: TableConfig, where: str) -> type[FileSource]:
     if config.format != "auto":
         raise fault(where, f"a table.format of auto, {', '.join(SOURCES)}", config.format)
     by_ending = {ending: kind for kind in SOURCES.values() for ending in kind.endings}
-    endings = [suffix.lower() for suffix in config.path.suffixes if suffix.lower() not in (".gz", ".bz2")]
+    endings = [suffix.lower() for suffix in config.path.suffixes if suffix.lower() not in (".gz", ".bz2", ".xz")]
     if endings and endings[-1] in by_ending:
         return by_ending[endings[-1]]
     raise fault(where, f"a file ending in one of {', '.join(by_ending)}", config.path.name, "or set table.format")
