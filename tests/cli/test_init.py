@@ -12,7 +12,7 @@ from pyarrow import csv
 
 from cutlayer.attacks import column_attacks
 from cutlayer.config.load import load_job, load_private_part
-from cutlayer.jobs.first_job import MAX_SKETCH
+from cutlayer.jobs.private_part import MAX_SKETCH
 from tests.cli.jobs import write_tables
 
 
