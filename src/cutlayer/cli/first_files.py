@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,7 +29,7 @@ def write_first(job: FirstJob, folder: Path, *, overwrite: bool) -> tuple[dict[s
     from cutlayer.jobs.first_job import files_of, label_of
 
     files = files_of(job, folder)
-    pages = {PAGE: _page(job)} if job.elsewhere else {}
+    pages = {PAGE: _page(job, files[SHARED])} if job.elsewhere else {}
     _check_new([*files, *pages], folder, overwrite=overwrite)
     tables = {job.owner.party: job.owner} | {table.party: table for table in job.partners}
     for name, values in files.items():
@@ -81,7 +82,7 @@ def write_partner(
     from cutlayer.config.load import load_closed_job
     from cutlayer.jobs.column_guesses import id_columns, repeated_ids
     from cutlayer.jobs.found_tables import find_tables
-    from cutlayer.jobs.private_part import Terms, partner_section, sketch_width
+    from cutlayer.jobs.private_part import Terms, encoded_width, partner_section, sketch_width
 
     job = load_closed_job(folder / SHARED)
     if name not in job.passives:
@@ -108,11 +109,12 @@ def write_partner(
     _check_new([private], folder, overwrite=overwrite)
     _write(folder / private, section, [*_comments(name, table, {key})], shared=False)
     lines = [f"wrote {folder / private}", f"id: {key} of {file}", *columns_read(table, {key})]
-    needed = sketch_width(table, key)
+    needed = encoded_width(table, key)
     if terms.release == "sketch" and terms.width is not None and terms.width < needed:
         lines.append(
-            f"width: the job takes {terms.width} columns of you, and your table has {needed} after encoding; with fewer "
-            f"the model sees less of it. {job.active} can write width: {needed} for {name} in {SHARED}"
+            f"width: the job takes {terms.width} columns of you, and your table has {needed} after encoding; "
+            f"with fewer the model sees less of it. {job.active} can write width: {sketch_width(table, key)} for {name} in "
+            f"{SHARED}"
         )
     lines += [f"warning {repeated}"] if repeated else []
     check = f"cutlayer check {folder / SHARED} --as {name} --local {folder / private}"
@@ -144,7 +146,8 @@ def columns_read(table: TableSummary, reserved: Collection[str | None]) -> Itera
         words = [_example(stated.model_dump(exclude_none=True)) for stated in formats]
         kind = "date" if formats[0].date else "number"
         line = f'formats: {{{name}: {{{kind}: "{words[0]}"}}}}'
-        yield f"warning {name} of {file}: read as text, since it may be written as {' or '.join(words)}; write {line}"
+        line = f"{line} into its table" if table.layout else f"table: {{path: {file}, {line}}}"
+        yield f"warning {name} of {file}: read as text, since {' and '.join(words)} both read it; write {line}"
 
 
 def _example(stated: dict[str, Any]) -> str:
@@ -192,7 +195,8 @@ def _write(path: Path, values: dict[str, Any], comments: Sequence[str], *, share
     graded = any(isinstance(bottom, dict) and bottom.get("kind") == "grade" for bottom in bottoms)
     lines = (*(GRADES if graded else ()), *(PUBLIC_SPLIT if public else ()), *comments)
     explained = "".join(f"# {line}\n" for line in lines)
-    _write_text(path, explained + as_yaml(values, flow=None), shared=shared)
+    text = re.sub(r":\n +(boolean: \[.*\])\n", r": {\1}\n", as_yaml(values, flow=None))  # a line for each format
+    _write_text(path, explained + text, shared=shared)
 
 
 def _write_text(path: Path, text: str, *, shared: bool) -> None:
@@ -210,24 +214,21 @@ def _commands(job: FirstJob, folder: Path, files: Sequence[str]) -> list[str]:
     return [f"cutlayer check {folder / SHARED} --as {name} --local {folder / f'{name}.yaml'}" for name in parties]
 
 
-def _page(job: FirstJob) -> str:
+def _page(job: FirstJob, shared: dict[str, Any]) -> str:
     """What the partners of a job do, in Markdown."""
-    owner = job.owner.party
-    names = [*job.elsewhere]
-    releases = "\n".join(f"- `{name}`: at most {width} columns a row" for name, width in job.elsewhere.items())
-    one = names[0]
-    return f"""# For the partners of {owner}: {", ".join(names)}
+    owner, one = job.owner.party, next(iter(job.elsewhere))
+    return f"""# For the partners of {owner}: {", ".join(job.elsewhere)}
 
-You were sent `{SHARED}` and this page. Nothing else of {owner} crosses before you start, and nothing of yours.
-Replace `{one}` by the name of your organisation in `{SHARED}`.
+You were sent `{SHARED}` and this page. Nothing of you crosses before you start your part. Write your name of `{SHARED}`
+in place of `{one}`.
 
 1. Put `{SHARED}` into a folder with your table: a CSV or Parquet file, one row per id. Write ids as {owner} does; ask
    how.
-2. Write your private file. It stays with you:
+2. Write your private file, which stays with you:
 
        cutlayer init . --as {one}
 
-3. See how your columns are read, and what leaves you:
+3. See how your columns are read, and what your releases reveal and cost:
 
        cutlayer check {SHARED} --as {one} --local {one}.yaml
 
@@ -239,10 +240,25 @@ Replace `{one}` by the name of your organisation in `{SHARED}`.
 
        cutlayer party {SHARED} --as {one} --local {one}.yaml
 
-What {SHARED} asks of you after encoding:
+## What {SHARED} asks of you
 
-{releases}
-
-`check` says what protects them. You choose your protections, and {owner} sees at the end which ones acted:
-`cutlayer init . --as {one} --protect columns` adds noise with a guarantee.
+{_asked_of(job, shared)}
 """
+
+
+def _asked_of(job: FirstJob, shared: dict[str, Any]) -> str:
+    from cutlayer.jobs.first_job import releases_once
+
+    owner, one = job.owner.party, next(iter(job.elsewhere))
+    if not releases_once(job):
+        return (
+            f"Your model is trained by steps: {owner} receives an embedding of each row in every epoch, and may rebuild "
+            f"your\ncolumns from it. `cutlayer init . --as {one} --protect columns` adds noise with a guarantee."
+        )
+    if any(shared["model"]["bottom"][name]["kind"] == "grade" for name in job.elsewhere):
+        return "Once, one drawn grade of each row, which your epsilon covers: four bits at most."
+    widths = "\n".join(f"- `{name}`: at most {width} columns a row" for name, width in job.elsewhere.items())
+    return (
+        f"Once, your columns after encoding:\n\n{widths}\n\nWithout a protection {owner} can read your columns from them.\n"
+        f"`cutlayer init . --as {one} --protect columns` adds noise with a guarantee."
+    )

@@ -83,10 +83,12 @@ class TableSummary:
 
     def with_format(self, name: str, chosen: ColumnFormat | None) -> TableSummary:
         """The table with one format of an ambiguous column; `None` leaves it as text."""
-        formats = self.formats if chosen is None else {**self.formats, name: chosen}
-        return replace(
-            self, formats=formats, ambiguous={key: each for key, each in self.ambiguous.items() if key != name}
-        )
+        ambiguous = {key: each for key, each in self.ambiguous.items() if key != name}
+        if chosen is None:
+            return replace(self, ambiguous=ambiguous)
+        folded, frequent = ({k: n for k, n in each.items() if k != name} for each in (self.folded, self.frequent))
+        formats = {**self.formats, name: chosen}
+        return replace(self, formats=formats, ambiguous=ambiguous, folded=folded, frequent=frequent)
 
     def without_formats(self, names: Collection[str]) -> TableSummary:
         """The table with the texts of some columns as they are, such as ids and names of classes."""

@@ -60,18 +60,22 @@ def model_columns(table: TableSummary, reserved: Collection[str | None]) -> tupl
     return tuple(name for name in table.columns if name not in table.left_out and name not in reserved)
 
 
-def sketch_width(table: TableSummary, key: str) -> int:
-    """Columns of a release that keeps what a table has after encoding, within limits.
+def encoded_width(table: TableSummary, key: str) -> int:
+    """Columns that a partner's table has after encoding.
 
     Args:
-        table: Table of a partner.
+        table: The table.
         key: Its id column.
     """
     # A number; where missing ones are flagged, two categories and their count as well.
     number = 4 if table.has_missing_numbers else 1
     names = model_columns(table, {key})
-    inputs = (table.frequent[name] + 1 if name in table.frequent else number for name in names)
-    return min(max(sum(inputs), MIN_SKETCH), MAX_SKETCH)
+    return sum(table.frequent[name] + 1 if name in table.frequent else number for name in names)
+
+
+def sketch_width(table: TableSummary, key: str) -> int:
+    """Columns of a release that keeps what a table has after encoding, within limits; arguments as of that."""
+    return min(max(encoded_width(table, key), MIN_SKETCH), MAX_SKETCH)
 
 
 def _sketch(table: TableSummary, key: str, width: int | None) -> dict[str, Any]:
