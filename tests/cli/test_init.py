@@ -180,11 +180,11 @@ def test_each_organisation_writes_its_files_from_its_own_table(place, folder, pr
 
 def test_a_partner_of_a_narrow_release_is_shown_the_width_that_it_needs(place, folder):
     (folder / "telco.csv").rename(folder.parent / "telco.csv")
-    options = ["--partner-name", "telco", "--width", "telco=2"]
+    options = ["--partner-name", "telco", "--width", "telco=1"]
     assert place.call("init", folder, *options, "--yes").code == 0
     (folder.parent / "job.yaml").write_text((folder / "job.yaml").read_text())
     result = place.call("init", folder.parent, "--as", "telco", "--partner", "telco.csv", "--yes")
-    assert "width: the job takes 2 columns of you, and your table has " in result.out
+    assert "width: the job takes 1 of your columns, and your table has " in result.out
     assert "bank can write width: 32 for telco in job.yaml" in result.out
     assert load_private_part(folder.parent / "telco.yaml").fit == {"kind": "sketch"}
 

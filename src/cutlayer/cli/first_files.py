@@ -12,6 +12,7 @@ from cutlayer.errors import ConfigError
 if TYPE_CHECKING:
     from cutlayer.jobs.first_job import FirstJob
     from cutlayer.jobs.found_tables import TableSummary
+    from cutlayer.jobs.private_part import Terms
 
 SHARED = "job.yaml"
 PAGE = "for-partners.md"
@@ -78,52 +79,57 @@ def write_partner(
     Raises:
         CutlayerError: The job has no such partner, or the table does not fit.
     """
-    from cutlayer.cli.questions import PROTECTED, choice, with_formats
+    from cutlayer.cli.questions import PROTECTED, choice
     from cutlayer.config.load import load_closed_job
-    from cutlayer.jobs.column_guesses import id_columns, repeated_ids
-    from cutlayer.jobs.found_tables import find_tables
-    from cutlayer.jobs.private_part import Terms, encoded_width, partner_section, sketch_width
+    from cutlayer.jobs.column_guesses import repeated_ids
+    from cutlayer.jobs.private_part import Terms, partner_section
 
     job = load_closed_job(folder / SHARED)
     if name not in job.passives:
         raise ConfigError.expected(f"--as with a partner of the job ({', '.join(job.passives)})", name)
-    tables = {table.path.name: table for table in find_tables(folder, files, least=1)}
-    if len(tables) > 1 and not files and not asking:
-        raise ConfigError.expected("one table", ", ".join(tables), "name yours with --partner")
-    file = choice(
-        "Which table is yours?",
-        [*tables],
-        files[0] if files else None,
-        next(iter(tables)),
-        asking=asking and len(tables) > 1,
-    )
-    key = id_columns([tables[file]], keys)[file]
-    key = choice("Which column identifies a row?", tables[file].columns, key if keys else None, key, asking=asking)
+    table, key = _own_table(folder, files, keys, asking=asking)
     protect = choice("What has to stay private?", PROTECTED, protect, "labels", asking=False)
-    table = with_formats(tables[file], {key}, asking=asking)
     terms = Terms.of(job, name, protects_columns=protect in ("columns", "both"))
     repeated = repeated_ids(table, key)
     ids = {"column": key, "duplicates": "first"} if repeated else key
     section = partner_section(table, key, ids, folder, terms)
-    private = f"{name}.yaml"
-    _check_new([private], folder, overwrite=overwrite)
-    _write(folder / private, section, [*_comments(name, table, {key})], shared=False)
-    lines = [f"wrote {folder / private}", f"id: {key} of {file}", *columns_read(table, {key})]
+    private = folder / f"{name}.yaml"
+    _check_new([private.name], folder, overwrite=overwrite)
+    _write(private, section, [*_comments(name, table, {key})], shared=False)
+    lines = [f"wrote {private}", f"id: {key} of {table.path.name}", *columns_read(table, {key})]
+    lines += [*_width_line(table, key, terms, job.active, name), *([f"warning {repeated}"] if repeated else [])]
+    check = f"cutlayer check {folder / SHARED} --as {name} --local {private}"
+    document = {"files": [str(private)], "columns": {table.path.name: _document(table, {key})}, "next": [check]}
+    return document, [*lines, "next:", f"  {check}"]
+
+
+def _own_table(folder: Path, files: Sequence[str], keys: Sequence[str], *, asking: bool) -> tuple[TableSummary, str]:
+    """The table of a partner in its folder, and its id column."""
+    from cutlayer.cli.questions import choice, with_formats
+    from cutlayer.jobs.column_guesses import id_columns
+    from cutlayer.jobs.found_tables import find_tables
+
+    tables = {table.path.name: table for table in find_tables(folder, files, least=1)}
+    if len(tables) > 1 and not files and not asking:
+        raise ConfigError.expected("one table", ", ".join(tables), "name yours with --partner")
+    several = asking and len(tables) > 1
+    file = choice("Which table is yours?", [*tables], next(iter(files), None), next(iter(tables)), asking=several)
+    guessed = id_columns([tables[file]], keys)[file]
+    stated = guessed if keys else None
+    key = choice("Which column identifies a row?", tables[file].columns, stated, guessed, asking=asking)
+    return with_formats(tables[file], {key}, asking=asking), key
+
+
+def _width_line(table: TableSummary, key: str, terms: Terms, owner: str, name: str) -> Iterator[str]:
+    """What a partner's release leaves out, where the job has too few columns for it."""
+    from cutlayer.jobs.private_part import encoded_width, sketch_width
+
     needed = encoded_width(table, key)
     if terms.release == "sketch" and terms.width is not None and terms.width < needed:
-        lines.append(
-            f"width: the job takes {terms.width} columns of you, and your table has {needed} after encoding; "
-            f"with fewer the model sees less of it. {job.active} can write width: {sketch_width(table, key)} for {name} in "
-            f"{SHARED}"
+        yield (
+            f"width: the job takes {terms.width} of your columns, and your table has {needed} after encoding; with fewer "
+            f"it loses some. {owner} can write width: {sketch_width(table, key)} for {name} in {SHARED}"
         )
-    lines += [f"warning {repeated}"] if repeated else []
-    check = f"cutlayer check {folder / SHARED} --as {name} --local {folder / private}"
-    document = {
-        "files": [str(folder / private)],
-        "columns": {file: _document(table, {key})},
-        "next": [check],
-    }
-    return document, [*lines, "next:", f"  {check}"]
 
 
 def columns_read(table: TableSummary, reserved: Collection[str | None]) -> Iterator[str]:
@@ -249,16 +255,13 @@ in place of `{one}`.
 def _asked_of(job: FirstJob, shared: dict[str, Any]) -> str:
     from cutlayer.jobs.first_job import releases_once
 
-    owner, one = job.owner.party, next(iter(job.elsewhere))
+    owner = job.owner.party
+    noise = f"`cutlayer init . --as {next(iter(job.elsewhere))} --protect columns` adds noise with a guarantee."
     if not releases_once(job):
-        return (
-            f"Your model is trained by steps: {owner} receives an embedding of each row in every epoch, and may rebuild "
-            f"your\ncolumns from it. `cutlayer init . --as {one} --protect columns` adds noise with a guarantee."
-        )
+        by_steps = f"Your model is trained by steps: in every epoch {owner} receives an embedding of each row."
+        return f"{by_steps}\nIt may rebuild your columns from them. {noise}"
     if any(shared["model"]["bottom"][name]["kind"] == "grade" for name in job.elsewhere):
         return "Once, one drawn grade of each row, which your epsilon covers: four bits at most."
     widths = "\n".join(f"- `{name}`: at most {width} columns a row" for name, width in job.elsewhere.items())
-    return (
-        f"Once, your columns after encoding:\n\n{widths}\n\nWithout a protection {owner} can read your columns from them.\n"
-        f"`cutlayer init . --as {one} --protect columns` adds noise with a guarantee."
-    )
+    unprotected = f"Without a protection {owner} can read your columns from them."
+    return f"Once, your columns after encoding:\n\n{widths}\n\n{unprotected}\n{noise}"
