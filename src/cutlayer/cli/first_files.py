@@ -127,8 +127,8 @@ def _width_line(table: TableSummary, key: str, terms: Terms, owner: str, name: s
     needed = encoded_width(table, key)
     if terms.release == "sketch" and terms.width is not None and terms.width < needed:
         yield (
-            f"width: the job takes {terms.width} of your columns, and your table has {needed} after encoding; with fewer "
-            f"it loses some. {owner} can write width: {sketch_width(table, key)} for {name} in {SHARED}"
+            f"width: the job takes {terms.width} of your columns, and your table has {needed} after encoding; with "
+            f"fewer it loses some. {owner} can write width: {sketch_width(table, key)} for {name} in {SHARED}"
         )
 
 

@@ -153,31 +153,52 @@ def read_table(path: Path) -> TableSummary:
     if not named:
         raise DataError.expected(f"a column with a name in {path.name}", "none")
     table = source.read(named)
-    left_out = {name: reason for name in named if (reason := _unusable(name, table.column(name)))}
-    columns = {name: table.column(name) for name in named if name not in left_out}
-    distinct = {name: int(pc.count_distinct(column).as_py()) for name, column in columns.items()}
-    decimal, formats = _formats({name: column for name, column in columns.items() if is_text(column.type)})
-    numbers = {name for name, column in columns.items() if not is_text(column.type) or _is_number(formats.get(name))}
-    left_out |= {
+    summary = summary_of(table, path)
+    texts = {name: table.column(name) for name in summary.folded}
+    decimal, formats = _formats(texts)
+    numbers = {name for name, found in formats.items() if len(found) == 1 and found[0].boolean is None}
+    identifying = {
         name: reason
-        for name, column in columns.items()
-        if name not in formats and (reason := _identifying(name, column, distinct[name]))
+        for name in set(named) - summary.left_out.keys() - formats.keys()
+        if (reason := _identifying(name, table.column(name), summary.distinct[name]))
     }
-    stated = {name: each for name, each in formats.items() if decimal == "." or each[0].layout != _COMMAS}
+    stated = {name: found for name, found in formats.items() if decimal == "." or found[0].layout != _COMMAS}
+    left_out = {**summary.left_out, **identifying}
+    missing = any(without_nan(table.column(name)).null_count for name in numbers)
+    return replace(
+        summary,
+        folded={name: count for name, count in summary.folded.items() if name not in numbers},
+        frequent={name: count for name, count in summary.frequent.items() if name not in numbers},
+        has_missing_numbers=summary.has_missing_numbers or missing,
+        delimiter=delimiter,
+        decimal=decimal,
+        formats={name: found[0] for name, found in stated.items() if len(found) == 1},
+        ambiguous={name: found for name, found in stated.items() if len(found) > 1},
+        left_out={name: left_out[name] for name in named if name in left_out},
+        nameless=len(source.names) - len(named),
+    )
+
+
+def summary_of(table: pa.Table, path: Path) -> TableSummary:
+    """What a first job needs to know of the columns of a table as they are.
+
+    Args:
+        table: Columns, each of a name of its own.
+        path: Path of the table, or a name for it.
+    """
+    names = tuple(table.column_names)
+    left_out = {name: reason for name in names if (reason := _unusable(name, table.column(name)))}
+    columns = {name: table.column(name) for name in names if name not in left_out}
+    texts = {name: column for name, column in columns.items() if is_text(column.type)}
     return TableSummary(
         path,
-        tuple(named),
+        names,
         table.num_rows,
-        dict.fromkeys(named, 0) | distinct,
-        {name: _distinct_folded(column) for name, column in columns.items() if name not in numbers},
-        {name: _count_frequent(column) for name, column in columns.items() if name not in numbers},
-        any(without_nan(columns[name]).null_count for name in numbers - left_out.keys()),
-        delimiter,
-        decimal,
-        {name: each[0] for name, each in stated.items() if len(each) == 1},
-        {name: each for name, each in stated.items() if len(each) > 1},
-        left_out,
-        len(source.names) - len(named),
+        {name: int(pc.count_distinct(columns[name]).as_py()) if name in columns else 0 for name in names},
+        {name: _distinct_folded(column) for name, column in texts.items()},
+        {name: _count_frequent(column) for name, column in texts.items()},
+        any(without_nan(column).null_count for name, column in columns.items() if name not in texts),
+        left_out=left_out,
     )
 
 
@@ -196,11 +217,6 @@ def _formats(texts: Mapping[str, pa.ChunkedArray]) -> tuple[str, dict[str, tuple
     settled = {name for name, each in layouts.items() if _COMMAS in each}
     comma = (ColumnFormat(number="1234,50"),)
     return ",", {name: comma if name in settled else formats for name, formats in found.items()}
-
-
-def _is_number(formats: tuple[ColumnFormat, ...] | None) -> bool:
-    """Whether a column of text has one format, by which it holds numbers or dates."""
-    return formats is not None and len(formats) == 1 and formats[0].boolean is None
 
 
 def _unusable(name: str, column: pa.ChunkedArray) -> str | None:

@@ -78,11 +78,16 @@ def sketch_width(table: TableSummary, key: str) -> int:
     return min(max(encoded_width(table, key), MIN_SKETCH), MAX_SKETCH)
 
 
-def _sketch(table: TableSummary, key: str, width: int | None) -> dict[str, Any]:
+def sketch_section(table: TableSummary, key: str, width: int | None) -> dict[str, Any]:
     """The form of a partner's release: columns apart, which trees predict better from, unless there are too many.
 
     Neither this nor a rotation hides any of them, also from a receiver who knows no row: see
     docs/results/release-forms.md.
+
+    Args:
+        table: Table of a partner.
+        key: Its id column.
+        width: Columns of the release; `None` for as many as the table has.
     """
     number = 2 if table.has_missing_numbers else 1  # the number, and how many rows lack it as this one does
     least = sum(1 if name in table.frequent else number for name in model_columns(table, {key}))
@@ -132,7 +137,7 @@ def partner_section(table: TableSummary, key: str, ids: object, folder: Path, te
     section = {**table_section(table, folder), "id": ids}
     numbers = number_section(table, steps_on_all_rows=terms.all_rows and terms.release is None)
     if terms.release == "sketch":
-        section["fit"] = _sketch(table, key, terms.width)
+        section["fit"] = sketch_section(table, key, terms.width)
         numbers["scale"] = "robust"  # bounded: the release as a whole has a mean square of 1
     elif terms.release == "grade":
         section["fit"] = {"kind": "grade"}
