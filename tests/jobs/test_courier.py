@@ -401,6 +401,21 @@ def test_an_alignment_by_files_finds_the_common_rows(tmp_path: Path, federation:
     assert len(list((tmp_path / "exchange").iterdir())) == 20
 
 
+def test_ids_of_digits_with_leading_zeros_keep_them(tmp_path: Path, federation: Federation) -> None:
+    """As account numbers have them: a reader that takes them for whole numbers finds other ids than the table's."""
+    courier = Courier(tmp_path, federation)
+    for name in NAMES:
+        ids = pa.array([f"{number:08}" for number in GIVEN[name]["id"].to_pylist()])
+        courier.tables[name] = GIVEN[name].set_column(GIVEN[name].column_names.index("id"), "id", ids)
+    courier.all()
+    rows = tmp_path / f"{TELCO}-aligned.csv"
+    links = LinkOptions(security=federation.security(TELCO), rows=rows)
+    given = replace(options(tmp_path), tables=courier.tables)
+    release_training(JOB, TELCO, tmp_path / "telco.release", tmp_path / "run", given, links)
+    table = PartyTable(TELCO, courier.tables[TELCO], "id")
+    assert table.ids(agreed_rows(rows, table).positions)[0].as_py().startswith("0000")
+
+
 def test_the_trail_of_an_exchange_has_each_message_once_and_is_noted(tmp_path: Path, federation: Federation) -> None:
     """Every start repeats all messages from the first; those of an earlier start left then."""
     Courier(tmp_path, federation).all()
