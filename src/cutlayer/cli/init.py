@@ -130,7 +130,11 @@ def _answered(
     ids = _asked_ids(tables, ids) if asking and not keys else ids
     likely = candidates(chosen, ids[chosen.path.name])
     if label in chosen.columns and chosen.distinct[label] < 2:
-        raise ConfigError.expected(f"two or more different labels in {label} of {chosen.path.name}", "one")
+        from cutlayer.data.labels import MISSING_LABELS
+
+        raise ConfigError.expected(
+            f"two or more different labels in {label} of {chosen.path.name}", "one", MISSING_LABELS
+        )
     label = _choice("Which column is the label?", likely, label, (likely or [""])[0], asking=asking)
     others = [name for name in names if name != chosen.path.name]
     listed = list(partners) or others
