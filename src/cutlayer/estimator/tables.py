@@ -111,15 +111,11 @@ def check_order(inputs: Mapping[str, Any]) -> None:
         shared = len({*index} & {*wanted})
         same = shared == len({*index}) == len({*wanted})
         if same or (shared and not any(map(_is_default, (index, wanted)))):
-            got = f"an index of {name} with {'the' if same else f'{shared:,} of the'} values of that of {first}"
-            remedy = (
-                f"reindex {name} by the index of {first}{'' if same else ', and leave out ids that one of them lacks'}, "
-                "or reset_index(drop=True) of both if the order is right"
-            )
-            where = "in another order" if same else "in rows of their own"
-            raise DataError.expected(
-                "rows in one order everywhere, since they are joined by position", f"{got} {where}", remedy
-            )
+            values, where = ("the", "in another order") if same else (f"{shared:,} of the", "in rows of their own")
+            more = "" if same else ", and leave out ids that one of them lacks"
+            got = f"an index of {name} with {values} values of that of {first} {where}"
+            remedy = f"reindex {name} by the index of {first}{more}, or reset_index(drop=True) of both if they fit"
+            raise DataError.expected("rows in one order everywhere, since they are joined by position", got, remedy)
 
 
 def _is_default(index: Any) -> bool:
