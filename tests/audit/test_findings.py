@@ -141,7 +141,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "CL119": ({"copies": (LabelCopy("telco", "y2", 1.0, True),)}, {"copies": ()}),
     "CL120": ({"notes": odd("misread")}, {"notes": odd()}),
     "CL121": ({"notes": odd("idle")}, {"notes": odd()}),
-    "CL122": ({"notes": odd("unseen")}, {"notes": odd()}),
+    "CL123": ({"notes": odd("unseen")}, {"notes": odd()}),
     "CL101": ({"evidence": [evidence(0)]}, {"evidence": [evidence(1)]}),
     "CL114": (
         {"leaks": [leak_result(rows=199, rows_recorded=400)]},

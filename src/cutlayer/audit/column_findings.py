@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from cutlayer.audit.checks import FindingContext, Occurrence, check
 from cutlayer.data.column_note import ColumnNote, OddKind
 
-OF_COLUMNS: Mapping[str, tuple[OddKind, ...]] = {"CL120": ("misread",), "CL121": ("idle", "rare"), "CL122": ("unseen",)}
+OF_COLUMNS: Mapping[str, tuple[OddKind, ...]] = {"CL120": ("misread",), "CL121": ("idle", "rare"), "CL123": ("unseen",)}
 """Kinds of oddities by the code of their finding."""
 MAX_NAMED = 8
 """Columns of a party that are findings of their own; the rest are named in one."""
@@ -40,13 +40,13 @@ def _idle(context: FindingContext) -> Iterator[Occurrence]:
 
 
 @check(
-    "CL122",
+    "CL123",
     "warning",
     "held-out rows have values that training rows lack",
     "look at how the column changes over the rows of the split; leave it out, or state coarser values",
 )
 def _unseen(context: FindingContext) -> Iterator[Occurrence]:
-    yield from noted(context.notes, *OF_COLUMNS["CL122"])
+    yield from noted(context.notes, *OF_COLUMNS["CL123"])
 
 
 def noted(notes: Mapping[str, Sequence[ColumnNote]], *kinds: OddKind) -> Iterator[Occurrence]:

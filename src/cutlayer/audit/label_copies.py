@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cutlayer.alignment.held_rows import HeldRows
+from cutlayer.data.align import Positions
 from cutlayer.data.store import Store
 from cutlayer.kernels.statistics.ranks import mean_ranks
 from cutlayer.lazy import Tensor, torch
@@ -18,6 +19,8 @@ from cutlayer.problem.metrics.roc import roc_auc
 Floats = npt.NDArray[np.float64]
 MAX_ROWS = 20_000
 """Rows that are compared, evenly spaced over all: an AUC of .999 is known to .001 by far fewer."""
+MAX_CELLS = 1 << 24
+"""Values that are compared at most, of many columns those of fewer rows."""
 MIN_AUC = 0.999
 MIN_ROWS = 5
 """Rows of a class below which a column may divide the classes by chance."""
@@ -60,28 +63,31 @@ def label_copies(stores: Mapping[str, Store], held: HeldRows, labels: Tensor, cl
         labels: Labels of all rows, int64 class codes (n,), or targets of a regression.
         classes: Number of classes; 0 for a regression.
     """
-    every = np.arange(len(labels))
     return tuple(
         LabelCopy(party, name, auc, same)
         for party, store in stores.items()
-        for name, auc, same in _of_store(
-            store, np.flatnonzero(held.by_party[party] >= 0) if party in held.by_party else every, labels, classes
-        )
+        for name, auc, same in _of_store(store, _compared(store, held.by_party.get(party)), labels, classes)
     )
 
 
-def _of_store(
-    store: Store, rows: npt.NDArray[np.int64], labels: Tensor, classes: int
-) -> Iterator[tuple[str, float, bool]]:
-    chosen = torch.from_numpy(rows[:: -(-len(rows) // MAX_ROWS) or 1])
+def _compared(store: Store, own: Positions | None) -> Positions:
+    """Rows, int64 (m,), evenly spaced over those that a party has; `own` are its numbers of them, `None` if it has all."""
+    most = min(MAX_ROWS, MAX_CELLS // max(len(store.columns.cardinalities) + store.columns.numeric, 1))
+    if own is None:
+        return np.arange(0, store.rows, -(-store.rows // most) or 1)
+    rows = np.flatnonzero(own >= 0)
+    return rows[:: -(-len(rows) // most) or 1]
+
+
+def _of_store(store: Store, rows: Positions, labels: Tensor, classes: int) -> Iterator[tuple[str, float, bool]]:
+    chosen, spec = torch.from_numpy(rows), store.columns
     actual = labels[chosen].numpy()
-    codes, numbers = (matrix.numpy() for matrix in store.gather(chosen))
-    spec = store.columns
+    codes, numbers = (matrix.numpy() for matrix in store.named_columns(chosen))
     targets = [actual == code for code in (range(classes) if classes > 2 else (1,))] if classes else []
     targets = [target for target in targets if min(target.sum(), len(target) - target.sum()) >= MIN_ROWS]
     if len(actual) < MIN_ROWS or (classes and not targets):
         return
-    for name, column in zip(spec.number_names, numbers.T[: len(spec.number_names)], strict=True):
+    for name, column in zip(spec.number_names, numbers.T, strict=True):
         auc = _by_order(column, targets) if classes else _correlation(column, actual)
         values, category = np.unique(column, return_inverse=True)
         few = bool(classes) and len(values) <= _FEW_VALUES

@@ -287,8 +287,9 @@ class PartyTable:
             store, encoder = reusable or self._encoded(positions, training, folder, fingerprint, partial(check, order))
         check(order, store.column_sums if store else {})
         if store is not None and encoder is not None and self._encoder is None:
-            held_out = np.setdiff1d(np.arange(len(positions)), training)
-            notes = (*notes, *unseen_notes(encoder, store, held_out[:: -(-len(held_out) // NOTED_ROWS) or 1]))
+            held_out = np.ones(len(positions), dtype=bool)
+            held_out[training] = False
+            notes = (*notes, *unseen_notes(encoder, store, np.flatnonzero(held_out)))
         self.notes = notes
         self._table.release()
         return Prepared(store, encoder, labels, digests, weights)
