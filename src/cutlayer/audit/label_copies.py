@@ -71,7 +71,7 @@ def label_copies(stores: Mapping[str, Store], held: HeldRows, labels: Tensor, cl
 
 
 def _compared(store: Store, own: Positions | None) -> Positions:
-    """Rows, int64 (m,), evenly spaced over those that a party has; `own` are its numbers of them, `None` if it has all."""
+    """Rows, int64 (m,), evenly spaced over those that a party has; `own` are its numbers of them, `None` of all."""
     most = min(MAX_ROWS, MAX_CELLS // max(len(store.columns.cardinalities) + store.columns.numeric, 1))
     if own is None:
         return np.arange(0, store.rows, -(-store.rows // most) or 1)
