@@ -99,4 +99,5 @@ def _release_new_rows(
         side = with_agreed_rows(side, links.rows)
         released = release_prediction(side, serving, out, links.security, trail)
     text = f"{out}: {released:,} rows for {trained.active}, which reads it with cutlayer party predict --release"
-    answer(as_json, {"party": name, "out": str(out), "rows": released}, text)
+    document = {"party": name, "out": str(out), "rows": released, "warnings": side.table.arrivals}
+    answer(as_json, document, text)

@@ -228,6 +228,7 @@ def _forecast(job: Job, tables: Mapping[str, PartyTable], threads: int, secrets:
         if (known := prepared[job.active]).labels is not None:
             train = split.part("train")
             owner.check_training(known.labels.values[train], None if known.weights is None else known.weights[train])
+        copies = _label_copies(prepared, held, job.active)
         _check_fits(job, prepared, held, split)
         model, seconds = _timed(job, prepared, schedule, held)
         columns = dict.fromkeys(job.parties, 0) if job.fits_top else _layer_columns(job, model)
@@ -239,6 +240,12 @@ def _forecast(job: Job, tables: Mapping[str, PartyTable], threads: int, secrets:
     parties = tuple(
         _party_forecast(job, name, tables, prepared, model, parts, len(positions[name])) for name in job.parties
     )
+    unseen = [
+        f"{name}.{note.column}: {note.text}"
+        for name, table in tables.items()
+        for note in table.notes
+        if note.kind == "unseen"
+    ]
     ledger = ledger_of(job)
     rows = {party.name: party.rows for party in parties}
     return Forecast(
@@ -272,7 +279,11 @@ def _forecast(job: Job, tables: Mapping[str, PartyTable], threads: int, secrets:
         guarantees=tuple(f"{entry.protection}: {entry.statement}" for entry in ledger.entries),
         readable={name: readable_columns(job, name) for name in job.passives},
         notes=notes_of(job),
-        warnings=tuple(cautions_of(job, rows, counts[2], counts[0], len(split.test) or held_out, profiles, ledger)),
+        warnings=(
+            *copies,
+            *unseen,
+            *cautions_of(job, rows, counts[2], counts[0], len(split.test) or held_out, profiles, ledger),
+        ),
         columns=profiles,
         totals=ledger.totals,
         all_runs=all_runs,
@@ -280,6 +291,22 @@ def _forecast(job: Job, tables: Mapping[str, PartyTable], threads: int, secrets:
         keys=by_key(job, matches),
         lacking=lacking(job, ids, len(common[job.active]), held),
     )
+
+
+def _label_copies(prepared: Mapping[str, Prepared], held: HeldRows, active: str) -> tuple[str, ...]:
+    """A sentence on each column that gives the labels alone."""
+    from cutlayer.audit.label_copies import label_copies
+
+    labels = prepared[active].labels
+    stores = {name: data.store for name, data in prepared.items() if data.store is not None}
+    if labels is None:
+        return ()
+    numbered = {
+        name: store.numbered(torch.from_numpy(held.by_party[name])) if name in held.by_party else store
+        for name, store in stores.items()
+    }
+    found = label_copies(numbered, held, labels.values, len(labels.classes))
+    return tuple(f"{copy.party}.{copy.column}: {copy}; exclude it" for copy in found)
 
 
 def _split(job: Job, table: PartyTable, positions: Positions) -> Split:

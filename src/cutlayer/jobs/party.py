@@ -46,7 +46,7 @@ from cutlayer.training.process import repeatable_kernels, run_threads
 from cutlayer.training.recorder import Recorder, read_truth
 from cutlayer.training.run_ledger import passive_ledger
 from cutlayer.training.tables import open_table
-from cutlayer.training.together import Trained, local_side
+from cutlayer.training.together import Trained, local_side, odd_columns
 from cutlayer.version import __version__
 
 R = TypeVar("R")
@@ -267,6 +267,7 @@ def _run_of(job: Job, local: Local, party: PassiveParty, outcome: PassiveOutcome
         split_sent=job.train.split.is_sent,
         reproducible_noise=local.releases is None,
         protections=protection_results(job, outcome.evidence),
+        notes=odd_columns(job, local.name, local.table),
         **once_more,
     )
 
