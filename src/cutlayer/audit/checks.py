@@ -25,6 +25,7 @@ class FindingContext:
         no_common_row: Whether no training row of a run on all rows is with every party.
         idle_epochs: Numbers, from 1, of the epochs whose gradients were all zero.
         alarms: What the parties' guards saw.
+        undated: Names of the parties that aggregated events without an `as_of`.
     """
 
     active: str
@@ -35,6 +36,7 @@ class FindingContext:
     no_common_row: bool = False
     idle_epochs: tuple[int, ...] = ()
     alarms: tuple[Alarm, ...] = ()
+    undated: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

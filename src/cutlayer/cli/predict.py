@@ -89,6 +89,8 @@ def table_like(trained: TableConfig | None, path: Path) -> TableConfig:
 
     same = trained is not None and trained.path.suffixes == path.suffixes
     settings = trained.model_dump(exclude={"path"}, exclude_defaults=True) if same and trained is not None else {}
+    if trained is not None and trained.aggregate is not None:  # of every format: the models know its results alone
+        settings["aggregate"] = trained.aggregate
     if settings.get("delimiter") in (None, *DELIMITERS) and path.is_file():
         # No option states it, and new rows need not be separated as those of the training.
         settings["delimiter"] = unusual_delimiter(path)

@@ -21,6 +21,7 @@ from cutlayer.audit.own_columns import OwnColumns
 from cutlayer.audit.sample import sample_of
 from cutlayer.audit.watch import replay
 from cutlayer.config import Job
+from cutlayer.config.aggregate import undated
 from cutlayer.config.load import load_closed_job
 from cutlayer.config.party import GatesConfig
 from cutlayer.errors import ConfigError, RunFolderError
@@ -93,6 +94,7 @@ def conclude_audit(
         label_free=frozenset(name for name in job.passives if job.is_label_free(name) and not job.train.split.is_sent),
         no_common_row=not rows,
         alarms=summary.alarms,
+        undated=undated(job),
         idle_epochs=tuple(line["epoch"] + 1 for line in folder.history() if not line.get("learned", True)),
     )
     findings = findings_of(context)
