@@ -40,6 +40,7 @@ def found(
     idle_epochs: tuple[int, ...] = (),
     no_common_row: bool = False,
     alarms: tuple[Alarm, ...] = (),
+    undated: tuple[str, ...] = (),
     **more: Any,
 ) -> list[Finding]:
     """Findings of a run without fault but for what is given; `utility` is the value, its lower bound, and chance."""
@@ -59,7 +60,7 @@ def found(
     metrics = UtilityResult(metric="accuracy", rows=rows)
     audit = Audit(runs=runs, **more)
     run: dict[str, Any] = {"label_free": frozenset(label_free), "idle_epochs": idle_epochs}
-    run |= {"no_common_row": no_common_row, "alarms": alarms}
+    run |= {"no_common_row": no_common_row, "alarms": alarms, "undated": undated}
     return [*findings_of(FindingContext("bank", metrics, tuple(evidence or ()), audit, **run))]
 
 
@@ -149,6 +150,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"alarms": (Alarm(party="telco", peer="bank", epoch=1, step=16, detail="gradients"),)},
         {"alarms": ()},
     ),
+    "CL122": ({"undated": ("telco",)}, {"undated": ()}),
     "CL107": ({"skipped": [skipped("p", "gradient", "direction")]}, {"skipped": []}),
 }
 
