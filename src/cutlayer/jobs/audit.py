@@ -22,6 +22,7 @@ from cutlayer.audit.own_columns import OwnColumns
 from cutlayer.audit.sample import sample_of
 from cutlayer.audit.watch import replay
 from cutlayer.config import Job
+from cutlayer.config.aggregate import undated
 from cutlayer.config.load import load_closed_job
 from cutlayer.config.party import GatesConfig
 from cutlayer.errors import ConfigError, RunFolderError
@@ -100,6 +101,7 @@ def conclude_audit(
         alarms=summary.alarms,
         notes={party.name: party.notes for party in summary.parties},
         copies=label_copies(run.stores, run.held, run.truth, len(task.classes)),
+        undated=undated(job),
         idle_epochs=tuple(line["epoch"] + 1 for line in folder.history() if not line.get("learned", True)),
     )
     findings = findings_of(context)
