@@ -104,6 +104,7 @@ VERBS = {
         "--help",
         "--json",
         "--key",
+        "--labels",
         "--local",
         "--out",
         "--plaintext",

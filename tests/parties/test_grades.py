@@ -22,7 +22,6 @@ from cutlayer.channel.parcel import ParcelWriter
 from cutlayer.config import Job, LimitsConfig, validated
 from cutlayer.errors import ConfigError, ProtocolError
 from cutlayer.jobs.check import check_job
-from cutlayer.jobs.courier import check_by_courier
 from cutlayer.jobs.execute import execute
 from cutlayer.jobs.options import Options, Progress
 from cutlayer.kernels.noise.label_levels import levels_for
@@ -423,11 +422,6 @@ def test_labels_are_drawn_in_every_comparison_in_which_they_are_sent() -> None:
     assert [run.protection for run, _ in compared] == ["label_dp", "grade_dp"]
     for _, other in compared:
         check_job(other)
-
-
-def test_no_file_replaces_labels_that_are_sent() -> None:
-    with pytest.raises(ConfigError, match="partners that are sent nothing"):
-        check_by_courier(graded())
 
 
 def test_rows_that_the_partner_lacks(tmp_path: Path) -> None:
