@@ -127,8 +127,8 @@ def test_it_adds_to_the_label_owners_columns(whole: Any) -> None:
 def test_grades_are_those_of_the_job(whole: Any) -> None:
     columns = kept(whole[0], "released")["released"]
     grades = grades_of_columns(columns)
-    assert columns.shape[1] == 15
-    assert torch.equal(columns_of_grades(grades, 15), columns)
+    assert columns.shape[1] == 16
+    assert torch.equal(columns_of_grades(grades, 16), columns)
     assert len(grades.unique()) == 16
 
 
@@ -167,12 +167,14 @@ def test_grades_of_every_task_of_classes(tmp_path: Path, task: str) -> None:
     assert trained.active.metrics[trained.active.task.metric] > (0.5 if task == "regression" else 0.6)
 
 
-@pytest.mark.parametrize("width", [1, 15])
+@pytest.mark.parametrize("width", [2, 16])
 def test_a_row_alone_crosses_as_it_does_among_others(width: int) -> None:
     """Grades of several classes too: which models read them must not depend on what a batch has besides."""
-    link, grades = GradeBytes(width), torch.arange(width + 1)
+    link, grades = GradeBytes(width), torch.arange(width)
     columns = columns_of_grades(grades, width)
-    assert len(columns.unique(dim=0)) == width + 1
+    assert len(columns.unique(dim=0)) == width
+    assert torch.equal(grades_of_columns(columns), grades)
+    assert columns.any(dim=1).all()  # a row of zeros is one of which nothing was sent
     for rows in (columns, *columns[:, None], columns[:0]):
         message = Message(Kind.RELEASE, TELCO, ACTIVE, "run", -1, 0, 0, tensors={"embedding": rows})
         packed = link.packed(message)
@@ -424,14 +426,21 @@ def test_labels_are_drawn_in_every_comparison_in_which_they_are_sent() -> None:
         check_job(other)
 
 
-def test_rows_that_the_partner_lacks(tmp_path: Path) -> None:
+@pytest.mark.parametrize("top", [{"kind": "linear", "folds": 1}, {"kind": "mlp", "hidden": [4]}])
+def test_rows_that_the_partner_lacks(tmp_path: Path, top: Mapping[str, Any]) -> None:
+    """They have a grade of their own, to a network too: the lowest grade is not a row of zeros."""
     made = raw()
-    made["rows"] = "all"
+    made["rows"], made["model"]["top"] = "all", top
     given = tables(rows=600)
     given[TELCO] = given[TELCO].slice(0, 300)
     trained = run(validated(Job, made, ""), given, tmp_path)
     assert trained.active.metrics["auc"] > 0.6
-    assert len(kept(tmp_path, "released")["released"]) == 300
+    sent = kept(tmp_path, "released")["released"]
+    assert len(sent) == 300
+    assert (grades_of_columns(sent) == 0).any()
+    read = load_file(tmp_path / "checkpoint" / ACTIVE / "released.safetensors")[TELCO]
+    lacking = (read == 0).all(dim=1) | read.isnan().all(dim=1)
+    assert int((~lacking).sum()) == trained.active.held[TELCO] == 300
 
 
 def test_the_sent_labels_are_attacked(tmp_path: Path) -> None:

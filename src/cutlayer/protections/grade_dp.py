@@ -60,7 +60,7 @@ class GradeDP(FeatureProtection[GradeDPConfig]):
 
     def embedding_out(self, e: Tensor, view: PassiveView) -> Tensor:
         """Draw the grades of e (n, width), which are columns of 0 and 1, and return them as such columns."""
-        bands = bands_for(self.settings.epsilon, e.shape[1] + 1)
+        bands = max(2, bands_for(self.settings.epsilon, e.shape[1]))
         # Of an embedding that is no grade there are as many, so that the guarantee holds of any.
         grades = grades_of_columns(e).clamp_max(bands - 1)
         # Rows that nobody names, of a release that is only simulated, are known by their number in the request.
@@ -98,7 +98,7 @@ class GradeDP(FeatureProtection[GradeDPConfig]):
 
     def metrics(self) -> dict[str, Any]:
         """Rows drawn, and the share of grades that is to be expected to change; how many did is not released."""
-        bands = bands_for(self.settings.epsilon, self.context.widths[self.context.party] + 1)
+        bands = bands_for(self.settings.epsilon, max(2, self.context.widths[self.context.party]))
         return {**self.counts, "expected_share_changed": flip_probability(self.settings.epsilon, bands)}
 
 
