@@ -182,6 +182,63 @@ def test_a_row_alone_crosses_as_it_does_among_others(width: int) -> None:
         assert torch.equal(link.unpacked(packed).tensors["embedding"], rows)
 
 
+def test_a_run_that_is_begun_again_draws_no_row_again(tmp_path: Path) -> None:
+    """In another folder, under other keys of the run: one draw of each row, which costs once over all runs."""
+    world, given, job = World(tmp_path), tables(rows=300), graded(epsilon=2.0)
+    folders, died = [], 0
+    for nth in (12, 22, 30, 36, 1000, 1000):
+        out = f"{nth} {len(folders)}"
+        died += crashes_at_rename(nth, lambda out=out: world.run(job, given, out=out), after=nth % 4 == 0)
+        folders.append(tmp_path / out)
+    drawn = [kept(folder, "released")["released"] for folder in folders if _has_released(folder)]
+    assert died == 4
+    assert len(drawn) > 2
+    assert all(torch.equal(each, drawn[0]) for each in drawn)
+    assert world.total(TELCO) == 2.0
+    assert len(world.lines(TELCO)) > 1
+    other = world.run(graded(epsilon=2.0, seed=4), given)  # another job draws independently, and is counted
+    changed = grades_of_columns(kept(other, "released")["released"]) != grades_of_columns(drawn[0])
+    assert float(changed.double().mean()) > 0.02
+    assert world.total(TELCO) == 4.0
+
+
+def _has_released(folder: Path) -> bool:
+    return (folder / "checkpoint" / TELCO / "released.safetensors").exists()
+
+
+def test_other_rows_are_drawn_by_another_key(tmp_path: Path) -> None:
+    """One changed value: were the others drawn as before, the changed row would show."""
+    world, given, job = World(tmp_path), tables(rows=300), graded(epsilon=1.0)
+    first = world.run(job, given)
+    values = given[TELCO]["telco_0"].to_numpy().copy()
+    held_out = 7
+    values[held_out] += 1e-6
+    other = {**given, TELCO: given[TELCO].set_column(1, "telco_0", pa.array(values))}
+    second = world.run(job, other)
+    a, b = (grades_of_columns(kept(folder, "released")["released"]) for folder in (first, second))
+    assert float((a != b).double().mean()) > 0.2
+    assert world.total(TELCO) == 2.0
+
+
+def test_a_refusal_is_counted(tmp_path: Path) -> None:
+    """The label owner sees it: with other labels each time, it would read a bit of the columns in every run."""
+    world, given = World(tmp_path), tables(rows=900)
+    entries = {entry.protection: entry for entry in ledger_of(graded({"limits": {"telco_0": 0.05}})).entries}
+    assert "tells one bit about all rows" in entries["refusal"].event.why  # type: ignore[union-attr]
+    assert "refusal" not in {entry.protection for entry in ledger_of(graded()).entries}
+    for job in (graded({"limits": {"telco_0": 0.05}}), graded({"least_z": 1000.0})):
+        before = len(world.lines(TELCO))
+        with pytest.raises(ConfigError, match="expected"):
+            world.run(job, given)
+        assert len(world.lines(TELCO)) == before + 1
+    names = {entry.protection for line in world.lines(TELCO) for entry in line.ledger.entries}
+    assert names == {"grade_dp", "refusal"}
+    assert world.total(TELCO) == 16.0
+    with pytest.raises(ConfigError, match="limits of columns"):  # no bit of any row
+        world.run(graded({"limits": {"none": 0.05}}), given)
+    assert len(world.lines(TELCO)) == 2
+
+
 def test_a_kill_at_any_time_resumes_to_the_same_draws(tmp_path: Path) -> None:
     given, job, died = tables(rows=300), graded(), 0
     whole = tmp_path / "whole", run(job, given, tmp_path / "whole")
@@ -215,11 +272,11 @@ def test_a_prediction_repeats_the_draws_of_the_training(tmp_path: Path) -> None:
         out = tmp_path / f"{number}.csv"
         predict(job, folder, out, Request(rows or {}, key=KEY))
         lines = (line.split(",") for line in out.read_text().splitlines()[1:])
-        answers.append({line[0]: line[1] for line in lines})
+        answers.append({line[0]: float(line[1]) for line in lines})
     tested, every, some = answers
     assert 100 < len(tested) < 300
-    assert all(every[row] == tested[row] for row in tested)
-    assert all(every[row] == some[row] for row in some)
+    assert {row: every[row] for row in tested} == pytest.approx(tested, rel=1e-9)
+    assert {row: every[row] for row in some} == pytest.approx(some, rel=1e-9)
 
 
 def test_rows_without_ids_are_drawn_once_for_each_table(tmp_path: Path) -> None:

@@ -8,8 +8,9 @@ from cutlayer.lazy import Tensor, torch
 def columns_of_grades(grades: Tensor, width: int) -> Tensor:
     """Grades as columns: column i is 1 from grade i on.
 
-    The first column is 1 of every grade, so that a row of zeros is none: it is a row of which nothing was sent. Those of grades without an order are read alike: a linear model of these columns is one of each grade's own column,
-    and every row says which grade it has, whatever other rows are in its batch.
+    The first column is 1 of every grade, so that a row of zeros is none: it is a row of which nothing was sent. Grades
+    without an order are read alike: a linear model of these columns is one of each grade's own column, and every row
+    says which grade it has, whatever other rows are in its batch.
 
     Args:
         grades: int64 (n,), 0 to width - 1.
