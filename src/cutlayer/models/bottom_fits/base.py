@@ -84,6 +84,7 @@ class TrainingColumns:
         labels: Drawn labels of the training rows; `None` where none were sent.
         digests: Reads the digests of the ids of rows, int64 (n,) -> uint8 (n, 16); `None` where no fit needs them.
         epsilon: Privacy of the draw that will protect a row's grade; `None` where nothing will.
+        key: 32 bytes that a fit to drawn labels is random by; empty where none were sent.
     """
 
     inputs: Inputs
@@ -93,6 +94,7 @@ class TrainingColumns:
     labels: DrawnLabels | None = None
     digests: Callable[[Tensor], Tensor] | None = None
     epsilon: float | None = None
+    key: bytes = b""
 
     @property
     def total(self) -> int:

@@ -8,10 +8,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
+import numpy.typing as npt
 from pydantic import Field
 
 from cutlayer.config import FrozenModel
 from cutlayer.errors import ConfigError
+from cutlayer.kernels.noise.aes import derive
 from cutlayer.lazy import Tensor, torch
 from cutlayer.models.bottom_fits.base import Fit, TrainingColumns
 
@@ -73,8 +75,9 @@ def fit_grade(settings: GradeFit, bottom: BottomModel, columns: TrainingColumns)
     if not isinstance(bottom, GradeBottom) or drawn is None or columns.digests is None:
         got = "none were sent" if isinstance(bottom, GradeBottom) else type(bottom).__name__
         raise ConfigError.expected("drawn labels and a bottom model of kind grade for fit grade", got)
-    bottom.fold_key = torch.randint(256, (32,), dtype=torch.uint8)
-    seed = int(torch.randint(2**31, ()))
+    # Not from the run's random numbers: a run that begins again has others, and would be another release.
+    bottom.fold_key = torch.tensor([*derive(columns.key, b"folds")], dtype=torch.uint8)
+    seed = int.from_bytes(derive(columns.key, b"seed", size=8), "little") % 2**31
     chosen = _sampled(columns, seed)
     rows = columns.rows[chosen]
     codes, numbers = columns.gather(rows)
@@ -139,10 +142,8 @@ def borders_of(scores: Tensor, epsilon: float | None, most: int, seed: int, *, a
         return k_means(scores.clamp_min(math.log(1e-3)), bands, seed)
     values = scores[:, 0].numpy()
     if are_numbers:
-        equal = np.unique(np.quantile(values, np.linspace(0, 1, bands + 1)[1:-1]))
-        return torch.from_numpy(equal[equal > values.min()])
-    fine = np.unique(np.quantile(values, np.linspace(0, 1, FINE + 1)[1:-1]))
-    fine = fine[fine > values.min()]
+        return torch.from_numpy(_equal_borders(values, bands))
+    fine = _equal_borders(values, FINE)
     if not len(fine):
         return torch.zeros(0, dtype=torch.float64)
     band = np.searchsorted(fine, values, side="right")
@@ -150,6 +151,17 @@ def borders_of(scores: Tensor, epsilon: float | None, most: int, seed: int, *, a
     joint = np.stack([np.bincount(band, weight, len(fine) + 1) for weight in (1 - share, share)], axis=1)
     of_fine = merged(joint.astype(np.float64), epsilon, bands)
     return torch.from_numpy(fine[of_fine[1:] > of_fine[:-1]])
+
+
+def _equal_borders(values: npt.NDArray[np.float64], bands: int) -> npt.NDArray[np.float64]:
+    """Borders between bands of equal frequency, each halfway between two scores.
+
+    At a score itself, its last bit, which depends on the other rows of a batch, would decide on a grade.
+    """
+    distinct = np.unique(values)
+    above = np.unique(np.searchsorted(distinct, np.quantile(values, np.linspace(0, 1, bands + 1)[1:-1])))
+    above = above[above > 0]
+    return (distinct[above - 1] + distinct[above]) / 2
 
 
 def _sampled(columns: TrainingColumns, seed: int) -> Tensor:
