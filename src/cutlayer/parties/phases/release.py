@@ -11,14 +11,12 @@ from torch import Tensor
 
 from cutlayer.channel import Kind, Message, Port, rows_digest
 from cutlayer.channel.receiving import receive
-from cutlayer.config import validated
 from cutlayer.config.phases import Phase
 from cutlayer.data.batches import evaluation_batches
 from cutlayer.data.split import Split
 from cutlayer.errors import PeerLost
 from cutlayer.kernels.noise.score_bands import bands_for
-from cutlayer.models.bottom_fits import TrainingColumns, fit_bottom
-from cutlayer.models.bottom_fits.grade import GradeFit
+from cutlayer.models.bottom_fits import TrainingColumns, fit_bottom, limits_of
 from cutlayer.models.grade import GradeBottom
 from cutlayer.parties.carried import carried, check_limits, check_names
 from cutlayer.parties.messages import checked_embedding
@@ -129,7 +127,7 @@ def follow(side: PassiveSide) -> Generator[Port, Message, None]:
         side.state.sent[Kind.RELEASE.value] += 1
     tensors, plain = side.state.snapshot()
     tensors["released"] = side.released = released
-    if side.drawn is not None:  # predictions of these rows repeat their draws
+    if isinstance(setup.bottom, GradeBottom):  # predictions of these rows repeat their draws
         tensors["ids"] = setup.ids(torch.arange(setup.store.rows))
     side.checkpoints.keep(RELEASED, (tensors, {**plain, "fit_losses": list(side.fit_losses)}))
     yield from ()
@@ -147,15 +145,16 @@ def _check_grades(side: PassiveSide) -> None:
         ConfigError: They carry more of a column than `fit.limits` allows, or it names no column.
     """
     setup, name, epsilon = side.setup, side.local.name, _epsilon(side)
-    bottom, labels = setup.bottom, side.drawn
-    if labels is None or not isinstance(bottom, GradeBottom):
+    bottom = setup.bottom
+    if not isinstance(bottom, GradeBottom):
         return
-    # For the audit, which asks of each row what the models that were fitted without it say.
-    folds = bottom.folds(setup.ids(setup.split.part("train")), len(bottom.heads)).to(torch.uint8)
-    side.checkpoints.keep(DRAWN, labels.state(folds))
+    if side.drawn is not None:
+        # For the audit, which asks of each row what the models that were fitted without it say.
+        folds = bottom.folds(setup.ids(setup.split.part("train")), len(bottom.heads)).to(torch.uint8)
+        side.checkpoints.keep(DRAWN, side.drawn.state(folds))
     if setup.encoder is None:
         return
-    limits = validated(GradeFit, side.job.parties[name].fit or {}, f"parties.{name}.fit").limits
+    limits = limits_of(side.job.parties[name].fit, f"parties.{name}.fit")
     check_names(setup.encoder, limits, name)
     grades = empty_rows(setup.store.rows, torch.empty(0, dtype=torch.int64))
     with torch.no_grad():
