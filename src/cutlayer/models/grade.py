@@ -28,16 +28,19 @@ _CHUNK = 8192
 class GradeBottomConfig(FrozenModel):
     """One grade of a few a row, in place of an embedding: a band of the score of the partner's own model.
 
-    The model is fitted by `fit: {kind: grade}` to labels that the label owner draws and sends once. See
-    [grades](../how-to/grades.md).
+    The model is fitted by `fit: {kind: grade}` to labels that the label owner draws and sends once, or without labels
+    by `fit: {kind: cells}`. See [grades](../how-to/grades.md).
 
     Attributes:
         grades: Maximum number of grades; noise leaves fewer.
+        of: What they are of. `labels`: drawn labels, by `fit: {kind: grade}`. `columns`: the party's columns alone, by
+            `fit: {kind: cells}`, for which it is sent no label.
         least_rows: Number of informative rows that the drawn labels must be worth before they are sent; 0 sends any.
     """
 
     kind: Literal["grade"] = "grade"
     grades: int = Field(default=16, ge=2, le=16, strict=True)
+    of: Literal["labels", "columns"] = "labels"
     least_rows: int = Field(default=200, ge=0, strict=True)
 
 

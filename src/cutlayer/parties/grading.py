@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
-from cutlayer.config import validated
 from cutlayer.data.batches import evaluation_batches
 from cutlayer.data.store import Store
 from cutlayer.kernels.noise.aes import derive
 from cutlayer.kernels.noise.score_bands import bands_for
-from cutlayer.models.bottom_fits.grade import GradeFit
+from cutlayer.models.bottom_fits import limits_of
 from cutlayer.models.grade import GradeBottom
 from cutlayer.parties.carried import carried, check_limits, check_names
 from cutlayer.parties.session.checkpoint import CARRIED, DRAWN
@@ -29,28 +29,28 @@ if TYPE_CHECKING:
 
 
 class Grading:
-    """What a party that was sent drawn labels makes of them.
+    """What a party makes of the labels that it was sent, or, where it grades by its own columns, of those alone.
 
     Its fit and the draws of its grades follow from its secret, the job, its settings, the labels and its rows. So a run
     that did not end and is begun again, in its folder or another one, makes the same release: one draw of each row.
 
     Args:
         side: The party.
-        labels: The drawn labels.
+        labels: The drawn labels; `None` where none were sent.
         bottom: Its bottom model.
 
     Raises:
         ConfigError: A limit of `fit.limits` is of no column.
     """
 
-    def __init__(self, side: PassiveSide, labels: DrawnLabels, bottom: GradeBottom) -> None:
+    def __init__(self, side: PassiveSide, labels: DrawnLabels | None, bottom: GradeBottom) -> None:
         self._side, self._labels, self._bottom = side, labels, bottom
         self._drawing = next((p for p in side.local.chain.protections if isinstance(p, GradeDP)), None)
-        drawn = labels.values.to(torch.uint8).numpy().tobytes()
-        about = f"{labels.epsilon.hex()} {labels.classes}".encode()
-        settings = validated(GradeFit, side.job.parties[side.local.name].fit or {}, "fit")
-        parts = side.job.digest().encode(), settings.model_dump_json().encode(), about, drawn
-        self.key, self._limits = derive(side.local.secret, b"grade fit", *parts), settings.limits
+        drawn = b"" if labels is None else labels.values.to(torch.uint8).numpy().tobytes()
+        about = b"" if labels is None else f"{labels.epsilon.hex()} {labels.classes}".encode()
+        fit = side.job.parties[side.local.name].fit
+        parts = side.job.digest().encode(), json.dumps(fit, sort_keys=True, default=str).encode(), about, drawn
+        self.key, self._limits = derive(side.local.secret, b"grade fit", *parts), limits_of(fit, "fit")
         if side.setup.encoder is not None:
             check_names(side.setup.encoder, self._limits, side.local.name)
         self._draw_by(self.key)  # until there are models, for the account of a refusal
@@ -90,8 +90,9 @@ class Grading:
         """
         side, setup, name = self._side, self._side.setup, self._side.local.name
         # For the audit, which asks of each row what the models that were fitted without it say.
-        folds = self._bottom.folds(setup.ids(setup.split.part("train")), len(self._bottom.heads)).to(torch.uint8)
-        side.checkpoints.keep(DRAWN, self._labels.state(folds))
+        if self._labels is not None:
+            folds = self._bottom.folds(setup.ids(setup.split.part("train")), len(self._bottom.heads)).to(torch.uint8)
+            side.checkpoints.keep(DRAWN, self._labels.state(folds))
         if setup.encoder is None:
             return
         bands = bands_for(self.epsilon, self._bottom.most)
@@ -101,9 +102,9 @@ class Grading:
 
 
 def grading_of(side: PassiveSide) -> Grading | None:
-    """The grading of a party that was sent drawn labels, else `None`."""
+    """The grading of a party that releases grades, else `None`."""
     bottom = side.setup.bottom
-    return None if side.drawn is None or not isinstance(bottom, GradeBottom) else Grading(side, side.drawn, bottom)
+    return Grading(side, side.drawn, bottom) if isinstance(bottom, GradeBottom) else None
 
 
 def rows_digest(store: Store) -> bytes:

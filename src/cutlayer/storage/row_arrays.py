@@ -203,7 +203,8 @@ def _unnamed_file() -> IO[bytes]:
 def _mapped(file: IO[bytes], shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
     """The file as a plain array, which keeps the mapping when the file is closed."""
     mapped = np.memmap(file, dtype=dtype, mode="r+", shape=shape)
-    _MAPPED.add(mapped._mmap)
+    base: Any = mapped.base
+    _MAPPED.add(base)
     return mapped.view(np.ndarray)
 
 

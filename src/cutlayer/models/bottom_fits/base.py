@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from pydantic import Field
 
@@ -19,6 +19,19 @@ if TYPE_CHECKING:
 
 Batch = tuple[Tensor, Tensor]
 """Category codes, int32 (n, c), and numbers, float32 (n, m)."""
+
+
+class GradeLimits(FrozenModel):
+    """Limits of what grades carry of a party's columns.
+
+    Attributes:
+        limits: Largest share of an attribute's entropy that drawn grades may carry, by name of its column; `other` for
+            all columns that are not named. An attribute is a value, a decile of a number, or all deciles from one on.
+            It is one of 50 rows of the run or more. More is refused before anything is sent. Rows of later predictions
+            are graded by the same models, and are not checked.
+    """
+
+    limits: Mapping[str, Annotated[float, Field(gt=0, le=1)]] = Field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)

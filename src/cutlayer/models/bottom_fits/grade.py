@@ -5,17 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from cutlayer.config import FrozenModel
 from cutlayer.errors import ConfigError
 from cutlayer.kernels.noise.aes import derive
 from cutlayer.lazy import Tensor, torch
-from cutlayer.models.bottom_fits.base import Fit, TrainingColumns
+from cutlayer.models.bottom_fits.base import Fit, GradeLimits, TrainingColumns
 
 if TYPE_CHECKING:
     from cutlayer.models.base import BottomModel
@@ -28,7 +27,7 @@ MAX_CELLS = 2**25
 """Maximum number of rows times columns that models are fitted to: of more rows, some are drawn."""
 
 
-class GradeFit(FrozenModel):
+class GradeFit(GradeLimits):
     """Models of the drawn labels, and how well they must rank them.
 
     Attributes:
@@ -37,10 +36,6 @@ class GradeFit(FrozenModel):
         folds: Number of folds; a row's grade is of a model that was fitted without its fold.
         least_z: By how many standard errors the scores must rank the drawn labels better than chance. Below, the grades
             would carry little of use to the label owner, and the labels may be none: they are refused.
-        limits: Largest share of an attribute's entropy that drawn grades may carry, by name of its column; `other` for
-            all columns that are not named. An attribute is a value, a decile of a number, or all deciles from one on.
-            It is one of 50 rows of the run or more. More is refused before anything is sent. Rows of later predictions
-            are graded by the same models, and are not checked.
     """
 
     kind: Literal["grade"] = "grade"
@@ -49,7 +44,6 @@ class GradeFit(FrozenModel):
     )
     folds: int = Field(default=5, ge=2, le=20, strict=True)
     least_z: float = Field(default=3.0, ge=0)
-    limits: Mapping[str, Annotated[float, Field(gt=0, le=1)]] = Field(default_factory=dict)
 
 
 def fit_grade(settings: GradeFit, bottom: BottomModel, columns: TrainingColumns) -> tuple[float, ...]:

@@ -18,6 +18,7 @@ from cutlayer.data.split import Split
 from cutlayer.errors import ConfigError, PeerLost
 from cutlayer.kernels.rows.grade_columns import columns_of_grades
 from cutlayer.models.bottom_fits import TrainingColumns, fit_bottom
+from cutlayer.models.grade import GradeBottom
 from cutlayer.parties.grading import Grading, grading_of
 from cutlayer.parties.messages import checked_embedding
 from cutlayer.parties.session.checkpoint import RELEASED
@@ -143,7 +144,7 @@ def _follow(side: PassiveSide, grading: Grading | None) -> Generator[Port, Messa
         side.state.sent[Kind.RELEASE.value] += 1
     tensors, plain = side.state.snapshot()
     tensors["released"] = side.released = released
-    if side.drawn is not None:  # predictions of these rows repeat their draws
+    if isinstance(setup.bottom, GradeBottom):  # predictions of these rows repeat their draws
         tensors["ids"] = setup.ids(torch.arange(setup.store.rows))
     side.checkpoints.keep(RELEASED, (tensors, {**plain, "fit_losses": list(side.fit_losses)}))
     yield from ()
