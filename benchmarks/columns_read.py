@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 import torch
 from ruamel.yaml import YAML
@@ -24,7 +25,7 @@ from benchmarks.three_tables import LABEL as STATUS
 from benchmarks.three_tables import write_three_tables
 from benchmarks.utility.datasets import load
 from benchmarks.utility.sides import LABEL, write_tables
-from cutlayer.attacks.feature.base import Reconstruction, encoded_slices
+from cutlayer.attacks.feature.base import FeatureAttack, Reconstruction, encoded_slices
 from cutlayer.attacks.feature.components import Components
 from cutlayer.attacks.feature.inversion import Inversion
 from cutlayer.attacks.feature.lattice import Lattice
@@ -104,7 +105,9 @@ def readings(
         write(folder)
         with redirect_stdout(io.StringIO()):
             init(folder, label=label, yes=True)
-        unaudited = {name: {"audit": {"attacks": []}} for name in YAML(typ="safe").load(folder / "job.yaml")["parties"]}
+        unaudited: dict[str, dict[str, Any]] = {
+            name: {"audit": {"attacks": []}} for name in YAML(typ="safe").load(folder / "job.yaml")["parties"]
+        }
         job = form_job(folder, form, epsilon, seed, unaudited, compare=())
         # The top model sees what was released; nothing of it is attacked.
         job = job.model_copy(update={"model": job.model.model_copy(update={"top": {"kind": "linear"}})})
@@ -120,7 +123,7 @@ def attacked(job: Job, run: RunFolder, party: str) -> Iterator[tuple[str, Case, 
     seed = job.train.seed
     (case,) = unknown_cases(job, run, run, party)
     (others,) = population_cases(job, run, run, party)
-    cases = [(attack, case) for attack in UNAWARE] + [(Naming(), others)]
+    cases: list[tuple[FeatureAttack[Any], Case]] = [(attack, case) for attack in UNAWARE] + [(Naming(), others)]
     drawn = auxiliary_indices(len(case.view.rows), seed)
     counts = sorted({min(count, len(drawn)) for count in KNOWN})
     cases += [(Inversion(), _with_known(case, drawn[:count])) for count in counts]
