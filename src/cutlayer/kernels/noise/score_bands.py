@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from cutlayer.kernels.noise.randomized_response import drawn_rate, flip_probability
+from cutlayer.kernels.noise.randomized_response import drawn_rate
 
 Floats = npt.NDArray[np.float64]
 FINE = 32
@@ -87,24 +87,6 @@ def merged(joint: Floats, epsilon: float | None, bands: int) -> npt.NDArray[np.i
     for start in reversed(starts):
         ends.append(int(start[ends[-1]]))
     return np.repeat(np.arange(bands), np.diff([0, *ends[::-1]]))
-
-
-def best_auc(epsilon: float, bands: int) -> float:
-    """ROC AUC of the best test between two given bands of a row, by one draw of randomised response.
-
-    The likelihood ratio of the two has three values: on the one band, on the other, and on all others.
-
-    Args:
-        epsilon: Privacy of the draw, 0 or more.
-        bands: Number of bands, 2 or more.
-
-    >>> best_auc(0.0, 16), round(best_auc(2.0, 2), 4)
-    (0.5, 0.8808)
-    """
-    kept = 1 - flip_probability(epsilon, bands)
-    other = (1 - kept) / (bands - 1)
-    rest = (bands - 2) * other
-    return kept * (1 - other) + kept * other + rest * kept + rest**2 / 2
 
 
 def bits(epsilon: float | None, shares: Floats) -> float:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from cutlayer.channel.kinds import MEANINGS
-from cutlayer.report.alignment import alignment_section, learned
+from cutlayer.report.alignment import alignment_section
 from cutlayer.report.passive.reach import figure, given, reading, weakest_first
 from cutlayer.report.rounding import amount, count, date, interval, metric, setting, share, size, times
 from cutlayer.report.section import (
@@ -45,7 +45,7 @@ def passive_sections(report: PassiveReport) -> tuple[Section, ...]:
         _sent(report),
         _attacks(report),
         _learned(report),
-        _alignment(report),
+        alignment_section(report.alignment),
         _guarantees(report),
         guarantee_tests(report.guarantees),
         _findings(report),
@@ -235,14 +235,6 @@ def _of_labels(report: PassiveReport, received: Sequence[MessageCount]) -> Itera
         yield (
             f"Which rows train, validate and test, by a column or the labels of {report.active}: that can show labels."
         )
-
-
-def _alignment(report: PassiveReport) -> Section | None:
-    section = alignment_section(report.alignment)
-    if section is None or report.alignment is None:
-        return None
-    text = " ".join(map(learned, report.alignment.disclosures)) or "Rows were matched by their numbers: no id crossed."
-    return replace(section, answers=(Answer("Alignment", text),))
 
 
 def _guarantees(report: PassiveReport) -> Section:
