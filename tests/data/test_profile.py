@@ -71,6 +71,7 @@ def test_dates_as_text(form: str) -> None:
     start = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
     dates = [(start + datetime.timedelta(days=row % 90)).strftime(form) for row in range(ROWS)]
     assert "dates as text" in profiled(dates).notes[0]
+    assert "by table.formats, such as {date: '%d.%m.%Y'}, or name" in profiled(dates).notes[0]
     days = [(start + datetime.timedelta(days=row % 90)).date() for row in range(ROWS)]
     assert not profiled(days).notes
 
@@ -96,7 +97,7 @@ def test_numbers_written_as_text(form: str) -> None:
     amounts = [form.format(100 * number) for number in numbers()]
     (note,) = profiled(amounts).notes
     assert "numbers written as text, such as" in note
-    assert "write them like 1234.5, set thousands or decimal of a CSV table" in note
+    assert "state how they are written by table.formats, such as {number: '1.234,50 €'}, or name" in note
     assert "written as text" not in str(profiled(amounts, FeaturesConfig(categorical=("x",))).notes)
     words = [f"street {row % 90}, 2nd floor" for row in range(ROWS)]
     assert "written as text" not in str(profiled(words).notes)
@@ -167,6 +168,10 @@ def test_values_of_held_out_rows_that_the_training_lacks() -> None:
     table = PartyTable("bank", pa.table({"x": ["old"] * 476 + ["new"] * 4}))
     table.prepare(np.arange(ROWS), np.arange(450))
     assert table.notes == ()
+    days = [f"2026-{1 + row // 28 % 12:02}-{row % 28 + 1:02}" for row in range(ROWS)]
+    table = PartyTable("bank", pa.table({"x": days[:450] + days[:30][::-1], "z": numbers()}))
+    table.prepare(np.arange(ROWS), np.arange(100))
+    assert [note.kind for note in table.notes] == ["misread"], "that explains values that training rows lack"
 
 
 def test_many_rare_categories() -> None:

@@ -289,7 +289,9 @@ class PartyTable:
         if store is not None and encoder is not None and self._encoder is None:
             held_out = np.ones(len(positions), dtype=bool)
             held_out[training] = False
-            notes = (*notes, *unseen_notes(encoder, store, np.flatnonzero(held_out)))
+            unseen = unseen_notes(encoder, store, np.flatnonzero(held_out))
+            explained = {note.column for note in notes}  # a column of dates has other values later
+            notes = (*notes, *(note for note in unseen if note.column not in explained))
         self.notes = notes
         self._table.release()
         return Prepared(store, encoder, labels, digests, weights)
