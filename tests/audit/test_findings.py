@@ -45,6 +45,7 @@ def found(
     alarms: tuple[Alarm, ...] = (),
     notes: Notes | None = None,
     copies: tuple[LabelCopy, ...] = (),
+    undated: tuple[str, ...] = (),
     **more: Any,
 ) -> list[Finding]:
     """Findings of a run without fault but for what is given; `utility` is the value, its lower bound, and chance."""
@@ -65,6 +66,7 @@ def found(
     audit = Audit(runs=runs, **more)
     run: dict[str, Any] = {"label_free": frozenset(label_free), "idle_epochs": idle_epochs}
     run |= {"no_common_row": no_common_row, "alarms": alarms, "notes": notes or {}, "copies": copies}
+    run["undated"] = undated
     return [*findings_of(FindingContext("bank", metrics, tuple(evidence or ()), audit, **run))]
 
 
@@ -166,6 +168,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"alarms": (Alarm(party="telco", peer="bank", epoch=1, step=16, detail="gradients"),)},
         {"alarms": ()},
     ),
+    "CL122": ({"undated": ("telco",)}, {"undated": ()}),
     "CL107": ({"skipped": [skipped("p", "gradient", "direction")]}, {"skipped": []}),
 }
 

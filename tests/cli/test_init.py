@@ -12,7 +12,7 @@ from pyarrow import csv
 
 from cutlayer.attacks import column_attacks
 from cutlayer.config.load import load_job, load_private_part
-from cutlayer.jobs.first_job import MAX_SKETCH
+from cutlayer.jobs.private_part import MAX_SKETCH
 from tests.cli.jobs import write_tables
 
 
@@ -109,6 +109,105 @@ def test_the_questions(place, folder, monkeypatch):
     assert load_private_part(folder / "bank.yaml").positive == "0"
 
 
+def test_a_wrong_answer_is_asked_again(place, folder, monkeypatch):
+    """Each question on its own: what was answered before stays answered."""
+    answers = ["bnk.csv", "bank.csv", "ident", "id", "defalt", "default", "colums", "columns", "2", "0"]
+    asked = []
+
+    def prompt(question, default):
+        asked.append(question)
+        return answers[len(asked) - 1]
+
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
+    monkeypatch.setattr(typer, "prompt", prompt)
+    monkeypatch.setattr(typer, "confirm", lambda *_, **__: False)
+    result = place.call("init", folder)
+    assert result.code == 0
+    assert asked[::2] == asked[1::2]
+    assert [line.partition(";")[0] for line in result.err.splitlines() if line.startswith("error")] == [
+        "error expected one of bank.csv, telco.csv, got 'bnk.csv'",
+        "error expected a column of bank.csv, got 'ident'",
+        result.err.splitlines()[2].partition(";")[0],
+        "error expected one of labels, columns, both, nothing, got 'colums'",
+        "error expected one of 0, 1, got '2'",
+    ]
+    assert load_job(folder / "job.yaml").parties["bank"].positive == "0"
+
+
+def test_the_question_of_a_format(place, folder, monkeypatch):
+    telco = folder / "telco.csv"
+    first, *rows = telco.read_text().splitlines()
+    days = [f"{1 + row % 12:02}/{1 + row % 11:02}/2023" for row in range(len(rows))]
+    telco.write_text("\n".join([f"{first},since", *(f"{row},{day}" for row, day in zip(rows, days, strict=True))]))
+    chosen = {"How is since of telco.csv written? (%d/%m/%Y, %m/%d/%Y, text)": "%m/%d/%Y"}
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
+    monkeypatch.setattr(typer, "prompt", lambda question, default: chosen.get(question, default))
+    monkeypatch.setattr(typer, "confirm", lambda *_, **__: False)
+    assert "formats of telco.csv: since %m/%d/%Y\n" in place.call("init", folder).out
+    assert load_job(folder / "job.yaml").parties["telco"].table.formats["since"].date == "%m/%d/%Y"
+    chosen.clear()
+    assert "since" not in place.call("init", folder, "--overwrite").out, "text is an answer too, and the default"
+    assert not load_job(folder / "job.yaml").parties["telco"].table.formats
+
+
+@pytest.mark.parametrize("protect", ["labels", "columns", "both", "nothing"])
+def test_each_organisation_writes_its_files_from_its_own_table(place, folder, protect):
+    """The owner without the partner's table, and the partner without the owner's; together they are one job."""
+    theirs = folder.parent / "theirs"
+    theirs.mkdir()
+    (folder / "telco.csv").rename(theirs / "mine.csv")
+    options = ["--partner-name", "telco", "--width", "telco=40", "--protect", protect, "--yes"]
+    result = place.call("init", folder, *options)
+    assert result.code == 0, result
+    assert sorted(path.name for path in folder.iterdir()) == ["bank.csv", "bank.yaml", "for-partners.md", "job.yaml"]
+    assert "rows: all 200 of bank; how many a partner has is not known yet" in result.out
+    page = (folder / "for-partners.md").read_text()
+    asks = {"labels": "at most 40 columns", "both": "at most 40 columns"}.get(protect, "trained by steps")
+    assert asks in page
+    (theirs / "job.yaml").write_text((folder / "job.yaml").read_text())
+    command = next(line.split() for line in page.splitlines() if "cutlayer init" in line)
+    assert command == ["cutlayer", "init", ".", "--as", "telco"]
+    result = place.call("init", theirs, "--as", "telco", "--protect", protect, "--yes")
+    assert result.code == 0, result
+    assert sorted(path.name for path in theirs.iterdir()) == ["job.yaml", "mine.csv", "telco.yaml"]
+    for where, name in ((folder, "bank"), (theirs, "telco")):
+        half = place.call("check", where / "job.yaml", "--as", name, "--local", where / f"{name}.yaml", "--json")
+        assert half.code == 0, half
+    private = load_private_part(theirs / "telco.yaml")
+    assert bool(private.privacy) == (protect in ("columns", "both"))
+    assert (private.fit is not None) == (protect in ("labels", "both"))
+
+
+def test_a_partner_of_a_narrow_release_is_shown_the_width_that_it_needs(place, folder):
+    (folder / "telco.csv").rename(folder.parent / "telco.csv")
+    options = ["--partner-name", "telco", "--width", "telco=1"]
+    assert place.call("init", folder, *options, "--yes").code == 0
+    (folder.parent / "job.yaml").write_text((folder / "job.yaml").read_text())
+    result = place.call("init", folder.parent, "--as", "telco", "--partner", "telco.csv", "--yes")
+    assert "width: the job takes 1 of your columns, and your table has " in result.out
+    assert "bank can write width: 32 for telco in job.yaml" in result.out
+    assert load_private_part(folder.parent / "telco.yaml").fit == {"kind": "sketch"}
+
+
+@pytest.mark.parametrize(
+    ("options", "phrase"),
+    [
+        (["--apart"], "got bank.csv; name the organisations that have theirs with --partner-name"),
+        (["--partner-name", "tel co"], "--partner-name: expected a party name of letters"),
+        (["--partner-name", "telco", "--partner-name", "telco"], "expected a name of its own for each partner"),
+        (["--partner-name", "bank"], "expected a file name of its own for each party's table, got bank, bank"),
+        (["--partner-name", "telco", "--width", "shop=9"], "--width of partners whose tables are not here, got shop"),
+        (["--partner-name", "telco", "--width", "telco=x"], "expected --width as NAME=COLUMNS, 1 to 4096 columns"),
+        (["--as", "telco"], "job.yaml: cannot be read"),
+    ],
+)
+def test_wrong_options_of_one_organisation(place, folder, options, phrase):
+    (folder / "telco.csv").unlink()
+    result = place.call("init", folder, *options, "--yes")
+    assert (result.code, phrase in result.error) == (2, True), result
+    assert [path.name for path in folder.iterdir()] == ["bank.csv"]
+
+
 @pytest.mark.parametrize(
     ("options", "phrase"),
     [
@@ -159,15 +258,6 @@ def test_ids_without_a_common_name_or_value_are_refused(place, folder):
     head, *rows = telco.read_text().replace("id", "customer", 1).splitlines()
     telco.write_text("\n".join([head, *(f"x{row}" for row in rows)]) + "\n")
     assert "got no column in common; name it with --id" in place.call("init", folder, "--yes").error
-
-
-def test_ids_that_repeat_are_named_with_their_table(place, folder):
-    telco = folder / "telco.csv"
-    telco.write_text(telco.read_text() + telco.read_text().splitlines()[1] + "\n")
-    error = place.call("init", folder, "--yes").error
-    rows = len(telco.read_text().splitlines()) - 1
-    assert f"got id with {rows - 1} values in {rows} rows of telco.csv; name it with --id" in error
-    assert error.endswith("a partner's table has one row per id\n")
 
 
 def test_rows_without_a_label_are_left_out_and_counted(place, folder):
@@ -299,15 +389,16 @@ def test_a_release_without_labels_has_a_fitted_top_model(place, folder):
 
 
 def test_a_release_has_the_columns_of_the_encoded_table(place, folder):
-    """A number is one, a text its count and each value of three rows or more; missing numbers are flagged."""
+    """A number is one, a text its count and each value of three rows or more; missing numbers are flagged. A text whose
+    values all differ is left out."""
     telco = folder / "telco.csv"
     head, *rows = telco.read_text().splitlines()
     wide = [f"{row},{'' if n == 0 else n},town {n % 40},street {n}" for n, row in enumerate(rows)]
     telco.write_text("\n".join([f"{head},calls,town,street", *wide]))
     assert place.call("init", folder, "--yes").code == 0
     job = load_job(folder / "job.yaml")
-    texts = {"plan": 4, "town": 40, "street": 0}
-    numbers = len(head.split(",")) + 3 - 1 - len(texts)
+    texts = {"plan": 4, "town": 40}
+    numbers = len(head.split(",")) + 2 - 1 - len(texts)
     assert job.bottom_of("telco") == {"kind": "linear", "width": 4 * numbers + sum(1 + n for n in texts.values())}
     stated = {name: party.features.numbers.model_dump(exclude_defaults=True) for name, party in job.parties.items()}
     assert stated == {"bank": {}, "telco": {"quantiles": 1, "scale": "robust"}}
@@ -387,8 +478,10 @@ def test_nothing_is_overwritten(place, folder):
     before = (folder / "job.yaml").read_text()
     result = place.call("init", folder, "--yes", "--protect", "nothing")
     assert result.code == 2
-    assert "job.yaml, got one; move it, or choose another folder" in result.error
+    assert "job.yaml, got one; choose another folder, or replace what is there with --overwrite" in result.error
     assert (folder / "job.yaml").read_text() == before
+    assert place.call("init", folder, "--yes", "--protect", "nothing", "--overwrite").code == 0
+    assert (folder / "job.yaml").read_text() != before
 
 
 def test_folders_without_two_tables_are_refused(place, folder):

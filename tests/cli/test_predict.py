@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import shutil
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -30,6 +32,12 @@ def test_predict_writes_scores_and_says_who_contributed(finished: Path, place: P
     assert text["id"].cast("string").equals(table["id"].cast("string"))
     np.testing.assert_allclose(text["probability"].to_numpy(), table["probability"].to_numpy(), rtol=1e-6)
     assert set(text["contributed"].to_pylist()) == {"bank telco"}
+    place.call("predict", finished, "--out", "sqlite:///scores.db#june", *new, "--json").document()
+    with closing(sqlite3.connect(place.folder / "scores.db")) as database:
+        rows = database.execute("select id, probability, contributed from june").fetchall()
+    assert rows == [
+        *zip(*(table[name].to_pylist() for name in ("id", "probability")), ["bank telco"] * 200, strict=True)
+    ]
     result = place.call("predict", finished, "--out", "s.parquet", "--overwrite", "--absent", "telco")
     assert "telco contributed to 0 (absent)" in result.out
 

@@ -338,6 +338,7 @@ def test_ten_lines_make_what_the_demo_makes():
         "bank",
         bottom=job.model.bottom,
         top=job.model.top,
+        release="every_step",
         epochs=3,
         batch_size=128,
         lr=0.005,

@@ -29,6 +29,7 @@ class FindingContext:
         alarms: What the parties' guards saw.
         notes: Oddities of the columns of the parties that were here, by name.
         copies: Columns that give the labels alone.
+        undated: Names of the parties that aggregated events without an `as_of`.
     """
 
     active: str
@@ -41,6 +42,7 @@ class FindingContext:
     alarms: tuple[Alarm, ...] = ()
     notes: Mapping[str, tuple[ColumnNote, ...]] = field(default_factory=dict)
     copies: tuple[LabelCopy, ...] = ()
+    undated: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from cutlayer.attacks.malicious import TAMPERINGS, by_active
 from cutlayer.audit.checks import CHECKS, Check, FindingContext, Occurrence, check
 from cutlayer.audit.column_findings import OF_COLUMNS, noted
 from cutlayer.audit.scored_rows import narrow_leaks
+from cutlayer.config.aggregate import UNDATED
 from cutlayer.data.column_note import ColumnNote
 from cutlayer.parties.guards.numbers import NO_GRADIENT_REMEDY
 from cutlayer.protections import REGISTRY as PROTECTIONS
@@ -300,6 +301,17 @@ def _no_common_row(context: FindingContext) -> Iterator[Occurrence]:
 def _alarmed(context: FindingContext) -> Iterator[Occurrence]:
     for alarm in context.alarms:
         yield Occurrence(alarm.party, f"{alarm.party} about {alarm.peer} in {alarm.when}: {alarm.detail}")
+
+
+@check(
+    "CL122",
+    "warning",
+    "events of the future may count",
+    "name the column of the time before which events count, by table.aggregate.as_of; docs/how-to/tables.md says how",
+)
+def _undated(context: FindingContext) -> Iterator[Occurrence]:
+    for party in context.undated:
+        yield Occurrence(party, f"{party} aggregates {UNDATED}")
 
 
 def findings_of(context: FindingContext) -> tuple[Finding, ...]:

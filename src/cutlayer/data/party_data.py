@@ -30,6 +30,7 @@ from cutlayer.data.packed import packed
 from cutlayer.data.prepared import ENCODER, Prepared, reusable_store
 from cutlayer.data.profile import ColumnProfile, column_notes, column_profiles, unseen_notes
 from cutlayer.data.sources import open_source
+from cutlayer.data.sources.aggregated import AggregatedSource
 from cutlayer.data.store import Store, write_store
 from cutlayer.data.stored import gathered_column
 from cutlayer.data.table_ids import TableIds, id_columns
@@ -102,7 +103,7 @@ class PartyTable:
         Raises:
             DataError: The file cannot be read, a column is not there, or ids are missing or repeat.
         """
-        self._source = open_source(table, party)
+        self._source = open_source(table, party, memory=memory)
         self.where, self.label, self.weight, self.split_by = self._source.where, label, weight, split_by
         self._id = IdConfig(column=id) if isinstance(id, str) else id
         self._ids = id_columns(self._source, self._id, label, weight)
@@ -143,8 +144,9 @@ class PartyTable:
 
     @property
     def left_out(self) -> Mapping[str, int]:
-        """Number of rows that were left out of the table, by the reason."""
-        return self._table_ids.left_out
+        """Number of rows of the file that were left out of the table, by the reason."""
+        events = self._source.left_out if isinstance(self._source, AggregatedSource) else {}
+        return {**events, **self._table_ids.left_out}
 
     @property
     def available(self) -> int:

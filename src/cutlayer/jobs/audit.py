@@ -22,6 +22,7 @@ from cutlayer.audit.own_columns import OwnColumns
 from cutlayer.audit.sample import sample_of
 from cutlayer.audit.watch import replay
 from cutlayer.config import Job
+from cutlayer.config.aggregate import undated
 from cutlayer.config.load import load_closed_job
 from cutlayer.config.party import GatesConfig
 from cutlayer.errors import ConfigError, RunFolderError
@@ -31,6 +32,7 @@ from cutlayer.results.guarantee import GuaranteeTest
 from cutlayer.results.passive import PassiveRun
 from cutlayer.results.run import RunKind
 from cutlayer.results.summary import Summary
+from cutlayer.storage.row_arrays import give_back_memory
 from cutlayer.training.comparisons import compared_job
 from cutlayer.training.folder import OUTCOME, RunFolder
 from cutlayer.training.malicious_runs import attacked_labels
@@ -72,6 +74,7 @@ def conclude_audit(
     completed = audit_completions(job, unattacked, folder, attacks.completions if rows else (), task)
     shown = {RunKind.THIS_RUN, RunKind.UNDEFENDED, *job.alternatives, *of_features}
     compared = {label: run_folder for label, run_folder in folders.items() if label in shown}
+    give_back_memory()
     features = audit_features(job, compared, folder, task.classes)
     this_run = runs[RunKind.THIS_RUN]
     malicious = audit_malicious(job, runs, features.results, folder, task.classes)
@@ -98,6 +101,7 @@ def conclude_audit(
         alarms=summary.alarms,
         notes={party.name: party.notes for party in summary.parties},
         copies=label_copies(run.stores, run.held, run.truth, len(task.classes)),
+        undated=undated(job),
         idle_epochs=tuple(line["epoch"] + 1 for line in folder.history() if not line.get("learned", True)),
     )
     findings = findings_of(context)

@@ -21,7 +21,7 @@ from cutlayer.data.party_data import PartyTable
 from cutlayer.errors import ConfigError, PeerLost, ProtocolError
 from cutlayer.jobs.audit import audit_passive
 from cutlayer.jobs.check import check_job
-from cutlayer.jobs.courier import check_by_courier, open_releases
+from cutlayer.jobs.courier import check_by_courier, goes_on, labels_sent, open_releases
 from cutlayer.jobs.links import LinkOptions, address_of, connected
 from cutlayer.jobs.options import Options, Progress
 from cutlayer.jobs.runs import Execution, chance_reference, conclude
@@ -78,6 +78,7 @@ def run_party(job: Job, name: str, out: Path, options: Options, progress: Progre
     _check_subgroups(job, name)
     if links.releases:
         check_by_courier(job)
+        options = replace(options, resume=options.resume or goes_on(job, out))
     elif links.security is None:
         check_loopback(address_of(job))
     elif name != job.active or links.listen is None:
@@ -178,7 +179,8 @@ class _PartyRun:
         if local.resume and Phase.LEAVE in job.phases and Partners.load(local.checkpoints(job)) is not None:
             yield None
         elif options.releases:
-            yield open_releases(job, job.passives, options.releases, options.security, options.notify)
+            sent = labels_sent(self.execution.folder.path)
+            yield open_releases(job, job.passives, options.releases, options.security, options.notify, sent)
         else:
             with connected(job, self.name, options) as links:
                 yield links

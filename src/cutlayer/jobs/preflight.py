@@ -12,6 +12,7 @@ from cutlayer.channel.address import check_loopback
 from cutlayer.channel.security import Security
 from cutlayer.channel.tls.names import fingerprint, identity_of
 from cutlayer.config import Job
+from cutlayer.config.aggregate import UNDATED, undated
 from cutlayer.data.classes import listed_classes
 from cutlayer.data.party_data import PartyTable
 from cutlayer.data.profile import ColumnProfile
@@ -88,6 +89,7 @@ def _columns(job: Job, name: str, columns: list[PreflightCheck], cautions: list[
     for reason, count in table.left_out.items():
         left_out = f"{count:,} rows of the file are left out, {reason}"
         cautions.append(PreflightCheck("rows", left_out, caution=True))
+    cautions += [PreflightCheck("aggregate", UNDATED, caution=True)] * (name in undated(job))
     cautions += _keys(table)
     for column in table.profiles(
         name, rare_are_odd=not suits_rare_categories(job.bottom_of(name)), positive=job.parties[name].positive

@@ -25,7 +25,7 @@ from cutlayer.data.party_data import PartyTable
 from cutlayer.data.store import Store
 from cutlayer.errors import ConfigError, DataError
 from cutlayer.parties.agreement.split import split_of_run
-from cutlayer.results.scores import check_scores_output
+from cutlayer.results.scores import Destination, check_scores_output
 from cutlayer.serving.answers import answer_rows
 from cutlayer.serving.models import Models, RowEmbedder
 from cutlayer.serving.new_rows import RowsToPredict, in_order_of_use, new_rows, new_table
@@ -63,7 +63,7 @@ class Predicted:
     """Result of a prediction.
 
     Attributes:
-        out: Path of the file.
+        out: The file or table.
         rows: Number of predicted rows.
         contributed: Number of rows that each party with features contributed to, by name in the job's order.
         absent: Passive parties that were left out.
@@ -72,7 +72,7 @@ class Predicted:
         warnings: Sentences on columns that are hardly those of the training.
     """
 
-    out: Path
+    out: Destination
     rows: int
     contributed: Mapping[str, int]
     absent: tuple[str, ...]
@@ -81,7 +81,7 @@ class Predicted:
     warnings: tuple[str, ...] = ()
 
 
-def predict(job: Job, folder: RunFolder, out: Path, request: Request) -> Predicted:
+def predict(job: Job, folder: RunFolder, out: Destination, request: Request) -> Predicted:
     """Predict rows with the models of a finished run, and write one row per id.
 
     All rows are read, encoded with the encoders of the training, and aligned before anything is released. Then every
@@ -90,7 +90,8 @@ def predict(job: Job, folder: RunFolder, out: Path, request: Request) -> Predict
     Args:
         job: Job of the run, with the private parts of all parties.
         folder: Folder of the run, with the parts of all parties.
-        out: Path of the Parquet or CSV file to write, by its ending; temporary files are made next to it.
+        out: Path of the Parquet or CSV file to write, by its ending, with temporary files next to it; or a table of a
+            database.
         request: What to predict.
 
     Raises:
@@ -107,7 +108,8 @@ def predict(job: Job, folder: RunFolder, out: Path, request: Request) -> Predict
     models = Models.load(job, folder)
     absent = models.absent(request.absent)
     needed = [name for name in models.encoders if name not in absent]
-    with tempfile.TemporaryDirectory(prefix=".cutlayer-", dir=out.parent) as scratch:
+    beside = out.parent if isinstance(out, Path) else None
+    with tempfile.TemporaryDirectory(prefix=".cutlayer-", dir=beside) as scratch:
         if request.tables:
             partial = request.partial or job.rows == "all"
             # The tables are let go once their rows are encoded.

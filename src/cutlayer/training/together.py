@@ -29,6 +29,7 @@ from cutlayer.parties.session.observer import Observer
 from cutlayer.parties.session.outcome import ActiveOutcome, PassiveOutcome
 from cutlayer.protections import build_chain
 from cutlayer.protections.label_memory.memory import LabelMemory
+from cutlayer.storage.row_arrays import give_back_memory
 from cutlayer.training.all_runs import all_runs_of
 from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import (
@@ -245,6 +246,7 @@ def train_together(
             readings.read()  # a bad number that was not read yet is the cause of whatever failed after it
             raise
     recorder.finished()
+    give_back_memory()
     record_active(folder, leader)
     for name, passive in passives.items():
         if name in results:

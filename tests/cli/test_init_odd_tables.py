@@ -1,0 +1,194 @@
+"""Folders of odd tables: `init` writes a job that `check` accepts, or says what to do; it never fails by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import date, time, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+from ruamel.yaml import YAML
+
+from tests.cli.jobs import Place
+
+ROWS = 60
+Columns = Mapping[str, Sequence[Any]]
+
+
+def bank(**more: Sequence[Any]) -> dict[str, Sequence[Any]]:
+    ages = [20 + 7 * row % 50 for row in range(ROWS)]
+    return {
+        "id": range(100, 100 + 7 * ROWS, 7),
+        "age": ages,
+        "default": [row * row % 3 % 2 for row in range(ROWS)],
+        **more,
+    }
+
+
+def telco(**more: Sequence[Any]) -> dict[str, Sequence[Any]]:
+    return {"id": range(100, 100 + 7 * ROWS, 7), "usage": [row * 13 % 17 / 4 for row in range(ROWS)], **more}
+
+
+def write_csv(path: Path, columns: Columns, end: str = "") -> None:
+    rows = zip(*columns.values(), strict=True)
+    lines = [",".join(columns), *(",".join("" if value is None else str(value) for value in row) for row in rows)]
+    path.write_text("".join(f"{line}{end}\n" for line in lines))
+
+
+def write_parquet(path: Path, columns: Columns) -> None:
+    parquet.write_table(pa.table({name: pa.array([*values]) for name, values in columns.items()}), path)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    tables = tmp_path / "tables"
+    tables.mkdir()
+    write_csv(tables / "bank.csv", bank())
+    return tables
+
+
+def accepted(place: Place, folder: Path, *options: str) -> str:
+    """What `init` prints, after `check` has accepted what it wrote."""
+    result = place.call("init", folder, *options, "--yes")
+    assert result.code == 0, result
+    private = [path for path in folder.glob("*.yaml") if path.name != "job.yaml"]
+    for path in private:
+        half = place.call("check", folder / "job.yaml", "--as", path.stem, "--local", path)
+        assert half.code == 0, half
+    if not private:
+        checked = place.call("check", folder / "job.yaml")
+        assert checked.code == 0, checked
+    return result.out
+
+
+def refused(place: Place, folder: Path, *options: str) -> str:
+    """The error of `init`, which has written nothing."""
+    result = place.call("init", folder, *options, "--yes")
+    assert result.code == 2, result
+    assert not (folder / "job.yaml").exists()
+    return result.error
+
+
+def parties(folder: Path) -> Any:
+    return YAML(typ="safe").load(folder / "job.yaml")["parties"]
+
+
+HOURS = [time(row % 24) for row in range(ROWS)]
+SPELLED: Mapping[str, tuple[Columns, str]] = {
+    "nulls": (telco(nothing=[None] * ROWS), "left out of telco.parquet: nothing (it holds no value)"),
+    "lists": (telco(calls=[[row, 2] for row in range(ROWS)]), "left out of telco.parquet: calls (it holds list<"),
+    "structs": (telco(place=[{"x": row} for row in range(ROWS)]), "left out of telco.parquet: place (it holds struct<"),
+    "binary": (telco(face=[b"x"] * ROWS), "left out of telco.parquet: face (it holds binary, which is neither"),
+    "hours": (telco(at=HOURS), "left out of telco.parquet: at (it holds time64"),
+    "numbers of rows": (telco(row=range(ROWS)), "left out of telco.parquet: row (it numbers the rows)"),
+    "keys": (telco(contract_id=range(0, 3 * ROWS, 3)), "left out of telco.parquet: contract_id (all values differ)"),
+    "texts": (
+        telco(note=[f"note {row}" for row in range(ROWS)]),
+        "left out of telco.parquet: note (all values differ)",
+    ),
+    "durations": (telco(since=[timedelta(hours=row % 9) for row in range(ROWS)]), "rows: those that all parties have"),
+    "booleans": (telco(active=[row % 2 == 0 for row in range(ROWS)]), "rows: those that all parties have"),
+    "dates": (telco(since=[date(2020, 1, 1 + row % 28) for row in range(ROWS)]), "rows: those that all parties have"),
+}
+
+
+@pytest.mark.parametrize("case", SPELLED)
+def test_types_of_parquet(place: Place, folder: Path, case: str) -> None:
+    columns, line = SPELLED[case]
+    write_parquet(folder / "telco.parquet", columns)
+    assert line in accepted(place, folder)
+
+
+def test_trailing_commas_of_a_spreadsheet(place: Place, folder: Path) -> None:
+    write_csv(folder / "telco.csv", telco(), end=",,")
+    assert "left out of telco.csv: 2 columns without a name" in accepted(place, folder)
+
+
+def test_the_index_of_a_data_frame(place: Place, folder: Path) -> None:
+    write_csv(folder / "telco.csv", {"": range(ROWS), **telco()})
+    assert "left out of telco.csv: 1 column without a name" in accepted(place, folder)
+
+
+@pytest.mark.parametrize("more", [{}, {"row": range(ROWS)}])
+def test_a_partner_without_a_column_is_refused(place: Place, folder: Path, more: dict[str, Sequence[Any]]) -> None:
+    write_csv(folder / "telco.csv", {"id": telco()["id"], **more})
+    error = refused(place, folder)
+    got = "got row (it numbers the rows)" if more else "got none"
+    assert f"expected a column for a model besides the id id in telco.csv, {got}; leave the table out" in error
+
+
+def test_an_owner_without_a_column_has_labels_alone(place: Place, folder: Path) -> None:
+    write_csv(folder / "bank.csv", {"id": bank()["id"], "loan_id": range(ROWS), "default": bank()["default"]})
+    write_csv(folder / "telco.csv", telco())
+    assert "left out of bank.csv: loan_id (it numbers the rows)" in accepted(place, folder)
+    assert parties(folder)["bank"]["features"] == {"include": "none"}
+
+
+def test_a_few_ids_that_repeat(place: Place, folder: Path) -> None:
+    ids = [*telco()["id"]]
+    write_csv(folder / "telco.csv", telco(id=[*ids[:-2], ids[0], ids[1]]))
+    printed = accepted(place, folder)
+    assert "warning 2 of the ids id of telco.csv have several rows, such as 100, 107: the first row of each" in printed
+    assert parties(folder)["telco"]["id"] == {"column": "id", "duplicates": "first"}
+
+
+@pytest.mark.parametrize("options", [[], ["--id", "id"]])
+def test_many_ids_that_repeat_are_refused(place: Place, folder: Path, options: list[str]) -> None:
+    write_csv(folder / "telco.csv", telco(id=[100 + 7 * (row // 3) for row in range(ROWS)]))
+    error = refused(place, folder, *options)
+    assert "expected one row of each id id in telco.csv, which is a partner's, got 60 rows of 20 ids; make one" in error
+
+
+def test_labels_whose_case_differs_are_refused_with_the_way_out(place: Place, folder: Path) -> None:
+    words = [("Paid", "paid", "charged_off")[row % 3] for row in range(ROWS)]
+    write_csv(folder / "bank.csv", bank(default=words))
+    write_csv(folder / "telco.csv", telco())
+    assert "default of bank.csv: 3 labels are 2 after trimming and lower-casing: 'Paid', 'paid'" in refused(
+        place, folder
+    )
+    assert "classes: 3: Paid (20), charged_off (20), paid (20)" in accepted(place, folder, "--task", "multiclass")
+
+
+def test_a_folder_with_an_odd_name(place: Place, folder: Path) -> None:
+    write_csv(folder / "telco.csv", telco())
+    odd = folder.parent / "Käufe & Kredite, 2024"
+    folder.rename(odd)
+    accepted(place, odd)
+
+
+def test_formats_are_written_and_printed(place: Place, folder: Path) -> None:
+    days = [f"{1 + row % 28:02}.{1 + row % 12:02}.2023" for row in range(ROWS)]
+    written = {
+        "opened": days,
+        "income": [f'"${1000 * row:,}.50"' for row in range(ROWS)],
+        "used": [f"{row / 2} %" for row in range(ROWS)],
+        "owner": [("yes", "No")[row % 2] for row in range(ROWS)],
+        "paid": [f"{1 + row % 12:02}/{1 + row % 11:02}/2023" for row in range(ROWS)],
+    }
+    write_csv(folder / "telco.csv", telco(**written))
+    printed = accepted(place, folder)
+    formats = "opened %d.%m.%Y, income $10,000.50, used 10.0 %, owner yes/no"
+    assert f"formats of telco.csv: {formats}\n" in printed
+    line = 'write formats: {paid: {date: "%d/%m/%Y"}} into its table'
+    assert f"paid of telco.csv: read as text, since %d/%m/%Y and %m/%d/%Y both read it; {line}" in printed
+    stated = parties(folder)["telco"]["table"]["formats"]
+    assert stated == {
+        "opened": {"date": "%d.%m.%Y"},
+        "income": {"number": "$10,000.50"},
+        "used": {"number": "10.0 %"},
+        "owner": {"boolean": ["yes", "no"]},
+    }
+    text = (folder / "job.yaml").read_text()
+    assert "opened: {date: '%d.%m.%Y'}\n" in text
+    assert "owner: {boolean: [yes, no]}\n" in text
+
+
+def test_decimal_commas_of_a_file_settle_what_one_column_leaves_open(place: Place, folder: Path) -> None:
+    """`1,234` may be a thousand or a fraction; a column of plain decimal commas next to it says which."""
+    quoted = telco(share=[f'"0,{row:02}"' for row in range(ROWS)], size=[f'"{1 + row % 9},250"' for row in range(ROWS)])
+    write_csv(folder / "telco.csv", quoted)
+    accepted(place, folder)
+    assert parties(folder)["telco"]["table"] == {"path": "telco.csv", "decimal": ","}
