@@ -210,7 +210,9 @@ def _odd_columns(
     for name in () if isinstance(features.include, str) else features.include:
         column = table.column(name)
         kind = "category" if name in stated else kind_of(name, column.type, where)
-        yield name, kind, [] if kind == "image" else _oddities(name, column, kind, name in stated)
+        # Lists and images that are stated to be categories are refused where they are encoded.
+        has_values = not pa.types.is_nested(column.type) and not isinstance(column.type, pa.BaseExtensionType)
+        yield name, kind, _oddities(name, column, kind, name in stated) if has_values else []
 
 
 def _oddities(name: str, column: pa.ChunkedArray, kind: str, meant: bool) -> list[_Oddity]:
