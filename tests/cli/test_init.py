@@ -450,11 +450,13 @@ def test_a_half_without_a_guarantee_says_who_may_learn_what(place, folder):
 def test_a_half_shows_what_is_odd_about_its_columns(place, folder):
     telco = folder / "telco.csv"
     first, *rows = telco.read_text().splitlines()
-    telco.write_text("\n".join([f"{first},since", *(f"{row},2024-01-{1 + n % 28:02}" for n, row in enumerate(rows))]))
+    telco.write_text(
+        "\n".join([f"{first},visits", f"{rows[0]},often", *(f"{row},{n % 28}.5" for n, row in enumerate(rows[1:]))])
+    )
     assert place.call("init", folder, "--apart", "--yes").code == 0
     result = place.call("check", folder / "job.yaml", "--as", "telco", "--local", folder / "telco.yaml")
     assert result.code == 0
-    assert "warning column since: dates as text" in " ".join(result.out.split())
+    assert "warning column visits: 28 different numbers, but 'often' makes it text" in " ".join(result.out.split())
 
 
 def test_a_file_that_takes_no_part_stops_nothing_once_the_tables_are_named(place, folder):
