@@ -35,7 +35,9 @@ def test_predict_writes_scores_and_says_who_contributed(finished: Path, place: P
     place.call("predict", finished, "--out", "sqlite:///scores.db#june", *new, "--json").document()
     with closing(sqlite3.connect(place.folder / "scores.db")) as database:
         rows = database.execute("select id, probability, contributed from june").fetchall()
-    assert rows == [*zip(*(table[name].to_pylist() for name in ("id", "probability")), ["bank telco"] * 200, strict=True)]
+    assert rows == [
+        *zip(*(table[name].to_pylist() for name in ("id", "probability")), ["bank telco"] * 200, strict=True)
+    ]
     result = place.call("predict", finished, "--out", "s.parquet", "--overwrite", "--absent", "telco")
     assert "telco contributed to 0 (absent)" in result.out
 

@@ -205,6 +205,7 @@ FAULTS: dict[str, tuple[dict[str, Any], str]] = {
     "one zone": ({"at": ["2024-01-01T00:00:00Z"] * 2}, "both with a time zone or both without"),
     "text": ({"amount": ["1.234,50", "2"]}, "numbers in column 'amount', for sum"),
     "no event": ({"at": ["2024-03-01"] * 2}, "an event before its 'applied', got none"),
+    "no year": ({"at": pa.array([2**30] * 2).cast(pa.int32()).cast(pa.date32())}, "out of range"),
     "lists": ({"amount": [[1], [2]]}, "numbers, dates or text in column 'amount'"),
 }
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, Field
 
 from cutlayer.config.base import FrozenModel
 
@@ -22,10 +22,6 @@ UNDATED = (
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
-def _several(value: Any) -> Any:
-    return (value,) if isinstance(value, str) else value
-
-
 def _distinct(values: tuple[str, ...]) -> tuple[str, ...]:
     if len(set(values)) != len(values):
         raise ValueError(f"each name once, got {', '.join(values)}")
@@ -38,7 +34,7 @@ def _positive(window: str) -> str:
     return window
 
 
-Functions = Annotated[tuple[Function, ...], BeforeValidator(_several), Field(min_length=1), AfterValidator(_distinct)]
+Functions = Annotated[tuple[Function, ...], Field(min_length=1), AfterValidator(_distinct)]
 
 
 class AggregateConfig(FrozenModel):
@@ -56,18 +52,26 @@ class AggregateConfig(FrozenModel):
             seconds, minutes, hours, days and weeks. All earlier events without it.
     """
 
-    by: Annotated[
-        tuple[str, ...], BeforeValidator(_several), Field(min_length=1, max_length=8), AfterValidator(_distinct)
-    ]
-    columns: Annotated[Mapping[str, Functions], Field(min_length=1)]
+    by: str | Annotated[tuple[str, ...], Field(min_length=1, max_length=8), AfterValidator(_distinct)]
+    columns: Annotated[Mapping[str, Function | Functions], Field(min_length=1)]
     time: str | None = None
     as_of: str | None = None
     window: Annotated[str, Field(pattern=r"^[0-9]{1,6}[smhdw]$"), AfterValidator(_positive)] | None = None
 
     @property
+    def ids(self) -> tuple[str, ...]:
+        """Names of the columns of `by`."""
+        return (self.by,) if isinstance(self.by, str) else self.by
+
+    @property
+    def functions(self) -> dict[str, tuple[Function, ...]]:
+        """The functions of each column, by its name."""
+        return {name: (kinds,) if isinstance(kinds, str) else kinds for name, kinds in self.columns.items()}
+
+    @property
     def results(self) -> dict[str, tuple[str, Function]]:
         """The columns that result, by name: of which column they are which function."""
-        return {f"{name}_{kind}": (name, kind) for name, kinds in self.columns.items() for kind in kinds}
+        return {f"{name}_{kind}": (name, kind) for name, kinds in self.functions.items() for kind in kinds}
 
     @property
     def length(self) -> timedelta | None:
@@ -83,17 +87,17 @@ class AggregateConfig(FrozenModel):
             yield "time with as_of, the column of the time of each event, got none"
         if self.window is not None and self.as_of is None:
             yield "as_of with window, the column of the time before which events count, got none"
-        if self.time is None and any("last" in kinds for kinds in self.columns.values()):
+        if self.time is None and any("last" in kinds for kinds in self.functions.values()):
             yield "time with last, the column of the time of each event, got none"
         if self.time is not None and self.time == self.as_of:
             yield f"two columns for time and as_of, got {self.time!r} for both"
-        if twice := {*self.by} & {*self.results}:
+        if twice := {*self.ids} & {*self.results}:
             yield f"names of by that differ from the results, got {min(twice)!r} for both"
-        for name in self.by:
+        for name in self.ids:
             if name == self.time:
                 yield f"two columns for by and time, got {name!r} for both"
-            if {*self.columns.get(name, ())} - {"count"}:
-                yield f"count alone of {name!r}, which identifies a row, got {', '.join(self.columns[name])}"
+            if {*self.functions.get(name, ())} - {"count"}:
+                yield f"count alone of {name!r}, which identifies a row, got {', '.join(self.functions[name])}"
 
 
 def aggregate_faults(case: Case) -> Iterator[str]:

@@ -85,7 +85,12 @@ def _moments(column: pa.ChunkedArray, name: str, where: str) -> tuple[pa.Chunked
         raise fault(where, f"dates or times in column {name!r}", f"{kind}", "write them as dates")
     zoned = pa.types.is_timestamp(kind) and kind.tz is not None
     # Cut off, not rounded: of two times within a microsecond the event is then at `as_of`, and does not count.
-    return column.cast(pa.timestamp("us", kind.tz if zoned else None), safe=False).cast(pa.int64()), zoned
+    cut = pa.types.is_timestamp(kind) and kind.unit == "ns"
+    try:
+        moments = column.cast(pa.timestamp("us", kind.tz if zoned else None), safe=not cut)
+    except pa.ArrowInvalid:  # a year beyond 290,000, which would wrap round to the past
+        raise fault(where, f"dates in column {name!r}", "one that is out of range", "fix the column") from None
+    return moments.cast(pa.int64()), zoned
 
 
 def _read(column: pa.ChunkedArray, name: str, where: str) -> pa.ChunkedArray:
