@@ -83,6 +83,7 @@ def test_events_without_a_time_to_count_to_are_warned_of(place: Place) -> None:
         ({"parties.telco.table.aggregate.columns": {"usag": "sum"}}, "no column 'usag'; did you mean 'usage'?"),
         ({"parties.telco.features": {"include": ["usage"]}}, "no column 'usage'"),
         ({"parties.telco.id": "plan"}, "no column 'plan'"),
+        ({"parties.telco.id": "@row", "parties.bank.id": "@row"}, "expected an id column with parties.telco.table"),
         (
             {"parties.bank.table": {"path": "bank.csv", "aggregate": {"by": "id", "columns": {"balance": "sum"}}}},
             "bank",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import AfterValidator, Field
 
 from cutlayer.config.base import FrozenModel
+from cutlayer.config.ids import ROW_NUMBER
 
 if TYPE_CHECKING:
     from cutlayer.config.case import Case
@@ -101,12 +102,16 @@ class AggregateConfig(FrozenModel):
 
 
 def aggregate_faults(case: Case) -> Iterator[str]:
-    """The active party's rows are what is predicted: they have labels, and none of them stands for several."""
-    name = case.job.active
-    table = case.job.parties[name].table
-    if table is not None and table.aggregate is not None:
-        wanted = f"expected no parties.{name}.table.aggregate at the active party, each of whose rows has a label"
-        yield f"{wanted}, got it; write a table with one row for each prediction"
+    """The active party's rows are what is predicted, each with a label; and rows that are made have no old number."""
+    for name, party in case.job.parties.items():
+        if party.table is None or party.table.aggregate is None:
+            continue
+        where = f"parties.{name}.table.aggregate"
+        if party.role == "active":
+            wanted = f"expected no {where} at the active party, each of whose rows has a label"
+            yield f"{wanted}, got it; write a table with one row for each prediction"
+        if party.id is not None and party.id.column == ROW_NUMBER:
+            yield f"expected an id column with {where}, got {ROW_NUMBER}; rows that are made of others have no order"
 
 
 def undated(job: Job) -> tuple[str, ...]:

@@ -119,7 +119,9 @@ class _Reduced:
         self.sorted_by = [self.values[name] for name, kinds in config.functions.items() if {*kinds} & {*_BY_ORDER}]
         for name, kinds in config.functions.items():
             _check_type(name, schema.field(name).type, kinds, where)
-        fields = [(name, schema.field(name).type) for name in config.ids]
+        for name in config.ids:
+            _check_type(name, schema.field(name).type, (), where)
+        fields = [(name, _undone(schema.field(name).type)) for name in config.ids]
         self.schema = pa.schema(fields + [(name, self._type_of(*made)) for name, made in config.results.items()])
 
     def _type_of(self, column: str, kind: Function) -> pa.DataType:
@@ -136,10 +138,12 @@ class _Reduced:
         for key, name in zip(self.keys, config.ids, strict=True):
             columns[key] = _sortable(chunk.column(name))
             if missing := columns[key].null_count:
-                rows = "row" if missing == 1 else "rows"
-                raise fault(where, f"an id {name!r} in every row", f"none in {missing:,} {rows}", "fix the rows")
+                got = f"none in {missing:,} of {chunk.num_rows:,} rows"
+                raise fault(where, f"an id {name!r} in every row", got, "fix the rows")
         values = {name: _sortable(chunk.column(name)) for name in config.columns}
-        empty = np.logical_and.reduce([column.is_null().to_numpy() for column in values.values()])
+        empty = np.ones(chunk.num_rows, dtype=np.bool_)
+        for name in values.keys() - {*config.ids}:
+            empty &= values[name].is_null().to_numpy()
         columns |= event_times(chunk, config, empty, where)
         state = columns["s"].to_numpy()
         for kind in UNUSED:
@@ -231,9 +235,9 @@ def _sorted(reduced: _Reduced, table: TypedTable, memory: int, where: str) -> It
         tempfile.TemporaryDirectory(prefix="cutlayer-sort-") as scratch,
         duckdb.connect(config=_engine(Path(scratch), memory)) as engine,
     ):
-        engine.execute("SET enable_external_access = false; SET lock_configuration = true")
-        engine.register("events", pa.RecordBatchReader.from_batches(first.schema, batches()))
         try:
+            engine.execute("SET enable_external_access = false; SET lock_configuration = true")
+            engine.register("events", pa.RecordBatchReader.from_batches(first.schema, batches()))
             yield iter(engine.sql(f"SELECT * FROM events ORDER BY {order}").to_arrow_reader(CHUNK_ROWS))  # noqa: S608
         except (duckdb.Error, pa.ArrowException, OSError) as failure:
             if failures:
