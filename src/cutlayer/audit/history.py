@@ -24,6 +24,7 @@ from cutlayer.audit.own_columns import OwnColumns, predict_from_columns
 from cutlayer.audit.permuted import permuted_leak
 from cutlayer.channel.row_history import read_followed
 from cutlayer.config import AuditConfig, Job
+from cutlayer.config.phases import grades_rows
 from cutlayer.errors import NotApplicable
 from cutlayer.problem.metrics.roc import true_positive_rate
 from cutlayer.results.audit import RunAudit, SkippedAttack

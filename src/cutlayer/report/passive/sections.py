@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from cutlayer.channel.kinds import MEANINGS
+from cutlayer.config.aggregate import UNDATED
 from cutlayer.report.alignment import alignment_section
 from cutlayer.report.passive.reach import figure, given, reading, weakest_first
 from cutlayer.report.rounding import amount, count, date, interval, metric, setting, share, size, times
@@ -107,6 +108,8 @@ def _left_out(report: PassiveReport) -> Iterator[str]:
     """Rows that took no part, by the reason."""
     for reason, rows in report.rows.left_out.items():
         yield f"{count(rows)} rows of the file of {report.party} were left out, {reason}."
+    if report.rows.undated:
+        yield f"{report.party} aggregates {UNDATED} (CL122)."
     if missing := report.rows.table - report.rows.run:
         yield f"{count(missing)} of the {count(report.rows.table)} rows of {report.party} took no part: none was sent."
 
