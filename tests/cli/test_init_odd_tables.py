@@ -186,9 +186,30 @@ def test_formats_are_written_and_printed(place: Place, folder: Path) -> None:
     assert "owner: {boolean: [yes, no]}\n" in text
 
 
-def test_decimal_commas_of_a_file_settle_what_one_column_leaves_open(place: Place, folder: Path) -> None:
-    """`1,234` may be a thousand or a fraction; a column of plain decimal commas next to it says which."""
-    quoted = telco(share=[f'"0,{row:02}"' for row in range(ROWS)], size=[f'"{1 + row % 9},250"' for row in range(ROWS)])
-    write_csv(folder / "telco.csv", quoted)
-    accepted(place, folder)
-    assert parties(folder)["telco"]["table"] == {"path": "telco.csv", "decimal": ","}
+COMMAS = [f'"0,{row:02}"' for row in range(ROWS)]
+OPEN = [f'"{1 + row % 9},250"' for row in range(ROWS)]
+POINTS = [f"{1 + row % 9}.250" for row in range(ROWS)]
+
+
+@pytest.mark.parametrize(
+    ("columns", "stated"),
+    [
+        ({"share": COMMAS, "size": OPEN}, {"decimal": ","}),
+        ({"share": COMMAS, "size": POINTS}, {"decimal": ",", "formats": {"size": {"number": "1.234,50"}}}),
+        ({"size": OPEN}, {"formats": {"size": {"number": "1,234.50"}}}),
+        (
+            {"share": COMMAS, "size": OPEN, "rate": [row / 8 for row in range(ROWS)]},
+            {"formats": {"share": {"number": "0,00"}}},
+        ),
+    ],
+)
+def test_what_other_columns_show_settles_what_one_leaves_open(
+    place: Place, folder: Path, columns: Columns, stated: dict[str, Any]
+) -> None:
+    """`1,250` may be a thousand or a fraction: decimal commas elsewhere, or points, say which; both say nothing."""
+    usage = {} if "rate" in columns or "," in stated.get("decimal", "") else {"usage": telco()["usage"]}
+    write_csv(folder / "telco.csv", {"id": telco()["id"], **usage, **columns})
+    printed = accepted(place, folder)
+    table = parties(folder)["telco"]["table"]
+    assert {key: value for key, value in table.items() if key != "path"} == stated
+    assert ("warning size of telco.csv: read as text" in printed) == ("rate" in columns)

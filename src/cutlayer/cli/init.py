@@ -121,7 +121,7 @@ def _facts(job: FirstJob, overlap: Overlap | None, label: ColumnProfile) -> Iter
     """What was found in the tables, a line each."""
     from cutlayer.data.classes import listed_classes
 
-    yield f"task: {job.task}"
+    yield f"task: {job.task}, of {job.label} in {job.owner.path.name}"
     if len({*job.ids.values()}) > 1:
         yield "ids: " + ", ".join(f"{column} of {file}" for file, column in job.ids.items())
     if overlap is not None:
