@@ -108,6 +108,7 @@ VERBS = {
         "--help",
         "--json",
         "--key",
+        "--labels",
         "--local",
         "--out",
         "--plaintext",

@@ -367,6 +367,7 @@ FITS = {
     "contrastive": FitCase({"epochs": 2}, bottom="mlp"),
     "gradients": FitCase({"epochs": 2}),
     "grade": FitCase({"candidates": ["linear"], "folds": 2, "least_z": 0}, bottom="grade"),
+    "cells": FitCase(bottom="grade"),
 }
 
 MODELS = {

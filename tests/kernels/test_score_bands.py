@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from itertools import combinations, product
 
 import numpy as np
 import pytest
+from scipy.optimize import linprog
 from sklearn.metrics import mutual_info_score, roc_auc_score
 
 from cutlayer.kernels.noise.informative_rows import expected_loss, informative_rows, true_shares
@@ -50,11 +52,29 @@ def test_merged_bands_keep_more_than_equal_ones_where_the_score_says_so() -> Non
     assert set(found) == {0, 1, 2, 3}
     assert (found[:27] == 0).all()
 
-    def kept(of_fine: np.ndarray) -> float:
-        table = np.stack([joint[of_fine == band].sum(axis=0) for band in range(4)])
-        return information(channel(4.0, 4).T @ table)
+    assert _kept(joint, found, 4.0, 4) > 1.2 * _kept(joint, np.arange(FINE) // 8, 4.0, 4)
 
-    assert kept(found) > 1.2 * kept(np.arange(FINE) // 8)
+
+def _kept(joint: np.ndarray, of_fine: np.ndarray, epsilon: float, bands: int) -> float:
+    table = np.stack([joint[of_fine == band].sum(axis=0) for band in range(bands)])
+    return information(channel(epsilon, bands).T @ table)
+
+
+@pytest.mark.parametrize(("epsilon", "bands"), [(1.0, 2), (3.0, 3), (4.0, 4)])
+def test_no_other_division_and_no_other_draw_of_the_same_epsilon_keeps_more(epsilon: float, bands: int) -> None:
+    """The bound is that of all draws whose probabilities have two values: one of them is the best of all draws."""
+    draw = np.random.default_rng(3)
+    share = np.sort(1 / (1 + np.exp(-draw.normal(-1, 1.5, size=10))))
+    joint = np.stack([1 - share, share], axis=1) * draw.uniform(0.5, 1.5, size=(10, 1))
+    found = _kept(joint, merged(joint, epsilon, bands), epsilon, bands)
+    divisions = [np.searchsorted(cut, np.arange(10), side="right") for cut in combinations(range(1, 10), bands - 1)]
+    assert found == pytest.approx(max(_kept(joint, each, epsilon, bands) for each in divisions), abs=1e-12)
+    patterns = np.array([np.where(each, math.exp(epsilon), 1.0) for each in product((0, 1), repeat=10)])
+    drawn = patterns @ (joint / joint.sum())
+    independent = drawn.sum(axis=1, keepdims=True) * joint.sum(axis=0) / joint.sum()
+    said = (drawn * np.log2(drawn / independent)).sum(axis=1)
+    bound = -linprog(-said, A_eq=patterns.T, b_eq=np.ones(10)).fun
+    assert 0.985 * bound < found <= bound + 1e-9
 
 
 def test_the_number_of_bands_follows_epsilon_up_to_the_most() -> None:

@@ -74,7 +74,7 @@ def test_it_predicts_held_out_rows_and_partners_add_to_it(fitted: dict[str, Any]
     assert result.alone.alone is None
     by_name = {each.name: each for each in result.candidates}
     left = sum(not each.ruled_out for each in result.candidates if each.name != "average")
-    assert by_name.keys() - {"average"} == {"linear", "boosting", "network"}
+    assert by_name.keys() - {"average"} == {"linear", "boosting", "network", "own columns"}
     assert ("average" in by_name) == (left > 1)
     assert by_name[result.chosen].loss == min(each.loss for each in result.candidates)
     assert sum(each.weight for each in result.candidates if each.name != "average") == pytest.approx(1)

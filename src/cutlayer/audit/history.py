@@ -42,6 +42,8 @@ READ_WHOLE = 0.99
 REACH = {Need.FEW_LABELS: 0.05, Need.ONE_PER_CLASS: 0.1}
 """Leak by which one draw of the known rows may be behind another attack before the other draws are left out. Draws of
 many rows differ less."""
+EVERY = ""
+"""Stands for all parties among those whose columns reveal labels."""
 _SHARES = frozenset({Need.CLASS_SHARES, Need.POSITIVE_SHARE})
 
 
@@ -242,18 +244,29 @@ class _PartyAudit:
 
 
 def own_columns(run: Run) -> dict[str, OwnColumns]:
-    """Leak about the labels from the columns at hand of each attacker, by its `party`."""
+    """Leak about the labels from the columns at hand of each attacker, by its `party`.
+
+    Where a party grades rows also from those of all parties, by `EVERY`.
+    """
     classes = {"binary": 2, "regression": 0}.get(run.task.kind, len(run.task.classes))
     seed = run.job.train.seed
     trees = run.job.parties[run.job.active].audit.depth == "full"
     together = partners(run.job)
     attackers = [*(Attacker(party=party) for party in run.job.passives), *([together] if together else [])]
+    owners = {attacker.party: attacker.parties for attacker in attackers}
+    if any(grades_rows(run.job, name) for name in run.job.passives):
+        owners[EVERY] = tuple(run.job.parties)
     return {
-        attacker.party: predict_from_columns(
-            [run.stores[name] for name in attacker.parties], run.training, run.actual, classes, seed, trees=trees
+        name: predict_from_columns(
+            [run.stores[party] for party in parties if party in run.stores],
+            run.training,
+            run.actual,
+            classes,
+            seed,
+            trees=trees,
         )
-        for attacker in attackers
-        if run.stores.keys() >= {*attacker.parties}
+        for name, parties in owners.items()
+        if run.stores.keys() >= {*parties} - ({run.job.active} if name == EVERY else set())
     }
 
 
@@ -368,7 +381,8 @@ def _true_positive_rate(scores: Scores, truth: Tensor, auc: float, positive: int
 
 
 def _baseline(attacker: Attacker, own: Mapping[str, OwnColumns], chance: float) -> Baseline:
-    who, columns = attacker.model_dump(), own.get(attacker.party)
+    who, columns, every = attacker.model_dump(), own.get(attacker.party), own.get(EVERY)
+    about = {**who, "chance": chance, "ideal": None if every is None else folded(every.auc)}
     if columns is None:
-        return Baseline(**who, chance=chance)
-    return Baseline(**who, own_columns=folded(columns.auc), model=columns.model, chance=chance)
+        return Baseline(**about)
+    return Baseline(**about, own_columns=folded(columns.auc), model=columns.model)

@@ -72,7 +72,7 @@ class GradeBytes:
     """Grades cross as one byte a row.
 
     Args:
-        width: Number of columns that a grade is read as.
+        width: Number of columns that a grade is read as, which is that of the grades.
     """
 
     def __init__(self, width: int) -> None:
@@ -99,9 +99,9 @@ class GradeBytes:
         for name, tensor in message.tensors.items():
             are_bytes = tensor.dtype == torch.uint8 and tensor.shape[1:] == (1,)
             largest = int(tensor.max()) if are_bytes and len(tensor) else 0
-            if not are_bytes or largest > self.width:
+            if not are_bytes or largest >= self.width:
                 got = f"{tensor.dtype} {tuple(tensor.shape)}, up to {largest}"
-                wanted = f"{message.kind}.{name} from {message.sender} as one grade of {self.width + 1} a row"
+                wanted = f"{message.kind}.{name} from {message.sender} as one grade of {self.width} a row"
                 raise ProtocolError.expected(wanted, got)
             tensors[name] = columns_of_grades(tensor[:, 0].long(), self.width)
         return replace(message, tensors=tensors)

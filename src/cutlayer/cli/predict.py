@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def predict(
     path: Path,
     *,
-    out: Path,
+    out: str,
     data: list[str] | None = None,
     absent: list[str] | None = None,
     partial: bool = False,
@@ -31,7 +31,7 @@ def predict(
     """Predict rows with the models of a finished run: one row per id, with the parties that contributed.
 
     Args:
-        out: The file to write, .parquet or .csv.
+        out: The file to write, .parquet or .csv; or a table of a database, URL#TABLE.
         data: PARTY=FILE, new rows of a party; may be repeated. Default: the run's test rows.
         partial: Predict rows that a party does not have without it, instead of leaving them out.
 
@@ -45,13 +45,14 @@ def predict(
     job = load_closed_job(folder.path / "job.yaml")
     tables = tables_of(job, data or ())
     supplied = read_key(key) if key else None
+    from cutlayer.results.scores import destination
     from cutlayer.serving.predict import Request
     from cutlayer.serving.predict import predict as predict_rows
     from cutlayer.training.process import run_threads
 
     request = Request(tables, absent or (), partial, supplied, overwrite)
     with run_threads(job.train.threads, 1):
-        predicted = predict_rows(job, folder, out, request)
+        predicted = predict_rows(job, folder, destination(out, overwrite=overwrite), request)
     answer(json, {**asdict(predicted), "out": str(predicted.out)}, *_lines(predicted))
 
 
@@ -89,6 +90,8 @@ def table_like(trained: TableConfig | None, path: Path) -> TableConfig:
 
     same = trained is not None and trained.path.suffixes == path.suffixes
     settings = trained.model_dump(exclude={"path"}, exclude_defaults=True) if same and trained is not None else {}
+    if trained is not None and trained.aggregate is not None:  # of every format: the models know its results alone
+        settings["aggregate"] = trained.aggregate
     if settings.get("delimiter") in (None, *DELIMITERS) and path.is_file():
         # No option states it, and new rows need not be separated as those of the training.
         settings["delimiter"] = unusual_delimiter(path)

@@ -81,7 +81,10 @@ def first_answers(
     ids = _asked_ids(tables, ids) if asking and not keys else ids
     likely = candidates(chosen, ids[chosen.path.name])
     if label in chosen.columns and chosen.distinct[label] < 2:
-        raise ConfigError.expected(f"two or more different labels in {label} of {chosen.path.name}", "one")
+        from cutlayer.data.labels import MISSING_LABELS
+
+        wanted = f"two or more different labels in {label} of {chosen.path.name}"
+        raise ConfigError.expected(wanted, "one", MISSING_LABELS)
     label = choice("Which column is the label?", likely, label, (likely or [""])[0], asking=asking)
     others = [name for name in names if name != chosen.path.name]
     listed = [_one_of(others, name) for name in partners] or ([] if elsewhere else others)

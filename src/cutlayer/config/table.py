@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
 from cutlayer.config.addresses import address
+from cutlayer.config.aggregate import AggregateConfig
 from cutlayer.config.base import FrozenModel
 from cutlayer.config.database import Database
 from cutlayer.config.formats import ColumnFormat
@@ -67,7 +68,7 @@ Part = Literal["all", "left", "right", "top", "bottom"]
 
 
 class TableConfig(FrozenModel):
-    """A file with one row per id.
+    """A file with one row per id, or with many that `aggregate` makes one.
 
     Attributes:
         path: CSV, Parquet or npz file; a CSV file may be gzipped. Or a file with a query in SQL.
@@ -84,6 +85,7 @@ class TableConfig(FrozenModel):
         url: Database that a query is sent to, as a URL of SQLAlchemy without a password.
         read_only_account: Whether the account in `url` can only read. A database other than SQLite and PostgreSQL needs
             this statement, since its connection may write.
+        aggregate: How the many rows of an id become one, at a passive party.
     """
 
     path: FilePath
@@ -98,6 +100,7 @@ class TableConfig(FrozenModel):
     part: Part = "all"
     url: Annotated[str, AfterValidator(address)] | None = None
     read_only_account: bool = False
+    aggregate: AggregateConfig | None = None
 
     @model_validator(mode="before")
     @classmethod

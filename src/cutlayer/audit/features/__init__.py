@@ -15,7 +15,9 @@ import torch
 
 from cutlayer.attacks import CATALOGUES, resolve
 from cutlayer.attacks.feature.base import FeatureAttack
+from cutlayer.attacks.feature.best_guess import BestGuess
 from cutlayer.attacks.feature.inversion import Inversion
+from cutlayer.attacks.feature.lattice import Lattice
 from cutlayer.attacks.feature.view import FeatureView
 from cutlayer.attacks.knowledge import AUXILIARY_ROWS, Auxiliary, Knowledge, Need, in_words
 from cutlayer.attacks.malicious import TAMPERINGS
@@ -26,7 +28,7 @@ from cutlayer.audit.features.releases import UNRECORDED, Release, released
 from cutlayer.audit.features.shadow import ShadowRoom
 from cutlayer.config import Job
 from cutlayer.config.load import load_closed_job
-from cutlayer.config.phases import Phase
+from cutlayer.config.phases import Phase, grades_rows
 from cutlayer.data.encoding import Encoder
 from cutlayer.data.prepared import ENCODER
 from cutlayer.data.store import Store
@@ -74,7 +76,7 @@ def audit_features(
         attacks = resolve(job.parties[party].audit.catalogue, job.task, "passive").features
         if not (folder.data(party) / "store.json").exists():
             continue
-        other_columns = OtherColumns(job, folder, party)
+        other_columns = OtherColumns(job, folder, party, classes)
         for name, run in runs.items():
             # What an attack is run on follows from the knowledge that it needs.
             of_models = partial(shadow_cases, jobs[name], party, partial(room, name))
@@ -94,9 +96,10 @@ def audit_features(
                     continue  # the default reads columns of a single release alone; elsewhere it is named
                 about = {"run": name, "party": party, "attack": attack.name, "knowledge": sorted(attack.needs)}
                 with audit.skipping(party, [attack]):
-                    for case in _granted(attack.needs, cases):
-                        results = measure(attack(case.view, case.knowledge, seed), case, about)
+                    for given in _granted(attack.needs, cases):
                         is_compared = name == RunKind.THIS_RUN and attack.needs == {Need.AUXILIARY_FEATURES}
+                        case = other_columns.held_with(given) if is_compared else given
+                        results = measure(attack(case.view, case.knowledge, seed), case, about)
                         audit.results.extend(other_columns.compared(results, attack, case) if is_compared else results)
     return audit
 
@@ -108,6 +111,9 @@ def _attacks_on(job: Job, party: str, run: str, named: Sequence[FeatureAttack[An
     if run in attacked_labels(job):
         return [inversion] if run in asked else []
     compared = run == RunKind.THIS_RUN and bool(asked & attacked_labels(job, "features")) and inversion not in named
+    # The default reads what stands exactly in a release. A grade says a little of every column.
+    if grades_rows(job, party) and job.parties[party].audit.catalogue in CATALOGUES:
+        return [BestGuess(), *(attack for attack in named if isinstance(attack, Lattice))]
     return [*named, inversion] if compared else named
 
 

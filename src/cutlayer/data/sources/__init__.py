@@ -9,8 +9,10 @@ from cutlayer.config.reaches import is_closed, named_path
 from cutlayer.config.wording import did_you_mean
 from cutlayer.data.faults import fault
 from cutlayer.data.sources import catalogue
+from cutlayer.data.sources.aggregated import AggregatedSource
 from cutlayer.data.sources.base import FileSource, Source
 from cutlayer.data.sources.memory import MemorySource, as_table
+from cutlayer.data.typed_table import MEMORY
 from cutlayer.errors import ConfigError, DataError
 
 __all__ = ["SOURCES", "FileSource", "MemorySource", "Source", "as_table", "open_source"]
@@ -21,21 +23,22 @@ SOURCES: Mapping[str, type[FileSource]] = {
 """Sources of files by format; a table without a format has that of its file's ending."""
 
 
-def open_source(data: object, party: str, where: str | None = None) -> Source:
+def open_source(data: object, party: str, where: str | None = None, memory: int = MEMORY) -> Source:
     """Open a party's table of any kind.
 
     Args:
         data: A `TableConfig`, or anything that `as_table` takes.
         party: Name of the party, for messages.
         where: What messages call a file instead of party and path.
+        memory: Bytes that rows of events may take while they are made one row an id.
 
     Raises:
         ConfigError: A table that a run folder names, without consent.
         DataError: No such file, not a file, of unknown format, unreadable, or no table at all.
     """
     if not isinstance(data, TableConfig):
-        memory = f"party {party}"
-        return MemorySource(memory, as_table(data, memory))
+        owner = f"party {party}"
+        return MemorySource(owner, as_table(data, owner))
     if is_closed(data.path):
         wanted = f"consent to read the table of {party} that a run folder names"
         raise ConfigError.expected(wanted, "none", f"allow it by --allow-path {named_path(data.path)}")
@@ -46,7 +49,8 @@ def open_source(data: object, party: str, where: str | None = None) -> Source:
         raise DataError(f"{where}: no such file{did_you_mean(data.path.name, tables)}")
     if not data.path.is_file():
         raise fault(where, "a file", "a folder")
-    return _kind_of(data, where)(where, data)
+    source = _kind_of(data, where)(where, data)
+    return source if data.aggregate is None else AggregatedSource(source, data.aggregate, memory)
 
 
 def _kind_of(config: TableConfig, where: str) -> type[FileSource]:
@@ -55,7 +59,7 @@ def _kind_of(config: TableConfig, where: str) -> type[FileSource]:
     if config.format != "auto":
         raise fault(where, f"a table.format of auto, {', '.join(SOURCES)}", config.format)
     by_ending = {ending: kind for kind in SOURCES.values() for ending in kind.endings}
-    endings = [suffix.lower() for suffix in config.path.suffixes if suffix.lower() not in (".gz", ".bz2")]
+    endings = [suffix.lower() for suffix in config.path.suffixes if suffix.lower() not in (".gz", ".bz2", ".xz")]
     if endings and endings[-1] in by_ending:
         return by_ending[endings[-1]]
     raise fault(where, f"a file ending in one of {', '.join(by_ending)}", config.path.name, "or set table.format")

@@ -50,7 +50,11 @@ def information(joint: Floats) -> float:
 
 
 def merged(joint: Floats, epsilon: float | None, bands: int) -> npt.NDArray[np.int64]:
-    """Merge neighbouring bands, one pair at a time, so that what is drawn keeps most information about the values.
+    """Merge neighbouring bands so that what is drawn keeps most information about the values.
+
+    What is drawn says the sum of what each band says alone, so that the best of all divisions is found exactly, one
+    border at a time. With the number of bands of `bands_for`, no other draw of the same epsilon keeps more than a
+    hundredth more.
 
     Args:
         joint: Weight of each value in each fine band, (fine, values), the bands in the order of the score.
@@ -59,19 +63,30 @@ def merged(joint: Floats, epsilon: float | None, bands: int) -> npt.NDArray[np.i
 
     Returns:
         Band of each fine band, int64 (fine,), ascending from 0.
+
+    Reference: Kairouz, Oh and Viswanath 2016, Extremal mechanisms for local differential privacy (arXiv 1407.1338),
+    theorem 2 and section 4, for the best draw, of which the tests compute what it keeps.
     """
-    tables = [joint[at] for at in range(len(joint))]
-    sizes = [1] * len(tables)
-    while len(tables) > max(bands, 2):
-        noise = channel(epsilon, len(tables) - 1)
-        kept = []
-        for at in range(len(tables) - 1):
-            table = np.array([*tables[:at], tables[at] + tables[at + 1], *tables[at + 2 :]])
-            kept.append(information(noise.T @ table))
-        best = int(np.argmax(kept))
-        tables[best : best + 2] = [tables[best] + tables[best + 1]]
-        sizes[best : best + 2] = [sizes[best] + sizes[best + 1]]
-    return np.repeat(np.arange(len(sizes)), sizes)
+    fine = len(joint)
+    bands = max(min(bands, fine), 1)
+    slope, offset = (1.0, 0.0) if epsilon is None or bands < 2 else drawn_rate(epsilon, bands)
+    upto = np.concatenate([np.zeros((1, joint.shape[1])), np.cumsum(joint / joint.sum(), axis=0)])
+    whole = upto[-1]
+    # Of fine bands a to b - 1 as one: what is drawn as it, and the information of that.
+    drawn = offset * whole + slope * np.maximum(upto[None] - upto[:, None], 0)
+    independent = drawn.sum(axis=2, keepdims=True) * whole
+    with np.errstate(divide="ignore", invalid="ignore"):
+        said = np.where(drawn > 0, drawn * np.log2(drawn / independent), 0.0).sum(axis=2)
+    said[np.tril_indices(fine + 1)] = -np.inf
+    best, starts = said[0], []
+    for _ in range(1, bands):
+        every = best[:, None] + said
+        starts.append(every.argmax(axis=0))
+        best = every.max(axis=0)
+    ends = [fine]
+    for start in reversed(starts):
+        ends.append(int(start[ends[-1]]))
+    return np.repeat(np.arange(bands), np.diff([0, *ends[::-1]]))
 
 
 def best_auc(epsilon: float, bands: int) -> float:

@@ -5,15 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
+import numpy.typing as npt
 from pydantic import Field
 
-from cutlayer.config import FrozenModel
 from cutlayer.errors import ConfigError
+from cutlayer.kernels.noise.aes import derive
 from cutlayer.lazy import Tensor, torch
-from cutlayer.models.bottom_fits.base import Fit, TrainingColumns
+from cutlayer.models.bottom_fits.base import Fit, GradeLimits, TrainingColumns
 
 if TYPE_CHECKING:
     from cutlayer.models.base import BottomModel
@@ -26,7 +27,7 @@ MAX_CELLS = 2**25
 """Maximum number of rows times columns that models are fitted to: of more rows, some are drawn."""
 
 
-class GradeFit(FrozenModel):
+class GradeFit(GradeLimits):
     """Models of the drawn labels, and how well they must rank them.
 
     Attributes:
@@ -35,10 +36,6 @@ class GradeFit(FrozenModel):
         folds: Number of folds; a row's grade is of a model that was fitted without its fold.
         least_z: By how many standard errors the scores must rank the drawn labels better than chance. Below, the grades
             would carry little of use to the label owner, and the labels may be none: they are refused.
-        limits: Largest share of an attribute's entropy that drawn grades may carry, by name of its column; `other` for
-            all columns that are not named. An attribute is a value, a decile of a number, or all deciles from one on.
-            It is one of 50 rows of the run or more. More is refused before anything is sent. Rows of later predictions
-            are graded by the same models, and are not checked.
     """
 
     kind: Literal["grade"] = "grade"
@@ -47,7 +44,6 @@ class GradeFit(FrozenModel):
     )
     folds: int = Field(default=5, ge=2, le=20, strict=True)
     least_z: float = Field(default=3.0, ge=0)
-    limits: Mapping[str, Annotated[float, Field(gt=0, le=1)]] = Field(default_factory=dict)
 
 
 def fit_grade(settings: GradeFit, bottom: BottomModel, columns: TrainingColumns) -> tuple[float, ...]:
@@ -73,8 +69,9 @@ def fit_grade(settings: GradeFit, bottom: BottomModel, columns: TrainingColumns)
     if not isinstance(bottom, GradeBottom) or drawn is None or columns.digests is None:
         got = "none were sent" if isinstance(bottom, GradeBottom) else type(bottom).__name__
         raise ConfigError.expected("drawn labels and a bottom model of kind grade for fit grade", got)
-    bottom.fold_key = torch.randint(256, (32,), dtype=torch.uint8)
-    seed = int(torch.randint(2**31, ()))
+    # Not from the run's random numbers: a run that begins again has others, and would be another release.
+    bottom.fold_key = torch.tensor([*derive(columns.key, b"folds")], dtype=torch.uint8)
+    seed = int.from_bytes(derive(columns.key, b"seed", size=8), "little") % 2**31
     chosen = _sampled(columns, seed)
     rows = columns.rows[chosen]
     codes, numbers = columns.gather(rows)
@@ -139,10 +136,8 @@ def borders_of(scores: Tensor, epsilon: float | None, most: int, seed: int, *, a
         return k_means(scores.clamp_min(math.log(1e-3)), bands, seed)
     values = scores[:, 0].numpy()
     if are_numbers:
-        equal = np.unique(np.quantile(values, np.linspace(0, 1, bands + 1)[1:-1]))
-        return torch.from_numpy(equal[equal > values.min()])
-    fine = np.unique(np.quantile(values, np.linspace(0, 1, FINE + 1)[1:-1]))
-    fine = fine[fine > values.min()]
+        return torch.from_numpy(_equal_borders(values, bands))
+    fine = _equal_borders(values, FINE)
     if not len(fine):
         return torch.zeros(0, dtype=torch.float64)
     band = np.searchsorted(fine, values, side="right")
@@ -150,6 +145,17 @@ def borders_of(scores: Tensor, epsilon: float | None, most: int, seed: int, *, a
     joint = np.stack([np.bincount(band, weight, len(fine) + 1) for weight in (1 - share, share)], axis=1)
     of_fine = merged(joint.astype(np.float64), epsilon, bands)
     return torch.from_numpy(fine[of_fine[1:] > of_fine[:-1]])
+
+
+def _equal_borders(values: npt.NDArray[np.float64], bands: int) -> npt.NDArray[np.float64]:
+    """Borders between bands of equal frequency, each halfway between two scores.
+
+    At a score itself, its last bit, which depends on the other rows of a batch, would decide on a grade.
+    """
+    distinct = np.unique(values)
+    above = np.unique(np.searchsorted(distinct, np.quantile(values, np.linspace(0, 1, bands + 1)[1:-1])))
+    above = above[above > 0]
+    return (distinct[above - 1] + distinct[above]) / 2
 
 
 def _sampled(columns: TrainingColumns, seed: int) -> Tensor:

@@ -15,6 +15,7 @@ from cutlayer.report.section import (
     Cell,
     Column,
     Facts,
+    Findings,
     Fold,
     Items,
     Paragraph,
@@ -47,10 +48,19 @@ def passive_sections(report: PassiveReport) -> tuple[Section, ...]:
         _alignment(report),
         _guarantees(report),
         guarantee_tests(report.guarantees),
+        _findings(report),
         _unmeasured(report),
         _job(report),
     )
     return tuple(section for section in sections if section is not None)
+
+
+def _findings(report: PassiveReport) -> Section | None:
+    if not report.findings:
+        return None
+    text = f"{times(len(report.findings), 'finding')} about columns of {report.party}."
+    blocks = (Findings(report.findings),)
+    return Section("findings", "Findings", blocks, blocks, "Findings", (Answer("Findings", text),))
 
 
 def _sent(report: PassiveReport) -> Section:
