@@ -96,7 +96,7 @@ def test_numbers_written_as_text(form: str) -> None:
     amounts = [form.format(100 * number) for number in numbers()]
     (note,) = profiled(amounts).notes
     assert "numbers written as text, such as" in note
-    assert "write them like 1234.5, set thousands or decimal of a CSV table" in note
+    assert "state an example in table.formats, or name the column in features.categorical" in note
     assert "written as text" not in str(profiled(amounts, FeaturesConfig(categorical=("x",))).notes)
     words = [f"street {row % 90}, 2nd floor" for row in range(ROWS)]
     assert "written as text" not in str(profiled(words).notes)

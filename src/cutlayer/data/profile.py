@@ -264,8 +264,8 @@ def _of_text(present: pa.ChunkedArray) -> Iterator[_Oddity]:
     if len(distinct) > MANY and 0 < (1 - _ODD) * len(words) <= len(amounts):
         yield _Oddity.of(
             "misread",
-            "numbers written as text{}: each is a category; write them like 1234.5, set thousands or decimal of a CSV "
-            "table, or name the column in features.categorical",
+            "numbers written as text{}: each is a category; state an example in table.formats, or name the column in "
+            "features.categorical",
             f", such as {_shown(amounts[0])}",
         )
     elif len(distinct) > MANY and 0 < len(words) <= _ODD * len(distinct):
@@ -287,8 +287,8 @@ def _of_text(present: pa.ChunkedArray) -> Iterator[_Oddity]:
     elif distinct and len(dates := [value for value in distinct if _DATE.fullmatch(value)]) > len(distinct) / 2:
         yield _Oddity.of(
             "misread",
-            "dates as text{}: each is a category; write them as dates in a Parquet file (CSV has none) or as numbers "
-            "of days, or name it in features.exclude",
+            "dates as text{}: each is a category; state how they are written in table.formats, or name it in "
+            "features.exclude",
             f", such as {_shown(dates[0])}",
         )
     elif len(distinct) == len(present) > MANY:

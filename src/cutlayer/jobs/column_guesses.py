@@ -91,7 +91,7 @@ def repeated_ids(table: TableSummary, key: str) -> str:
     ids = f"{len(several):,} of the ids {key} of {table.path.name} have several rows, such as {shown}"
     if _repeats(table, key):
         wanted = f"one row of each id {key} in {table.path.name}, which is a partner's"
-        remedy = "make one row of them, with sums or means, or name another column with --id"
+        remedy = "make one row of them, as table.aggregate does in a job, or name another column with --id"
         raise DataError.expected(wanted, f"{table.rows:,} rows of {table.distinct[key]:,} ids", remedy)
     left_out = int(pc.sum(several.field("counts")).as_py()) - len(several)
     return f"{ids}: the first row of each is taken, {left_out:,} are left out (id.duplicates: first)"
