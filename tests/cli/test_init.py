@@ -214,6 +214,7 @@ def test_a_partner_of_a_narrow_release_is_shown_the_width_that_it_needs(place, f
     ("options", "phrase"),
     [
         (["--apart"], "got bank.csv; name the organisations that have theirs with --partner-name"),
+        (["--partner-name", "job"], "expected other names than job, whose private file were job.yaml"),
         (["--partner-name", "tel co"], "--partner-name: expected a party name of letters"),
         (["--partner-name", "telco", "--partner-name", "telco"], "expected a name of its own for each partner"),
         (["--partner-name", "bank"], "expected a file name of its own for each party's table, got bank, bank"),

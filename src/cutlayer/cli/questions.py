@@ -178,7 +178,7 @@ def task_kind(job: FirstJob, option: str | None, *, asking: bool) -> TaskKind:
     return task_of(job)
 
 
-def rows_of(job: FirstJob, overlap: Overlap | None, option: str | None) -> Literal["common", "all"]:
+def rows_of(job: FirstJob, overlap: Overlap, option: str | None) -> Literal["common", "all"]:
     """The rows of the run: all of the owner's where a partner lacks some, unless steps would train on no column.
 
     Raises:
@@ -186,7 +186,7 @@ def rows_of(job: FirstJob, overlap: Overlap | None, option: str | None) -> Liter
     """
     from cutlayer.jobs.first_job import releases_once
 
-    partial = bool(job.elsewhere) or (overlap is not None and (overlap.common < overlap.rows or overlap.repeats))
+    partial = bool(job.elsewhere) or overlap.common < overlap.rows or overlap.repeats
     if option is None:
         return "all" if partial and (job.has_features or releases_once(job)) else "common"
     if option not in ("common", "all"):

@@ -90,7 +90,7 @@ def repeated_ids(table: TableSummary, key: str) -> str:
     shown = ", ".join(str(value) for value in several.field("values").slice(0, 3).to_pylist())
     ids = f"{len(several):,} of the ids {key} of {table.path.name} have several rows, such as {shown}"
     if _repeats(table, key):
-        wanted = f"one row of each id {key} in {table.path.name}, which is a partner's"
+        wanted = f"one row of each id {key} in {table.path.name}"
         remedy = "make one row of them, as table.aggregate does in a job, or name another column with --id"
         raise DataError.expected(wanted, f"{table.rows:,} rows of {table.distinct[key]:,} ids", remedy)
     left_out = int(pc.sum(several.field("counts")).as_py()) - len(several)

@@ -49,6 +49,7 @@ class TableSummary:
         formats: Formats of columns in which dates, numbers and truth values are written as text.
         ambiguous: Columns that several formats read, each in its own way.
         left_out: Columns that are no features, with the reason.
+        infinite: Columns of numbers some of which are infinite.
         nameless: Number of columns without a name, which are no features.
     """
 
@@ -64,6 +65,7 @@ class TableSummary:
     formats: Mapping[str, ColumnFormat] = field(default_factory=dict)
     ambiguous: Mapping[str, tuple[ColumnFormat, ...]] = field(default_factory=dict)
     left_out: Mapping[str, str] = field(default_factory=dict)
+    infinite: tuple[str, ...] = ()
     nameless: int = 0
 
     @property
@@ -91,11 +93,15 @@ class TableSummary:
     def without_formats(self, names: Collection[str]) -> TableSummary:
         """The table with the texts of some columns as they are, such as ids and names of classes."""
         kept = {name: each for name, each in self.formats.items() if name not in names}
-        return replace(self, formats=kept, ambiguous={k: each for k, each in self.ambiguous.items() if k not in names})
+        open_ = {name: each for name, each in self.ambiguous.items() if name not in names}
+        folded = {name: self.distinct[name] for name in names if name in self.formats}
+        return replace(self, formats=kept, ambiguous=open_, folded={**folded, **self.folded})
 
     def has_classes(self, label: str) -> bool:
         """Whether a label's values name classes, rather than count something."""
-        return label in self.folded or self.distinct.get(label, 0) <= MAX_CLASSES
+        stated = self.formats.get(label)
+        is_date = stated is not None and stated.date is not None
+        return is_date or label in self.folded or self.distinct.get(label, 0) <= MAX_CLASSES
 
     @property
     def party(self) -> str:
@@ -196,7 +202,14 @@ def summary_of(table: pa.Table, path: Path) -> TableSummary:
         {name: _count_frequent(column) for name, column in texts.items()},
         any(without_nan(column).null_count for name, column in columns.items() if name not in texts),
         left_out=left_out,
+        infinite=tuple(
+            name for name, each in columns.items() if pa.types.is_floating(each.type) and _has_infinite(each)
+        ),
     )
+
+
+def _has_infinite(column: pa.ChunkedArray) -> bool:
+    return bool(pc.any(pc.is_inf(column)).as_py())
 
 
 def _unusable(name: str, column: pa.ChunkedArray) -> str | None:
