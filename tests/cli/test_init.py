@@ -134,6 +134,27 @@ def test_a_wrong_answer_is_asked_again(place, folder, monkeypatch):
     assert load_job(folder / "job.yaml").parties["bank"].positive == "0"
 
 
+def test_where_nothing_can_be_guessed_the_questions_have_other_defaults(place, folder, monkeypatch):
+    """Neither the ids have names or values in common, nor does a name say which column is the label."""
+    bank, telco = folder / "bank.csv", folder / "telco.csv"
+    bank.write_text(bank.read_text().replace("default", "bought", 1).replace("id,", "person_no,", 1))
+    head, *rows = telco.read_text().replace("id,", "mine,", 1).splitlines()
+    telco.write_text("\n".join([head, *rows[:3], *(f"9{row}" for row in rows[3:])]) + "\n")
+    assert place.call("init", folder, "--yes").code == 2
+    answers = {"identifies a row": "person_no, mine", "is the label": "bought"}
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
+    monkeypatch.setattr(
+        typer, "prompt", lambda question, default: next((w for t, w in answers.items() if t in question), default)
+    )
+    monkeypatch.setattr(typer, "confirm", lambda *_, **__: False)
+    result = place.call("init", folder)
+    assert result.code == 0, result
+    assert {name: party.id.column for name, party in load_job(folder / "job.yaml").parties.items()} == {
+        "bank": "person_no",
+        "telco": "mine",
+    }
+
+
 def test_the_question_of_a_format(place, folder, monkeypatch):
     telco = folder / "telco.csv"
     first, *rows = telco.read_text().splitlines()
@@ -193,6 +214,7 @@ def test_a_partner_of_a_narrow_release_is_shown_the_width_that_it_needs(place, f
     ("options", "phrase"),
     [
         (["--apart"], "got bank.csv; name the organisations that have theirs with --partner-name"),
+        (["--partner-name", "job"], "expected other names than job, whose private file were job.yaml"),
         (["--partner-name", "tel co"], "--partner-name: expected a party name of letters"),
         (["--partner-name", "telco", "--partner-name", "telco"], "expected a name of its own for each partner"),
         (["--partner-name", "bank"], "expected a file name of its own for each party's table, got bank, bank"),

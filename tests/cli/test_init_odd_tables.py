@@ -104,7 +104,8 @@ def test_types_of_parquet(place: Place, folder: Path, case: str) -> None:
 
 def test_trailing_commas_of_a_spreadsheet(place: Place, folder: Path) -> None:
     write_csv(folder / "telco.csv", telco(), end=",,")
-    assert "left out of telco.csv: 2 columns without a name" in accepted(place, folder)
+    accepted(place, folder)
+    assert parties(folder)["telco"]["table"] == "telco.csv"
 
 
 def test_the_index_of_a_data_frame(place: Place, folder: Path) -> None:
@@ -139,7 +140,7 @@ def test_a_few_ids_that_repeat(place: Place, folder: Path) -> None:
 def test_many_ids_that_repeat_are_refused(place: Place, folder: Path, options: list[str]) -> None:
     write_csv(folder / "telco.csv", telco(id=[100 + 7 * (row // 3) for row in range(ROWS)]))
     error = refused(place, folder, *options)
-    assert "expected one row of each id id in telco.csv, which is a partner's, got 60 rows of 20 ids; make one" in error
+    assert "expected one row of each id id in telco.csv, got 60 rows of 20 ids; make one" in error
 
 
 def test_labels_whose_case_differs_are_refused_with_the_way_out(place: Place, folder: Path) -> None:
@@ -157,6 +158,57 @@ def test_a_folder_with_an_odd_name(place: Place, folder: Path) -> None:
     odd = folder.parent / "Käufe & Kredite, 2024"
     folder.rename(odd)
     accepted(place, odd)
+
+
+IDS = [*telco()["id"]]
+REFUSED: Mapping[str, tuple[Columns, Columns, str]] = {
+    "an id is missing": (bank(), telco(id=[None, *IDS[1:]]), "expected an id in every row, got none in 1 rows"),
+    "no id in common": (
+        bank(),
+        telco(id=[each + 1 for each in IDS]),
+        "the first ids are 100 and 107 at bank, 101 and 108",
+    ),
+    "two rows": (
+        {k: v[:2] for k, v in bank().items()},
+        telco(),
+        "expected three rows or more, to train, choose and test",
+    ),
+    "a range": (
+        bank(),
+        telco(**{"x1..x3": range(ROWS)}),
+        "expected another name for 'x1..x3' in telco.csv, which is left",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_check_would_refuse_is_refused_before(place: Place, folder: Path, case: str) -> None:
+    ours, theirs, phrase = REFUSED[case]
+    write_csv(folder / "bank.csv", ours)
+    write_csv(folder / "telco.csv", theirs)
+    assert phrase in refused(place, folder, "--id", "id")
+
+
+def test_infinite_numbers_are_missing_and_named(place: Place, folder: Path) -> None:
+    write_csv(folder / "telco.csv", telco(ratio=["inf" if row == 3 else row / 3 for row in range(ROWS)]))
+    line = "warning ratio of telco.csv: infinite numbers are taken for missing (numbers.infinite)"
+    assert line in accepted(place, folder)
+
+
+def test_a_link_to_a_table_elsewhere_needs_the_consent_that_is_printed(place: Place, folder: Path) -> None:
+    write_csv(folder.parent / "calls.csv", telco())
+    (folder / "telco.csv").symlink_to(folder.parent / "calls.csv")
+    result = place.call("init", folder, "--yes")
+    command = next(line.split() for line in result.out.splitlines() if " check " in line)
+    assert command[-2:] == ["--allow-path", str(folder.parent / "calls.csv")]
+    assert place.call(*command[1:]).code == 0
+
+
+def test_a_date_as_a_label_is_a_class(place: Place, folder: Path) -> None:
+    write_csv(folder / "bank.csv", bank(due=[f"{1 + row % 28:02}.01.2024" for row in range(ROWS)]))
+    write_csv(folder / "telco.csv", telco())
+    assert "task: multiclass, of due in bank.csv" in accepted(place, folder, "--label", "due")
+    assert parties(folder)["bank"]["table"] == "bank.csv"
 
 
 def test_formats_are_written_and_printed(place: Place, folder: Path) -> None:
@@ -186,9 +238,30 @@ def test_formats_are_written_and_printed(place: Place, folder: Path) -> None:
     assert "owner: {boolean: [yes, no]}\n" in text
 
 
-def test_decimal_commas_of_a_file_settle_what_one_column_leaves_open(place: Place, folder: Path) -> None:
-    """`1,234` may be a thousand or a fraction; a column of plain decimal commas next to it says which."""
-    quoted = telco(share=[f'"0,{row:02}"' for row in range(ROWS)], size=[f'"{1 + row % 9},250"' for row in range(ROWS)])
-    write_csv(folder / "telco.csv", quoted)
-    accepted(place, folder)
-    assert parties(folder)["telco"]["table"] == {"path": "telco.csv", "decimal": ","}
+COMMAS = [f'"0,{row:02}"' for row in range(ROWS)]
+OPEN = [f'"{1 + row % 9},250"' for row in range(ROWS)]
+POINTS = [f"{1 + row % 9}.250" for row in range(ROWS)]
+
+
+@pytest.mark.parametrize(
+    ("columns", "stated"),
+    [
+        ({"share": COMMAS, "size": OPEN}, {"decimal": ","}),
+        ({"share": COMMAS, "size": POINTS}, {"decimal": ",", "formats": {"size": {"number": "1.234,50"}}}),
+        ({"size": OPEN}, {"formats": {"size": {"number": "1,234.50"}}}),
+        (
+            {"share": COMMAS, "size": OPEN, "rate": [row / 8 for row in range(ROWS)]},
+            {"formats": {"share": {"number": "0,00"}}},
+        ),
+    ],
+)
+def test_what_other_columns_show_settles_what_one_leaves_open(
+    place: Place, folder: Path, columns: Columns, stated: dict[str, Any]
+) -> None:
+    """`1,250` may be a thousand or a fraction: decimal commas elsewhere, or points, say which; both say nothing."""
+    usage = {} if "rate" in columns or "," in stated.get("decimal", "") else {"usage": telco()["usage"]}
+    write_csv(folder / "telco.csv", {"id": telco()["id"], **usage, **columns})
+    printed = accepted(place, folder)
+    table = parties(folder)["telco"]["table"]
+    assert {key: value for key, value in table.items() if key != "path"} == stated
+    assert ("warning size of telco.csv: read as text" in printed) == ("rate" in columns)

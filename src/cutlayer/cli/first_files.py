@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -139,6 +140,8 @@ def columns_read(table: TableSummary, reserved: Collection[str | None]) -> Itera
         table: The table.
         reserved: Its id, its label and the column of its split.
     """
+    from cutlayer.jobs.private_part import infinite_columns
+
     file = table.path.name
     if table.formats:
         each = (f"{name} {_example(stated.model_dump(exclude_none=True))}" for name, stated in table.formats.items())
@@ -148,6 +151,8 @@ def columns_read(table: TableSummary, reserved: Collection[str | None]) -> Itera
         left_out.append(f"{table.nameless} column{'s' * (table.nameless > 1)} without a name")
     if left_out:
         yield f"left out of {file}: {', '.join(left_out)}"
+    if infinite := infinite_columns(table, reserved):
+        yield f"warning {', '.join(infinite)} of {file}: infinite numbers are taken for missing (numbers.infinite)"
     for name, formats in table.ambiguous.items():
         words = [_example(stated.model_dump(exclude_none=True)) for stated in formats]
         kind = "date" if formats[0].date else "number"
@@ -194,12 +199,19 @@ def _check_new(names: Sequence[str], folder: Path, *, overwrite: bool) -> None:
 
 def _write(path: Path, values: dict[str, Any], comments: Sequence[str], *, shared: bool) -> None:
     from cutlayer.config.load import as_yaml
-    from cutlayer.jobs.first_job import GRADES, PUBLIC_SPLIT
+    from cutlayer.jobs.first_job import FLAGS, GRADES, PUBLIC_SPLIT, WIDTHS
 
     public = values.get("train", {}).get("split", {}).get("public")
-    bottoms = values.get("model", {}).get("bottom", {}).values()
-    graded = any(isinstance(bottom, dict) and bottom.get("kind") == "grade" for bottom in bottoms)
-    lines = (*(GRADES if graded else ()), *(PUBLIC_SPLIT if public else ()), *comments)
+    bottoms = [each for each in values.get("model", {}).get("bottom", {}).values() if isinstance(each, dict)]
+    kinds = {each.get("kind") for each in bottoms}
+    numbers = [part.get("features", {}).get("numbers", {}) for part in (values, *values.get("parties", {}).values())]
+    lines = (
+        *(GRADES if "grade" in kinds else ()),
+        *(WIDTHS if "linear" in kinds else ()),
+        *(FLAGS if any(each.get("quantiles") == 1 for each in numbers) else ()),
+        *(PUBLIC_SPLIT if public else ()),
+        *comments,
+    )
     explained = "".join(f"# {line}\n" for line in lines)
     text = re.sub(r":\n +(boolean: \[.*\])\n", r": {\1}\n", as_yaml(values, flow=None))  # a line for each format
     _write_text(path, explained + text, shared=shared)
@@ -215,7 +227,11 @@ def _write_text(path: Path, text: str, *, shared: bool) -> None:
 def _commands(job: FirstJob, folder: Path, files: Sequence[str]) -> list[str]:
     """Commands to run next."""
     if not job.apart:
-        return [f"cutlayer check {folder / SHARED}", f"cutlayer run {folder / SHARED}"]
+        # A link leads out of the folder, and the verbs ask for consent to what a job reads there.
+        tables = [table.path.resolve() for table in (job.owner, *job.partners)]
+        outside = [path for path in tables if not path.is_relative_to(folder.resolve())]
+        allowed = "".join(f" --allow-path {shlex.quote(str(path))}" for path in outside)
+        return [f"cutlayer check {folder / SHARED}{allowed}", f"cutlayer run {folder / SHARED}{allowed}"]
     parties = [name.removesuffix(".yaml") for name in files if name != SHARED]
     return [f"cutlayer check {folder / SHARED} --as {name} --local {folder / f'{name}.yaml'}" for name in parties]
 

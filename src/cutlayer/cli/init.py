@@ -11,11 +11,14 @@ from typing import TYPE_CHECKING
 from cutlayer.cli.app import answer
 from cutlayer.cli.first_files import columns_read
 from cutlayer.cli.verb import verb
-from cutlayer.errors import ConfigError
+from cutlayer.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from cutlayer.data.profile import ColumnProfile
     from cutlayer.jobs.first_job import FirstJob, Overlap
+
+PARTS = 3
+"""Parts of the rows of a run, of which each has a row at least."""
 
 
 @verb()
@@ -94,7 +97,7 @@ def completed(
     """
     from cutlayer.cli.questions import positive_class, rows_of, task_kind
     from cutlayer.jobs.column_guesses import repeated_ids
-    from cutlayer.jobs.first_job import label_of, overlap_of
+    from cutlayer.jobs.first_job import label_of, matched
 
     job = replace(job, task=task_kind(job, task, asking=asking))
     profile = label_of(job)
@@ -102,36 +105,33 @@ def completed(
     job = replace(job, unlabelled=profile.missing, split_by=split_by, positive=chosen_class)
     repeated = {table.path.name: repeated_ids(table, job.ids[table.path.name]) for table in job.partners}
     job = replace(job, first_rows=frozenset(file for file, sentence in repeated.items() if sentence))
-    overlap = overlap_of(job)
-    if overlap is not None and not overlap.common:
-        whole = replace(job, whole_ids=True)
-        if (found := overlap_of(whole)) is not None and found.common:
-            job, overlap = whole, found
+    job, overlap = matched(job)
     which = rows_of(job, overlap, rows)
-    repeats = overlap is not None and overlap.repeats
-    job = replace(job, rows=which, repeats=which == "all" and repeats)
-    if repeats and which == "common":
+    usable = overlap.rows if which == "all" else overlap.common
+    if usable < PARTS:
+        raise DataError.expected("three rows or more, to train, choose and test a model on", usable)
+    job = replace(job, rows=which, repeats=which == "all" and overlap.repeats)
+    if overlap.repeats and which == "common":
         file = job.owner.path.name
         repeated[file] = repeated_ids(job.owner, job.ids[file])
         job = replace(job, first_rows=job.first_rows | {file})
     return job, [*_facts(job, overlap, profile), *(f"warning {each}" for each in repeated.values() if each)]
 
 
-def _facts(job: FirstJob, overlap: Overlap | None, label: ColumnProfile) -> Iterator[str]:
+def _facts(job: FirstJob, overlap: Overlap, label: ColumnProfile) -> Iterator[str]:
     """What was found in the tables, a line each."""
     from cutlayer.data.classes import listed_classes
 
-    yield f"task: {job.task}"
+    yield f"task: {job.task}, of {job.label} in {job.owner.path.name}"
     if len({*job.ids.values()}) > 1:
         yield "ids: " + ", ".join(f"{column} of {file}" for file, column in job.ids.items())
-    if overlap is not None:
-        which = f"all {overlap.rows:,} of {job.owner.party}" if job.rows == "all" else "those that all parties have"
-        met = f"{overlap.common:,} of {overlap.rows:,} are with every party"
-        yield f"rows: {which}; {'how many a partner has is not known yet' if job.elsewhere else met}"
-        if job.whole_ids:
-            yield "ids: compared as whole numbers, since no row has the same one as it is written"
-        if job.repeats:
-            yield "several rows have one id: a partner's row serves each of them"
+    which = f"all {overlap.rows:,} of {job.owner.party}" if job.rows == "all" else "those that all parties have"
+    met = f"{overlap.common:,} of {overlap.rows:,} are with every party"
+    yield f"rows: {which}; {'how many a partner has is not known yet' if job.elsewhere else met}"
+    if job.whole_ids:
+        yield "ids: compared as whole numbers, since no row has the same one as it is written"
+    if job.repeats:
+        yield "several rows have one id: a partner's row serves each of them"
     if label.classes and label.distinct is not None:
         yield ": ".join(listed_classes(label.classes, label.distinct, job.positive or label.positive))
     if job.unlabelled:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 import typer
 
 from cutlayer.cli.app import complain
-from cutlayer.errors import ConfigError, CutlayerError
+from cutlayer.errors import ConfigError, CutlayerError, DataError
 
 if TYPE_CHECKING:
     from cutlayer.config.job import TaskKind
@@ -73,8 +73,10 @@ def first_answers(
     from cutlayer.jobs.first_job import FirstJob
 
     names = {table.path.name: table for table in tables}
-    ids = id_columns(tables, keys)
-    first = _owner_of(names, label) if owner or label else guess(tables, ids)[0].path.name
+    ids = _guessed(lambda: id_columns(tables, keys), {name: names[name].columns[0] for name in names}, asking=asking)
+    first = _owner_of(names, label)
+    if not (owner or label):
+        first = _guessed(lambda: guess(tables, ids)[0].path.name, first, asking=asking)
     chosen = names[choice("Which table has the labels?", list(names), owner, first, asking=asking and len(names) > 1)]
     ids = _asked_ids(tables, ids) if asking and not keys else ids
     likely = candidates(chosen, ids[chosen.path.name])
@@ -176,7 +178,7 @@ def task_kind(job: FirstJob, option: str | None, *, asking: bool) -> TaskKind:
     return task_of(job)
 
 
-def rows_of(job: FirstJob, overlap: Overlap | None, option: str | None) -> Literal["common", "all"]:
+def rows_of(job: FirstJob, overlap: Overlap, option: str | None) -> Literal["common", "all"]:
     """The rows of the run: all of the owner's where a partner lacks some, unless steps would train on no column.
 
     Raises:
@@ -184,7 +186,7 @@ def rows_of(job: FirstJob, overlap: Overlap | None, option: str | None) -> Liter
     """
     from cutlayer.jobs.first_job import releases_once
 
-    partial = bool(job.elsewhere) or (overlap is not None and (overlap.common < overlap.rows or overlap.repeats))
+    partial = bool(job.elsewhere) or overlap.common < overlap.rows or overlap.repeats
     if option is None:
         return "all" if partial and (job.has_features or releases_once(job)) else "common"
     if option not in ("common", "all"):
@@ -220,6 +222,20 @@ def _asked_ids(tables: Sequence[TableSummary], guessed: dict[str, str]) -> dict[
         return id_columns(tables, [word] if word in common else [name.strip() for name in word.split(",")])
 
     return asked(f"Which column identifies a row? ({', '.join(common) or default})", default, read)
+
+
+def _guessed(guess: Callable[[], _A], other: _A, *, asking: bool) -> _A:
+    """A guess; where there is none the user is asked, with another default.
+
+    Raises:
+        DataError: There is no guess, and nobody to ask.
+    """
+    try:
+        return guess()
+    except DataError:
+        if not asking:
+            raise
+        return other
 
 
 def _listed(words: str, others: Sequence[str]) -> list[str]:

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from cutlayer.config import near_miss
 from cutlayer.data.sources import open_source
 from cutlayer.errors import ConfigError, DataError
-from cutlayer.jobs.found_tables import TableSummary
+from cutlayer.jobs.found_tables import MAX_CLASSES, TableSummary
 
 LABEL_NAMES = re.compile(r"(^|_)(y|(label|target|outcome|default|class|churn|income)(s|e?d)?)($|_)", re.IGNORECASE)
 FEW_REPEATS = 0.9
@@ -90,8 +90,8 @@ def repeated_ids(table: TableSummary, key: str) -> str:
     shown = ", ".join(str(value) for value in several.field("values").slice(0, 3).to_pylist())
     ids = f"{len(several):,} of the ids {key} of {table.path.name} have several rows, such as {shown}"
     if _repeats(table, key):
-        wanted = f"one row of each id {key} in {table.path.name}, which is a partner's"
-        remedy = "make one row of them, with sums or means, or name another column with --id"
+        wanted = f"one row of each id {key} in {table.path.name}"
+        remedy = "make one row of them, as table.aggregate does in a job, or name another column with --id"
         raise DataError.expected(wanted, f"{table.rows:,} rows of {table.distinct[key]:,} ids", remedy)
     left_out = int(pc.sum(several.field("counts")).as_py()) - len(several)
     return f"{ids}: the first row of each is taken, {left_out:,} are left out (id.duplicates: first)"
@@ -150,12 +150,17 @@ def guess(tables: Sequence[TableSummary], ids: Mapping[str, str]) -> tuple[Table
 
 
 def _label(table: TableSummary, key: str) -> str | None:
-    other_columns = [name for name in table.columns if name != key]
-    named = [name for name in other_columns if LABEL_NAMES.search(name) and table.distinct[name] >= 2]
+    named = [name for name in table.columns if name != key and _is_named(table, name)]
     return named[0] if named else None
+
+
+def _is_named(table: TableSummary, name: str) -> bool:
+    """Whether a column's name says that it is the label; an income of many values is an amount, and no class of it."""
+    most = MAX_CLASSES if "income" in name.lower() else table.rows
+    return LABEL_NAMES.search(name) is not None and 2 <= table.distinct[name] <= most
 
 
 def candidates(table: TableSummary, key: str) -> list[str]:
     """Columns that may be the label: likely names first, then those of few values."""
     other_columns = [name for name in table.columns if name != key and table.distinct[name] >= 2]
-    return sorted(other_columns, key=lambda name: (not LABEL_NAMES.search(name), table.distinct[name]))
+    return sorted(other_columns, key=lambda name: (not _is_named(table, name), table.distinct[name]))

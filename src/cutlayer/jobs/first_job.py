@@ -18,8 +18,9 @@ from cutlayer.config.base import validated
 from cutlayer.config.job import TaskKind
 from cutlayer.data.align import intersect
 from cutlayer.data.classes import class_rows, spelt_differently
-from cutlayer.data.distinct_ids import DistinctIds, Identified
+from cutlayer.data.distinct_ids import DistinctIds
 from cutlayer.data.feature_columns import without_nan
+from cutlayer.data.id_examples import with_examples
 from cutlayer.data.party_data import PartyTable
 from cutlayer.data.profile import ColumnProfile, label_profile
 from cutlayer.data.sources import open_source
@@ -53,6 +54,10 @@ GRADES = (
     "see docs/how-to/grades.md.",
 )
 """Comment in the file of a job whose partners release grades."""
+WIDTHS = ("model.bottom.PARTNER.width: columns that it releases, as many as its table has after encoding, 32 to 256.",)
+"""Comment in the file of a job whose partners release their columns."""
+FLAGS = ("features.numbers.quantiles: 1 flags missing numbers.",)
+"""Comment in a file of a party that lacks some numbers."""
 PUBLIC_SPLIT = (
     "train.split.public: partners are sent which rows have the largest values of this column. It states that they may",
     "know this, whatever it shows of the labels, and the guarantee of the labels is given that. A date of application",
@@ -130,24 +135,43 @@ class Overlap(NamedTuple):
     repeats: bool
 
 
-def overlap_of(job: FirstJob) -> Overlap | None:
-    """How the ids of the tables meet; `None` where a partner's are not in order yet, which the check explains."""
+def matched(job: FirstJob) -> tuple[FirstJob, Overlap]:
+    """The job with the normal form of ids by which rows meet, and how they do.
+
+    Raises:
+        DataError: The ids of a table are not in order, or no row is with every party.
+    """
     try:
-        own, *others = [_identified(job, table) for table in (job.owner, *job.partners)]
-    except DataError:
-        return None
+        return job, overlap_of(job)
+    except NothingInCommon as failure:
+        whole = replace(job, whole_ids=True)
+        with suppress(DataError):
+            return whole, overlap_of(whole)
+        raise with_examples(failure, _id_tables(job)) from None
+
+
+def overlap_of(job: FirstJob) -> Overlap:
+    """How the ids of the tables meet.
+
+    Raises:
+        DataError: The ids of a table are not in order, or no row is with every party.
+    """
+    identified = {name: table.identified for name, table in _id_tables(job).items()}
+    own = identified[job.owner.party]
     has = np.zeros(own.rows, dtype=bool)
-    with suppress(NothingInCommon):
-        digests = {"own": own.digests} | {str(number): other.digests for number, other in enumerate(others)}
-        has[intersect(digests)["own"]] = True
+    has[intersect({name: each.digests for name, each in identified.items()})[job.owner.party]] = True
     if isinstance(own, DistinctIds):
         has = has[own.of_rows]
     return Overlap(len(has), int(has.sum()), repeats=isinstance(own, DistinctIds))
 
 
-def _identified(job: FirstJob, table: TableSummary) -> Identified:
-    ids = IdConfig(**job.id_of(table, duplicates="keep" if table is job.owner else "refuse"))
-    return PartyTable(table.party, table.config, ids, features=FeaturesConfig(include="none")).identified
+def _id_tables(job: FirstJob) -> dict[str, PartyTable]:
+    """The tables with their ids alone, by party."""
+    tables = {}
+    for table in (job.owner, *job.partners):
+        ids = IdConfig(**job.id_of(table, duplicates="keep" if table is job.owner else "refuse"))
+        tables[table.party] = PartyTable(table.party, table.config, ids, features=FeaturesConfig(include="none"))
+    return tables
 
 
 def releases_once(job: FirstJob) -> bool:
@@ -222,7 +246,7 @@ def grades_epsilon(job: FirstJob) -> float | None:
         return None
     overlap = overlap_of(job)
     counts = [*label_of(job).classes.values()]
-    if overlap is None or len(counts) < 2:
+    if len(counts) < 2:
         return None
     split = SplitConfig()
     rows = int((1 - split.test - split.validation) * (overlap.common if job.partners else overlap.rows))
@@ -242,6 +266,8 @@ def files_of(job: FirstJob, folder: Path) -> dict[str, dict[str, Any]]:
     names = [*tables.values(), *job.elsewhere]
     if len(set(names)) < len(names):
         raise ConfigError.expected("a file name of its own for each party's table", ", ".join(names), "rename one")
+    if job.apart and "job" in names:
+        raise ConfigError.expected("other names than job, whose private file were job.yaml", "job", "rename it")
     labels = grades_epsilon(job)
     private = dict(zip(tables.values(), _private(job, folder, labels), strict=True))
     shared: dict[str, Any] = {"name": plain_name(folder.resolve().name) or "job", "task": task_of(job), "parties": {}}

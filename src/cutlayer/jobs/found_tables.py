@@ -6,7 +6,6 @@ import re
 import unicodedata
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,22 +15,21 @@ import pyarrow.compute as pc
 
 from cutlayer.config import TableConfig
 from cutlayer.config.base import validated
-from cutlayer.config.formats import ColumnFormat, NumberLayout
+from cutlayer.config.formats import ColumnFormat
 from cutlayer.config.names import MAX_NAME_LENGTH
-from cutlayer.data.column_formats import detected_formats
 from cutlayer.data.feature_columns import is_text, kind_of, without_nan
 from cutlayer.data.profile import MANY
 from cutlayer.data.sources import SOURCES, open_source
 from cutlayer.data.sources.csv import unusual_delimiter
 from cutlayer.data.sources.csv_layout import uncompressed_name
 from cutlayer.errors import DataError
+from cutlayer.jobs.file_formats import file_formats, is_plain_comma
 from cutlayer.models.bottom_fits.sketch import SketchFit
 
 _ROW_NAMES = re.compile(r"(^|[_ .-])(id|key|uuid|guid|nr|no|number)$|[a-z](Id|ID|Key|Nr|No)$", re.ASCII)
 """Names of columns whose whole numbers identify rows, where all of them differ."""
 MAX_CLASSES = 10
 """Number of different values up to which numbers are taken for classes."""
-_COMMAS = NumberLayout(decimal=",")
 
 
 @dataclass(frozen=True)
@@ -51,6 +49,7 @@ class TableSummary:
         formats: Formats of columns in which dates, numbers and truth values are written as text.
         ambiguous: Columns that several formats read, each in its own way.
         left_out: Columns that are no features, with the reason.
+        infinite: Columns of numbers some of which are infinite.
         nameless: Number of columns without a name, which are no features.
     """
 
@@ -66,6 +65,7 @@ class TableSummary:
     formats: Mapping[str, ColumnFormat] = field(default_factory=dict)
     ambiguous: Mapping[str, tuple[ColumnFormat, ...]] = field(default_factory=dict)
     left_out: Mapping[str, str] = field(default_factory=dict)
+    infinite: tuple[str, ...] = ()
     nameless: int = 0
 
     @property
@@ -93,11 +93,15 @@ class TableSummary:
     def without_formats(self, names: Collection[str]) -> TableSummary:
         """The table with the texts of some columns as they are, such as ids and names of classes."""
         kept = {name: each for name, each in self.formats.items() if name not in names}
-        return replace(self, formats=kept, ambiguous={k: each for k, each in self.ambiguous.items() if k not in names})
+        open_ = {name: each for name, each in self.ambiguous.items() if name not in names}
+        folded = {name: self.distinct[name] for name in names if name in self.formats}
+        return replace(self, formats=kept, ambiguous=open_, folded={**folded, **self.folded})
 
     def has_classes(self, label: str) -> bool:
         """Whether a label's values name classes, rather than count something."""
-        return label in self.folded or self.distinct.get(label, 0) <= MAX_CLASSES
+        stated = self.formats.get(label)
+        is_date = stated is not None and stated.date is not None
+        return is_date or label in self.folded or self.distinct.get(label, 0) <= MAX_CLASSES
 
     @property
     def party(self) -> str:
@@ -154,15 +158,14 @@ def read_table(path: Path) -> TableSummary:
         raise DataError.expected(f"a column with a name in {path.name}", "none")
     table = source.read(named)
     summary = summary_of(table, path)
-    texts = {name: table.column(name) for name in summary.folded}
-    decimal, formats = _formats(texts)
+    decimal, formats = file_formats(source, table)
     numbers = {name for name, found in formats.items() if len(found) == 1 and found[0].boolean is None}
     identifying = {
         name: reason
         for name in set(named) - summary.left_out.keys() - formats.keys()
         if (reason := _identifying(name, table.column(name), summary.distinct[name]))
     }
-    stated = {name: found for name, found in formats.items() if decimal == "." or found[0].layout != _COMMAS}
+    stated = {name: found for name, found in formats.items() if decimal == "." or not is_plain_comma(found)}
     left_out = {**summary.left_out, **identifying}
     missing = any(without_nan(table.column(name)).null_count for name in numbers)
     return replace(
@@ -199,24 +202,14 @@ def summary_of(table: pa.Table, path: Path) -> TableSummary:
         {name: _count_frequent(column) for name, column in texts.items()},
         any(without_nan(column).null_count for name, column in columns.items() if name not in texts),
         left_out=left_out,
+        infinite=tuple(
+            name for name, each in columns.items() if pa.types.is_floating(each.type) and _has_infinite(each)
+        ),
     )
 
 
-def _formats(texts: Mapping[str, pa.ChunkedArray]) -> tuple[str, dict[str, tuple[ColumnFormat, ...]]]:
-    """The character before decimals in the file, and the formats of columns of text that have one.
-
-    Where a column holds plain numbers with decimal commas, and none has commas between thousands, the file is written
-    so: it settles what `1,234` is.
-    """
-    year = datetime.now(UTC).year
-    found = {name: formats for name, column in texts.items() if (formats := detected_formats(column, year))}
-    layouts = {name: [each.layout for each in formats] for name, formats in found.items()}
-    alone = [each[0] for each in layouts.values() if len(each) == 1]
-    if _COMMAS not in alone or any(layout is not None and layout.thousands == "," for layout in alone):
-        return ".", found
-    settled = {name for name, each in layouts.items() if _COMMAS in each}
-    comma = (ColumnFormat(number="1234,50"),)
-    return ",", {name: comma if name in settled else formats for name, formats in found.items()}
+def _has_infinite(column: pa.ChunkedArray) -> bool:
+    return bool(pc.any(pc.is_inf(column)).as_py())
 
 
 def _unusable(name: str, column: pa.ChunkedArray) -> str | None:

@@ -8,6 +8,7 @@ from typing import Any, Literal, NamedTuple
 
 from cutlayer.attacks import column_attacks
 from cutlayer.config.job import Job, TaskKind
+from cutlayer.config.table import expand
 from cutlayer.errors import DataError
 from cutlayer.jobs.found_tables import TableSummary
 
@@ -101,12 +102,26 @@ def table_section(table: TableSummary, folder: Path) -> dict[str, Any]:
     return {"table": {"path": file, **table.layout} if table.layout else file}
 
 
+def infinite_columns(table: TableSummary, reserved: Collection[str | None]) -> list[str]:
+    """Features some of whose numbers are infinite, which a job has to take for missing."""
+    return [name for name in table.infinite if name in model_columns(table, reserved)]
+
+
 def features_section(table: TableSummary, reserved: Collection[str | None], numbers: dict[str, Any]) -> dict[str, Any]:
-    """The features of a party: what is left out, and how numbers are encoded; empty where all is by default."""
+    """The features of a party: what is left out, and how numbers are encoded; empty where all is by default.
+
+    Raises:
+        DataError: What is left out cannot be named.
+    """
     left_out = [name for name in table.left_out if name not in reserved]
+    if ranges := [name for name in left_out if expand((name,)) != (name,)]:
+        wanted = f"another name for {ranges[0]!r} in {table.path.name}, which is left out ({table.left_out[ranges[0]]})"
+        raise DataError.expected(wanted, "one that a job reads as several columns", "rename it")
     features: dict[str, Any] = {"exclude": left_out} if left_out else {}
     if not model_columns(table, reserved):
         features = {"include": "none"}
+    if infinite_columns(table, reserved):
+        numbers = {**numbers, "infinite": "missing"}
     features |= {"numbers": numbers} if numbers else {}
     return {"features": features} if features else {}
 
