@@ -72,8 +72,8 @@ SHAPES: Mapping[Kind, Shape] = {
 }
 
 
-PACKABLE = frozenset({Kind.EMBEDDING, Kind.GRADIENT, Kind.EVALUATION, Kind.RELEASE})
-"""Kinds whose matrix may be packed rows, uint8, where the parties agreed on a compression."""
+PACKABLE = frozenset({Kind.EMBEDDING, Kind.GRADIENT, Kind.EVALUATION, Kind.RELEASE, Kind.LOOKED_UP})
+"""Kinds whose matrix may be packed rows, uint8, where the parties agreed on a compression, or rows are grades."""
 
 
 @dataclass(frozen=True, slots=True)
