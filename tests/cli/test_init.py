@@ -82,7 +82,8 @@ def write_many(folder, rows, ids):
 def test_rows_that_share_an_id_are_not_graded(place, folder):
     """Their labels cannot be drawn: `check` would refuse the job."""
     write_many(folder, 3_000, (row // 2 for row in range(3_000)))
-    assert place.call("init", folder, "--protect", "both", "--yes").code == 0
+    named = ("--labels", "bank.csv", "--label", "default", "--id", "id", "--rows", "all")
+    assert place.call("init", folder, "--protect", "both", *named, "--yes").code == 0
     assert "grade" not in (folder / "job.yaml").read_text()
     assert place.call("check", folder / "job.yaml").code == 0
 
