@@ -239,10 +239,11 @@ def grades_epsilon(job: FirstJob) -> float | None:
     """The label epsilon of a job whose partners release grades; `None` where they release their columns.
 
     It is the least of `LABEL_EPSILONS` at which the drawn labels are worth enough rows, or the largest, if they are
-    worth any there. Labels that are numbers need a range, which is public and so not in the tables.
+    worth any there. Labels that are numbers need a range, which is public and so not in the tables. Rows that share an
+    id have no draws of their own.
     """
     kind = task_of(job)
-    if job.protect != "both" or kind == "regression":
+    if job.protect != "both" or kind == "regression" or job.repeats:
         return None
     overlap = overlap_of(job)
     counts = [*label_of(job).classes.values()]

@@ -112,7 +112,7 @@ def rows_digest(store: Store) -> bytes:
     hasher = hashlib.blake2b(digest_size=32)
     for start, end in chunks_of(store.rows):
         for part in store.gather(torch.arange(start, end)):
-            hasher.update(part.contiguous().numpy().data.cast("B"))
+            hasher.update(part.numpy().tobytes())
     return hasher.digest()
 
 
