@@ -335,7 +335,7 @@ def _private(job: FirstJob, folder: Path, labels: float | None) -> Iterator[dict
             if job.protect in ("columns", "both"):
                 noise = {"dp_embedding": {"clip": 1.0, "epsilon": 8.0, "delta": 1e-5}}
                 section["privacy"] = noise if labels is None else {"grade_dp": {"epsilon": 8.0}}
-                measuring = column_attacks(task_of(job), once=releases_once(job))
+                measuring = column_attacks(task_of(job), once=releases_once(job), graded=labels is not None)
                 section["audit"] = {"attacks": [*measuring]}
         if numbers:
             section.setdefault("features", {})["numbers"] = numbers
