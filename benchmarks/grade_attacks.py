@@ -34,7 +34,9 @@ from cutlayer.attacks.knowledge import Auxiliary, Knowledge
 from cutlayer.audit.features.measures import Case, measure
 from cutlayer.audit.own_columns import predict_from_columns
 from cutlayer.kernels.noise.label_levels import levels_for, rounded_levels
+from cutlayer.kernels.noise.score_bands import bands_for, most_carried
 from cutlayer.models.bottom_fits.base import DrawnLabels
+from cutlayer.parties.carried import NEARLY
 from cutlayer.problem.metrics.roc import roc_auc
 from studies.provenance import provenance
 
@@ -54,7 +56,6 @@ REFITS = 3
 ATTACKED = 4000
 """Rows whose columns are guessed."""
 LEAST_Z = 3.0
-LIMITS = (0.9, 0.8, 0.7)
 
 
 def with_labels(rows: Rows, *more: Floats) -> Floats:
@@ -279,4 +280,73 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 lines.append(line | {"commit": provenance()["commit"]})
                 with given.results.open("a", encoding="utf-8") as file:
                     file.write(json.dumps(lines[-1]) + "\n")
-    sys.stdout.write(f"{len(lines)} cases in {given.results}\n")
+    sys.stdout.write(page(lines))
+
+
+def page(lines: Sequence[Mapping[str, Any]]) -> str:
+    """The tables of all parts, as Markdown."""
+    of = {part: [line for line in lines if line["part"] == part] for part in PARTS}
+    return "\n".join([*_of_chosen(of["chosen"]), "", *_of_honest(of["honest"]), "", *_of_reads(of["reads"]), ""])
+
+
+def _of_chosen(lines: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    yield "| data set, attribute | known | labels | own | AUC at 8; 4 | z | carried at 8; 4 | refused by |"
+    yield "|---" * 8 + "|"
+    for line in lines:
+        known = "all" if not line["known"] else f"{line['known']:,}"
+        kind = "others zero" if line["filled"] == "zero" else "others at random"
+        kind = kind if not line["true"] else f"{line['true']:g} true"
+        aucs, shares = ("; ".join(f"{line[f'{at:g}'][key]:.2f}" for at in EPSILONS) for key in ("auc", "carried"))
+        about = f"{line['data']}, {line['attribute']} | {known} | {kind} | {line['own']:.2f} | {aucs} | {line['z']:.1f}"
+        yield f"| {about} | {shares} | {', '.join(_refused(line)) or 'none'} |"
+
+
+def _refused(line: Mapping[str, Any]) -> Iterator[str]:
+    """Which of the partner's checks refuse a case, at their defaults."""
+    if line["fault"]:
+        yield "rates"
+    if line["z"] < LEAST_Z:
+        yield "z"
+    at = [epsilon for epsilon in EPSILONS if line[f"{epsilon:g}"]["carried"] > default_limit(epsilon)]
+    if at:
+        yield "limit" if len(at) == len(EPSILONS) else f"limit at {at[0]:g}"
+
+
+def default_limit(epsilon: float) -> float:
+    """Share of an attribute that grades may carry where no limit is set."""
+    return round(NEARLY * most_carried(epsilon, bands_for(epsilon, 16)), 2)
+
+
+def _of_honest(lines: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    yield "| data set | label epsilon | z | most carried at 8 | with 8 grades | at 4 | refused |"
+    yield "|---" * 7 + "|"
+    for line in lines:
+        most = {key: line[key][0] if line[key] else ("none", 0.0) for key in ("8 16", "8 8", "4 16")}
+        limits = {"8 16": default_limit(8.0), "4 16": default_limit(4.0)}
+        refused = [f"limit at {key[0]}" for key, limit in limits.items() if most[key][1] > limit]
+        refused += ["z"] * (line["z"] < LEAST_Z)
+        shares = " | ".join(f"{share:.2f}" for _, share in most.values())
+        first, _, rest = shares.partition(" | ")
+        yield (
+            f"| {line['data']} | {line['label_epsilon']:g} | {line['z']:.1f} | {first} ({most['8 16'][0]}) | {rest} "
+            f"| {', '.join(refused) or 'no'} |"
+        )
+
+
+def _of_reads(lines: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    if not lines:
+        return
+    names = [*lines[0]["512"]]
+    yield "| data set, known rows | " + " | ".join(names) + " |"
+    yield "|---" * (1 + len(names)) + "|"
+    for line in lines:
+        for known in ("512", "2048"):
+            cells = (f"{line[known][name]['r2']:.2f}, {line[known][name]['auc']:.3f}" for name in names)
+            yield f"| {line['data']}, {int(known):,} | " + " | ".join(cells) + " |"
+    yield ""
+    names = [*lines[0]["collusion"]]
+    yield "| data set | " + " | ".join(names) + " | membership by folds; by all models |"
+    yield "|---" * (2 + len(names)) + "|"
+    for line in lines:
+        cells = [f"{each['r2']:.2f}, {each['auc']:.3f}" for each in line["collusion"].values()]
+        yield f"| {line['data']} | {' | '.join([*cells, '; '.join(f'{v:.3f}' for v in line['membership'].values())])} |"
