@@ -1,11 +1,11 @@
 """`python -m benchmarks grade_attacks --data DIR`: what a label owner reads from grades, and what checks refuse.
 
 - `chosen`: labels that are an attribute of the partner's, whole and mixed with true ones.
-- `honest`: which honest grades the checks refuse.
 - `reads`: the best guess of the partner's columns, by known rows: from the bank's columns and labels, from grades, from
   several refits, from the ideal output, and from what another partner has; and which rows were in the fit.
 
-Results are appended to a file, one line for each case; what is there is not measured again.
+Results are appended to a file, one line for each case; what is there is not measured again. Which honest grades the
+default limit refuses is counted from the results of `python -m benchmarks grades`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
 
 from benchmarks.graded_rows import Codes, Floats, Graded, Rows, attributes, rate_bounds, some
-from benchmarks.grades import TABLES, label_epsilon, span_of
+from benchmarks.grades import EPSILONS as HONEST
+from benchmarks.grades import RESULTS as HONEST_RUNS
 from benchmarks.utility.__main__ import lines_of
 from benchmarks.utility.datasets import DataSet, load
 from cutlayer.attacks.feature.best_guess import BestGuess
@@ -33,7 +34,6 @@ from cutlayer.attacks.feature.view import FeatureView
 from cutlayer.attacks.knowledge import Auxiliary, Knowledge
 from cutlayer.audit.features.measures import Case, measure
 from cutlayer.audit.own_columns import predict_from_columns
-from cutlayer.kernels.noise.label_levels import levels_for, rounded_levels
 from cutlayer.kernels.noise.score_bands import bands_for, most_carried
 from cutlayer.models.bottom_fits.base import DrawnLabels
 from cutlayer.parties.carried import NEARLY
@@ -51,6 +51,8 @@ TRUE = (0.25, 0.5, 0.75)
 LABEL_EPSILON = 1.0
 EPSILONS = (8.0, 4.0)
 """Privacy of a row's grade."""
+KNOWN_READS = (512, 2048)
+"""The same, of a label owner that follows the protocol."""
 REFITS = 3
 """Jobs with draws and folds of their own."""
 ATTACKED = 4000
@@ -149,30 +151,6 @@ def _steered(
     return line
 
 
-def honest(name: str, data: Path, seed: int, done: set[str], _: int) -> Iterator[dict[str, Any]]:
-    """Grades of true labels, drawn as `init` would: how they rank, and what they carry of a column at most."""
-    case = f"honest {name} {seed}"
-    if case in done:
-        return
-    table = load(name, data)
-    rows = Rows.of(table, seed)
-    epsilon, worth = label_epsilon(table, len(rows.training))
-    if table.task == "regression":
-        classes = levels_for(epsilon)
-        values = torch.from_numpy(rows.labels.astype(np.float64))
-        labels = rounded_levels(values, span_of(table), classes, rows.digests, bytes(32), "label").numpy()
-    else:
-        labels, classes = rows.labels, len(np.unique(rows.labels))
-    graded = rows.graded(rows.drawn(labels, epsilon, classes, f"labels {seed}"), epsilon, EPSILONS[0], seed, classes)
-    line: dict[str, Any] = {"case": case, "part": "honest", "data": name, "seed": seed, "label_epsilon": epsilon}
-    line |= {"informative": round(worth), "z": round(graded.z, 2)}
-    for at, most in ((8.0, 16), (8.0, 8), (4.0, 16)):
-        carried = rows.carried(rows.regraded(graded, at, most), at)
-        found = [(each.attribute, round(each.share, 3)) for each in carried.attributes[:5]]
-        line[f"{at:g} {most}"] = found
-    yield line
-
-
 def reads(name: str, data: Path, seed: int, done: set[str], _: int) -> Iterator[dict[str, Any]]:
     """What a curious label owner reads of the partner's columns, by what it holds, and how many rows it knows."""
     case = f"reads {name} {seed}"
@@ -188,7 +166,7 @@ def reads(name: str, data: Path, seed: int, done: set[str], _: int) -> Iterator[
     for ideal, trees in (("linear", False), ("boosted", True)):
         held[f"ideal, {ideal}"] = [_ideal(rows, seed, trees)]
     line: dict[str, Any] = {"case": case, "part": "reads", "data": name, "seed": seed}
-    for known in (512, 2048):
+    for known in KNOWN_READS:
         line[str(known)] = {what: _guessed(rows, parts, known, seed) for what, parts in held.items()}
     yield line | {"collusion": _collusion(table, seed), "membership": _membership(rows, fits[0], seed)}
 
@@ -234,7 +212,7 @@ def _collusion(table: DataSet, seed: int) -> dict[str, dict[str, float]]:
     more = {"its grade": of_grades(other.released(its, 8.0, "second"), its.bands), "its columns": other.partner.matrix}
     found = {"own": [], "grade": [grade]} | {name: [grade, part] for name, part in more.items()}
     found["its columns alone"] = [other.partner.matrix]
-    return {name: _guessed(rows, parts, 512, seed) for name, parts in found.items()}
+    return {name: _guessed(rows, parts, KNOWN_READS[0], seed) for name, parts in found.items()}
 
 
 def _membership(rows: Rows, graded: Graded, seed: int) -> dict[str, float]:
@@ -256,7 +234,6 @@ def _membership(rows: Rows, graded: Graded, seed: int) -> dict[str, float]:
 
 PARTS: Mapping[str, tuple[Callable[[str, Path, int, set[str], int], Iterator[dict[str, Any]]], Sequence[str]]] = {
     "chosen": (chosen, CHOSEN),
-    "honest": (honest, TABLES),
     "reads": (reads, CHOSEN),
 }
 
@@ -286,7 +263,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def page(lines: Sequence[Mapping[str, Any]]) -> str:
     """The tables of all parts, as Markdown."""
     of = {part: [line for line in lines if line["part"] == part] for part in PARTS}
-    return "\n".join([*_of_chosen(of["chosen"]), "", *_of_honest(of["honest"]), "", *_of_reads(of["reads"]), ""])
+    return "\n".join(
+        [*_of_chosen(of["chosen"]), "", *_of_honest(lines_of(HONEST_RUNS)), "", *_of_reads(of["reads"]), ""]
+    )
 
 
 def _of_chosen(lines: Sequence[Mapping[str, Any]]) -> Iterator[str]:
@@ -318,29 +297,26 @@ def default_limit(epsilon: float) -> float:
 
 
 def _of_honest(lines: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    yield "| data set | label epsilon | z | most carried at 8 | with 8 grades | at 4 | refused |"
-    yield "|---" * 7 + "|"
-    for line in lines:
-        most = {key: line[key][0] if line[key] else ("none", 0.0) for key in ("8 16", "8 8", "4 16")}
-        limits = {"8 16": default_limit(8.0), "4 16": default_limit(4.0)}
-        refused = [f"limit at {key[0]}" for key, limit in limits.items() if most[key][1] > limit]
-        refused += ["z"] * (line["z"] < LEAST_Z)
-        shares = " | ".join(f"{share:.2f}" for _, share in most.values())
-        first, _, rest = shares.partition(" | ")
-        yield (
-            f"| {line['data']} | {line['label_epsilon']:g} | {line['z']:.1f} | {first} ({most['8 16'][0]}) | {rest} "
-            f"| {', '.join(refused) or 'no'} |"
-        )
+    """How many honest runs the default limit refuses, and those nearest to it, of each epsilon."""
+    yield "| column epsilon | default limit | runs refused | nearest to the limit |"
+    yield "|---|---|---|---|"
+    for epsilon in HONEST:
+        key = f"{epsilon:g}"
+        found = sorted(((line[key]["carried"] or 0.0, line) for line in lines), key=lambda each: -each[0])
+        limit = default_limit(epsilon)
+        names = (f"{line['data']}, {line[key]['attribute']}: {share:.2f}" for share, line in found[:3])
+        refused = sum(share > limit for share, _ in found)
+        yield f"| {key} | {limit:.2f} | {refused} of {len(found)} | {'; '.join(names)} |"
 
 
 def _of_reads(lines: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     if not lines:
         return
-    names = [*lines[0]["512"]]
+    names = [*lines[0][str(KNOWN_READS[0])]]
     yield "| data set, known rows | " + " | ".join(names) + " |"
     yield "|---" * (1 + len(names)) + "|"
     for line in lines:
-        for known in ("512", "2048"):
+        for known in map(str, KNOWN_READS):
             cells = (f"{line[known][name]['r2']:.2f}, {line[known][name]['auc']:.3f}" for name in names)
             yield f"| {line['data']}, {int(known):,} | " + " | ".join(cells) + " |"
     yield ""
