@@ -14,11 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cutlayer.attacks import CATALOGUES, resolve
+from cutlayer.attacks import CATALOGUES, REGISTRY, resolve
 from cutlayer.attacks.feature.base import FeatureAttack
-from cutlayer.attacks.feature.best_guess import BestGuess
 from cutlayer.attacks.feature.inversion import Inversion
-from cutlayer.attacks.feature.lattice import Lattice
 from cutlayer.attacks.feature.view import FeatureView
 from cutlayer.attacks.knowledge import AUXILIARY_ROWS, Auxiliary, Knowledge, Need, in_words
 from cutlayer.attacks.malicious import TAMPERINGS
@@ -119,7 +117,7 @@ def _attacks_on(job: Job, party: str, run: str, named: Sequence[FeatureAttack[An
     compared = run == RunKind.THIS_RUN and bool(asked & attacked_labels(job, "features")) and inversion not in named
     # The default reads what stands exactly in a release. A grade says a little of every column.
     if grades_rows(job, party) and job.parties[party].audit.catalogue in CATALOGUES:
-        return [BestGuess(), *(attack for attack in named if isinstance(attack, Lattice))]
+        return [kind() for kind in REGISTRY.values() if kind.graded and job.task in kind.tasks]
     return [*named, inversion] if compared else named
 
 
