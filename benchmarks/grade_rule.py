@@ -15,6 +15,7 @@ import torch
 from benchmarks.utility.datasets import DataSet, load
 from cutlayer.config import FeaturesConfig
 from cutlayer.data.encoding import Encoder, chosen_kind
+from cutlayer.data.packed import packed
 from cutlayer.kernels.noise.informative_rows import FEW, expected_loss, informative_rows
 from cutlayer.kernels.noise.randomized_response import flip_probability
 from cutlayer.models import build_bottom
@@ -58,7 +59,8 @@ def _measured(name: str, data: DataSet, rows: int, seed: int) -> dict[str, Any]:
     table = pa.Table.from_pandas(data.partner, preserve_index=False)
     features = FeaturesConfig()
     kinds = {column: chosen_kind(column, table[column].type, features, name) for column in table.column_names}
-    encoder = Encoder.fit({column: table[column] for column in table.column_names}, kinds, features, name, train)
+    columns_of = packed(lambda names, _: iter([table.select(names)]), kinds, name, table.num_rows, 1 << 62)
+    encoder = Encoder.fit(columns_of, kinds, features, name, train)
     encoded = encoder.transform(table, name)
     codes, numbers = torch.from_numpy(encoded.codes), torch.from_numpy(encoded.numbers)
     digests = torch.from_numpy(np.random.default_rng(seed).integers(256, size=(len(codes), 16), dtype=np.uint8))
@@ -87,7 +89,11 @@ def _measured(name: str, data: DataSet, rows: int, seed: int) -> dict[str, Any]:
 
     best = auc(TRUE)
     found = [
-        {"epsilon": epsilon, "m": round(informative_rows(rows, (1 - share, share), epsilon), 1), "loss": best - auc(epsilon)}
+        {
+            "epsilon": epsilon,
+            "m": round(informative_rows(rows, (1 - share, share), epsilon), 1),
+            "loss": best - auc(epsilon),
+        }
         for epsilon in EPSILONS
     ]
     return {"rule": name, "rows": rows, "seed": seed, "auc": best, "cases": found, "commit": provenance()["commit"]}
@@ -101,12 +107,17 @@ def lines_done(lines: Sequence[Mapping[str, Any]]) -> set[tuple[Any, ...]]:
 def page(lines: Sequence[Mapping[str, Any]]) -> str:
     """A table of measured losses by the number of informative rows, as Markdown."""
     every = [case for line in lines if "rule" in line for case in line["cases"]]
-    out = ["| informative rows | cases | expected loss | median | 10 % to 90 % | wrong by more than 0.02 |", "|---" * 6 + "|"]
+    out = [
+        "| informative rows | cases | expected loss | median | 10 % to 90 % | wrong by more than 0.02 |",
+        "|---" * 6 + "|",
+    ]
     borders = (*BORDERS, float("inf"))
     for low, high in zip(borders, borders[1:], strict=False):
         losses = np.array([case["loss"] for case in every if low <= case["m"] < high])
         if len(losses):
-            wrong = np.mean([abs(case["loss"] - expected_loss(case["m"])) > WRONG for case in every if low <= case["m"] < high])
+            wrong = np.mean(
+                [abs(case["loss"] - expected_loss(case["m"])) > WRONG for case in every if low <= case["m"] < high]
+            )
             least, most = np.quantile(losses, [0.1, 0.9])
             text = f"{low:,.0f} to {high:,.0f}" if high < float("inf") else f"{low:,.0f} or more"
             out.append(

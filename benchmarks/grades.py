@@ -104,22 +104,22 @@ def measured(
         write_tables(data, folder)
         with redirect_stdout(io.StringIO()):
             init(folder, label=LABEL, yes=True)
-        sketch = _run(_raw(folder, seed), folder / "sketch")
-        line |= {"sketch": _utility(sketch), "own": _own(sketch), "seconds": round(sketch.summary.run.seconds, 2)}
+        sketch = ran(written(folder, seed), folder / "sketch")
+        line |= {"sketch": utility(sketch), "own": own_columns(sketch), "seconds": round(sketch.summary.run.seconds, 2)}
         drawn = {"eps": label, **({"range": [*span_of(data)]} if data.task == "regression" else {})}
         for epsilon in epsilons:
-            raw = _raw(folder, seed)
+            raw = written(folder, seed)
             raw["parties"]["bank"]["privacy"] = {"label_dp": drawn}
             if epsilon == epsilons[0]:  # all jobs send the same labels
                 raw["parties"]["bank"]["audit"] = {"attacks": ["sent_labels"]}
             raw["parties"]["partner"] |= {"fit": {"kind": "grade", **(fit or {})}, "audit": {"attacks": ["inversion"]}}
             raw["parties"]["partner"]["privacy"] = {"grade_dp": {"epsilon": epsilon}}
             raw["model"]["bottom"]["partner"] = {"kind": "grade", "least_rows": 0}
-            line[f"{epsilon:g}"] = _graded(_run(raw, folder / f"grade-{epsilon:g}"))
+            line[f"{epsilon:g}"] = _graded(ran(raw, folder / f"grade-{epsilon:g}"))
     return line
 
 
-def _raw(folder: Path, seed: int) -> dict[str, Any]:
+def written(folder: Path, seed: int) -> dict[str, Any]:
     """The job that `init` wrote, with a seed and a fifth of the rows for testing."""
     raw: dict[str, Any] = YAML(typ="safe").load(folder / "job.yaml")
     for party in raw["parties"].values():
@@ -130,19 +130,19 @@ def _raw(folder: Path, seed: int) -> dict[str, Any]:
     return raw
 
 
-def _run(raw: Mapping[str, Any], out: Path) -> RunFolder:
+def ran(raw: Mapping[str, Any], out: Path) -> RunFolder:
     return execute(validated(Job, raw, "job"), out, Options(Keys(out.parent / "keys")), Progress())
 
 
-def _utility(run: RunFolder) -> float | None:
+def utility(run: RunFolder) -> float | None:
     utility = run.summary.utility
     row = utility.row(RunKind.THIS_RUN)
     return None if row is None else row.metrics[utility.metric]
 
 
-def _own(run: RunFolder) -> float | None:
+def own_columns(run: RunFolder) -> float | None:
     """The metric of the bank's own columns."""
-    value, gain = _utility(run), run.summary.utility.gain
+    value, gain = utility(run), run.summary.utility.gain
     return None if value is None or gain is None or gain.value is None else value - gain.value
 
 
@@ -157,7 +157,7 @@ def _graded(run: RunFolder) -> dict[str, Any]:
     carried = Carried.model_validate_json(path.read_bytes())
     choice = run.summary.utility.choice
     return {
-        "grade": _utility(run),
+        "grade": utility(run),
         "seconds": round(run.summary.run.seconds, 2),
         "leak": max(leaks, default=None),
         "own_leak": None if baseline is None else baseline.own_columns,
@@ -183,17 +183,17 @@ def page(lines: Sequence[Mapping[str, Any]], epsilons: Sequence[float] = EPSILON
     shares: dict[float, list[float]] = {epsilon: [] for epsilon in epsilons}
     for name in dict.fromkeys(line["data"] for line in lines):
         of_data = [line for line in lines if line["data"] == name]
-        whole = _mean(of_data)
+        whole = mean_of(of_data)
         cells = []
         for epsilon in epsilons:
             each, share = whole[f"{epsilon:g}"], kept(whole, epsilon)
             shares[epsilon] += [] if share is None else [share]
             said = "–" if share is None else f"{share:.2f}"
-            cells.append(f"{each['grade']:.3f} ({said}), {_text(each['recovered'])}, {_text(each['carried'])}")
+            cells.append(f"{each['grade']:.3f} ({said}), {rounded(each['recovered'])}, {rounded(each['carried'])}")
         first = whole[f"{epsilons[0]:g}"]
         out.append(
             f"| {name} | {len(of_data)} | {whole['own']:.3f} / {whole['sketch']:.3f} | {whole['label_epsilon']:g} "
-            f"({whole['informative']:,.0f}) | {_text(first['leak'])}; {_text(first['own_leak'])} | {' | '.join(cells)} "
+            f"({whole['informative']:,.0f}) | {rounded(first['leak'])}; {rounded(first['own_leak'])} | {' | '.join(cells)} "
             f"| {first['bits']:.1f} | {first['seconds'] / max(whole['seconds'], 0.01):.2f} |"
         )
     medians = [f"{median(found):.2f} at {epsilon:g}" for epsilon, found in shares.items() if found]
@@ -202,13 +202,13 @@ def page(lines: Sequence[Mapping[str, Any]], epsilons: Sequence[float] = EPSILON
     return "\n".join([*out, "", last]) + "\n"
 
 
-def _mean(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def mean_of(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Means of all numbers over lines of the same keys; `None` where one is not known."""
     out: dict[str, Any] = {}
     for key, value in lines[0].items():
         values = [line[key] for line in lines]
         if isinstance(value, Mapping):
-            out[key] = _mean(values)
+            out[key] = mean_of(values)
         elif isinstance(value, str):
             out[key] = value
         else:
@@ -216,7 +216,7 @@ def _mean(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return out
 
 
-def _text(value: float | None) -> str:
+def rounded(value: float | None) -> str:
     return "–" if value is None else f"{value:.3f}"
 
 

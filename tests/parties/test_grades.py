@@ -214,11 +214,12 @@ def test_a_prediction_repeats_the_draws_of_the_training(tmp_path: Path) -> None:
         out = tmp_path / f"{number}.csv"
         predict(job, folder, out, Request(rows or {}, key=KEY))
         lines = (line.split(",") for line in out.read_text().splitlines()[1:])
-        answers.append({line[0]: line[1] for line in lines})
+        answers.append({line[0]: float(line[1]) for line in lines})
     tested, every, some = answers
     assert 100 < len(tested) < 300
-    assert all(every[row] == tested[row] for row in tested)
-    assert all(every[row] == some[row] for row in some)
+    # Another draw is another grade; the last digit depends on how many rows are predicted together.
+    assert all(every[row] == pytest.approx(tested[row], rel=1e-9) for row in tested)
+    assert all(every[row] == pytest.approx(some[row], rel=1e-9) for row in some)
 
 
 def test_rows_without_ids_are_drawn_once_for_each_table(tmp_path: Path) -> None:
