@@ -16,8 +16,10 @@ from benchmarks import grades
 from benchmarks.utility.datasets import load
 from benchmarks.utility.sides import LABEL, write_tables
 from cutlayer.cli.init import init
+from cutlayer.demo import demo_job
 from cutlayer.kernels.noise import gaussian_mechanism
 from cutlayer.kernels.noise.score_bands import bands_for, best_auc
+from cutlayer.results.run import RunId, RunKind
 from studies.provenance import provenance
 
 LABEL_EPSILONS = (0.5, 1.0, 2.0)
@@ -99,6 +101,50 @@ def _measured(name: str, data: Path, seed: int, rows: int, change: Change) -> di
             "utility": grades.utility(run_folder),
             "own": grades.own_columns(run_folder),
             "recovered": max(found, default=None),
+            "commit": provenance()["commit"],
+        }
+
+
+def run_demo(results: Path, seeds: int, lines: list[dict[str, Any]]) -> None:
+    """Measure the demo's table and parties, with all columns and with grades at label epsilon 1 and column epsilon 8."""
+    done = {line["demo"] for line in lines if "demo" in line}
+    for seed in range(seeds):
+        if seed not in done:
+            lines.append({"demo": seed, **_demo(seed)})
+            with results.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(lines[-1]) + "\n")
+
+
+def _demo(seed: int) -> dict[str, Any]:
+    raw: dict[str, Any] = demo_job().model_dump()
+    raw |= {"compare": ["alone"], "alternatives": {}}
+    raw["train"] |= {"seed": seed, "threads": 1}
+    owner, partners = raw["parties"]["bank"], [raw["parties"][name] for name in ("census_office", "employer")]
+    owner["audit"] |= {"attacks": []}
+    for party in partners:
+        party |= {"fit": {"kind": "sketch", "map": "permutation"}, "audit": {"attacks": []}}
+    raw["model"]["bottom"] |= {name: {"kind": "linear", "width": 128} for name in ("census_office", "employer")}
+    with tempfile.TemporaryDirectory(prefix="cutlayer-demo-") as scratch:
+        whole = grades.ran(raw, Path(scratch) / "whole")
+        owner["privacy"] = {"label_dp": {"eps": 1.0}}
+        owner["audit"] |= {"attacks": ["sent_labels"]}
+        for party in partners:
+            party |= {"fit": {"kind": "grade"}, "privacy": {"grade_dp": {"epsilon": 8.0}}}
+            party["audit"] |= {"attacks": ["inversion"]}
+        raw["model"]["bottom"] |= {name: {"kind": "grade"} for name in ("census_office", "employer")}
+        graded = grades.ran(raw, Path(scratch) / "graded")
+        attacked = graded.audit.runs[RunId(RunKind.THIS_RUN).label]
+        leaks = [leak for leak in attacked.leaks if leak.attack == "sent_labels"]
+        recovered = [f.value for f in graded.audit.features if f.attack == "inversion" and f.value is not None]
+        baselines = [attacked.baseline(name) for name in ("census_office", "employer")]
+        return {
+            "own": grades.own_columns(graded),
+            "whole": grades.utility(whole),
+            "grade": grades.utility(graded),
+            "leak": max(leak.leak for leak in leaks),
+            "own_leak": max(each.own_columns for each in baselines if each is not None),
+            "recovered": recovered,
+            "seconds": [whole.summary.run.seconds, graded.summary.run.seconds],
             "commit": provenance()["commit"],
         }
 

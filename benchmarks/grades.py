@@ -92,7 +92,7 @@ def measured(
     Args:
         name: Name of the data set.
         data: Columns by party, and labels.
-        seed: Seed of the jobs.
+        seed: Seed of the jobs; those of seed 0 alone are attacked.
         epsilons: Privacy of a row's grade.
         fit: Settings of the fit of the partner's model in which others are tried.
     """
@@ -110,9 +110,10 @@ def measured(
         for epsilon in epsilons:
             raw = written(folder, seed)
             raw["parties"]["bank"]["privacy"] = {"label_dp": drawn}
-            if epsilon == epsilons[0]:  # all jobs send the same labels
+            if epsilon == epsilons[0] and not seed:  # all jobs send the same labels
                 raw["parties"]["bank"]["audit"] = {"attacks": ["sent_labels"]}
-            raw["parties"]["partner"] |= {"fit": {"kind": "grade", **(fit or {})}, "audit": {"attacks": ["inversion"]}}
+            attacks = [] if seed else ["inversion"]
+            raw["parties"]["partner"] |= {"fit": {"kind": "grade", **(fit or {})}, "audit": {"attacks": attacks}}
             raw["parties"]["partner"]["privacy"] = {"grade_dp": {"epsilon": epsilon}}
             raw["model"]["bottom"]["partner"] = {"kind": "grade", "least_rows": 0}
             line[f"{epsilon:g}"] = _graded(ran(raw, folder / f"grade-{epsilon:g}"))
@@ -203,7 +204,7 @@ def page(lines: Sequence[Mapping[str, Any]], epsilons: Sequence[float] = EPSILON
 
 
 def mean_of(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Means of all numbers over lines of the same keys; `None` where one is not known."""
+    """Means of all numbers over lines of the same keys that know them; `None` where none does."""
     out: dict[str, Any] = {}
     for key, value in lines[0].items():
         values = [line[key] for line in lines]
@@ -212,7 +213,8 @@ def mean_of(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         elif isinstance(value, str):
             out[key] = value
         else:
-            out[key] = None if None in values else fmean(values)
+            known = [value for value in values if value is not None]
+            out[key] = fmean(known) if known else None
     return out
 
 
