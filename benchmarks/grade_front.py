@@ -106,7 +106,7 @@ def _measured(name: str, data: Path, seed: int, rows: int, change: Change) -> di
 
 
 def run_demo(results: Path, seeds: int, lines: list[dict[str, Any]]) -> None:
-    """Measure the demo's table and parties, with all columns and with grades at label epsilon 1 and column epsilon 8."""
+    """Measure the demo's table and parties: all columns, and grades at label epsilon 1 and column epsilon 8."""
     done = {line["demo"] for line in lines if "demo" in line}
     for seed in range(seeds):
         if seed not in done:
@@ -141,12 +141,22 @@ def _demo(seed: int) -> dict[str, Any]:
             "own": grades.own_columns(graded),
             "whole": grades.utility(whole),
             "grade": grades.utility(graded),
-            "leak": max(leak.leak for leak in leaks),
-            "own_leak": max(each.own_columns for each in baselines if each is not None),
+            "leak": max((leak.leak for leak in leaks if leak.leak is not None), default=None),
+            "own_leak": max(filter(None, (each and each.own_columns for each in baselines)), default=None),
             "recovered": recovered,
             "seconds": [whole.summary.run.seconds, graded.summary.run.seconds],
             "commit": provenance()["commit"],
         }
+
+
+def demo_page(lines: Sequence[Mapping[str, Any]]) -> str:
+    """A line for each seed, as Markdown."""
+    out = ["| seed | own | all columns | grades | R² of each partner | leak; of own columns |", "|---" * 6 + "|"]
+    for line in (line for line in lines if "demo" in line):
+        recovered = ", ".join(f"{value:.3f}" for value in line["recovered"])
+        values = f"{line['own']:.4f} | {line['whole']:.4f} | {line['grade']:.4f}"
+        out.append(f"| {line['demo']} | {values} | {recovered} | {line['leak']:.3f}; {line['own_leak']:.3f} |")
+    return "\n".join(out) + "\n"
 
 
 def page(lines: Sequence[Mapping[str, Any]]) -> str:
@@ -154,10 +164,8 @@ def page(lines: Sequence[Mapping[str, Any]]) -> str:
     fronts = [line for line in lines if "front" in line]
     names = list(dict.fromkeys(line["front"] for line in fronts))
     out = [f"| release | {' | '.join(names)} |", "|---" * (1 + len(names)) + "|"]
-    own = ["own columns"]
-    for name in names:
-        own.append(grades.rounded(grades.mean_of([{"own": x["own"]} for x in fronts if x["front"] == name])["own"]))
-    out.append(f"| {' | '.join(own)} |")
+    own = [grades.mean_of([{"own": line["own"]} for line in fronts if line["front"] == name]) for name in names]
+    out.append(f"| own columns | {' | '.join(grades.rounded(each['own']) for each in own)} |")
     for release in dict.fromkeys(line["release"] for line in fronts):
         cells = [release]
         for name in names:

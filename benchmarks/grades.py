@@ -12,7 +12,7 @@ import json
 import math
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import redirect_stdout
 from pathlib import Path
 from statistics import fmean, median
@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 from ruamel.yaml import YAML
+from scipy import stats
 
 from benchmarks.utility.__main__ import METRICS, lines_of
 from benchmarks.utility.datasets import LOADERS, DataSet, load
@@ -52,6 +53,8 @@ ORDER = (
     *("adult", "bank", "credit", "bank-2000", "credit-1000", "adult-2000", "motor", "friedman", "diabetes", "breast"),
     *("iris", "wine", "limit", "movies"),
 )
+STUDIES = ("tables", "rule", "front", "demo")
+"""What each data set keeps; the loss by informative rows; other releases beside grades; the demo's table."""
 RESULTS = Path(__file__).parent / "results" / "grades.jsonl"
 TABLES = (*ORDER, *(name for name in LOADERS if name not in ORDER))
 
@@ -132,13 +135,15 @@ def written(folder: Path, seed: int) -> dict[str, Any]:
 
 
 def ran(raw: Mapping[str, Any], out: Path) -> RunFolder:
+    """Run a job."""
     return execute(validated(Job, raw, "job"), out, Options(Keys(out.parent / "keys")), Progress())
 
 
 def utility(run: RunFolder) -> float | None:
-    utility = run.summary.utility
-    row = utility.row(RunKind.THIS_RUN)
-    return None if row is None else row.metrics[utility.metric]
+    """The headline metric of a run."""
+    found = run.summary.utility
+    row = found.row(RunKind.THIS_RUN)
+    return None if row is None else row.metrics[found.metric]
 
 
 def own_columns(run: RunFolder) -> float | None:
@@ -192,15 +197,31 @@ def page(lines: Sequence[Mapping[str, Any]], epsilons: Sequence[float] = EPSILON
             said = "–" if share is None else f"{share:.2f}"
             cells.append(f"{each['grade']:.3f} ({said}), {rounded(each['recovered'])}, {rounded(each['carried'])}")
         first = whole[f"{epsilons[0]:g}"]
+        leaks = f"{rounded(first['leak'])}; {rounded(first['own_leak'])}"
         out.append(
             f"| {name} | {len(of_data)} | {whole['own']:.3f} / {whole['sketch']:.3f} | {whole['label_epsilon']:g} "
-            f"({whole['informative']:,.0f}) | {rounded(first['leak'])}; {rounded(first['own_leak'])} | {' | '.join(cells)} "
+            f"({whole['informative']:,.0f}) | {leaks} | {' | '.join(cells)} "
             f"| {first['bits']:.1f} | {first['seconds'] / max(whole['seconds'], 0.01):.2f} |"
         )
     medians = [f"{median(found):.2f} at {epsilon:g}" for epsilon, found in shares.items() if found]
     count = len(shares[epsilons[0]])
     last = f"Median share kept, of {count} data sets where the partner adds more than {ADDS:g}: {', '.join(medians)}."
-    return "\n".join([*out, "", last]) + "\n"
+    return "\n".join([*out, "", last, "", *_differences(lines, epsilons)]) + "\n"
+
+
+def _differences(lines: Sequence[Mapping[str, Any]], epsilons: Sequence[float]) -> Iterator[str]:
+    """A table of what grades add to own columns, with intervals, of the data sets of several seeds."""
+    yield "| data set | seeds | " + " | ".join(f"{epsilon:g}: to own columns" for epsilon in epsilons) + " |"
+    yield "|---" * (2 + len(epsilons)) + "|"
+    for name in dict.fromkeys(line["data"] for line in lines):
+        of_data = [line for line in lines if line["data"] == name]
+        if len(of_data) > 1:
+            cells = []
+            for epsilon in epsilons:
+                added = np.array([line[f"{epsilon:g}"]["grade"] - line["own"] for line in of_data])
+                wide = stats.t.ppf(0.975, len(added) - 1) * added.std(ddof=1) / math.sqrt(len(added))
+                cells.append(f"{added.mean():+.3f} ± {wide:.3f}")
+            yield f"| {name} | {len(of_data)} | {' | '.join(cells)} |"
 
 
 def mean_of(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -219,6 +240,7 @@ def mean_of(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def rounded(value: float | None) -> str:
+    """A value in a table."""
     return "–" if value is None else f"{value:.3f}"
 
 
@@ -231,9 +253,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--seeds", type=int, default=1, help="number of seeds")
     parser.add_argument("--epsilon", type=_epsilons, default=EPSILONS, help="privacy of a row's grade, such as 8,4,2")
     parser.add_argument("--fit", type=json.loads, default={}, help="settings of the fit, as JSON, to try others")
+    parser.add_argument("--study", choices=STUDIES, default=STUDIES[0], help="what is measured")
+    parser.add_argument("--rows", type=int, default=4_000, help="rows of a table of the front")
     given = parser.parse_args(arguments)
     knowledge.AUXILIARY_ROWS = KNOWN
     lines = lines_of(given.results)
+    if given.study != STUDIES[0]:
+        sys.stdout.write(_other_study(given, lines))
+        return
+    lines = [line for line in lines if "data" in line]
     done = {(line["data"], line["seed"]) for line in lines}
     for seed in range(given.seeds):
         for name in given.tables:
@@ -244,6 +272,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 file.write(json.dumps(lines[-1]) + "\n")
     some = [line for line in lines if line["data"] in given.tables and line["seed"] < given.seeds]
     sys.stdout.write(page(some, given.epsilon))
+
+
+def _other_study(given: argparse.Namespace, lines: list[dict[str, Any]]) -> str:
+    """Measure what is missing of another study, and return its table."""
+    from benchmarks import grade_front, grade_rule
+
+    if given.study == "rule":
+        grade_rule.run(given.data, given.results, given.seeds, lines)
+        return grade_rule.page(lines)
+    if given.study == "demo":
+        grade_front.run_demo(given.results, given.seeds, lines)
+        return grade_front.demo_page(lines)
+    grade_front.run(given.data, given.results, given.tables, given.seeds, given.rows, lines)
+    return grade_front.page(lines)
 
 
 def _epsilons(text: str) -> tuple[float, ...]:
