@@ -142,7 +142,7 @@ def _demo(seed: int) -> dict[str, Any]:
             "whole": grades.utility(whole),
             "grade": grades.utility(graded),
             "leak": max((leak.leak for leak in leaks if leak.leak is not None), default=None),
-            "own_leak": max(filter(None, (each and each.own_columns for each in baselines)), default=None),
+            "own_leak": max(each.own_columns or 0.5 for each in baselines if each is not None),
             "recovered": recovered,
             "seconds": [whole.summary.run.seconds, graded.summary.run.seconds],
             "commit": provenance()["commit"],
