@@ -96,7 +96,8 @@ class TypedTable:
         fields = [(name, self._types[name].decided) if name in self._types else unified.field(name) for name in names]
         self.schema = pa.schema(fields)
         if self._in_memory is not None and self._types:
-            self._in_memory = [self._cast(piece, self.schema) for piece in read]
+            for index, piece in enumerate(read):  # one by one, so that text and numbers are not there at once
+                read[index] = self._cast(piece, self.schema)
 
     @property
     def nbytes(self) -> int:
