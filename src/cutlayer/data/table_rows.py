@@ -100,6 +100,7 @@ class TableRows:
         """Bytes that determine the columns, to be hashed: the whole file, or the values of the columns."""
         if isinstance(self.source, FileSource) and self.source.ordered:
             config = self.source.config
+            self.source.check_version()
             yield self.schema.serialize()
             yield config.model_dump_json(exclude={"path"}).encode()
             yield of_file(config.path).encode()

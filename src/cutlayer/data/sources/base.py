@@ -163,13 +163,13 @@ class FileSource(Source):
     @contextmanager
     def _readable(self) -> Iterator[None]:
         try:
-            self._check_version()
+            self.check_version()
             yield
-            self._check_version()
+            self.check_version()
         except self.failures as failure:
             raise self.unreadable(failure) from failure
 
-    def _check_version(self) -> None:
+    def check_version(self) -> None:
         """Refuse a file that is not the one that was opened: its rows would no longer be those whose ids were read."""
         stat = self.config.path.stat()
         version = stat.st_size, stat.st_mtime_ns
