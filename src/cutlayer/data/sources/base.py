@@ -14,6 +14,7 @@ import pyarrow as pa
 from cutlayer.config import TableConfig
 from cutlayer.data.faults import fault, missing_column
 from cutlayer.data.feature_columns import decoded, is_text
+from cutlayer.data.formatted import FormattedColumn
 from cutlayer.data.sources.text_type import TextType
 from cutlayer.data.typed_table import TypedTable
 from cutlayer.errors import DataError
@@ -134,10 +135,27 @@ class FileSource(Source):
         with self._readable():
             names = self.read_names()
         super().__init__(where, names)
+        for name in config.formats:
+            self.require(name)
 
     def _pieces(self, names: list[str], size: int, as_text: Collection[str]) -> Iterator[pa.Table]:
         with self._readable():
-            yield from self.read_pieces(names, size, as_text)
+            yield from self.in_formats(self.read_pieces(names, size, as_text), names, as_text)
+
+    def in_formats(
+        self, pieces: Iterator[pa.Table], names: Sequence[str], as_text: Collection[str]
+    ) -> Iterator[pa.Table]:
+        """Pieces of a pass over the file, with the columns parsed that have a format and need not stay text."""
+        missing, where = self.config.missing, self.where
+        formats = {
+            name: FormattedColumn(name, stated, missing, where)
+            for name, stated in self.config.formats.items()
+            if name in names and name not in as_text
+        }
+        for piece in pieces:
+            for name, column in formats.items():
+                piece = piece.set_column(names.index(name), name, column.parsed(piece.column(name)))
+            yield piece
 
     @abstractmethod
     def read_names(self) -> Sequence[str]:

@@ -90,8 +90,9 @@ class CsvSource(FileSource):
                 self._checked = True
 
     def text_types(self, names: Sequence[str], as_text: Collection[str]) -> dict[str, TextType]:
-        """All columns but those that stay text."""
-        return {name: TextType(self.config) for name in names if name not in as_text}
+        """All columns but those that stay text, and those of a stated format."""
+        known = {*as_text, *self.config.formats}
+        return {name: TextType(self.config) for name in names if name not in known}
 
     def unreadable(self, failure: Exception) -> DataError:
         """The error of a file that cannot be read; it holds no value of the file, which the engine's text may."""

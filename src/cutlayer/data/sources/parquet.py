@@ -35,8 +35,12 @@ class ParquetSource(FileSource):
             self.require(name)
         with self._readable():
             schema = parquet.read_schema(self.config.path)
-            text = [name for name in coded if schema.field(name).type in (pa.string(), pa.large_string())]
-            for piece in self._batches(list(names), size, text):
+            text = [
+                name
+                for name in coded
+                if schema.field(name).type in (pa.string(), pa.large_string()) and name not in self.config.formats
+            ]
+            for piece in self.in_formats(self._batches(list(names), size, text), names, as_text):
                 yield without_views(piece, text)
 
     def _batches(self, names: list[str], size: int, coded: Sequence[str]) -> Iterator[pa.Table]:
