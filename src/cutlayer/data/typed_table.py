@@ -92,8 +92,8 @@ class TypedTable:
                 self._rows.add(piece)
         if not schemas:
             raise fault(source.where, "a table with rows", "no row")
-        unified = _unified(schemas, source.where)
-        fields = [(name, self._types[name].decided) if name in self._types else unified.field(name) for name in names]
+        common = unified(schemas, source.where)
+        fields = [(name, self._types[name].decided) if name in self._types else common.field(name) for name in names]
         self.schema = pa.schema(fields)
         if isinstance(self._rows, list) and self._types:
             for index, piece in enumerate(read):  # one by one, so that text and numbers are not there at once
@@ -146,7 +146,7 @@ class TypedTable:
         )
 
 
-def _unified(schemas: list[pa.Schema], where: str) -> pa.Schema:
+def unified(schemas: list[pa.Schema], where: str) -> pa.Schema:
     """The types that hold the values of all pieces."""
     try:
         return pa.unify_schemas(schemas, promote_options="permissive")

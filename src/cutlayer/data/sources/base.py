@@ -29,11 +29,13 @@ class Source(ABC):
         is_file: Whether the table can be read again.
         ordered: Whether its rows then come in the same order, so that nothing need stay in memory.
         rows: Number of rows, where the format states it.
+        files: The files that it is read from.
     """
 
     is_file = True
     ordered = True
     rows: int | None = None
+    files: tuple[FileSource, ...] = ()
 
     def __init__(self, where: str, names: Sequence[str]) -> None:
         check_names(where, names)
@@ -122,7 +124,10 @@ class FileSource(Source):
         endings: Endings of the files that are of this format, with their dots.
         failures: Exceptions with which a file of this format cannot be read.
         config: Path of the file, and how it is laid out.
+        schema: Types of the columns, where the format states them.
     """
+
+    schema: pa.Schema | None = None
 
     format: ClassVar[str]
     endings: ClassVar[tuple[str, ...]]
@@ -130,6 +135,7 @@ class FileSource(Source):
 
     def __init__(self, where: str, config: TableConfig) -> None:
         self.config = config
+        self.files = (self,)
         self.where = where
         self._version: tuple[int, int] | None = None
         with self._readable():
@@ -170,6 +176,9 @@ class FileSource(Source):
             size: Number of rows of a piece.
             as_text: Columns as text, where the database or the file would give numbers.
         """
+
+    def release(self) -> None:
+        """Free what is held for further passes over the file."""
 
     def unreadable(self, failure: Exception) -> DataError:
         """The error of a file that cannot be read, because of one of `failures`."""

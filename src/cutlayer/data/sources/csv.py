@@ -89,6 +89,10 @@ class CsvSource(FileSource):
                 self._check_lines(connection, rows)
                 self._checked = True
 
+    def release(self) -> None:
+        """Close the engine and remove the copy of a compressed file; a further pass opens them again."""
+        self._connection = self._plain = None
+
     def text_types(self, names: Sequence[str], as_text: Collection[str]) -> dict[str, TextType]:
         """All columns but those that stay text, and those of a stated format."""
         known = {*as_text, *self.config.formats}

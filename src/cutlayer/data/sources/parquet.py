@@ -19,9 +19,8 @@ class ParquetSource(FileSource):
     def read_names(self) -> Sequence[str]:
         """Names of all columns, in the file's order."""
         metadata = parquet.read_metadata(self.config.path)
-        self.rows = metadata.num_rows
-        names: Sequence[str] = metadata.schema.to_arrow_schema().names
-        return names
+        self.rows, self.schema = metadata.num_rows, metadata.schema.to_arrow_schema()
+        return tuple(self.schema.names)
 
     def read_pieces(self, names: list[str], size: int, as_text: Collection[str]) -> Iterator[pa.Table]:
         """Columns of these names in this order, of the types that the file states."""
