@@ -157,7 +157,7 @@ PARTIES = [
     ),
     (
         {f"{TELCO}.report": {"matters": 0.05}},
-        "expected no parties.telco.report.matters at a passive party, which compares no models, got 0.05; set it at the",
+        "expected no parties.telco.report.matters at a passive party, which compares no models, got 0.05; set",
     ),
     (
         {f"{TELCO}.privacy": {"label_dp": {"eps": 1.0}}},
