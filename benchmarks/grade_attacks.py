@@ -109,6 +109,7 @@ def _cases() -> Iterator[tuple[int, float, str]]:
     """Number of known rows (0 for all), share of true labels, and what stands for the attribute of unknown rows."""
     yield from product(KNOWN, (0.0,), ("rate",))
     yield 512, 0.0, "zero"
+    yield from product((512,), TRUE[:2], ("rate",))
     yield from product((2048,), TRUE, ("rate",))
     yield from product((0,), (0.0, 0.5), ("rate",))
 
@@ -324,5 +325,6 @@ def _of_reads(lines: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     yield "| data set | " + " | ".join(names) + " | membership by folds; by all models |"
     yield "|---" * (2 + len(names)) + "|"
     for line in lines:
-        cells = [f"{each['r2']:.2f}, {each['auc']:.3f}" for each in line["collusion"].values()]
-        yield f"| {line['data']} | {' | '.join([*cells, '; '.join(f'{v:.3f}' for v in line['membership'].values())])} |"
+        found = [f"{each['r2']:.2f}, {each['auc']:.3f}" for each in line["collusion"].values()]
+        members = "; ".join(f"{auc:.3f}" for auc in line["membership"].values())
+        yield f"| {line['data']} | {' | '.join([*found, members])} |"

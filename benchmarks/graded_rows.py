@@ -160,7 +160,7 @@ class Rows:
         """The grades that the same models give at another epsilon, or another number of grades."""
         bottom = graded.bottom
         borders = borders_of(graded.scores, epsilon, most, 0, are_numbers=self.task == "regression")
-        bottom.assign([*bottom.heads], borders)  # type: ignore[list-item]
+        bottom.assign([*bottom.heads], borders)
         return replace(graded, grades=self._grades(bottom), bands=bands_for(epsilon, most))
 
     def _grades(self, bottom: GradeBottom) -> Codes:
