@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -15,7 +17,8 @@ import torch
 from benchmarks.utility.datasets import DataSet, load
 from cutlayer.config import FeaturesConfig
 from cutlayer.data.encoding import Encoder, chosen_kind
-from cutlayer.kernels.noise.informative_rows import FEW, expected_loss, informative_rows
+from cutlayer.data.packed import packed
+from cutlayer.kernels.noise.informative_rows import FEW, OF_RARE, expected_loss, informative_rows
 from cutlayer.kernels.noise.randomized_response import flip_probability
 from cutlayer.models import build_bottom
 from cutlayer.models.bottom_fits import TrainingColumns, fit_bottom
@@ -58,7 +61,8 @@ def _measured(name: str, data: DataSet, rows: int, seed: int) -> dict[str, Any]:
     table = pa.Table.from_pandas(data.partner, preserve_index=False)
     features = FeaturesConfig()
     kinds = {column: chosen_kind(column, table[column].type, features, name) for column in table.column_names}
-    encoder = Encoder.fit({column: table[column] for column in table.column_names}, kinds, features, name, train)
+    columns_of = packed(lambda names, _: iter([table.select(names)]), kinds, name, table.num_rows, 1 << 62)
+    encoder = Encoder.fit(columns_of, kinds, features, name, train)
     encoded = encoder.transform(table, name)
     codes, numbers = torch.from_numpy(encoded.codes), torch.from_numpy(encoded.numbers)
     digests = torch.from_numpy(np.random.default_rng(seed).integers(256, size=(len(codes), 16), dtype=np.uint8))
@@ -94,7 +98,15 @@ def _measured(name: str, data: DataSet, rows: int, seed: int) -> dict[str, Any]:
         }
         for epsilon in EPSILONS
     ]
-    return {"rule": name, "rows": rows, "seed": seed, "auc": best, "cases": found, "commit": provenance()["commit"]}
+    return {
+        "rule": name,
+        "rows": rows,
+        "seed": seed,
+        "auc": best,
+        "cases": found,
+        "rare": encoder.has_rare_categories,
+        "commit": provenance()["commit"],
+    }
 
 
 def lines_done(lines: Sequence[Mapping[str, Any]]) -> set[tuple[Any, ...]]:
@@ -103,32 +115,37 @@ def lines_done(lines: Sequence[Mapping[str, Any]]) -> set[tuple[Any, ...]]:
 
 
 def page(lines: Sequence[Mapping[str, Any]]) -> str:
-    """A table of measured losses by the number of informative rows, as Markdown."""
-    every = [case for line in lines if "rule" in line for case in line["cases"]]
+    """Measured losses by the number of informative rows, of which rare categories leave a quarter, as Markdown."""
+    every = [
+        (case["m"] / (OF_RARE if line["rare"] else 1), case["loss"])
+        for line in lines
+        if "rule" in line
+        for case in line["cases"]
+    ]
     out = [
         "| informative rows | cases | expected loss | median | 10 % to 90 % | wrong by more than 0.02 |",
         "|---" * 6 + "|",
     ]
-    borders = (*BORDERS, float("inf"))
-    for low, high in zip(borders, borders[1:], strict=False):
-        losses = np.array([case["loss"] for case in every if low <= case["m"] < high])
-        if len(losses):
-            wrong = np.mean(
-                [abs(case["loss"] - expected_loss(case["m"])) > WRONG for case in every if low <= case["m"] < high]
-            )
+    for low, high in pairwise((*BORDERS, math.inf)):
+        some = [(m, loss) for m, loss in every if low <= m < high]
+        if some:
+            losses = np.array([loss for _, loss in some])
             least, most = np.quantile(losses, [0.1, 0.9])
-            text = f"{low:,.0f} to {high:,.0f}" if high < float("inf") else f"{low:,.0f} or more"
-            out.append(
-                f"| {text} | {len(losses)} | {expected_loss(max(low, 1)):.3f} | {median(losses):.3f} | {least:.3f} to {most:.3f} "
-                f"| {wrong:.0%} |"
-            )
-    used = [case for case in every if case["m"] >= FEW]
-    missed = sum(abs(case["loss"] - expected_loss(case["m"])) > WRONG for case in used)
+            text = f"{low:,.0f} to {high:,.0f}" if high < math.inf else f"{low:,.0f} or more"
+            wrong = sum(_is_wrong(*case) for case in some)
+            values = f"{expected_loss(max(low, 1)):.3f} | {median(losses):.3f} | {least:.3f} to {most:.3f}"
+            out.append(f"| {text} | {len(some)} | {values} | {wrong} |")
+    used = [case for case in every if case[0] >= FEW]
+    missed = sum(_is_wrong(*case) for case in used)
     out += ["", f"Of {len(used)} cases with {FEW} informative rows or more, {missed} are wrong by more than {WRONG:g}."]
     return "\n".join(out) + "\n"
 
 
-BORDERS = (0, 30, 100, 200, 400, 1200, 2000)
+def _is_wrong(informative: float, loss: float) -> bool:
+    return abs(loss - expected_loss(informative)) > WRONG
+
+
+BORDERS = (0, 30, 100, 200, 400, 700, 1200, 2000)
 """Numbers of informative rows between which losses are compared."""
 
 

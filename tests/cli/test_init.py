@@ -71,15 +71,27 @@ def test_every_answer_passes_check(place, folder, protect, apart):
     assert load_private_part(folder / "telco.yaml").label is None
 
 
+def write_many(folder, rows, ids):
+    """Two tables of so many rows, of which the bank's have these ids."""
+    label = ["yes" if row % 3 == 0 else "no" for row in range(rows)]
+    table = pa.table({"id": [*ids], "age": [row % 50 for row in range(rows)], "default": label})
+    csv.write_csv(table, folder / "bank.csv")
+    csv.write_csv(pa.table({"id": [*range(rows)], "calls": [row % 7 for row in range(rows)]}), folder / "telco.csv")
+
+
+def test_rows_that_share_an_id_are_not_graded(place, folder):
+    """Their labels cannot be drawn: `check` would refuse the job."""
+    write_many(folder, 3_000, (row // 2 for row in range(3_000)))
+    named = ("--labels", "bank.csv", "--label", "default", "--id", "id", "--rows", "all")
+    assert place.call("init", folder, "--protect", "both", *named, "--yes").code == 0
+    assert "grade" not in (folder / "job.yaml").read_text()
+    assert place.call("check", folder / "job.yaml").code == 0
+
+
 @pytest.mark.parametrize(("rows", "epsilon"), [(12_000, 1.0), (3_000, 2.0)])
 def test_enough_rows_protect_both_by_grades(place, folder, rows, epsilon):
     """The least label epsilon whose draws are worth 1,000 rows, else the largest."""
-    label = ["yes" if row % 3 == 0 else "no" for row in range(rows)]
-    table = {"id": range(rows), "age": [row % 50 for row in range(rows)]}
-    csv.write_csv(
-        pa.table({**{name: [*column] for name, column in table.items()}, "default": label}), folder / "bank.csv"
-    )
-    csv.write_csv(pa.table({"id": [*range(rows)], "calls": [row % 7 for row in range(rows)]}), folder / "telco.csv")
+    write_many(folder, rows, range(rows))
     assert place.call("init", folder, "--protect", "both", "--yes").code == 0
     text = (folder / "job.yaml").read_text()
     assert text.startswith("# Labels: each partner is sent one drawn label")
@@ -473,12 +485,12 @@ def test_a_half_shows_what_is_odd_about_its_columns(place, folder):
     telco = folder / "telco.csv"
     first, *rows = telco.read_text().splitlines()
     telco.write_text(
-        "\n".join([f"{first},since", *(f"{row},{1 + n % 9}/{1 + n % 8}/2024" for n, row in enumerate(rows))])
+        "\n".join([f"{first},visits", f"{rows[0]},often", *(f"{row},{n % 28}.5" for n, row in enumerate(rows[1:]))])
     )
     assert place.call("init", folder, "--apart", "--yes").code == 0
     result = place.call("check", folder / "job.yaml", "--as", "telco", "--local", folder / "telco.yaml")
     assert result.code == 0
-    assert "warning column since: dates as text" in " ".join(result.out.split())
+    assert "warning column visits: 28 different numbers, but 'often' makes it text" in " ".join(result.out.split())
 
 
 def test_a_file_that_takes_no_part_stops_nothing_once_the_tables_are_named(place, folder):

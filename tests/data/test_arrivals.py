@@ -53,7 +53,7 @@ EPOCH = pa.array([datetime.datetime(1970, 1, 1) + datetime.timedelta(int(day)) f
 CASES: dict[str, tuple[dict[str, Any], list[str]]] = {
     "the rows of the training": ({}, []),
     "all of other words": ({"plan": ["PLUS"] * 20}, ["'plan': 20 of 20 values were not seen in training"]),
-    "codes": ({"plan": [7] * 20}, ["'plan': 20 of 20 values were not seen in training; it was a text there, and is a"]),
+    "codes": ({"plan": [7] * 20}, ["'plan': 20 of 20 values were not seen in training; it was text there, and is a"]),
     "a fifth": ({"plan": ["new"] * 5 + ["a"] * 15}, ["'plan': 5 of 20 values were not seen in training"]),
     "below a fifth": ({"plan": ["new"] * 4 + ["a"] * 16}, []),
     "a few of few": ({"plan": ["new"] * 4 + [None] * 16}, ["'plan': 4 of 4 values were not seen"]),

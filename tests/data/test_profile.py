@@ -71,6 +71,7 @@ def test_dates_as_text(form: str) -> None:
     start = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
     dates = [(start + datetime.timedelta(days=row % 90)).strftime(form) for row in range(ROWS)]
     assert "dates as text" in profiled(dates).notes[0]
+    assert f"by table.formats, {{date: '{form}'}}, or name" in profiled(dates).notes[0]
     days = [(start + datetime.timedelta(days=row % 90)).date() for row in range(ROWS)]
     assert not profiled(days).notes
 
@@ -81,6 +82,7 @@ def test_dates_in_several_formats_but_no_codes() -> None:
     dates = [(start + datetime.timedelta(days=row % 90)).strftime(forms[row % 5]) for row in range(ROWS)]
     dates[:100] = [f"week {row % 9}" for row in range(100)]
     assert "dates as text, such as '" in profiled(dates).notes[0]
+    assert "by table.formats, such as {date: '%d.%m.%Y'}, or name" in profiled(dates).notes[0], "several formats"
     codes = [f"{row % 60:02}-{40 + row % 50}-{row % 99:02}" for row in range(ROWS)]
     assert "dates" not in str(profiled(codes).notes)
 
@@ -96,7 +98,7 @@ def test_numbers_written_as_text(form: str) -> None:
     amounts = [form.format(100 * number) for number in numbers()]
     (note,) = profiled(amounts).notes
     assert "numbers written as text, such as" in note
-    assert "state an example in table.formats, or name the column in features.categorical" in note
+    assert "state how they are written by table.formats, {number: '" in note
     assert "written as text" not in str(profiled(amounts, FeaturesConfig(categorical=("x",))).notes)
     words = [f"street {row % 90}, 2nd floor" for row in range(ROWS)]
     assert "written as text" not in str(profiled(words).notes)
@@ -140,7 +142,7 @@ def test_the_notes_of_a_training_have_no_value_of_the_table(what: str) -> None:
     table = PartyTable("bank", pa.table({"x": values, "z": numbers()}))
     everything = np.arange(ROWS)
     table.prepare(everything, everything)
-    [note] = table.notes
+    [note] = table.notes or ()
     assert note.column == "x"
     assert text in note.text
     assert "zanzibar" not in note.text.lower()
@@ -153,13 +155,22 @@ def test_that_all_rows_have_one_value_is_looked_for_in_all(monkeypatch: pytest.M
     table = PartyTable("bank", pa.table({**columns, "other": [1.0] * 100 + [2.0] * 380}))
     everything = np.arange(ROWS)
     table.prepare(everything, everything)
-    assert [(note.column, note.kind) for note in table.notes] == [("none", "idle"), ("same", "idle")]
+    assert [(note.column, note.kind) for note in table.notes or ()] == [("none", "idle"), ("same", "idle")]
+
+
+def test_columns_are_looked_at_once_for_all_runs_on_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = PartyTable("bank", pa.table({"x": [3] * ROWS, "z": numbers()}))
+    table.prepare(np.arange(ROWS), np.arange(ROWS))
+    found = table.notes
+    monkeypatch.setattr(party_data, "column_notes", lambda *_: pytest.fail("a table in a file is read again"))
+    table.prepare(np.arange(ROWS), np.arange(ROWS))
+    assert table.notes == found != ()
 
 
 def test_values_of_held_out_rows_that_the_training_lacks() -> None:
     table = PartyTable("bank", pa.table({"x": ["old"] * 400 + ["new"] * 10 + ["old"] * 40 + ["rare"] * 30}))
     table.prepare(np.arange(ROWS), np.arange(450))
-    [note] = table.notes
+    [note] = table.notes or ()
     assert (note.kind, note.text) == (
         "unseen",
         "30 of 30 values of held-out rows are of no category of the training rows",
@@ -167,6 +178,10 @@ def test_values_of_held_out_rows_that_the_training_lacks() -> None:
     table = PartyTable("bank", pa.table({"x": ["old"] * 476 + ["new"] * 4}))
     table.prepare(np.arange(ROWS), np.arange(450))
     assert table.notes == ()
+    days = [f"2026-{1 + row // 28 % 12:02}-{row % 28 + 1:02}" for row in range(ROWS)]
+    table = PartyTable("bank", pa.table({"x": days[:450] + days[:30][::-1], "z": numbers()}))
+    table.prepare(np.arange(ROWS), np.arange(100))
+    assert [note.kind for note in table.notes or ()] == ["misread"], "that explains values that training rows lack"
 
 
 def test_many_rare_categories() -> None:

@@ -21,6 +21,7 @@ from cutlayer.results.scores import check_scores_output, destination, write_scor
 sqlalchemy = pytest.importorskip("sqlalchemy", reason="SQLAlchemy is not installed (extra sql)")
 
 TASK = Task("binary", ("no", "yes"))
+ODD = Task("multiclass", ("50 % (a)", 'b, "c"; drop table x', ":d %(e)s"))
 IDS = pa.chunked_array([["007", "it's", "Zoë"]])
 LOGITS = torch.tensor([[0.0], [2.0], [-40.0]])
 PRESENT = {"bank": np.array([True, True, True]), "telco": np.array([True, False, True])}
@@ -47,6 +48,13 @@ def test_a_table_has_what_a_file_has(tmp_path: Path) -> None:
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     write(f"sqlite:///{path}#july", pa.chunked_array([[1, 2, 2**62]]))
     assert rows(path, "select id from july") == [(1,), (2,), (2**62,)]
+
+
+def test_classes_are_no_part_of_a_statement(tmp_path: Path) -> None:
+    write_scores(destination(f"sqlite:///{tmp_path}/s.db#order"), ODD, IDS, torch.eye(3), PRESENT)
+    found = rows(tmp_path / "s.db", "select * from 'order'")
+    expected = torch.eye(3).double().softmax(dim=1).tolist()
+    assert [[*row[1:-1]] for row in found] == expected
 
 
 def test_an_older_table_of_predictions_alone_is_replaced_and_when_asked(tmp_path: Path) -> None:
@@ -118,6 +126,11 @@ def test_postgresql_takes_predictions_whole_or_not(postgres: str, monkeypatch: p
     with engine.begin() as connection:
         connection.execute(sqlalchemy.text("create schema scoring"))
     write(f"{url}#scoring.june")
+    out = destination(f"{url}#odd")
+    write_scores(out, ODD, IDS, torch.eye(3), PRESENT)
+    with engine.connect() as connection:
+        names = connection.execute(sqlalchemy.text("select * from odd")).keys()
+    assert [*names] == ["id", *(f"probability_{name}" for name in ODD.classes), "contributed"]
     with pytest.raises(CutlayerError):
         write(f"{url}#scoring.june", pa.chunked_array([["x", None, "z"]]), overwrite=True)
     with engine.connect() as connection:

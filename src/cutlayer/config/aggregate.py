@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, Field
 
 from cutlayer.config.base import FrozenModel
+from cutlayer.config.ids import ROW_NUMBER
 
 if TYPE_CHECKING:
     from cutlayer.config.case import Case
@@ -20,10 +21,6 @@ UNDATED = (
     "the future, and predicts worse than it is measured"
 )
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
-
-
-def _several(value: Any) -> Any:
-    return (value,) if isinstance(value, str) else value
 
 
 def _distinct(values: tuple[str, ...]) -> tuple[str, ...]:
@@ -38,7 +35,7 @@ def _positive(window: str) -> str:
     return window
 
 
-Functions = Annotated[tuple[Function, ...], BeforeValidator(_several), Field(min_length=1), AfterValidator(_distinct)]
+Functions = Annotated[tuple[Function, ...], Field(min_length=1), AfterValidator(_distinct)]
 
 
 class AggregateConfig(FrozenModel):
@@ -56,18 +53,26 @@ class AggregateConfig(FrozenModel):
             seconds, minutes, hours, days and weeks. All earlier events without it.
     """
 
-    by: Annotated[
-        tuple[str, ...], BeforeValidator(_several), Field(min_length=1, max_length=8), AfterValidator(_distinct)
-    ]
-    columns: Annotated[Mapping[str, Functions], Field(min_length=1)]
+    by: str | Annotated[tuple[str, ...], Field(min_length=1, max_length=8), AfterValidator(_distinct)]
+    columns: Annotated[Mapping[str, Function | Functions], Field(min_length=1)]
     time: str | None = None
     as_of: str | None = None
     window: Annotated[str, Field(pattern=r"^[0-9]{1,6}[smhdw]$"), AfterValidator(_positive)] | None = None
 
     @property
+    def ids(self) -> tuple[str, ...]:
+        """Names of the columns of `by`."""
+        return (self.by,) if isinstance(self.by, str) else self.by
+
+    @property
+    def functions(self) -> dict[str, tuple[Function, ...]]:
+        """The functions of each column, by its name."""
+        return {name: (kinds,) if isinstance(kinds, str) else kinds for name, kinds in self.columns.items()}
+
+    @property
     def results(self) -> dict[str, tuple[str, Function]]:
         """The columns that result, by name: of which column they are which function."""
-        return {f"{name}_{kind}": (name, kind) for name, kinds in self.columns.items() for kind in kinds}
+        return {f"{name}_{kind}": (name, kind) for name, kinds in self.functions.items() for kind in kinds}
 
     @property
     def length(self) -> timedelta | None:
@@ -83,26 +88,30 @@ class AggregateConfig(FrozenModel):
             yield "time with as_of, the column of the time of each event, got none"
         if self.window is not None and self.as_of is None:
             yield "as_of with window, the column of the time before which events count, got none"
-        if self.time is None and any("last" in kinds for kinds in self.columns.values()):
+        if self.time is None and any("last" in kinds for kinds in self.functions.values()):
             yield "time with last, the column of the time of each event, got none"
         if self.time is not None and self.time == self.as_of:
             yield f"two columns for time and as_of, got {self.time!r} for both"
-        if twice := {*self.by} & {*self.results}:
+        if twice := {*self.ids} & {*self.results}:
             yield f"names of by that differ from the results, got {min(twice)!r} for both"
-        for name in self.by:
+        for name in self.ids:
             if name == self.time:
                 yield f"two columns for by and time, got {name!r} for both"
-            if {*self.columns.get(name, ())} - {"count"}:
-                yield f"count alone of {name!r}, which identifies a row, got {', '.join(self.columns[name])}"
+            if {*self.functions.get(name, ())} - {"count"}:
+                yield f"count alone of {name!r}, which identifies a row, got {', '.join(self.functions[name])}"
 
 
 def aggregate_faults(case: Case) -> Iterator[str]:
-    """The active party's rows are what is predicted: they have labels, and none of them stands for several."""
-    name = case.job.active
-    table = case.job.parties[name].table
-    if table is not None and table.aggregate is not None:
-        wanted = f"expected no parties.{name}.table.aggregate at the active party, each of whose rows has a label"
-        yield f"{wanted}, got it; write a table with one row for each prediction"
+    """The active party's rows are what is predicted, each with a label; and rows that are made have no old number."""
+    for name, party in case.job.parties.items():
+        if party.table is None or party.table.aggregate is None:
+            continue
+        where = f"parties.{name}.table.aggregate"
+        if party.role == "active":
+            wanted = f"expected no {where} at the active party, each of whose rows has a label"
+            yield f"{wanted}, got it; write a table with one row for each prediction"
+        if party.id is not None and party.id.column == ROW_NUMBER:
+            yield f"expected an id column with {where}, got {ROW_NUMBER}; rows that are made of others have no order"
 
 
 def undated(job: Job) -> tuple[str, ...]:

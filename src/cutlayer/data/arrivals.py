@@ -109,11 +109,15 @@ class Arrivals:
             elif isinstance(encoder, CategoryEncoder):
                 note = _unseen(encoder, column, was, now)
             elif was != now and {was, now} <= {*_NUMBERS}:
-                note = f"a {now} in these rows, and a {was} in training; a date is taken for days since 1970-01-01"
+                note = f"{_a(now)} in these rows, and {_a(was)} in training; a date is taken for days since 1970-01-01"
             else:
                 note = _far(encoder, column)
             if note and column.rows:
                 yield f"column {encoder.name!r}: {note}"
+
+
+def _a(word: str) -> str:
+    return word if word == "text" else f"a {word}"
 
 
 def _had_values(encoder: CategoryEncoder | NumberEncoder) -> bool:
@@ -135,7 +139,7 @@ def _unseen(encoder: CategoryEncoder, column: _Column, was: str, now: str) -> st
             return ""
     elif not encoder.min_count:
         reason = "are not in its stated vocabulary"
-    types = f"; it was a {was} there, and is a {now} here" if was and now and was != now else ""
+    types = f"; it was {_a(was)} there, and is {_a(now)} here" if was and now and was != now else ""
     return f"{column.unseen:,} of {column.present:,} values {reason}{types}"
 
 

@@ -22,19 +22,16 @@ class EngineFailed(Exception):
     """DuckDB refused a query or a file. Its text may hold values of rows."""
 
 
-@contextmanager
-def engine(files: Iterable[Path] = (), columns: int = 0) -> Iterator[DuckDBPyConnection]:
+def connected(files: Iterable[Path] = (), columns: int = 0) -> DuckDBPyConnection:
     """A connection that can read the stated files and write none.
 
     It loads no extension, reads no other file and no address, and its settings cannot be changed any more, whatever a
-    query says. Queries have to be made of `literal` and of names that this package chose.
+    query says. Queries have to be made of `literal` and of names that this package chose. Queries at the same time each
+    need a `cursor` of it.
 
     Args:
         files: Absolute paths.
         columns: Number of columns that are read.
-
-    Raises:
-        EngineFailed: A query fails.
     """
     import duckdb
 
@@ -49,13 +46,21 @@ def engine(files: Iterable[Path] = (), columns: int = 0) -> Iterator[DuckDBPyCon
     }
     # The engine compares the pattern that names a file, and then the file.
     paths = [form for path in files for form in dict.fromkeys((str(path), pattern_of(path)))]
+    connection = duckdb.connect(":memory:", config=settings)
+    connection.execute(f"SET allowed_paths = {literals(paths)}")
+    connection.execute("SET enable_progress_bar = false")
+    connection.execute("SET enable_external_access = false")
+    connection.execute("SET lock_configuration = true")
+    return connection
+
+
+@contextmanager
+def engine_failures() -> Iterator[None]:
+    """Raise what DuckDB raises as `EngineFailed`."""
+    import duckdb
+
     try:
-        with duckdb.connect(":memory:", config=settings) as connection:
-            connection.execute(f"SET allowed_paths = {literals(paths)}")
-            connection.execute("SET enable_progress_bar = false")
-            connection.execute("SET enable_external_access = false")
-            connection.execute("SET lock_configuration = true")
-            yield connection
+        yield
     except duckdb.Error as failure:
         raise EngineFailed(str(failure)) from None
 

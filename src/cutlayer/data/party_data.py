@@ -61,7 +61,7 @@ class PartyTable:
         weight: Name of the column of the rows' weights; None without any.
         labels_digest: 16-byte digest of all labels of the table, whichever rows are common, where row numbers are the
             ids; else empty.
-        notes: Oddities of the columns, once they are prepared for a training.
+        notes: Oddities of the columns, once they were first prepared for a training; else `None`.
         arrivals: Sentences on columns that are hardly those of the encoder's training, once they are encoded by it.
     """
 
@@ -123,7 +123,7 @@ class PartyTable:
         self.labels_digest = b"" if self._ids or label is None else self._table.digest(label)
         self._rows = len(self.digests)
         self.stated_rows = self._stated()
-        self.notes: tuple[ColumnNote, ...] = ()
+        self.notes: tuple[ColumnNote, ...] | None = None
         self.arrivals: tuple[str, ...] = ()
 
     @property
@@ -282,22 +282,30 @@ class PartyTable:
         store = None
         encoder = None
         order = order_digest(digests).hex()
-        notes = self._column_notes() if self._encoder is None else ()
+        begun = self.notes is None and self._encoder is None  # another run on the table would read it again
+        notes = self._column_notes() if begun else ()
         if self._features.include != "none":
             fingerprint = self._fingerprint(digests, training)
             reusable = reusable_store(folder, fingerprint, self._memory) if folder else None
             store, encoder = reusable or self._encoded(positions, training, folder, fingerprint, partial(check, order))
         check(order, store.column_sums if store else {})
-        if store is not None and encoder is not None and self._encoder is None:
+        if store is not None and encoder is not None and begun:
             held_out = np.ones(len(positions), dtype=bool)
             held_out[training] = False
-            notes = (*notes, *unseen_notes(encoder, store, np.flatnonzero(held_out)))
-        self.notes = notes
+            unseen = unseen_notes(encoder, store, np.flatnonzero(held_out))
+            explained = {note.column for note in notes}  # a column of dates has other values later
+            notes = (*notes, *(note for note in unseen if note.column not in explained))
+        self.notes = notes if begun else self.notes
         self._table.release()
         return Prepared(store, encoder, labels, digests, weights)
 
     def _column_notes(self) -> tuple[ColumnNote, ...]:
-        sample = self._table.sample().slice(0, NOTED_ROWS)
+        pieces: list[pa.Table] = []
+        for batch in self._table.batches():
+            pieces.append(batch)
+            if sum(piece.num_rows for piece in pieces) >= NOTED_ROWS:
+                break
+        sample = pa.concat_tables(pieces).slice(0, NOTED_ROWS)
         whole = None if sample.num_rows == self.rows else self._table.column
         return tuple(column_notes(sample, self._features, self.where, whole))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
 from itertools import islice
 from typing import Any, Literal, NamedTuple
 
@@ -18,6 +19,7 @@ from cutlayer.config.job import TaskKind
 from cutlayer.data.arrivals import MIN_UNSEEN, UNSEEN_SHARE
 from cutlayer.data.categories import MISSING, UNKNOWN, CategoryEncoder, are_rare
 from cutlayer.data.classes import SHOWN, class_rows, reversed_words, spelt_differently
+from cutlayer.data.column_formats import detected_formats
 from cutlayer.data.column_note import ColumnNote, OddKind
 from cutlayer.data.encoding import Encoder
 from cutlayer.data.feature_columns import ColumnKind, decoded, is_text, kind_of, without_nan
@@ -208,7 +210,9 @@ def _odd_columns(
     for name in () if isinstance(features.include, str) else features.include:
         column = table.column(name)
         kind = "category" if name in stated else kind_of(name, column.type, where)
-        yield name, kind, [] if kind == "image" else _oddities(name, column, kind, name in stated)
+        # Lists and images that are stated to be categories are refused where they are encoded.
+        has_values = not pa.types.is_nested(column.type) and not isinstance(column.type, pa.BaseExtensionType)
+        yield name, kind, _oddities(name, column, kind, name in stated) if has_values else []
 
 
 def _oddities(name: str, column: pa.ChunkedArray, kind: str, meant: bool) -> list[_Oddity]:
@@ -264,9 +268,9 @@ def _of_text(present: pa.ChunkedArray) -> Iterator[_Oddity]:
     if len(distinct) > MANY and 0 < (1 - _ODD) * len(words) <= len(amounts):
         yield _Oddity.of(
             "misread",
-            "numbers written as text{}: each is a category; state an example in table.formats, or name the column in "
-            "features.categorical",
-            f", such as {_shown(amounts[0])}",
+            "numbers written as text{}, or name the column in features.categorical",
+            f", such as {_shown(amounts[0])}: each is a category; {_stated('number', '1.234,50 €', present)}",
+            f": each is a category; {_stated('number', '1.234,50 €')}",
         )
     elif len(distinct) > MANY and 0 < len(words) <= _ODD * len(distinct):
         others = f" and {len(words) - 1} more" if len(words) > 1 else ""
@@ -285,17 +289,26 @@ def _of_text(present: pa.ChunkedArray) -> Iterator[_Oddity]:
             f", such as {_shown(distinct[0])}",
         )
     elif distinct and len(dates := [value for value in distinct if _DATE.fullmatch(value)]) > len(distinct) / 2:
+        stated = f": each is a category; {_stated('date', '%d.%m.%Y', present)}"
         yield _Oddity.of(
             "misread",
-            "dates as text{}: each is a category; state how they are written in table.formats, or name it in "
-            "features.exclude",
-            f", such as {_shown(dates[0])}",
+            "dates as text{}, or name the column in features.exclude",
+            f", such as {_shown(dates[0])}{stated}",
+            stated,
         )
     elif len(distinct) == len(present) > MANY:
         text = "all values differ: a value of a new row is always unknown; name it in features.exclude"
         yield _Oddity.of("idle", text)
     elif len(distinct) <= MANY and (alike := spelt_differently(distinct, "values")):
         yield _Oddity.of("misread", "{}; write them one way", alike.removesuffix("; write them one way"), _TWICE)
+
+
+def _stated(kind: str, example: str, present: pa.ChunkedArray | None = None) -> str:
+    """How to state the format of a column, by an example unless the format is found in its values."""
+    found = () if present is None else detected_formats(present, datetime.now(UTC).year)
+    formats = [text for text in (getattr(format_, kind) for format_ in found) if text is not None]
+    stated = " or ".join(f"{{{kind}: {text!r}}}" for text in formats)
+    return f"state how they are written by table.formats, {stated or f'such as {{{kind}: {example!r}}}'}"
 
 
 def _of_numbers(name: str, present: pa.ChunkedArray) -> Iterator[_Oddity]:

@@ -68,6 +68,7 @@ def conclude_audit(
     every, unread, of_features = (attacked_labels(job, *of) for of in ((), UNREAD, ("features",)))
     # No party completes a model that was trained by an attack.
     attacked = {label: run for label, run in runs.items() if label in unread}
+    give_back_memory()
     read = _with_history(job, folder, folders, _without(runs, *unread), task, attacked=rows > 0)
     runs = read | attacked
     unattacked = _without(folders, *every)

@@ -9,6 +9,7 @@ from cutlayer.accounting import Ledger
 from cutlayer.config import Job
 from cutlayer.config.aggregate import UNDATED, undated
 from cutlayer.config.phases import Phase, grades_rows, reads_labels
+from cutlayer.data.categories import are_rare
 from cutlayer.data.profile import ColumnProfile
 from cutlayer.kernels.noise.informative_rows import ENOUGH, expected_loss, informative_rows
 from cutlayer.protections import REGISTRY
@@ -121,7 +122,7 @@ def cautions_of(
             yield from _few_followed(job, training, share)
             yield from _few_tested(tested, share)
         if label.classes:
-            yield from _of_drawn_labels(job, training, [*label.classes.values()])
+            yield from _of_drawn_labels(job, training, [*label.classes.values()], columns)
     if training < FEW_ROWS and not job.fits_top:
         shows = "compare: [boosting]" if job.rows == "common" else "train.release: once, with model.top: {kind: auto},"
         yield (
@@ -151,7 +152,7 @@ def _few_followed(job: Job, training: int, share: float) -> Iterator[str]:
     )
 
 
-def _of_drawn_labels(job: Job, training: int, counts: Sequence[int]) -> Iterator[str]:
+def _of_drawn_labels(job: Job, training: int, counts: Sequence[int], columns: Sequence[ColumnProfile]) -> Iterator[str]:
     """What drawn labels are worth to partners that fit models to them; `counts` are the rows of each class."""
     graded = [name for name in job.passives if reads_labels(job, name)]
     epsilon = (job.parties[job.active].privacy.get("label_dp") or {}).get("eps")
@@ -159,18 +160,24 @@ def _of_drawn_labels(job: Job, training: int, counts: Sequence[int]) -> Iterator
         return
     worth = informative_rows(training, [count / sum(counts) for count in counts], epsilon)
     where = f"parties.{job.active}.privacy.label_dp"
-    if worth < ENOUGH:
+    loss = max(expected_loss(worth, rare=_has_rare_categories(columns, name, training)) for name in graded)
+    if loss > expected_loss(ENOUGH):
         more = next((each for each in (0.5, 1.0, 2.0) if each > epsilon), None)
         remedy = f"; eps: {more:g} is worth more" if more is not None else "; more rows are worth more"
         yield (
             f"{where}.eps: labels drawn at {epsilon:g} are worth {worth:,.0f} rows to {', '.join(graded)}, which "
-            f"costs a model of them about {expected_loss(worth):.3f} of its AUC{remedy}"
+            f"costs a model of them about {loss:.3f} of its AUC{remedy}"
         )
     if epsilon >= DISCLOSING:
         yield (
             f"{where}.eps: at {epsilon:g} nearly every label can be read from its draw and a partner's own columns; "
             "2 or less hides labels"
         )
+
+
+def _has_rare_categories(columns: Sequence[ColumnProfile], party: str, rows: int) -> bool:
+    some = (column.distinct for column in columns if column.party == party and column.kind == "category")
+    return any(distinct is not None and are_rare(distinct, rows) for distinct in some)
 
 
 def _few_tested(tested: int, share: float) -> Iterator[str]:

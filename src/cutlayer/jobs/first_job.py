@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cutlayer.config import FeaturesConfig, IdConfig, Job, near_miss
+from cutlayer.config import FeaturesConfig, IdConfig, Job, SplitConfig, near_miss
 from cutlayer.config.base import validated
 from cutlayer.config.job import TaskKind
 from cutlayer.data.align import intersect
@@ -47,8 +47,6 @@ DEFAULT_WIDTH = 64
 """Columns of the release of a partner whose table is not here."""
 LABEL_EPSILONS = (0.5, 1.0, 2.0)
 """Label epsilons of jobs with grades, of which the least is taken that is worth enough rows."""
-HELD_OUT = 0.2
-"""Share of the rows that a job holds out by default."""
 GRADES = (
     "Labels: each partner is sent one drawn label a training row, once; label_dp.eps bounds what it tells of a label.",
     "Columns: each partner sends one drawn grade of sixteen a row, once: four bits at most, and grade_dp.epsilon.",
@@ -241,16 +239,18 @@ def grades_epsilon(job: FirstJob) -> float | None:
     """The label epsilon of a job whose partners release grades; `None` where they release their columns.
 
     It is the least of `LABEL_EPSILONS` at which the drawn labels are worth enough rows, or the largest, if they are
-    worth any there. Labels that are numbers need a range, which is public and so not in the tables.
+    worth any there. Labels that are numbers need a range, which is public and so not in the tables. Rows that share an
+    id have no draws of their own.
     """
     kind = task_of(job)
-    if job.protect != "both" or kind == "regression":
+    if job.protect != "both" or kind == "regression" or job.repeats:
         return None
     overlap = overlap_of(job)
     counts = [*label_of(job).classes.values()]
     if len(counts) < 2:
         return None
-    rows = int((1 - HELD_OUT) * (overlap.common if job.partners else overlap.rows))
+    split = SplitConfig()
+    rows = int((1 - split.test - split.validation) * (overlap.common if job.partners else overlap.rows))
     worth = {epsilon: informative_rows(rows, [n / sum(counts) for n in counts], epsilon) for epsilon in LABEL_EPSILONS}
     enough = next((epsilon for epsilon, found in worth.items() if found >= ENOUGH), None)
     last = LABEL_EPSILONS[-1]

@@ -243,7 +243,7 @@ def _forecast(job: Job, tables: Mapping[str, PartyTable], threads: int, secrets:
     unseen = [
         f"{name}.{note.column}: {note.text}"
         for name, table in tables.items()
-        for note in table.notes
+        for note in table.notes or ()
         if note.kind == "unseen"
     ]
     ledger = ledger_of(job)

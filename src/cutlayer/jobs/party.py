@@ -16,6 +16,7 @@ from cutlayer.channel import Kind, Message, Port
 from cutlayer.channel.address import check_loopback
 from cutlayer.channel.grpc_link import Links
 from cutlayer.config import Job
+from cutlayer.config.aggregate import undated
 from cutlayer.config.phases import Phase
 from cutlayer.data.party_data import PartyTable
 from cutlayer.errors import ConfigError, PeerLost, ProtocolError
@@ -245,7 +246,12 @@ def _run_of(job: Job, local: Local, party: PassiveParty, outcome: PassiveOutcome
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         cutlayer=__version__,
         device=described(local.device),
-        rows=RowsOfTable(table=local.table.rows, run=len(split.codes), left_out=local.table.left_out),
+        rows=RowsOfTable(
+            table=local.table.rows,
+            run=len(split.codes),
+            left_out=local.table.left_out,
+            undated=local.name in undated(job),
+        ),
         releases=tuple(
             PartReleases(part=part, rows=len(rows), releases=getattr(plan, part)) for part, rows in sizes.items()
         ),

@@ -159,5 +159,6 @@ def partner_section(table: TableSummary, key: str, ids: object, folder: Path, te
     if terms.protects_columns:
         noise = {"dp_embedding": {"clip": 1.0, "epsilon": COLUMN_EPSILON, "delta": 1e-5}}
         section["privacy"] = {"grade_dp": {"epsilon": COLUMN_EPSILON}} if terms.release == "grade" else noise
-        section["audit"] = {"attacks": [*column_attacks(terms.task, once=terms.release is not None)]}
+        measuring = column_attacks(terms.task, once=terms.release is not None, graded=terms.release == "grade")
+        section["audit"] = {"attacks": [*measuring]}
     return section | features_section(table, {key}, numbers)

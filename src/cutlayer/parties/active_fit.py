@@ -72,7 +72,7 @@ def columns_of(setup: ActiveSetup, passives: Passives, held_out: Tensor, seed: i
     some = np.random.default_rng(seed).permutation(len(held_out))[: rows_for(sum(setup.widths.values()))]
     rows = held_out[torch.from_numpy(np.sort(some))]
     columns = {name: passives.local.placed(part) for name, part in _columns(setup, passives, rows).items()}
-    return column_importance(top, columns, setup.truth_of(rows), setup.task, names, seed)
+    return column_importance(top, columns, setup.truth_of(rows), setup.task, names, seed, passives.graded)
 
 
 def _columns(setup: ActiveSetup, passives: Passives, rows: Tensor) -> dict[str, Tensor]:

@@ -60,11 +60,13 @@ class RowsOfTable(FrozenModel):
         table: Number of rows of the table.
         run: Number of these that took part.
         left_out: Number of rows of the file that are no rows of the table, by the reason.
+        undated: Whether each row is of events that count without an `as_of`.
     """
 
     table: int
     run: int
     left_out: Mapping[str, int] = Field(default_factory=dict)
+    undated: bool = False
 
 
 class PassiveRun(Document):

@@ -108,7 +108,7 @@ class Trained:
 def odd_columns(job: Job, name: str, table: PartyTable) -> tuple[ColumnNote, ...]:
     """Oddities of the columns that a party was trained on, apart from those that its bottom model is made for."""
     made_for_rare = suits_rare_categories(job.bottom_of(name))
-    return tuple(note for note in table.notes if note.kind != "rare" or not made_for_rare)
+    return tuple(note for note in table.notes or () if note.kind != "rare" or not made_for_rare)
 
 
 def local_side(

@@ -21,9 +21,13 @@ Floats = npt.NDArray[np.float64]
 FOREST = {"n_estimators": 100, "min_samples_leaf": 5, "max_features": 0.4, "oob_score": True}
 BOOSTED = {"max_iter": 30, "max_leaf_nodes": 6, "min_samples_leaf": 15, "early_stopping": False}
 """Settings for few hundred rows, fixed on Adult, Bank and credit."""
+EXPLAINING = {"max_iter": 60, "max_leaf_nodes": 8, "min_samples_leaf": 40, "early_stopping": False}
+"""Settings of a model of all rows of what the release and the attacker's own columns share."""
+ABOVE = "\0above "
+"""Prefix of the targets that are no column: whether a number is above its median."""
 FOLDS = 3
 BANDS = 16
-"""Number of bands of equal frequency that a column of many values is also read as, so that it weighs as grades do."""
+"""Number of bands of equal frequency that a column of many values is also read as."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,15 +55,17 @@ class BestGuess(FeatureAttack[Guesses]):
 
     A linear model and a random forest are fitted to the known rows, for all columns at once, and boosted trees for each
     number. They are averaged for each column, with the weights of least squared error on predictions of known rows by
-    models without them. So the rows that are guessed choose nothing. Grades say little of each column, and what is
-    known besides says more of it: this attack joins both, which `inversion` and `attribute` do less well.
+    models without them. So the rows that are guessed choose nothing. A release of many values is also read in bands,
+    and as what own columns do not explain of it. Grades say little of each column, and what is known besides says more
+    of it: this attack joins both, which `inversion` and `attribute` do less well.
 
     Reference: the combination is ours; Song and Shmatikov 2020 (arXiv 1905.11742), section 3.1, for inference of an
-    attribute from a representation, and Zhao et al. 2019 for what a release adds to known columns.
+    attribute from a representation.
     """
 
     name = "best_guess"
     reference = "Song and Shmatikov 2020 (arXiv 1905.11742), section 3.1"
+    graded = True
 
     def run(self, view: FeatureView, knowledge: Knowledge) -> Guesses:
         """Fit to the known rows, guess all others."""
@@ -69,9 +75,9 @@ class BestGuess(FeatureAttack[Guesses]):
         above = [question.classes(known.codes, known.numbers)[:, None].float() for question in asked]
         slices = encoded_slices(known.columns)
         width = columns.shape[1]
-        entries = {**slices, **{f"above {at}": slice(width + at, width + at + 1) for at in range(len(asked))}}
+        entries = {**slices, **{f"{ABOVE}{at}": slice(width + at, width + at + 1) for at in range(len(asked))}}
         targets = torch.cat([columns, *above], dim=1)
-        guessed = _guess(_banded(view), known, targets, entries, len(view.rows))
+        guessed = _guess(_enriched(view), known, targets, entries, len(view.rows))
         attacked = view.rows[known.unknown(len(view.rows))]
         values = guessed[:, :width].clamp(columns.amin(dim=0), columns.amax(dim=0))
         inferred = {}
@@ -81,19 +87,30 @@ class BestGuess(FeatureAttack[Guesses]):
                 chances = guessed[:, [start + code for code in question.codes]]
             else:
                 at = next(at for at, other in enumerate(asked) if other.column == question.column)
-                one = guessed[:, entries[f"above {at}"]]
+                one = guessed[:, entries[f"{ABOVE}{at}"]]
                 chances = torch.cat([1 - one, one], dim=1)
             inferred[question.column] = _inferred(attacked, question, chances, known)
         return Guesses(Reconstruction(attacked, values.float()), Inferences(inferred))
 
 
-def _banded(view: FeatureView) -> Tensor:
-    """What the attacker holds, a column of many values of the release also as bands of equal frequency."""
+def _enriched(view: FeatureView) -> Tensor:
+    """What the attacker holds, with two more readings of each column of many values of the release.
+
+    As bands of equal frequency it weighs as much as grades do. What is left of it by a model of the attacker's own
+    columns is what the other party's say; that model is fitted to all rows, since no column of that party is in it.
+    """
+    from sklearn.ensemble import HistGradientBoostingRegressor
+
     more = []
     for column in view.embeddings.T:
         cuts = torch.unique(torch.quantile(column.double(), torch.linspace(0, 1, BANDS + 1, dtype=torch.float64)[1:-1]))
         if len(cuts) > 2:
             more.append((column[:, None] >= cuts).float())
+            if view.own is not None:
+                model = HistGradientBoostingRegressor(**EXPLAINING, random_state=0)
+                own = view.own.numpy()
+                explained = model.fit(own, column.numpy()).predict(own)
+                more.append((column - torch.from_numpy(explained).float())[:, None])
     return torch.cat([view.held, *more], dim=1)
 
 
@@ -105,7 +122,7 @@ def _guess(held: Tensor, known: Auxiliary, targets: Tensor, entries: dict[str, s
     left_out, guessed = (part.double() for part in parts[0])
     for part in parts[1:]:
         left_out, guessed = _averaged(Guessed(left_out, guessed), part, targets.double(), entries)
-    numbers = [name for name, at in entries.items() if name.startswith("above ") or name in known.columns.number_names]
+    numbers = [name for name, at in entries.items() if name.startswith(ABOVE) or name in known.columns.number_names]
     for name in numbers:
         at = entries[name]
         only = {name: slice(0, at.stop - at.start)}

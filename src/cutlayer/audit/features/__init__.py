@@ -12,12 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from cutlayer.attacks import CATALOGUES, resolve
+from cutlayer.attacks import CATALOGUES, REGISTRY, resolve
 from cutlayer.attacks.feature.base import FeatureAttack
-from cutlayer.attacks.feature.best_guess import BestGuess
 from cutlayer.attacks.feature.inversion import Inversion
-from cutlayer.attacks.feature.lattice import Lattice
 from cutlayer.attacks.feature.view import FeatureView
 from cutlayer.attacks.knowledge import AUXILIARY_ROWS, Auxiliary, Knowledge, Need, in_words
 from cutlayer.attacks.malicious import TAMPERINGS
@@ -92,8 +91,8 @@ def audit_features(
             }
             once = Phase.RELEASE in jobs[name].phases_of(party)
             for attack in _attacks_on(job, party, name, attacks):
-                if attack.live and not once and job.parties[party].audit.catalogue in CATALOGUES:
-                    continue  # the default reads columns of a single release alone; elsewhere it is named
+                if not in_default(attack, job, party, once=once):
+                    continue
                 about = {"run": name, "party": party, "attack": attack.name, "knowledge": sorted(attack.needs)}
                 with audit.skipping(party, [attack]):
                     for given in _granted(attack.needs, cases):
@@ -102,6 +101,11 @@ def audit_features(
                         results = measure(attack(case.view, case.knowledge, seed), case, about)
                         audit.results.extend(other_columns.compared(results, attack, case) if is_compared else results)
     return audit
+
+
+def in_default(attack: FeatureAttack[Any], job: Job, party: str, *, once: bool) -> bool:
+    """Whether the party's audit runs an attack: a catalogue reads columns of a party that releases once alone."""
+    return once or not attack.live or job.parties[party].audit.catalogue not in CATALOGUES
 
 
 def _attacks_on(job: Job, party: str, run: str, named: Sequence[FeatureAttack[Any]]) -> Sequence[FeatureAttack[Any]]:
@@ -113,7 +117,7 @@ def _attacks_on(job: Job, party: str, run: str, named: Sequence[FeatureAttack[An
     compared = run == RunKind.THIS_RUN and bool(asked & attacked_labels(job, "features")) and inversion not in named
     # The default reads what stands exactly in a release. A grade says a little of every column.
     if grades_rows(job, party) and job.parties[party].audit.catalogue in CATALOGUES:
-        return [BestGuess(), *(attack for attack in named if isinstance(attack, Lattice))]
+        return [kind() for kind in REGISTRY.values() if kind.graded and job.task in kind.tasks]
     return [*named, inversion] if compared else named
 
 
@@ -189,11 +193,25 @@ class _Table:
 
     def case(self, name: str, view: FeatureView, knowledge: Knowledge) -> Case:
         """All rows of a view are attacked."""
-        codes, numbers = self.store.gather(view.rows)
-        scales = enumerate(self._encoder.numbers)
-        restored = [torch.from_numpy(scale.restored(numbers[:, index].numpy())) for index, scale in scales]
-        own = torch.stack(restored, dim=1) if restored else numbers[:, :0].double()
-        return Case(name, view, knowledge, (codes, numbers), columns=self.store.columns, numbers=own)
+        return case_of_all(name, view, knowledge, self.store.gather(view.rows), self._encoder)
+
+
+def case_of_all(
+    name: str, view: FeatureView, knowledge: Knowledge, truth: tuple[Tensor, Tensor], encoder: Encoder
+) -> Case:
+    """The case of an attack on all rows of a view.
+
+    Args:
+        name: Which release of the rows it is.
+        view: The attacker's view, (n, width).
+        knowledge: What the attacker is assumed to know besides; no row of the view.
+        truth: Encoded codes, int32 (n, c), and numbers, float32 (n, d).
+        encoder: The party's encoder, which gives the numbers in the units of the table.
+    """
+    numbers = truth[1]
+    restored = [torch.from_numpy(s.restored(numbers[:, index].numpy())) for index, s in enumerate(encoder.numbers)]
+    own = torch.stack(restored, dim=1) if restored else numbers[:, :0].double()
+    return Case(name, view, knowledge, truth, columns=encoder.columns, numbers=own)
 
 
 def _recorded(job: Job, run: RunFolder, party: str) -> list[Release]:

@@ -197,7 +197,8 @@ def _r2_interval(errors: Tensor, spread: Tensor) -> tuple[float, float]:
     n = len(errors)
     ratios = []
     for _ in range(REPEATS // _REPEATS_AT_A_TIME):
-        counts = torch.from_numpy(generator.multinomial(n, np.full(n, 1 / n), size=_REPEATS_AT_A_TIME)).double()
+        drawn = generator.integers(n, size=(_REPEATS_AT_A_TIME, n)) + n * np.arange(_REPEATS_AT_A_TIME)[:, None]
+        counts = torch.from_numpy(np.bincount(drawn.ravel(), minlength=drawn.size).reshape(drawn.shape)).double()
         ratios.append((1 - (counts @ errors) / (counts @ spread).clamp_min(1e-300)).mean(dim=1))
     low, high = torch.cat(ratios).quantile(torch.tensor([0.025, 0.975], dtype=torch.float64)).tolist()
     return low, high

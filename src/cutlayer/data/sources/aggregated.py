@@ -62,10 +62,10 @@ class AggregatedSource(Source):
     """
 
     def __init__(self, events: Source, config: AggregateConfig, memory: int) -> None:
-        self._named = dict.fromkeys((*config.by, *config.columns, *filter(None, (config.time, config.as_of))))
+        self._named = dict.fromkeys((*config.ids, *config.columns, *filter(None, (config.time, config.as_of))))
         for name in self._named:
             events.require(name)
-        super().__init__(events.where, [*config.by, *config.results])
+        super().__init__(events.where, [*config.ids, *config.results])
         self.is_file = events.is_file
         self.left_out: dict[str, int] = {}
         self._events, self._config, self._memory = events, config, memory
@@ -74,7 +74,7 @@ class AggregatedSource(Source):
     def _pieces(self, names: list[str], size: int, as_text: Collection[str]) -> Iterator[pa.Table]:
         results = self._config.results
         coded = (results[name] for name in as_text if name in results)
-        text = frozenset((*self._config.by, *(name for name, kind in coded if kind in _AS_STORED)))
+        text = frozenset((*self._config.ids, *(name for name, kind in coded if kind in _AS_STORED)))
         if text not in self._made:
             self._made[text] = self._aggregated(text)
         yield self._made[text].select(names)
@@ -89,7 +89,7 @@ class AggregatedSource(Source):
                 ipc.new_stream(file, reduced.schema) as writer,
                 _sorted(reduced, events, self._memory, self.where) as batches,
             ):
-                for piece in _whole_ids(batches, len(self._config.by)):
+                for piece in _whole_ids(batches, len(self._config.ids)):
                     made = reduced.rows(piece)
                     rows += made.num_rows
                     writer.write_table(made)
@@ -114,12 +114,14 @@ class _Reduced:
         self._config, self._types, self._where = config, schema, where
         self.unused = dict.fromkeys(UNUSED, 0)
         self._first = 0
-        self.keys = [f"k{number}" for number in range(len(config.by))]
+        self.keys = [f"k{number}" for number in range(len(config.ids))]
         self.values = {name: f"v{number}" for number, name in enumerate(config.columns)}
-        self.sorted_by = [self.values[name] for name, kinds in config.columns.items() if {*kinds} & {*_BY_ORDER}]
-        for name, kinds in config.columns.items():
+        self.sorted_by = [self.values[name] for name, kinds in config.functions.items() if {*kinds} & {*_BY_ORDER}]
+        for name, kinds in config.functions.items():
             _check_type(name, schema.field(name).type, kinds, where)
-        fields = [(name, schema.field(name).type) for name in config.by]
+        for name in config.ids:
+            _check_type(name, schema.field(name).type, (), where)
+        fields = [(name, _undone(schema.field(name).type)) for name in config.ids]
         self.schema = pa.schema(fields + [(name, self._type_of(*made)) for name, made in config.results.items()])
 
     def _type_of(self, column: str, kind: Function) -> pa.DataType:
@@ -133,13 +135,15 @@ class _Reduced:
         config, where = self._config, f"{self._where} (rows counted from row {self._first})"
         self._first += chunk.num_rows
         columns = {}
-        for key, name in zip(self.keys, config.by, strict=True):
+        for key, name in zip(self.keys, config.ids, strict=True):
             columns[key] = _sortable(chunk.column(name))
             if missing := columns[key].null_count:
-                rows = "row" if missing == 1 else "rows"
-                raise fault(where, f"an id {name!r} in every row", f"none in {missing:,} {rows}", "fix the rows")
+                got = f"none in {missing:,} of {chunk.num_rows:,} rows"
+                raise fault(where, f"an id {name!r} in every row", got, "fix the rows")
         values = {name: _sortable(chunk.column(name)) for name in config.columns}
-        empty = np.logical_and.reduce([column.is_null().to_numpy() for column in values.values()])
+        empty = np.ones(chunk.num_rows, dtype=np.bool_)
+        for name in values.keys() - {*config.ids}:
+            empty &= values[name].is_null().to_numpy()
         columns |= event_times(chunk, config, empty, where)
         state = columns["s"].to_numpy()
         for kind in UNUSED:
@@ -165,7 +169,7 @@ class _Reduced:
         stated = events["a"].to_numpy()
         odd = np.flatnonzero(np.minimum.reduceat(stated, starts) != np.maximum.reduceat(stated, starts))
         if len(odd):
-            wanted = f"one value of {self._config.as_of!r} for each {', '.join(self._config.by)}"
+            wanted = f"one value of {self._config.as_of!r} for each {', '.join(self._config.ids)}"
             got = f"several for {len(odd):,} of them"
             raise fault(self._where, wanted, got, "add the column to aggregate.by if each is a row of its own")
 
@@ -231,9 +235,9 @@ def _sorted(reduced: _Reduced, table: TypedTable, memory: int, where: str) -> It
         tempfile.TemporaryDirectory(prefix="cutlayer-sort-") as scratch,
         duckdb.connect(config=_engine(Path(scratch), memory)) as engine,
     ):
-        engine.execute("SET enable_external_access = false; SET lock_configuration = true")
-        engine.register("events", pa.RecordBatchReader.from_batches(first.schema, batches()))
         try:
+            engine.execute("SET enable_external_access = false; SET lock_configuration = true")
+            engine.register("events", pa.RecordBatchReader.from_batches(first.schema, batches()))
             yield iter(engine.sql(f"SELECT * FROM events ORDER BY {order}").to_arrow_reader(CHUNK_ROWS))  # noqa: S608
         except (duckdb.Error, pa.ArrowException, OSError) as failure:
             if failures:

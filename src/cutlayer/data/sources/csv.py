@@ -10,11 +10,12 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from cutlayer.config import TableConfig
-from cutlayer.data.engine import EngineFailed, engine
+from cutlayer.data.engine import EngineFailed, connected, engine_failures
 from cutlayer.data.faults import fault
 from cutlayer.data.sources.base import FileSource
 from cutlayer.data.sources.csv_layout import (
@@ -53,6 +54,7 @@ class CsvSource(FileSource):
     def read_names(self) -> tuple[str, ...]:
         """Names of the columns: the declared names, or the first line."""
         self._plain: tempfile.TemporaryDirectory[str] | None = None
+        self._connection: DuckDBPyConnection | None = None
         self._checked = False
         if kind := foreign_kind(self.config.path):
             raise fault(self.where, "a CSV file", kind, "unpack it, or set table.format")
@@ -74,13 +76,11 @@ class CsvSource(FileSource):
         """
         columns = ", ".join(f"c{self._numbers[name]}" for name in names)
         rows = 0
-        with engine([self._file], self._fields) as connection:
+        with engine_failures(), self._engine().cursor() as connection:
             query = f"SELECT {columns} FROM {self._scan()}"  # noqa: S608 (literals and numbers of columns)
             for batch in connection.sql(query).to_arrow_reader(min(size, _BATCH)):
                 piece = pa.Table.from_batches([batch])
-                trimmed = pa.table(
-                    {name: _trimmed(piece.column(i), self.config.missing) for i, name in enumerate(names)}
-                )
+                trimmed = pa.table({name: self._trimmed(piece.column(i)) for i, name in enumerate(names)})
                 if not rows:
                     self._check_headless(trimmed, names)
                 rows += piece.num_rows
@@ -89,9 +89,14 @@ class CsvSource(FileSource):
                 self._check_lines(connection, rows)
                 self._checked = True
 
+    def release(self) -> None:
+        """Close the engine and remove the copy of a compressed file; a further pass opens them again."""
+        self._connection = self._plain = None
+
     def text_types(self, names: Sequence[str], as_text: Collection[str]) -> dict[str, TextType]:
-        """All columns but those that stay text."""
-        return {name: TextType(self.config) for name in names if name not in as_text}
+        """All columns but those that stay text, and those of a stated format."""
+        known = {*as_text, *self.config.formats}
+        return {name: TextType(self.config) for name in names if name not in known}
 
     def unreadable(self, failure: Exception) -> DataError:
         """The error of a file that cannot be read; it holds no value of the file, which the engine's text may."""
@@ -133,6 +138,11 @@ class CsvSource(FileSource):
                 shutil.copyfileobj(packed, plain)
         return Path(self._plain.name) / "plain"
 
+    def _engine(self) -> DuckDBPyConnection:
+        if self._connection is None:
+            self._connection = connected([self._file], self._fields)
+        return self._connection
+
     def _scan(self) -> str:
         """The rows of the file as text, in columns c0, c1, ..."""
         return scan(self._file, self.config, self._delimiter, self._fields)
@@ -159,6 +169,14 @@ class CsvSource(FileSource):
             got = f"one in line {line:,} that holds other rows, in column {self._header[field]!r}"
             remedy = "close it, or write a quotation mark in a quoted value twice"
             raise fault(self.where, "every quotation mark closed in its row", got, remedy)
+
+    def _trimmed(self, text: pa.ChunkedArray) -> pa.ChunkedArray:
+        """Values without whitespace around them; missing where nothing else is left, or a text that means it."""
+        if not any(map(_may_be_spaced, text.chunks)):
+            return text
+        trimmed = pc.utf8_trim_whitespace(text)
+        absent = pc.is_in(trimmed, value_set=pa.array(self.config.missing, pa.string()))
+        return pc.if_else(absent, pa.scalar(None, pa.string()), trimmed)
 
     def _check_headless(self, table: pa.Table, names: list[str]) -> None:
         """Raise if the first row holds the names of the columns although these were given."""
@@ -197,9 +215,13 @@ def unusual_delimiter(path: Path) -> str | None:
     return None if detected == default_delimiter(path) else detected
 
 
-def _trimmed(text: pa.ChunkedArray, missing: Sequence[str]) -> pa.ChunkedArray:
-    trimmed = pc.utf8_trim_whitespace(text)
-    if pc.sum(pc.binary_length(trimmed)) == pc.sum(pc.binary_length(text)):
-        return text
-    absent = pc.is_in(trimmed, value_set=pa.array(missing, pa.string()))
-    return pc.if_else(absent, pa.scalar(None, pa.string()), trimmed)
+def _may_be_spaced(text: pa.StringArray) -> bool:
+    """Whether a text begins or ends with a space, a control character, or a character beyond ASCII."""
+    _, offsets, data = text.buffers()
+    if data is None:
+        return False
+    ends = np.frombuffer(offsets, np.int32, len(text) + 1, 4 * text.offset)
+    filled = ends[1:] > ends[:-1]
+    characters = np.frombuffer(data, np.uint8)
+    outer = characters[ends[:-1][filled]], characters[ends[1:][filled] - 1]
+    return any(bool((bytes_ - np.uint8(33) > 94).any()) for bytes_ in outer)  # of unsigned bytes: below 33 or above 127

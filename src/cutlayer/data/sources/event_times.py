@@ -43,14 +43,14 @@ def event_times(chunk: pa.Table, config: AggregateConfig, empty: Mask, where: st
     times, zoned = _moments(chunk.column(config.time), config.time, where)
     known = times.is_valid().to_numpy()
     if len(odd := np.flatnonzero(~known & ~empty)):
-        got = f"none in {len(odd):,} rows, first in row {odd[0]} (counted from 0)"
+        got = f"none in {len(odd):,} of {len(known):,} rows, first in row {odd[0]} (counted from 0)"
         raise fault(where, f"a time {config.time!r} in every row with values", got, "fix the rows or leave them out")
     state[~known] = LISTED
     found = {"t": times}
     if config.as_of is not None:
         limits, limits_zoned = _moments(chunk.column(config.as_of), config.as_of, where)
         if limits.null_count:
-            got = f"none in {limits.null_count:,} rows"
+            got = f"none in {limits.null_count:,} of {len(known):,} rows"
             raise fault(where, f"a time {config.as_of!r} in every row", got, "fix the rows, or leave their ids out")
         if zoned is not limits_zoned:
             zones = {True: "with a time zone", False: "without one"}
@@ -85,7 +85,12 @@ def _moments(column: pa.ChunkedArray, name: str, where: str) -> tuple[pa.Chunked
         raise fault(where, f"dates or times in column {name!r}", f"{kind}", "write them as dates")
     zoned = pa.types.is_timestamp(kind) and kind.tz is not None
     # Cut off, not rounded: of two times within a microsecond the event is then at `as_of`, and does not count.
-    return column.cast(pa.timestamp("us", kind.tz if zoned else None), safe=False).cast(pa.int64()), zoned
+    cut = pa.types.is_timestamp(kind) and kind.unit == "ns"
+    try:
+        moments = column.cast(pa.timestamp("us", kind.tz if zoned else None), safe=not cut)
+    except pa.ArrowInvalid:  # a year beyond 290,000, which would wrap round to the past
+        raise fault(where, f"dates in column {name!r}", "one that is out of range", "fix the column") from None
+    return moments.cast(pa.int64()), zoned
 
 
 def _read(column: pa.ChunkedArray, name: str, where: str) -> pa.ChunkedArray:
@@ -94,6 +99,7 @@ def _read(column: pa.ChunkedArray, name: str, where: str) -> pa.ChunkedArray:
             return column.cast(pa.timestamp("us", tz=zone))
         except pa.ArrowInvalid:
             continue
-    example = pc.drop_null(column)
+    others = column.filter(pc.invert(pc.match_substring_regex(column, r"^\d{4}-\d\d-\d\d")))
+    example = pc.drop_null(others if len(others) else column)  # else a time, or its zone, is of another form
     got = f"text such as {example[0].as_py()!r:.40}"
     raise fault(where, f"dates such as 2024-01-31 in column {name!r}", got, "state how they are written: table.formats")

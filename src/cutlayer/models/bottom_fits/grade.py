@@ -20,9 +20,16 @@ if TYPE_CHECKING:
     from cutlayer.models.base import BottomModel
     from cutlayer.models.top_estimators.choice import Fit as FitPart
     from cutlayer.models.top_estimators.head import Head
+    from cutlayer.models.top_estimators.rows import FittedPart
 
 ROWS_A_GRADE = 40
 """Number of training rows for each grade: to more grades of few rows the label owner's model fits noise."""
+MAX_TREES = 600
+"""Maximum number of trees of a model; boosting has one for each class in every step."""
+MIN_STEPS = 15
+"""Steps of boosting below which only a linear model is left: of more than 40 classes drawn labels are mostly noise."""
+JUDGED_FOLDS = 2
+"""Number of folds after which a candidate without a weight is left out, and not fitted again."""
 MAX_CELLS = 2**25
 """Maximum number of rows times columns that models are fitted to: of more rows, some are drawn."""
 
@@ -32,7 +39,8 @@ class GradeFit(GradeLimits):
 
     Attributes:
         candidates: Models that are averaged, with the weights that predict the drawn labels of other rows best.
-            `additive` is boosting of trees of one split.
+            `additive` is boosting of trees of one split. One without a weight after two folds is left out; of more than
+            40 classes `linear` is alone.
         folds: Number of folds; a row's grade is of a model that was fitted without its fold.
         least_z: By how many standard errors the scores must rank the drawn labels better than chance. Below, the grades
             would carry little of use to the label owner, and the labels may be none: they are refused.
@@ -191,34 +199,38 @@ def _fitted(
     if drawn.are_numbers:
         targets, classes = (targets - targets.mean()) / (targets.std() or 1.0), 0
     rows = FitRows(codes.long().numpy(), numbers.numpy(), columns.inputs.cardinalities, targets, classes)
-    fits = _fits(settings, len(rows))
+    fits = _fits(settings, len(rows), classes)
     held_out = np.zeros((len(fits), len(rows), max(classes, 1)))
-    fitted = []
+    chosen, judged = [*range(len(fits))], np.zeros(len(rows), dtype=bool)
+    fitted: list[dict[int, FittedPart]] = []
     for fold in range(settings.folds):
         out, rest = (np.flatnonzero(places) for places in (folds.numpy() == fold, folds.numpy() != fold))
         without = rows.take(rest) if len(rest) else rows
-        fitted.append([fit_part(fit, without, seed) for fit in fits])
-        if len(out):
-            held_out[:, out] = [part.predicted(rows.take(out)) for part in fitted[-1]]
-    weights = weights_of([*held_out], rows)
-    chosen = np.flatnonzero(weights)
+        fitted.append({at: fit_part(fits[at], without, seed) for at in chosen})
+        for at in chosen if len(out) else ():
+            held_out[at, out] = fitted[-1][at].predicted(rows.take(out))
+        judged[out] = True
+        if fold in (JUDGED_FOLDS - 1, settings.folds - 1) and judged.any():
+            weights = weights_of([*held_out[chosen][:, judged]], rows.take(np.flatnonzero(judged)))
+            chosen, weights = [at for at, weight in zip(chosen, weights, strict=True) if weight], weights[weights > 0]
     transition = None if drawn.are_numbers else drawn.transition
-    return [Head.of([parts[at] for at in chosen], weights[chosen], transition) for parts in fitted]
+    return [Head.of([parts[at] for at in chosen], weights, transition) for parts in fitted]
 
 
-def _fits(settings: GradeFit, rows: int) -> Sequence[FitPart]:
+def _fits(settings: GradeFit, rows: int, classes: int) -> Sequence[FitPart]:
     """Candidates: for labels that are mostly noise, smaller trees of fewer columns and slower steps."""
     from cutlayer.models.top_estimators.boosting import fit_boosting
     from cutlayer.models.top_estimators.linear import fit_linear
 
-    slow = {"max_iter": 60, "learning_rate": 0.06, "l2_regularization": 5.0, "early_stopping": False}
+    steps = MAX_TREES // (classes if classes > 2 else 1)
+    slow = {"max_iter": min(60, steps), "learning_rate": 0.06, "l2_regularization": 5.0, "early_stopping": False}
     leaf = {"min_samples_leaf": max(5, min(40, rows // 20))}
     every: Mapping[str, FitPart] = {
         "linear": fit_linear,
         "boosting": partial(fit_boosting, settings={**slow, **leaf, "max_leaf_nodes": 8, "max_features": 0.3}),
-        "additive": partial(fit_boosting, settings={**slow, **leaf, "max_leaf_nodes": 2, "max_iter": 150}),
+        "additive": partial(fit_boosting, settings={**slow, **leaf, "max_leaf_nodes": 2, "max_iter": min(150, steps)}),
     }
-    return [every[name] for name in settings.candidates]
+    return [every[name] for name in (settings.candidates if steps >= MIN_STEPS else ("linear",))]
 
 
 GRADE = Fit(GradeFit, fit_grade, bottom="grade")

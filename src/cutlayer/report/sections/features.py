@@ -43,8 +43,8 @@ _HOW = (
 )
 _IDEAL = (
     "Of grades the attacker has its own columns and labels too, and other columns is the attack on these without the "
-    "grades. Ideal output is the same attack with the score of a model of all columns in place of the grades: what a "
-    "computation that reveals nothing else hands to the label owner. No system hides more of the columns than this."
+    "grades. Ideal output is the same attack with the score of a model of all columns in place of the grades: a "
+    "computation that reveals nothing else hands that to the label owner, so that no system of scores hides it."
 )
 _BRIEF = "by the active party, from what it received; without embedding: the best constant answer"
 _COLUMN_METRICS = ("baseline", "other_columns", "ideal", "mse", "baseline_mse", "accuracy", "majority")

@@ -45,8 +45,8 @@ _TOGETHER = (
     "all of them. Each of them also has what it reads alone, which can be more."
 )
 _IDEAL = (
-    "Ideal output is the score of a model of all columns: what a computation that reveals nothing else hands over. "
-    "From whoever gets scores no system hides more of the labels."
+    "Ideal output is the score of a model of all columns, which a computation that reveals nothing else hands over: no "
+    "system hides it from those who get scores."
 )
 _CLASSES = "max(AUC, 1\u00a0−\u00a0AUC) of its scores against the true labels"
 _VALUES = "max(c, 1\u00a0−\u00a0c) of the share c of pairs of rows that its scores order as the true values do"
