@@ -17,6 +17,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from ruamel.yaml import YAML
 
@@ -149,7 +150,7 @@ def _record(release: FormOfData, party: str, attack: str, case: Case, result: ob
     (own,) = measure(result, case, about)
     exact: FeatureResult = own
     if isinstance(result, Reconstruction):
-        read = _as_readings(result, case.columns)
+        read = _as_readings(result, case.columns, case.truth[1], case.numbers)
         exact = measure_readings(read, case.columns, case.truth, case.numbers, about)
     r2 = own.value if isinstance(result, Reconstruction) else own.metrics["r2"]
     return ColumnsRead(
@@ -166,10 +167,17 @@ def _record(release: FormOfData, party: str, attack: str, case: Case, result: ob
     )
 
 
-def _as_readings(result: Reconstruction, columns: ColumnSpec) -> Readings:
-    """Rebuilt numbers, and of each category the level of the largest entry, measured as candidates are."""
+def _as_readings(result: Reconstruction, columns: ColumnSpec, encoded: torch.Tensor, own: torch.Tensor) -> Readings:
+    """Rebuilt numbers in the units of the table, and of each category the level of the largest entry, as candidates.
+
+    The encoding is public and increasing: between values of the table it is taken for linear.
+    """
     values = result.values.double()
-    vectors = [values[:, index] for index in range(columns.numeric)]
+    vectors = []
+    for index in range(columns.numeric):
+        order = encoded[:, index].argsort().numpy()
+        known, units = encoded[:, index].double().numpy()[order], own[:, index].numpy()[order]
+        vectors.append(torch.from_numpy(np.interp(values[:, index].numpy(), known, units)))
     slices = [*encoded_slices(columns).values()][columns.numeric :]
     vectors += [values[:, entries].argmax(dim=1).double() for entries in slices]
     return Readings(result.rows, torch.stack(vectors), torch.zeros(len(vectors), dtype=torch.bool))

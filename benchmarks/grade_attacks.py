@@ -324,5 +324,6 @@ def _of_reads(lines: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     yield "| data set | " + " | ".join(names) + " | membership by folds; by all models |"
     yield "|---" * (2 + len(names)) + "|"
     for line in lines:
-        cells = [f"{each['r2']:.2f}, {each['auc']:.3f}" for each in line["collusion"].values()]
-        yield f"| {line['data']} | {' | '.join([*cells, '; '.join(f'{v:.3f}' for v in line['membership'].values())])} |"
+        figures = [f"{each['r2']:.2f}, {each['auc']:.3f}" for each in line["collusion"].values()]
+        members = "; ".join(f"{value:.3f}" for value in line["membership"].values())
+        yield f"| {line['data']} | {' | '.join([*figures, members])} |"

@@ -7,6 +7,7 @@ import shutil
 import tracemalloc
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -638,11 +639,39 @@ def test_two_processes_do_not_work_on_one_exchange(tmp_path: Path, federation: F
 @pytest.mark.parametrize("purpose", [Purpose.ALIGN_ACTIVE, Purpose.SIZE])
 def test_nothing_is_answered_after_the_end(tmp_path: Path, federation: Federation, purpose: Purpose) -> None:
     courier = Courier(tmp_path, federation, purpose)
-    assert set(courier.all()) == set(NAMES)
+    done = courier.all()
+    assert set(done) == set(NAMES)
     before = {path: path.read_bytes() for path in (tmp_path / "exchange").iterdir()}
+    assert all(courier.step(name) == done[name] for name in NAMES)  # a scheduler repeats its commands
+    courier.tables[TELCO] = GIVEN[TELCO].slice(1)
+    (tmp_path / f"{TELCO}.csv").unlink()
     with pytest.raises(RunFolderError, match="an exchange that goes on, got one that has ended"):
         courier.step(TELCO)
     assert {path: path.read_bytes() for path in (tmp_path / "exchange").iterdir()} == before
+
+
+def test_an_alignment_that_was_killed_before_its_end_writes_the_rows_again(
+    tmp_path: Path, federation: Federation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    courier = Courier(tmp_path, federation)
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("cutlayer.jobs.exchange.Exchange.end", killed)
+        for _ in range(7):
+            for name in NAMES:
+                with suppress(KeyboardInterrupt):
+                    courier.step(name)
+    rows = tmp_path / f"{TELCO}-aligned.csv"
+    written = rows.read_bytes()
+    rows.write_text("row,id\n")
+    assert isinstance(courier.step(TELCO), aligning.Aligned)
+    assert rows.read_bytes() == written
+    rows.unlink()
+    with pytest.raises(RunFolderError, match="one that has ended"):  # nothing answers twice, whatever was deleted
+        courier.step(TELCO)
 
 
 def test_an_opening_of_another_party_is_refused(tmp_path: Path, federation: Federation) -> None:

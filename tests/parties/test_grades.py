@@ -20,13 +20,14 @@ from cutlayer.channel import Kind, Message
 from cutlayer.channel.compression import GradeBytes
 from cutlayer.channel.parcel import ParcelWriter
 from cutlayer.config import Job, LimitsConfig, validated
-from cutlayer.errors import ConfigError, ProtocolError
+from cutlayer.errors import ConfigError, PeerLost, ProtocolError
 from cutlayer.jobs.check import check_job
 from cutlayer.jobs.execute import execute
 from cutlayer.jobs.options import Options, Progress
 from cutlayer.kernels.noise.label_levels import levels_for
 from cutlayer.kernels.noise.score_bands import channel, information
 from cutlayer.kernels.rows.grade_columns import columns_of_grades, grades_of_columns
+from cutlayer.parties.faults import At
 from cutlayer.serving import Serving
 from cutlayer.serving.between import PredictionSide
 from cutlayer.serving.by_file import release_prediction, with_agreed_rows
@@ -36,7 +37,7 @@ from cutlayer.training.folder import RunFolder
 from cutlayer.training.keys import Keys
 from cutlayer.training.recorder import read_truth
 from cutlayer.training.run_ledger import ledger_after, ledger_of
-from tests.parties.interruptions import assert_equal, crashes_at_rename
+from tests.parties.interruptions import Fails, assert_equal, crashes_at_rename
 from tests.parties.mutants import tamper, with_fields, with_tensors
 from tests.parties.processes import fork, lay_out
 from tests.parties.runs import ACTIVE, KEY, PASSIVES, raw_job, record, run, tables
@@ -237,6 +238,23 @@ def test_a_refusal_is_counted(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="limits of columns"):  # no bit of any row
         world.run(graded({"limits": {"none": 0.05}}), given)
     assert len(world.lines(TELCO)) == 2
+
+
+@pytest.mark.parametrize("failure", [PeerLost("gone", peer=TELCO), KeyboardInterrupt()])
+def test_a_run_that_is_lost_while_a_partner_fits_goes_on(tmp_path: Path, failure: BaseException) -> None:
+    """The label owner may stop between the two rounds: its folder stays, with the draws of the labels."""
+    path, job, given = tmp_path / "run", graded(), tables(rows=300)
+    lost = Fails(At.PHASE, TELCO, when=lambda phase: phase == "release", failure=failure)  # type: ignore[arg-type]
+    with pytest.raises(type(failure)), RunFolder.new_or_resumed(path, job, resume=False):
+        run(job, given, path, faults=lost)
+    with RunFolder.new_or_resumed(path, job, resume=True):
+        run(job, given, path, resume=True)
+    assert torch.equal(kept(path, "released")["released"], kept(_whole(tmp_path, job, given), "released")["released"])
+
+
+def _whole(folder: Path, job: Job, given: Any) -> Path:
+    run(job, given, folder / "whole")
+    return folder / "whole"
 
 
 def test_a_kill_at_any_time_resumes_to_the_same_draws(tmp_path: Path) -> None:

@@ -117,7 +117,8 @@ def _attacks_on(job: Job, party: str, run: str, named: Sequence[FeatureAttack[An
     compared = run == RunKind.THIS_RUN and bool(asked & attacked_labels(job, "features")) and inversion not in named
     # The default reads what stands exactly in a release. A grade says a little of every column.
     if grades_rows(job, party) and job.parties[party].audit.catalogue in CATALOGUES:
-        return [kind() for kind in REGISTRY.values() if kind.graded and job.task in kind.tasks]
+        kinds = (kind for kind in REGISTRY.values() if issubclass(kind, FeatureAttack) and kind.graded)
+        return [kind() for kind in kinds if job.task in kind.tasks]
     return [*named, inversion] if compared else named
 
 
