@@ -92,6 +92,7 @@ def test_csv_files_give_the_model_of_parquet_files(
         pytest.skip("formats are not applied by the reader yet")
     key = place.folder / "key"
     key.write_bytes(bytes(32))
+    key.chmod(0o600)
     found = {}
     for kind, folder in folders.items():
         job = YAML(typ="safe").load(folder / "job.yaml")

@@ -103,6 +103,7 @@ def completed(
     profile = label_of(job)
     chosen_class = positive_class(profile.classes or {}, positive, asking=asking)
     job = replace(job, unlabelled=profile.missing, split_by=split_by, positive=chosen_class)
+    profile = profile if chosen_class is None else label_of(job)
     repeated = {table.path.name: repeated_ids(table, job.ids[table.path.name]) for table in job.partners}
     job = replace(job, first_rows=frozenset(file for file, sentence in repeated.items() if sentence))
     job, overlap = matched(job)

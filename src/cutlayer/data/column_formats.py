@@ -39,7 +39,8 @@ _COUNTED = (
 _UNITS = frozenset(_COUNTED.split())
 """Texts before or after a number that say in what it is counted; a single letter may be part of a code."""
 _NUMBER = (
-    r"^(?P<before>[^\d.,+\-]*)(?P<sign>[+\-]?)(?P<digits>\d(?:[\d.,' \x{a0}\x{202f}]*\d)?)(?P<after>[^\d.,+\-][^\d]*)?$"
+    r"^(?P<minus>[+\-]?)\s*(?P<before>[^\d.,+\-]*)(?P<sign>[+\-]?)"
+    r"(?P<digits>\d(?:[\d.,' \x{a0}\x{202f}]*\d)?)(?P<after>[^\d.,+\-][^\d]*)?$"
 )
 _AROUND = ("before", "after")
 _GROUPS = ("", ",", ".", " ", "'", "\u00a0", "\u202f")
@@ -192,7 +193,11 @@ def _split(texts: pa.Array) -> tuple[dict[str, str], pa.Array, pa.Array] | None:
     if any(len(found) > 1 or found[0] not in {*_UNITS, ""} for found in around):
         return None
     unit = {name: found[0] for name, found in zip(_AROUND, around, strict=True)}
-    return unit, pc.struct_field(parts, "sign"), pc.struct_field(parts, "digits")
+    first, second = (pc.struct_field(parts, name) for name in ("minus", "sign"))
+    signs = pc.binary_join_element_wise(first, second, pa.scalar("", pa.large_string()))
+    if pc.max(pc.binary_length(signs)).as_py() > 1:
+        return None
+    return unit, signs, pc.struct_field(parts, "digits")
 
 
 def _numbers(texts: pa.Array) -> tuple[ColumnFormat, ...]:
@@ -228,7 +233,7 @@ def _example(layout: NumberLayout, texts: pa.Array) -> str:
     """A value of the column that shows the whole layout, or one that is made up."""
     lengths = pc.utf8_length(texts)
     longest = texts.filter(pc.equal(lengths, pc.max(lengths)))[0].as_py()
-    for text in (longest, *texts.slice(0, _HEAD).to_pylist()):
+    for text in (each.lstrip("+- ") for each in (longest, *texts.slice(0, _HEAD).to_pylist())):
         with suppress(ValueError):
             if NumberLayout.of(text) == layout:
                 return str(text)

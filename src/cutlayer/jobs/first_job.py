@@ -181,7 +181,7 @@ def releases_once(job: FirstJob) -> bool:
 
 def label_of(job: FirstJob) -> ColumnProfile:
     """Profile of the label column: its classes and their oddities."""
-    return label_profile(job.owner.party, job.label, _labels(job), task_of(job), job.owner.path.name)
+    return label_profile(job.owner.party, job.label, _labels(job), task_of(job), job.owner.path.name, job.positive)
 
 
 def _labels(job: FirstJob) -> pa.ChunkedArray:
