@@ -36,6 +36,13 @@ def open_source(data: object, party: str, where: str | None = None, memory: int 
         ConfigError: A table that a run folder names, without consent.
         DataError: No such file, not a file, of unknown format, unreadable, or no table at all.
     """
+    source = _opened(data, party, where)
+    config = data.aggregate if isinstance(data, TableConfig) else None
+    return source if config is None else AggregatedSource(source, config, memory)
+
+
+def _opened(data: object, party: str, where: str | None) -> Source:
+    """The table as it is stored."""
     if not isinstance(data, TableConfig):
         owner = f"party {party}"
         return MemorySource(owner, as_table(data, owner))
@@ -49,8 +56,7 @@ def open_source(data: object, party: str, where: str | None = None, memory: int 
         raise DataError(f"{where}: no such file{did_you_mean(data.path.name, tables)}")
     if not data.path.is_file():
         raise fault(where, "a file", "a folder")
-    source = _kind_of(data, where)(where, data)
-    return source if data.aggregate is None else AggregatedSource(source, data.aggregate, memory)
+    return _kind_of(data, where)(where, data)
 
 
 def _kind_of(config: TableConfig, where: str) -> type[FileSource]:
