@@ -12,7 +12,7 @@ import json
 import math
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import redirect_stdout
 from pathlib import Path
 from statistics import fmean, median
@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 from ruamel.yaml import YAML
+from scipy import stats
 
 from benchmarks.utility.__main__ import METRICS, lines_of
 from benchmarks.utility.datasets import LOADERS, DataSet, load
@@ -52,6 +53,8 @@ ORDER = (
     *("adult", "bank", "credit", "bank-2000", "credit-1000", "adult-2000", "motor", "friedman", "diabetes", "breast"),
     *("iris", "wine", "limit", "movies"),
 )
+STUDIES = ("tables", "rule", "front", "demo")
+"""What each data set keeps; the loss by informative rows; other releases beside grades; the demo's table."""
 RESULTS = Path(__file__).parent / "results" / "grades.jsonl"
 TABLES = (*ORDER, *(name for name in LOADERS if name not in ORDER))
 
@@ -92,7 +95,7 @@ def measured(
     Args:
         name: Name of the data set.
         data: Columns by party, and labels.
-        seed: Seed of the jobs.
+        seed: Seed of the jobs; those of seed 0 alone are attacked.
         epsilons: Privacy of a row's grade.
         fit: Settings of the fit of the partner's model in which others are tried.
     """
@@ -104,22 +107,23 @@ def measured(
         write_tables(data, folder)
         with redirect_stdout(io.StringIO()):
             init(folder, label=LABEL, yes=True)
-        sketch = _run(_raw(folder, seed), folder / "sketch")
-        line |= {"sketch": _utility(sketch), "own": _own(sketch), "seconds": round(sketch.summary.run.seconds, 2)}
+        sketch = ran(written(folder, seed), folder / "sketch")
+        line |= {"sketch": utility(sketch), "own": own_columns(sketch), "seconds": round(sketch.summary.run.seconds, 2)}
         drawn = {"eps": label, **({"range": [*span_of(data)]} if data.task == "regression" else {})}
         for epsilon in epsilons:
-            raw = _raw(folder, seed)
+            raw = written(folder, seed)
             raw["parties"]["bank"]["privacy"] = {"label_dp": drawn}
-            if epsilon == epsilons[0]:  # all jobs send the same labels
+            if epsilon == epsilons[0] and not seed:  # all jobs send the same labels
                 raw["parties"]["bank"]["audit"] = {"attacks": ["sent_labels"]}
-            raw["parties"]["partner"] |= {"fit": {"kind": "grade", **(fit or {})}, "audit": {"attacks": ["inversion"]}}
+            attacks = [] if seed else ["inversion"]
+            raw["parties"]["partner"] |= {"fit": {"kind": "grade", **(fit or {})}, "audit": {"attacks": attacks}}
             raw["parties"]["partner"]["privacy"] = {"grade_dp": {"epsilon": epsilon}}
             raw["model"]["bottom"]["partner"] = {"kind": "grade", "least_rows": 0}
-            line[f"{epsilon:g}"] = _graded(_run(raw, folder / f"grade-{epsilon:g}"))
+            line[f"{epsilon:g}"] = _graded(ran(raw, folder / f"grade-{epsilon:g}"))
     return line
 
 
-def _raw(folder: Path, seed: int) -> dict[str, Any]:
+def written(folder: Path, seed: int) -> dict[str, Any]:
     """The job that `init` wrote, with a seed and a fifth of the rows for testing."""
     raw: dict[str, Any] = YAML(typ="safe").load(folder / "job.yaml")
     for party in raw["parties"].values():
@@ -130,19 +134,21 @@ def _raw(folder: Path, seed: int) -> dict[str, Any]:
     return raw
 
 
-def _run(raw: Mapping[str, Any], out: Path) -> RunFolder:
+def ran(raw: Mapping[str, Any], out: Path) -> RunFolder:
+    """Run a job."""
     return execute(validated(Job, raw, "job"), out, Options(Keys(out.parent / "keys")), Progress())
 
 
-def _utility(run: RunFolder) -> float | None:
-    utility = run.summary.utility
-    row = utility.row(RunKind.THIS_RUN)
-    return None if row is None else row.metrics[utility.metric]
+def utility(run: RunFolder) -> float | None:
+    """The headline metric of a run."""
+    found = run.summary.utility
+    row = found.row(RunKind.THIS_RUN)
+    return None if row is None else row.metrics[found.metric]
 
 
-def _own(run: RunFolder) -> float | None:
+def own_columns(run: RunFolder) -> float | None:
     """The metric of the bank's own columns."""
-    value, gain = _utility(run), run.summary.utility.gain
+    value, gain = utility(run), run.summary.utility.gain
     return None if value is None or gain is None or gain.value is None else value - gain.value
 
 
@@ -157,7 +163,7 @@ def _graded(run: RunFolder) -> dict[str, Any]:
     carried = Carried.model_validate_json(path.read_bytes())
     choice = run.summary.utility.choice
     return {
-        "grade": _utility(run),
+        "grade": utility(run),
         "seconds": round(run.summary.run.seconds, 2),
         "leak": max(leaks, default=None),
         "own_leak": None if baseline is None else baseline.own_columns,
@@ -183,40 +189,58 @@ def page(lines: Sequence[Mapping[str, Any]], epsilons: Sequence[float] = EPSILON
     shares: dict[float, list[float]] = {epsilon: [] for epsilon in epsilons}
     for name in dict.fromkeys(line["data"] for line in lines):
         of_data = [line for line in lines if line["data"] == name]
-        whole = _mean(of_data)
+        whole = mean_of(of_data)
         cells = []
         for epsilon in epsilons:
             each, share = whole[f"{epsilon:g}"], kept(whole, epsilon)
             shares[epsilon] += [] if share is None else [share]
             said = "–" if share is None else f"{share:.2f}"
-            cells.append(f"{each['grade']:.3f} ({said}), {_text(each['recovered'])}, {_text(each['carried'])}")
+            cells.append(f"{each['grade']:.3f} ({said}), {rounded(each['recovered'])}, {rounded(each['carried'])}")
         first = whole[f"{epsilons[0]:g}"]
+        leaks = f"{rounded(first['leak'])}; {rounded(first['own_leak'])}"
         out.append(
             f"| {name} | {len(of_data)} | {whole['own']:.3f} / {whole['sketch']:.3f} | {whole['label_epsilon']:g} "
-            f"({whole['informative']:,.0f}) | {_text(first['leak'])}; {_text(first['own_leak'])} | {' | '.join(cells)} "
+            f"({whole['informative']:,.0f}) | {leaks} | {' | '.join(cells)} "
             f"| {first['bits']:.1f} | {first['seconds'] / max(whole['seconds'], 0.01):.2f} |"
         )
     medians = [f"{median(found):.2f} at {epsilon:g}" for epsilon, found in shares.items() if found]
     count = len(shares[epsilons[0]])
     last = f"Median share kept, of {count} data sets where the partner adds more than {ADDS:g}: {', '.join(medians)}."
-    return "\n".join([*out, "", last]) + "\n"
+    return "\n".join([*out, "", last, "", *_differences(lines, epsilons)]) + "\n"
 
 
-def _mean(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Means of all numbers over lines of the same keys; `None` where one is not known."""
+def _differences(lines: Sequence[Mapping[str, Any]], epsilons: Sequence[float]) -> Iterator[str]:
+    """A table of what grades add to own columns, with intervals, of the data sets of several seeds."""
+    yield "| data set | seeds | " + " | ".join(f"{epsilon:g}: to own columns" for epsilon in epsilons) + " |"
+    yield "|---" * (2 + len(epsilons)) + "|"
+    for name in dict.fromkeys(line["data"] for line in lines):
+        of_data = [line for line in lines if line["data"] == name]
+        if len(of_data) > 1:
+            cells = []
+            for epsilon in epsilons:
+                added = np.array([line[f"{epsilon:g}"]["grade"] - line["own"] for line in of_data])
+                wide = stats.t.ppf(0.975, len(added) - 1) * added.std(ddof=1) / math.sqrt(len(added))
+                cells.append(f"{added.mean():+.3f} ± {wide:.3f}")
+            yield f"| {name} | {len(of_data)} | {' | '.join(cells)} |"
+
+
+def mean_of(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Means of all numbers over lines of the same keys that know them; `None` where none does."""
     out: dict[str, Any] = {}
     for key, value in lines[0].items():
         values = [line[key] for line in lines]
         if isinstance(value, Mapping):
-            out[key] = _mean(values)
+            out[key] = mean_of(values)
         elif isinstance(value, str):
             out[key] = value
         else:
-            out[key] = None if None in values else fmean(values)
+            known = [value for value in values if value is not None]
+            out[key] = fmean(known) if known else None
     return out
 
 
-def _text(value: float | None) -> str:
+def rounded(value: float | None) -> str:
+    """A value in a table."""
     return "–" if value is None else f"{value:.3f}"
 
 
@@ -229,9 +253,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--seeds", type=int, default=1, help="number of seeds")
     parser.add_argument("--epsilon", type=_epsilons, default=EPSILONS, help="privacy of a row's grade, such as 8,4,2")
     parser.add_argument("--fit", type=json.loads, default={}, help="settings of the fit, as JSON, to try others")
+    parser.add_argument("--study", choices=STUDIES, default=STUDIES[0], help="what is measured")
+    parser.add_argument("--rows", type=int, default=4_000, help="rows of a table of the front")
     given = parser.parse_args(arguments)
     knowledge.AUXILIARY_ROWS = KNOWN
     lines = lines_of(given.results)
+    if given.study != STUDIES[0]:
+        sys.stdout.write(_other_study(given, lines))
+        return
+    lines = [line for line in lines if "data" in line]
     done = {(line["data"], line["seed"]) for line in lines}
     for seed in range(given.seeds):
         for name in given.tables:
@@ -242,6 +272,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 file.write(json.dumps(lines[-1]) + "\n")
     some = [line for line in lines if line["data"] in given.tables and line["seed"] < given.seeds]
     sys.stdout.write(page(some, given.epsilon))
+
+
+def _other_study(given: argparse.Namespace, lines: list[dict[str, Any]]) -> str:
+    """Measure what is missing of another study, and return its table."""
+    from benchmarks import grade_front, grade_rule
+
+    if given.study == "rule":
+        grade_rule.run(given.data, given.results, given.seeds, lines)
+        return grade_rule.page(lines)
+    if given.study == "demo":
+        grade_front.run_demo(given.results, given.seeds, lines)
+        return grade_front.demo_page(lines)
+    grade_front.run(given.data, given.results, given.tables, given.seeds, given.rows, lines)
+    return grade_front.page(lines)
 
 
 def _epsilons(text: str) -> tuple[float, ...]:

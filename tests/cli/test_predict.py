@@ -108,3 +108,18 @@ def test_a_folder_that_is_no_finished_run_is_refused(finished: Path, place: Plac
     shutil.rmtree(finished / "checkpoint" / "telco")
     result = place.call("predict", finished, "--out", "s.parquet")
     assert (result.code, "telco's part of a finished run" in result.error) == (2, True)
+
+
+def test_columns_that_are_hardly_those_of_the_training_are_said(finished: Path, place: Place) -> None:
+    """The scores are nearly those without the columns: on standard error, and in the document of `--json`."""
+    place.rows("telco", lambda _, row: [row[0], "", row[2].upper()])
+    new = ("--data", "bank=bank.csv", "--data", "telco=telco.csv")
+    result = place.call("predict", finished, "--out", "s.csv", *new)
+    assert result.code == 0
+    said = [line for line in result.err.splitlines() if line.startswith("warning ")]
+    assert [line.rpartition("column ")[2] for line in said] == [
+        "'usage': no value in 200 rows, and values in training",
+        "'plan': 200 of 200 values were not seen in training",
+    ]
+    document = place.call("predict", finished, "--out", "s.parquet", *new, "--json").document()
+    assert [f"warning {note}" for note in document["warnings"]] == said

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+from itertools import combinations, product
 
 import numpy as np
 import pytest
+from scipy.optimize import linprog
 from sklearn.metrics import mutual_info_score, roc_auc_score
 
-from cutlayer.kernels.noise.informative_rows import expected_loss, informative_rows, true_shares
-from cutlayer.kernels.noise.score_bands import FINE, bands_for, best_auc, bits, channel, information, merged
+from cutlayer.kernels.noise.informative_rows import expected_loss, informative_numbers, informative_rows, true_shares
+from cutlayer.kernels.noise.score_bands import FINE, bands_for, bits, channel, information, merged
 
 CASES = ((0.5, 2), (2.0, 2), (4.0, 4), (8.0, 16))
 
@@ -22,13 +24,12 @@ def test_the_ratio_of_any_two_grades_of_a_draw_is_e_to_the_epsilon(epsilon: floa
 
 
 @pytest.mark.parametrize(("epsilon", "bands"), CASES)
-def test_the_best_test_between_two_grades_is_that_of_the_likelihood_ratio(epsilon: float, bands: int) -> None:
+def test_no_test_between_two_grades_is_better_than_that_of_randomised_response(epsilon: float, bands: int) -> None:
     noise = channel(epsilon, bands)
     ratios = np.log(noise[0] / noise[1])
     scores, labels = np.tile(ratios.round(9), 2), np.repeat([1, 0], bands)
-    expected = roc_auc_score(labels, scores, sample_weight=np.concatenate([noise[0], noise[1]]))
-    assert best_auc(epsilon, bands) == pytest.approx(expected, abs=1e-12)
-    assert best_auc(epsilon, bands) <= 1 / (1 + math.exp(-epsilon)) + 1e-12
+    best = roc_auc_score(labels, scores, sample_weight=np.concatenate([noise[0], noise[1]]))
+    assert 0.5 < best <= 1 / (1 + math.exp(-epsilon)) + 1e-12
 
 
 def test_information_is_scikit_learns() -> None:
@@ -50,11 +51,29 @@ def test_merged_bands_keep_more_than_equal_ones_where_the_score_says_so() -> Non
     assert set(found) == {0, 1, 2, 3}
     assert (found[:27] == 0).all()
 
-    def kept(of_fine: np.ndarray) -> float:
-        table = np.stack([joint[of_fine == band].sum(axis=0) for band in range(4)])
-        return information(channel(4.0, 4).T @ table)
+    assert _kept(joint, found, 4.0, 4) > 1.2 * _kept(joint, np.arange(FINE) // 8, 4.0, 4)
 
-    assert kept(found) > 1.2 * kept(np.arange(FINE) // 8)
+
+def _kept(joint: np.ndarray, of_fine: np.ndarray, epsilon: float, bands: int) -> float:
+    table = np.stack([joint[of_fine == band].sum(axis=0) for band in range(bands)])
+    return information(channel(epsilon, bands).T @ table)
+
+
+@pytest.mark.parametrize(("epsilon", "bands"), [(1.0, 2), (3.0, 3), (4.0, 4)])
+def test_no_other_division_and_no_other_draw_of_the_same_epsilon_keeps_more(epsilon: float, bands: int) -> None:
+    """The bound is that of all draws whose probabilities have two values: one of them is the best of all draws."""
+    draw = np.random.default_rng(3)
+    share = np.sort(1 / (1 + np.exp(-draw.normal(-1, 1.5, size=10))))
+    joint = np.stack([1 - share, share], axis=1) * draw.uniform(0.5, 1.5, size=(10, 1))
+    found = _kept(joint, merged(joint, epsilon, bands), epsilon, bands)
+    divisions = [np.searchsorted(cut, np.arange(10), side="right") for cut in combinations(range(1, 10), bands - 1)]
+    assert found == pytest.approx(max(_kept(joint, each, epsilon, bands) for each in divisions), abs=1e-12)
+    patterns = np.array([np.where(each, math.exp(epsilon), 1.0) for each in product((0, 1), repeat=10)])
+    drawn = patterns @ (joint / joint.sum())
+    independent = drawn.sum(axis=1, keepdims=True) * joint.sum(axis=0) / joint.sum()
+    said = (drawn * np.log2(drawn / independent)).sum(axis=1)
+    bound = -linprog(-said, A_eq=patterns.T, b_eq=np.ones(10)).fun
+    assert 0.985 * bound < found <= bound + 1e-9
 
 
 def test_the_number_of_bands_follows_epsilon_up_to_the_most() -> None:
@@ -80,6 +99,19 @@ def test_informative_rows_are_those_of_a_rate_that_is_estimated() -> None:
     estimates = (drawn - noise[0, 1]) / (noise[1, 1] - noise[0, 1])
     logits = estimates.std() / (share * (1 - share))  # the error of the log odds
     assert informative_rows(n, (1 - share, share), epsilon) == pytest.approx(4 / logits**2, rel=0.02)
+
+
+@pytest.mark.parametrize(("epsilon", "levels"), [(1.0, 2), (2.0, 3), (4.0, 5), (8.0, 17)])
+@pytest.mark.parametrize("a", [1.0, 2.0, 4.0])
+def test_rounding_to_levels_is_no_information_of_numbers(epsilon: float, levels: int, a: float) -> None:
+    """Against the share of an unbiased estimate's variance that the numbers have, of even and of bell-shaped ones."""
+    place = np.random.default_rng(0).beta(a, a, size=200_000) * (levels - 1)
+    near = np.maximum(1 - np.abs(place[:, None] - np.arange(levels)), 0)
+    noise = channel(epsilon, levels)
+    drawn = (near @ noise).mean(axis=0)
+    means = (near @ noise) @ np.arange(levels)
+    exact = 1_000 * means.var() / (drawn @ np.arange(levels) ** 2 - (drawn @ np.arange(levels)) ** 2)
+    assert 0.5 < informative_numbers(1_000, drawn.tolist(), epsilon) / exact < 2
 
 
 def test_fewer_informative_rows_lose_more() -> None:

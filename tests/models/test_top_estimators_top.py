@@ -17,6 +17,7 @@ from cutlayer.models import TOPS, Inputs, build_bottom, build_top, check_models,
 from cutlayer.models.top_estimators import head as heads
 from cutlayer.models.top_estimators import sample as samples
 from cutlayer.models.top_estimators.layout import present_sets
+from cutlayer.models.top_estimators.rows import OwnColumns, exchanged
 from cutlayer.problem.task import Task
 from cutlayer.problem.training_loss import TrainingLoss
 from cutlayer.serving.onnx_program import traced
@@ -74,7 +75,7 @@ def test_it_predicts_held_out_rows_and_partners_add_to_it(fitted: dict[str, Any]
     assert result.alone.alone is None
     by_name = {each.name: each for each in result.candidates}
     left = sum(not each.ruled_out for each in result.candidates if each.name != "average")
-    assert by_name.keys() - {"average"} == {"linear", "boosting", "network"}
+    assert by_name.keys() - {"average"} == {"linear", "boosting", "network", "own columns"}
     assert ("average" in by_name) == (left > 1)
     assert by_name[result.chosen].loss == min(each.loss for each in result.candidates)
     assert sum(each.weight for each in result.candidates if each.name != "average") == pytest.approx(1)
@@ -123,6 +124,38 @@ def test_it_has_a_program_for_any_number_of_rows(fitted: dict[str, Any], kind: s
         given = {name: part[:rows].clone() for name, part in TEST.items()}
         given["shop"][0] = torch.nan
         torch.testing.assert_close(program.module()(given), model(given), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", TASKS)
+def test_own_columns_compete_with_partners_that_add_noise(kind: str) -> None:
+    """Of 60 columns of noise and few rows; the model of own columns alone is kept, told, loaded and permuted as one."""
+    task, draw = TASKS[kind], torch.Generator().manual_seed(3)
+    widths = {"telco": 60, OWN: 3}
+    given, test = ({n: torch.randn(rows, width, generator=draw) for n, width in widths.items()} for rows in (200, 3000))
+    labels = _of_own(task, given, draw)
+    model = build_top({"kind": "auto", "candidates": ["linear", "boosting"]}, widths, task.outputs)
+    result = model.fit(given, labels, TrainingLoss(task), own=OWN, inputs=Inputs((), 3), seed=0)
+    weights = {each.name: each.weight for each in result.candidates}
+    assert weights["own columns"] > 0.5
+    truth = _of_own(task, test, draw)
+    both, alone = (task.evaluate(model.answer(test, names), truth)[task.metric] for names in ((OWN, "telco"), (OWN,)))
+    assert both > alone - 0.02
+    other = build_top({"kind": "auto"}, widths, task.outputs)
+    other.load_state_dict({name: tensor.clone() for name, tensor in model.state_dict().items()})
+    assert torch.equal(other(test), model(test))
+    codes, numbers = model.all_columns({name: part[:50] for name, part in test.items()})
+    orders = torch.stack([torch.randperm(50, generator=draw) for _ in range(2)])
+    part = next(part for part in model.heads[0].parts if isinstance(part, OwnColumns))
+    for some in ([0], [59, 61], []):
+        permuted = part.permuter(codes, numbers)(some, orders)
+        torch.testing.assert_close(permuted, part(*exchanged(codes, numbers, some, orders)))
+
+
+def _of_own(task: Task, given: dict[str, torch.Tensor], draw: torch.Generator) -> torch.Tensor:
+    value = given[OWN].sum(1) + torch.randn(len(given[OWN]), generator=draw)
+    if task.kind == "regression":
+        return 10 + 3 * value
+    return (value > 0).long() if task.kind == "binary" else (value > -1).long() + (value > 1).long()
 
 
 def test_an_absent_partner_has_no_part_and_a_partner_without_a_model_of_its_set_neither() -> None:

@@ -208,6 +208,11 @@ def _print(word: str, style: str, message: str) -> None:
     errors.print(Text.assemble((f"{word} ", style), text), soft_wrap=not errors.is_terminal)
 
 
+def complain(text: str) -> None:
+    """Print what is wrong with an answer, before the question is asked again."""
+    _print("error", "bold red", text)
+
+
 def notify(text: str) -> None:
     """Print what happens to the connections of a party on standard error, with the time."""
     _print(f"{datetime.now():%H:%M:%S}", "cyan", text)

@@ -165,7 +165,8 @@ def _lead(
     lines = [f"{out}: {rows:,} rows, from {', '.join(contributed)}"]
     if own > rows:
         lines.append(f"  {own - rows:,} of the {own:,} ids of {side.name} are not with {', '.join(peers)}: left out")
-    answer(as_json, {"party": side.name, "out": str(out), "rows": rows, "contributed": contributed}, *lines)
+    document = {"party": side.name, "out": str(out), "rows": rows, "contributed": contributed}
+    answer(as_json, {**document, "warnings": side.table.arrivals}, *lines)
 
 
 def _follow(side: PredictionSide, serving: Serving, job: Job, link_options: LinkOptions, *, as_json: bool) -> None:
@@ -180,4 +181,5 @@ def _follow(side: PredictionSide, serving: Serving, job: Job, link_options: Link
     made, planned = (serving.predictions_made, serving.plan.serving) if serving.counted else (None, None)
     prediction = f"; prediction {made} of {planned} planned" if serving.counted else ""
     document = {"party": side.name, "rows": rows, "predictions": made, "planned": planned}
+    document["warnings"] = side.table.arrivals
     answer(as_json, document, f"{side.name}: released {rows:,} rows to {job.active}{prediction}")

@@ -42,8 +42,13 @@ class Phase(StrEnum):
 
 
 def grades_rows(job: Job, party: str) -> bool:
-    """Whether a passive party releases a grade of each row, for which it is sent drawn labels."""
+    """Whether a passive party releases a grade of each row."""
     return job.model.bottom_of(party).get("kind") == GRADE
+
+
+def reads_labels(job: Job, party: str) -> bool:
+    """Whether a passive party is sent drawn labels, which its grades are of; cells are of its columns alone."""
+    return grades_rows(job, party) and job.model.bottom_of(party).get("of", "labels") == "labels"
 
 
 def phases_of(job: Job, party: str | None = None) -> tuple[Phase, ...]:
@@ -53,7 +58,7 @@ def phases_of(job: Job, party: str | None = None) -> tuple[Phase, ...]:
     content nor the time of a message, nor a failure, can depend on what labels are used for.
     """
     once = {name: job.train.release_of(name) == "once" for name in job.passives}
-    graded = [name for name in once if grades_rows(job, name)]
+    graded = [name for name in once if reads_labels(job, name)]
     warm_up = (Phase.WARM_UP,) if job.train.warmup_epochs else ()
     alone = all(once.values()) and not warm_up
     if party in once:  # a passive party

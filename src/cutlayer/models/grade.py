@@ -28,16 +28,19 @@ _CHUNK = 8192
 class GradeBottomConfig(FrozenModel):
     """One grade of a few a row, in place of an embedding: a band of the score of the partner's own model.
 
-    The model is fitted by `fit: {kind: grade}` to labels that the label owner draws and sends once. See
-    [grades](../how-to/grades.md).
+    The model is fitted by `fit: {kind: grade}` to labels that the label owner draws and sends once, or without labels
+    by `fit: {kind: cells}`. See [grades](../how-to/grades.md).
 
     Attributes:
         grades: Maximum number of grades; noise leaves fewer.
+        of: What they are of. `labels`: drawn labels, by `fit: {kind: grade}`. `columns`: the party's columns alone, by
+            `fit: {kind: cells}`, for which it is sent no label.
         least_rows: Number of informative rows that the drawn labels must be worth before they are sent; 0 sends any.
     """
 
     kind: Literal["grade"] = "grade"
     grades: int = Field(default=16, ge=2, le=16, strict=True)
+    of: Literal["labels", "columns"] = "labels"
     least_rows: int = Field(default=200, ge=0, strict=True)
 
 
@@ -49,10 +52,10 @@ class GradeBottom(BottomModel):
     values has the same grade.
 
     Grades of two classes, or of a number, are in the order of the score; those of several classes are the nearest of
-    some centres. They leave as one column for each grade but the first: 1 from this grade on.
+    some centres. They leave as one column for each grade: 1 from this grade on.
 
     Attributes:
-        width: Number of columns, one less than the most grades.
+        width: Number of columns, which is the most grades.
         grades: Number of grades that there are after a fit; 1 before.
         plan: Kinds of the models, JSON in UTF-8, uint8; empty before a fit.
         borders: Scores between two grades, float64 (grades - 1,), or centres, float64 (grades, classes).
@@ -70,7 +73,7 @@ class GradeBottom(BottomModel):
 
     def __init__(self, config: GradeBottomConfig, inputs: Inputs) -> None:
         super().__init__()
-        self.most, self.width = config.grades, config.grades - 1
+        self.most = self.width = config.grades
         self.register_buffer("plan", torch.zeros(0, dtype=torch.uint8))
         self.register_buffer("borders", torch.zeros(0, dtype=torch.float64))
         self.register_buffer("fold_key", torch.zeros(32, dtype=torch.uint8))
@@ -161,4 +164,4 @@ def _score(predicted: Tensor) -> Tensor:
     return predicted[:, 1:] - predicted[:, :1] if predicted.shape[1] == 2 else predicted
 
 
-GRADE_BOTTOM = BottomKind(GradeBottomConfig, GradeBottom, width=lambda section: section.grades - 1)
+GRADE_BOTTOM = BottomKind(GradeBottomConfig, GradeBottom, width=lambda section: section.grades)

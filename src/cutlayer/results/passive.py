@@ -11,6 +11,7 @@ from cutlayer.accounting import Ledger
 from cutlayer.alignment.disclosure import AlignmentRecord
 from cutlayer.config import FrozenModel
 from cutlayer.config.guard import Alarm
+from cutlayer.data.column_note import ColumnNote
 from cutlayer.results.audit import PassiveAudit
 from cutlayer.results.document import Document
 from cutlayer.results.number import Number
@@ -99,6 +100,7 @@ class PassiveRun(Document):
         protections: Result of each of its protections.
         alarms: What its guard saw.
         alignment: What the alignment made known.
+        notes: Oddities of its columns.
     """
 
     title: ClassVar[str] = "the outcome of a passive party"
@@ -130,6 +132,7 @@ class PassiveRun(Document):
     protections: tuple[ProtectionResult, ...] = ()
     alarms: tuple[Alarm, ...] = ()
     alignment: AlignmentRecord | None = None
+    notes: tuple[ColumnNote, ...] = ()
 
 
 class PassiveReport(PassiveRun, PassiveAudit):

@@ -69,6 +69,7 @@ class Predicted:
         absent: Passive parties that were left out.
         lacking: Number of rows of the first table that each other party does not have.
         predictions: Predictions of each party whose releases are counted: made so far, this one included, and planned.
+        warnings: Sentences on columns that are hardly those of the training.
     """
 
     out: Destination
@@ -77,6 +78,7 @@ class Predicted:
     absent: tuple[str, ...]
     lacking: Mapping[str, int]
     predictions: Mapping[str, tuple[int, int]]
+    warnings: tuple[str, ...] = ()
 
 
 def predict(job: Job, folder: RunFolder, out: Destination, request: Request) -> Predicted:
@@ -96,6 +98,9 @@ def predict(job: Job, folder: RunFolder, out: Destination, request: Request) -> 
         RunFolderError: A file is at `out` that must not be replaced.
         CutlayerError: Bad input, or a party has no prediction left; nothing is written then, and as long as the rows
             are being read, nothing is released.
+
+    Warns:
+        ArrivalWarning: A column is hardly that of the training: its values are unseen, missing, or of another kind.
     """
     read = (*request.tables.values(), *(party.table for party in job.parties.values()))
     kept = folder.path, *(place_of(table.path) for table in read if isinstance(table, TableConfig))
@@ -131,7 +136,7 @@ def predict(job: Job, folder: RunFolder, out: Destination, request: Request) -> 
         name: (party.predictions_made, party.plan.serving) for name, party in serving.items() if party.counted
     }
     lacking = {name: count for name, count in rows.lacking.items() if count}
-    return Predicted(out, len(rows.ids), contributed, absent, lacking, predictions)
+    return Predicted(out, len(rows.ids), contributed, absent, lacking, predictions, rows.warnings)
 
 
 class _Embeddings:

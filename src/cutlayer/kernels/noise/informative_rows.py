@@ -9,9 +9,14 @@ from cutlayer.kernels.noise.randomized_response import drawn_rate
 
 ENOUGH, FEW = 1000, 200
 """Informative rows from which a model loses little by the noise of its labels, and below which it learns little."""
-_LOSSES = ((2000, 0.001), (1200, 0.004), (400, 0.014), (200, 0.026), (100, 0.035), (30, 0.077))
-"""Median loss of AUC of a partner's score by the noise of the labels, from a number of informative rows on: over 160
-cases of data set, number of rows and epsilon."""
+_LOSSES = ((2000, 0.001), (1200, 0.003), (700, 0.006), (400, 0.01), (200, 0.018), (100, 0.035), (30, 0.062))
+"""Typical loss of AUC of a partner's score by the noise of the labels, from a number of informative rows on: over 104
+cases of data set, number of rows and epsilon (docs/results/grades.md)."""
+OF_RARE = 4
+"""How many rows are worth one where most categories of a column are rare: a model has more to learn from them."""
+
+_TWO_LEVELS = 0.2
+"""Share of the variance of two levels that is the numbers' own: of a beta distribution of parameters 2 and 2."""
 
 
 def informative_rows(rows: int, shares: Sequence[float], epsilon: float) -> float:
@@ -41,7 +46,8 @@ def informative_rows(rows: int, shares: Sequence[float], epsilon: float) -> floa
 def informative_numbers(rows: int, drawn: Sequence[float], epsilon: float) -> float:
     """The same of numbers that were rounded to levels and drawn: rows times the share of the variance that is theirs.
 
-    The variance that rounding adds counts as theirs, so that it is too many where numbers lie between two levels.
+    What rounding adds to the variance of two levels cannot be told from drawn labels: it is then that of numbers with a
+    standard deviation of .22 of the range. Of more levels it is that of numbers anywhere between two of them.
 
     Args:
         rows: Number of training rows.
@@ -49,11 +55,12 @@ def informative_numbers(rows: int, drawn: Sequence[float], epsilon: float) -> fl
         epsilon: Privacy of a draw, 0 or more.
 
     >>> round(informative_numbers(1_000, (0.5, 0.5), 20.0)), round(informative_numbers(1_000, (0.5, 0.5), 1.0))
-    (1000, 214)
+    (200, 43)
     """
     kept, _ = drawn_rate(epsilon, len(drawn))
-    variance = _variance(drawn)
-    return rows * kept**2 * _variance(true_shares(drawn, epsilon)) / variance if variance else 0.0
+    variance, rounded = _variance(drawn), _variance(true_shares(drawn, epsilon))
+    rounding = rounded * (1 - _TWO_LEVELS) if len(drawn) == 2 else min(1 / 6, rounded * (1 - _TWO_LEVELS))
+    return rows * kept**2 * (rounded - rounding) / variance if variance else 0.0
 
 
 def _variance(shares: Sequence[float]) -> float:
@@ -70,10 +77,14 @@ def true_shares(drawn: Sequence[float], epsilon: float) -> tuple[float, ...]:
     return tuple(share / total for share in found)
 
 
-def expected_loss(informative: float) -> float:
-    """Median loss of AUC of a model by the noise of labels that inform by so many rows.
+def expected_loss(informative: float, *, rare: bool = False) -> float:
+    """Typical loss of AUC of a model by the noise of labels that inform by so many rows.
 
-    >>> expected_loss(1500), expected_loss(10)
-    (0.004, 0.13)
+    Args:
+        informative: Number of informative rows.
+        rare: Whether the model reads a column of which most categories are rare.
+
+    >>> expected_loss(1500), expected_loss(1500, rare=True), expected_loss(10)
+    (0.003, 0.018, 0.1)
     """
-    return next((loss for least, loss in _LOSSES if informative >= least), 0.13)
+    return next((loss for least, loss in _LOSSES if informative >= least * (OF_RARE if rare else 1)), 0.1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from cutlayer.kernels.noise.randomized_response import drawn_rate, flip_probability
+from cutlayer.kernels.noise.randomized_response import drawn_rate
 
 Floats = npt.NDArray[np.float64]
 FINE = 32
@@ -49,8 +49,24 @@ def information(joint: Floats) -> float:
     return float((shares[some] * np.log2(shares[some] / independent[some])).sum())
 
 
+def most_carried(epsilon: float | None, bands: int) -> float:
+    """Share of its entropy that a draw carries of an attribute that half of the bands have, and the others lack.
+
+    No noise but that of the draw is between such an attribute and who reads it.
+
+    >>> [round(most_carried(epsilon, bands), 3) for epsilon, bands in ((8.0, 16), (4.0, 4), (2.0, 2), (None, 16))]
+    [0.973, 0.782, 0.473, 1.0]
+    """
+    halves = np.repeat(np.eye(2), [bands - bands // 2, bands // 2], axis=0)
+    return information(channel(epsilon, bands).T @ halves) / information(halves)
+
+
 def merged(joint: Floats, epsilon: float | None, bands: int) -> npt.NDArray[np.int64]:
-    """Merge neighbouring bands, one pair at a time, so that what is drawn keeps most information about the values.
+    """Merge neighbouring bands so that what is drawn keeps most information about the values.
+
+    What is drawn says the sum of what each band says alone, so that the best of all divisions is found exactly, one
+    border at a time. With the number of bands of `bands_for`, no other draw of the same epsilon keeps more than a
+    hundredth more.
 
     Args:
         joint: Weight of each value in each fine band, (fine, values), the bands in the order of the score.
@@ -59,37 +75,30 @@ def merged(joint: Floats, epsilon: float | None, bands: int) -> npt.NDArray[np.i
 
     Returns:
         Band of each fine band, int64 (fine,), ascending from 0.
+
+    Reference: Kairouz, Oh and Viswanath 2016, Extremal mechanisms for local differential privacy (arXiv 1407.1338),
+    theorem 2 and section 4, for the best draw, of which the tests compute what it keeps.
     """
-    tables = [joint[at] for at in range(len(joint))]
-    sizes = [1] * len(tables)
-    while len(tables) > max(bands, 2):
-        noise = channel(epsilon, len(tables) - 1)
-        kept = []
-        for at in range(len(tables) - 1):
-            table = np.array([*tables[:at], tables[at] + tables[at + 1], *tables[at + 2 :]])
-            kept.append(information(noise.T @ table))
-        best = int(np.argmax(kept))
-        tables[best : best + 2] = [tables[best] + tables[best + 1]]
-        sizes[best : best + 2] = [sizes[best] + sizes[best + 1]]
-    return np.repeat(np.arange(len(sizes)), sizes)
-
-
-def best_auc(epsilon: float, bands: int) -> float:
-    """ROC AUC of the best test between two given bands of a row, by one draw of randomised response.
-
-    The likelihood ratio of the two has three values: on the one band, on the other, and on all others.
-
-    Args:
-        epsilon: Privacy of the draw, 0 or more.
-        bands: Number of bands, 2 or more.
-
-    >>> best_auc(0.0, 16), round(best_auc(2.0, 2), 4)
-    (0.5, 0.8808)
-    """
-    kept = 1 - flip_probability(epsilon, bands)
-    other = (1 - kept) / (bands - 1)
-    rest = (bands - 2) * other
-    return kept * (1 - other) + kept * other + rest * kept + rest**2 / 2
+    fine = len(joint)
+    bands = max(min(bands, fine), 1)
+    slope, offset = (1.0, 0.0) if epsilon is None or bands < 2 else drawn_rate(epsilon, bands)
+    upto = np.concatenate([np.zeros((1, joint.shape[1])), np.cumsum(joint / joint.sum(), axis=0)])
+    whole = upto[-1]
+    # Of fine bands a to b - 1 as one: what is drawn as it, and the information of that.
+    drawn = offset * whole + slope * np.maximum(upto[None] - upto[:, None], 0)
+    independent = drawn.sum(axis=2, keepdims=True) * whole
+    with np.errstate(divide="ignore", invalid="ignore"):
+        said = np.where(drawn > 0, drawn * np.log2(drawn / independent), 0.0).sum(axis=2)
+    said[np.tril_indices(fine + 1)] = -np.inf
+    best, starts = said[0], []
+    for _ in range(1, bands):
+        every = best[:, None] + said
+        starts.append(every.argmax(axis=0))
+        best = every.max(axis=0)
+    ends = [fine]
+    for start in reversed(starts):
+        ends.append(int(start[ends[-1]]))
+    return np.repeat(np.arange(bands), np.diff([0, *ends[::-1]]))
 
 
 def bits(epsilon: float | None, shares: Floats) -> float:

@@ -7,20 +7,27 @@ from typing import TYPE_CHECKING, Any
 
 from cutlayer.config import FrozenModel, registered, validated
 from cutlayer.config.case import Case
-from cutlayer.config.phases import Phase, grades_rows
+from cutlayer.config.phases import Phase, grades_rows, reads_labels
 from cutlayer.errors import ConfigError
 from cutlayer.models import BOTTOMS
 from cutlayer.models.bottom_fits import catalogue
-from cutlayer.models.bottom_fits.base import Fit, TrainingColumns
+from cutlayer.models.bottom_fits.base import Fit, GradeLimits, TrainingColumns
 
 if TYPE_CHECKING:
     from cutlayer.models.base import BottomModel
 
-__all__ = ["FITS", "Fit", "TrainingColumns", "check_columns", "check_fit", "fit_bottom", "fit_faults", "is_independent"]
+__all__ = [
+    "FITS", "Fit", "TrainingColumns", "check_columns", "check_fit", "fit_bottom", "fit_faults", "is_independent",
+    "limits_of",
+]  # fmt: skip
 
 
 FITS: Mapping[str, Fit] = {fit.kind: fit for fit in vars(catalogue).values() if isinstance(fit, Fit)}
 """All fits by their name in `fit: {kind: ...}`."""
+
+
+_KINDS = {"labels": "grade", "columns": "cells"}
+"""Kind of the fit of grades, by what they are of."""
 
 
 def fit_bottom(
@@ -111,23 +118,32 @@ def grade_faults(case: Case) -> Iterator[str]:
     """Grades are fitted to drawn labels, and released once, before the label owner trains alone."""
     job = case.job
     graded = [name for name in job.passives if grades_rows(job, name)]
+    labelled = [name for name in graded if reads_labels(job, name)]
     if grades_rows(job, job.active):
         yield f"expected model.bottom of {job.active} of another kind than grade, which partners release; write auto"
     if not graded:
         return
-    if Phase.LABELS not in job.phases:
+    if Phase.FIT not in job.phases and Phase.TRAIN_ALONE not in job.phases:
         got = "gradients" if not job.train.warmup_epochs else "warm-up epochs"
         remedy = "write train.release: once, without warmup_epochs"
         yield f"expected all passive parties to release once with grades of {graded[0]}, got {got}; {remedy}"
     owner = job.parties[job.active]
-    if case.knows(job.active) and "label_dp" not in owner.privacy:
-        wanted = f"expected parties.{job.active}.privacy with label_dp, since {graded[0]} grades rows by drawn labels"
+    if labelled and case.knows(job.active) and "label_dp" not in owner.privacy:
+        wanted = f"expected parties.{job.active}.privacy with label_dp, since {labelled[0]} grades rows by drawn labels"
         yield f"{wanted}, got {', '.join(owner.privacy) or 'nothing'}; write privacy: {{label_dp: {{eps: 1.0}}}}"
     for name in graded:
-        fit = job.parties[name].fit
-        if case.knows(name) and (fit is None or fit.get("kind") != "grade"):
+        fit, of = job.parties[name].fit, str(job.bottom_of(name).get("of", "labels"))
+        kind = _KINDS.get(of, of)
+        if case.knows(name) and (fit is None or fit.get("kind") != kind):
             given = "none" if fit is None else fit.get("kind")
-            yield f"expected parties.{name}.fit: {{kind: grade}} with model.bottom of kind grade, got {given}; write it"
+            wanted = f"parties.{name}.fit: {{kind: {kind}}} with model.bottom of kind grade, of: {of}"
+            yield f"expected {wanted}, got {given}; write it"
+
+
+def limits_of(raw: Mapping[str, Any] | None, where: str) -> Mapping[str, float]:
+    """Limits that a party sets for what its grades carry; none of a fit without any."""
+    _, settings = _section(raw, where)
+    return settings.limits if isinstance(settings, GradeLimits) else {}
 
 
 def is_independent(raw: Mapping[str, Any] | None) -> bool:

@@ -9,3 +9,4 @@ from cutlayer.models.bottom_fits.autoencoder import AUTOENCODER
 from cutlayer.models.bottom_fits.contrastive import CONTRASTIVE
 from cutlayer.models.bottom_fits.gradients import GRADIENTS
 from cutlayer.models.bottom_fits.grade import GRADE
+from cutlayer.models.bottom_fits.cells import CELLS

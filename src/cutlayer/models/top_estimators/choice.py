@@ -21,7 +21,7 @@ from cutlayer.problem.task import Task
 Fit = Callable[[FitRows, int], FittedPart]
 """Fits a model to rows, with a seed."""
 
-AVERAGE = "average"
+AVERAGE, OWN = "average", "own columns"
 MIN_WEIGHT = 0.1
 """Weight in the average below which a candidate is left out."""
 MAX_ROWS = 16_000
@@ -42,12 +42,33 @@ class Choice:
         candidates: Every candidate, and their average if there are several.
         weights: Weight of each candidate of the model, by name, above 0 and 1 in all.
         folds: Number of folds; 1 if a fifth was held out once.
+        held_out: What the choice predicts of rows that are left out of its fit.
     """
 
     chosen: str
     candidates: tuple[Candidate, ...]
     weights: Mapping[str, float]
     folds: int
+    held_out: HeldOut
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """Predictions of rows by models that were not fitted to them.
+
+    Attributes:
+        rows: Numbers of the rows, (m,), each once, among those that candidates are chosen on.
+        predictions: As of `FittedPart.predicted`, (m, outputs).
+    """
+
+    rows: Integers
+    predictions: Floats
+
+    def of(self, rows: Integers) -> Floats:
+        """Predictions of some of these rows, by their numbers."""
+        order = np.argsort(self.rows)
+        found: Floats = self.predictions[order[np.searchsorted(self.rows, rows, sorter=order)]]
+        return found
 
 
 def folds_of(rows: int) -> int:
@@ -72,6 +93,7 @@ def choose(
     seed: int,
     scored: npt.NDArray[np.bool_],
     groups: Integers | None = None,
+    own: HeldOut | None = None,
 ) -> Choice:
     """Try candidates on held-out rows, and weigh them.
 
@@ -91,6 +113,8 @@ def choose(
         seed: Seed of folds and fits.
         scored: Which rows scores are taken of, (n,): at least one; candidates are fitted to others as well.
         groups: Group of each row, (n,), which no fold divides; `None` where each row is one.
+        own: What a choice among models of some of the columns predicts, by the same seed, rows and groups: one more
+            candidate, `own columns`. Columns that add nothing but noise then have little weight, or none.
     """
     count = folds_of(len(rows)) if folds == "auto" else folds
     if len(rows) > MAX_ROWS:
@@ -106,6 +130,8 @@ def choose(
         held = left_out
     first = _Scored(rows.take(held[0]), labels[torch.from_numpy(held[0])], task, [np.arange(len(held[0]))])
     predictions: dict[str, list[Floats]] = {name: [] for name in fits}
+    if own is not None:
+        predictions[OWN] = [own.of(judged) for judged in held]
     seconds = dict.fromkeys(fits, 0.0)
     ruled_out: Collection[str] = ()
     for fold, (out, judged) in enumerate(zip(left_out, held, strict=True)):
@@ -116,12 +142,13 @@ def choose(
             seconds[name] += time.perf_counter() - began
         if not fold and len(held) > 1:
             ruled_out = first.hopeless({name: predicted[0] for name, predicted in predictions.items()})
+            predictions |= {name: predictions[name][:1] for name in ruled_out}
     order = np.concatenate(held)
     held_out = _Scored(rows.take(order), labels[torch.from_numpy(order)], task, _groups(held))
     whole = {name: np.concatenate(parts) for name, parts in predictions.items()}
     results = {name: (first if name in ruled_out else held_out).score(part) for name, part in whole.items()}
     left = {name: part for name, part in whole.items() if name not in ruled_out}
-    chosen, weights = _chosen(held_out, left, results)
+    chosen, weights, best = _chosen(held_out, left, results)
     shown = {**weights, AVERAGE: float(chosen == AVERAGE)}
     candidates = tuple(
         Candidate(
@@ -135,21 +162,22 @@ def choose(
         )
         for name, (score, error, loss) in results.items()
     )
-    return Choice(chosen, candidates, weights, count)
+    return Choice(chosen, candidates, weights, count, HeldOut(order, best))
 
 
 def _chosen(
     scored: _Scored, predictions: Mapping[str, Floats], results: dict[str, tuple[float, float, float]]
-) -> tuple[str, Mapping[str, float]]:
-    """Name of the best candidate, or of the average, whose scores are added to the results; and its weights."""
+) -> tuple[str, Mapping[str, float], Floats]:
+    """Name of the best candidate, or of the average, whose scores are added to the results; weights; predictions."""
     best = min(predictions, key=lambda name: results[name][2])
     if len(predictions) > 1:
         every = list(predictions.values())
-        results[AVERAGE] = scored.score(scored.crossed(every))
+        crossed = scored.crossed(every)
+        results[AVERAGE] = scored.score(crossed)
         if results[AVERAGE][2] < results[best][2]:
             found = scored.weights(every, np.arange(len(scored.rows)))
-            return AVERAGE, {name: float(w) for name, w in zip(predictions, found, strict=True) if w > 0}
-    return best, {best: 1.0}
+            return AVERAGE, {name: float(w) for name, w in zip(predictions, found, strict=True) if w > 0}, crossed
+    return best, {best: 1.0}, predictions[best]
 
 
 def _defined(value: float) -> float | None:

@@ -12,7 +12,7 @@ from cutlayer.models.top_estimators.estimator import EstimatorPart, fit_estimato
 from cutlayer.models.top_estimators.forest import ForestPart
 from cutlayer.models.top_estimators.linear import LinearPart, fit_linear
 from cutlayer.models.top_estimators.network import NetworkPart, fit_network
-from cutlayer.models.top_estimators.rows import FittedPart
+from cutlayer.models.top_estimators.rows import FittedPart, OwnColumns
 from cutlayer.models.top_estimators.sections import AutoTopConfig, BoostingTopConfig, FittedConfig, SklearnTopConfig
 from cutlayer.models.top_estimators.trees import TreeEnsemble
 
@@ -52,4 +52,5 @@ def empty_part(kind: str, section: FittedConfig) -> FittedPart:
     """
     if kind == EstimatorPart.kind and isinstance(section, SklearnTopConfig):
         return EstimatorPart(resolved(section.path, "model.top"), section.path)
-    return _PARTS[kind]()
+    own, _, part = kind.rpartition(OwnColumns.PREFIX)
+    return OwnColumns(_PARTS[part]()) if kind == OwnColumns.PREFIX + part and not own else _PARTS[kind]()

@@ -43,6 +43,17 @@ class Layout:
                 numbers.append(columns[name])
         return codes, torch.cat(numbers, dim=1).float() if numbers else some.new_zeros((some.shape[0], 0))
 
+    def own_numbers(self, present: Collection[str]) -> Tensor:
+        """Which of the numbers that `read` returns are the label owner's, int64 (m,)."""
+        start, widths = 0, {}
+        for name, width in self.widths.items():
+            widths[name] = width - self.categories if name == self.own else width * (name in present)
+        for name, width in widths.items():
+            if name == self.own:
+                return torch.arange(start, start + width)
+            start += width
+        return torch.arange(0)
+
 
 def by_presence(columns: Mapping[str, Tensor]) -> Iterator[tuple[frozenset[str], Tensor | None]]:
     """Divide rows by the parties that have sent them; a row of NaN is one that a party sent nothing for.

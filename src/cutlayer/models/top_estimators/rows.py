@@ -132,6 +132,39 @@ class FittedPart(nn.Module, ABC):
         super()._load_from_state_dict(state_dict, prefix, *rest)
 
 
+class OwnColumns(FittedPart):
+    """A model of the label owner's columns alone, among models that read those of partners too.
+
+    Attributes:
+        numbers: Which of the numbers it reads, int64 (k,).
+
+    Args:
+        part: The model.
+    """
+
+    numbers: Whole
+
+    def __init__(self, part: nn.Module) -> None:
+        super().__init__()
+        self.part = part
+        self.kind = f"{self.PREFIX}{part.kind}"  # type: ignore[misc]
+
+    PREFIX: ClassVar[str] = "own "
+
+    def forward(self, codes: Tensor, numbers: Tensor) -> Tensor:
+        """Predict; see `FittedPart.forward`."""
+        predicted: Tensor = self.part(codes, numbers[:, self.numbers])
+        return predicted
+
+    def permuter(self, codes: Tensor, numbers: Tensor) -> Permuter:
+        """See `FittedPart.permuter`: columns of partners make no difference."""
+        count, read = codes.shape[1], numbers[:, self.numbers]
+        permuted: Permuter = self.part.permuter(codes, read)  # type: ignore[operator]
+        places = {count + number: count + at for at, number in enumerate(self.numbers.tolist())}
+        places |= {code: code for code in range(count)}
+        return lambda columns, orders: permuted([places[at] for at in columns if at in places], orders)
+
+
 def log_shares(shares: Tensor, positions: Tensor) -> Tensor:
     """Log probabilities (n, classes) of shares (n, present) of the classes with a row; see `FitRows.positions`."""
     known = shares.log().clamp_min(FLOOR)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -12,18 +13,19 @@ from torch import Tensor, nn
 
 from cutlayer.errors import ConfigError
 from cutlayer.models.base import TopModel
-from cutlayer.models.top_estimators.choice import Choice, choose, fit_part
+from cutlayer.models.top_estimators.choice import OWN, Choice, choose, fit_part
 from cutlayer.models.top_estimators.head import Head
 from cutlayer.models.top_estimators.kinds import empty_part, fits_of
 from cutlayer.models.top_estimators.layout import Layout, by_presence, present_sets
 from cutlayer.models.top_estimators.quiet import undisturbed
 from cutlayer.models.top_estimators.result import FitResult
-from cutlayer.models.top_estimators.rows import FitRows
+from cutlayer.models.top_estimators.rows import FitRows, FittedPart, OwnColumns
 from cutlayer.models.top_estimators.sample import Sample
-from cutlayer.models.top_estimators.sections import FittedConfig
+from cutlayer.models.top_estimators.sections import AutoTopConfig, FittedConfig
 from cutlayer.problem.inputs import Inputs
 from cutlayer.problem.training_loss import TrainingLoss
 from cutlayer.storage.json_values import parse_json
+from cutlayer.storage.row_arrays import give_back_memory
 
 _CHUNK = 4096
 """Rows that are predicted together: what lies between columns and logits of more would leave the cache."""
@@ -105,37 +107,81 @@ class FittedTop(TopModel):
             return self._fitted(sample, seed % 2**32)
 
     def _fitted(self, sample: Sample, seed: int) -> FitResult:
-        fits = self._fits
-        task = sample.loss.task
         complete = {names: sample.complete(names) for names in present_sets(sample.layout.partners)}
         sets = tuple(names for names, rows in complete.items() if rows.any())
         choices: dict[frozenset[str], Choice] = {}
-        results: dict[frozenset[str], FitResult] = {}
-        heads = []
-        for present in sets:
+        # Own columns alone have a choice of their own: they are the reference for what partners add.
+        for present in dict.fromkeys((frozenset(), sets[0])):
+            own = choices[frozenset()].held_out if choices and self._weighs_own(sample) else None
+            choices[present] = choose(
+                sample.rows(present),
+                sample.labels,
+                sample.loss.task,
+                self._fits,
+                self.config.folds,
+                seed,
+                complete[present],
+                sample.groups,
+                own,
+            )
+        alone = self._head(frozenset(), choices[frozenset()].weights, sample, seed)
+        chosen = choices[sets[0]].weights
+        heads = [
+            self._head(present, chosen if present == sets[0] else _main(chosen), sample, seed, alone)
+            if present
+            else alone
+            for present in sets
+        ]
+        results = {}
+        for present, choice in choices.items():
             rows = sample.rows(present)
-            # Own columns alone have a choice of their own: they are the reference for what partners add.
-            if present in (sets[0], frozenset()):
-                choices[present] = choose(
-                    rows, sample.labels, task, fits, self.config.folds, seed, complete[present], sample.groups
-                )
-            weights = choices[present].weights if present in choices else _main(choices[sets[0]].weights)
-            parts = [fit_part(fits[name], rows, seed) for name in weights]
-            heads.append(Head.of(parts, weights.values(), sample.loss.transition))
-            if present in choices:
-                choice = choices[present]
-                results[present] = FitResult(
-                    chosen=choice.chosen,
-                    candidates=choice.candidates,
-                    folds=choice.folds,
-                    rows=len(rows),
-                    loss=_training_loss(heads[-1], rows, sample),
-                )
+            results[present] = FitResult(
+                chosen=choice.chosen,
+                candidates=choice.candidates,
+                folds=choice.folds,
+                rows=len(rows),
+                loss=_training_loss(heads[sets.index(present)], rows, sample),
+            )
         whole = results[sets[0]]
         if len(sets) > 1:
             whole = whole.model_copy(update={"alone": results[frozenset()]})
         self._assign(sample.layout, sets, heads, whole)
         return whole
+
+    def _weighs_own(self, sample: Sample) -> bool:
+        """Whether models of the label owner's columns alone compete with those of all columns."""
+        return isinstance(self.config, AutoTopConfig) and bool(self.widths.get(sample.layout.own or "", 0))
+
+    def _head(
+        self,
+        present: frozenset[str],
+        weights: Mapping[str, float],
+        sample: Sample,
+        seed: int,
+        alone: Head | None = None,
+    ) -> Head:
+        """Fit a model of a set of partners by the weights of the candidates; those of own columns are fitted already.
+
+        Args:
+            present: The set.
+            weights: Weight of each candidate.
+            sample: Training rows.
+            seed: Seed of the fits.
+            alone: Model of own columns alone.
+        """
+        rows, shares = sample.rows(present), list[float]()
+        parts: list[FittedPart] = []
+        for name, weight in weights.items():
+            if name != OWN or alone is None:
+                give_back_memory()  # what candidates, or the model before, needed
+                parts.append(fit_part(self._fits[name], rows, seed))
+                shares.append(weight)
+                continue
+            for part, share in zip(alone.parts, alone.weights.tolist(), strict=True):
+                parts.append(OwnColumns(copy.deepcopy(part)))
+                parts[-1].hold(numbers=sample.layout.own_numbers(present))
+                shares.append(weight * share)
+        return Head.of(parts, shares, sample.loss.transition)
 
     def _assign(self, layout: Layout, sets: Sequence[frozenset[str]], heads: Sequence[Head], result: FitResult) -> None:
         """Take over fitted heads, on the device of this model."""

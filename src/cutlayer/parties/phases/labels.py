@@ -9,7 +9,7 @@ import torch
 
 from cutlayer.channel import Kind, Message, Port
 from cutlayer.channel.receiving import receive_chunks, send_in_chunks
-from cutlayer.config.phases import grades_rows
+from cutlayer.config.phases import reads_labels
 from cutlayer.errors import ConfigError, PeerLost, ProtocolError
 from cutlayer.kernels.noise.informative_rows import FEW, informative_numbers, informative_rows, true_shares
 from cutlayer.models.bottom_fits.base import DrawnLabels
@@ -41,7 +41,7 @@ def lead(side: ActiveSide) -> Generator[Port, Message, None]:
         raise ConfigError.expected(wanted, got, "write privacy: {label_dp: {eps: 1.0}}")
     held = side.passives.held
     for name, port in side.ports.items():
-        if not grades_rows(side.job, name) or name in side.presence.left:
+        if not reads_labels(side.job, name) or name in side.presence.left:
             continue
         places = torch.from_numpy(held.places(name)) if name in held.by_party else None
         of_rows = side.setup.drawn if places is None else rows_of(side.setup.drawn, places)
