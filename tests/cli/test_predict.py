@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import sqlite3
@@ -123,3 +124,5 @@ def test_columns_that_are_hardly_those_of_the_training_are_said(finished: Path, 
     ]
     document = place.call("predict", finished, "--out", "s.parquet", *new, "--json").document()
     assert [f"warning {note}" for note in document["warnings"]] == said
+    written = parquet.read_schema(place.folder / "s.parquet").metadata[b"cutlayer.warnings"]
+    assert json.loads(written) == document["warnings"]

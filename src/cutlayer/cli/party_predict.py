@@ -159,7 +159,7 @@ def _lead(
             done = driven(ask(side, links.ports, absent), links, link_options.deadline)
     else:
         raise ConfigError.expected("a passive party that is not absent", "none", "use cutlayer predict")
-    done.write(out, side.model.task)
+    done.write(out, side.model.task, side.table.arrivals)
     rows, own = len(done.ids), len(side.table.digests)
     contributed = [name for name, rows_with in done.present.items() if rows_with.any()]
     lines = [f"{out}: {rows:,} rows, from {', '.join(contributed)}"]

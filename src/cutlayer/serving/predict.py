@@ -131,7 +131,7 @@ def predict(job: Job, folder: RunFolder, out: Destination, request: Request) -> 
                 for name, store in rows.stores.items()
             }
             answered = answer_rows(models.top, models.widths, embeddings, rows.held, rows.ids, absent)
-        contributed = answered.write(out, models.task)
+        contributed = answered.write(out, models.task, rows.warnings)
     predictions = {
         name: (party.predictions_made, party.plan.serving) for name, party in serving.items() if party.counted
     }
