@@ -359,7 +359,7 @@ def test_a_half_without_a_guarantee_says_who_may_learn_what(place, folder):
 def test_a_half_shows_what_is_odd_about_its_columns(place, folder):
     telco = folder / "telco.csv"
     first, *rows = telco.read_text().splitlines()
-    telco.write_text("\n".join([f"{first},since", *(f"{row},2024-01-{1 + n % 28:02}" for n, row in enumerate(rows))]))
+    telco.write_text("\n".join([f"{first},since", *(f"{row},{1 + n % 28:02}.01.2024" for n, row in enumerate(rows))]))
     assert place.call("init", folder, "--apart", "--yes").code == 0
     result = place.call("check", folder / "job.yaml", "--as", "telco", "--local", folder / "telco.yaml")
     assert result.code == 0

@@ -143,7 +143,7 @@ def _notes(
 ) -> list[str]:
     values = without_nan(decoded(column))
     present = values.drop_null()
-    notes = [] if meant else [*_of_text(present)] if is_text(present.type) else [*_of_numbers(name, present)]
+    notes = [] if meant else [*_of_text(name, present)] if is_text(present.type) else [*_of_numbers(name, present)]
     distinct = pc.count_distinct(present).as_py()
     if not len(present):
         notes = ["it holds no value; exclude it"]
@@ -169,15 +169,15 @@ def _type_name(stored: pa.DataType) -> str:
     return str(values).removeprefix("large_").removesuffix("_view")
 
 
-def _of_text(present: pa.ChunkedArray) -> Iterator[str]:
+def _of_text(name: str, present: pa.ChunkedArray) -> Iterator[str]:
     """Notes on a text column that no setting names as a category."""
     distinct = pc.unique(present).to_pylist()
     words = [value for value in distinct if not _is_number(value)]
     amounts = [value for value in words if _AMOUNT.fullmatch(value) is not None]
     if len(distinct) > MANY and 0 < (1 - _ODD) * len(words) <= len(amounts):
         yield (
-            f"numbers written as text, such as {_shown(amounts[0])}: each is a category; write them like 1234.5, "
-            "set thousands or decimal of a CSV table, or name the column in features.categorical"
+            f"numbers written as text, such as {_shown(amounts[0])}: each is a category; state an example in "
+            f"table.formats, as {{{name}: {{number: '1,234.50'}}}}, or name the column in features.categorical"
         )
     elif len(distinct) > MANY and 0 < len(words) <= _ODD * len(distinct):
         others = f" and {len(words) - 1} more" if len(words) > 1 else ""
@@ -192,8 +192,8 @@ def _of_text(present: pa.ChunkedArray) -> Iterator[str]:
         )
     elif distinct and len(dates := [value for value in distinct if _DATE.fullmatch(value)]) > len(distinct) / 2:
         yield (
-            f"dates as text, such as {_shown(dates[0])}: each is a category; write them as dates in a Parquet file "
-            "(CSV has none) or as numbers of days, or name it in features.exclude"
+            f"dates as text, such as {_shown(dates[0])}: each is a category; state how they are written in "
+            f"table.formats, such as {{{name}: {{date: '%d.%m.%Y'}}}}, or name it in features.exclude"
         )
     elif len(distinct) == len(present) > MANY:
         yield "all values differ: a value of a new row is always unknown; name it in features.exclude"
