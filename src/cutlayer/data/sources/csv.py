@@ -6,6 +6,7 @@ import csv
 import re
 import shutil
 import tempfile
+import weakref
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -57,7 +58,7 @@ class CsvSource(FileSource):
 
     def read_names(self) -> tuple[str, ...]:
         """Names of the columns: the declared names, or the first line."""
-        self._plain: tempfile.TemporaryDirectory[str] | None = None
+        self._plain: weakref.finalize[..., CsvSource] | None = None
         self._connection: DuckDBPyConnection | None = None
         self._checked = False
         if kind := foreign_kind(self.config.path):
@@ -95,7 +96,9 @@ class CsvSource(FileSource):
 
     def release(self) -> None:
         """Close the engine and remove the copy of a compressed file; a further pass opens them again."""
-        self._connection = self._plain = None
+        self._connection = None
+        if self._plain is not None:
+            self._plain()
 
     def text_types(self, names: Sequence[str], as_text: Collection[str]) -> dict[str, TextType]:
         """All columns but those that stay text, and those of a stated format."""
@@ -137,11 +140,13 @@ class CsvSource(FileSource):
         path = self.config.path.resolve()
         if magic(path) in (b"", GZIP):
             return path
-        if self._plain is None:
-            self._plain = tempfile.TemporaryDirectory(prefix="cutlayer-csv-")
-            with uncompressed(path) as packed, (Path(self._plain.name) / "plain").open("wb") as plain:
+        if self._plain is None or not self._plain.alive:
+            folder = tempfile.mkdtemp(prefix="cutlayer-csv-")
+            self._plain = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+            with uncompressed(path) as packed, (Path(folder) / "plain").open("wb") as plain:
                 shutil.copyfileobj(packed, plain)
-        return Path(self._plain.name) / "plain"
+            self._copy = Path(folder) / "plain"
+        return self._copy
 
     def _engine(self) -> DuckDBPyConnection:
         if self._connection is None:
