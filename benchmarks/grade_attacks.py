@@ -109,6 +109,7 @@ def _cases() -> Iterator[tuple[int, float, str]]:
     """Number of known rows (0 for all), share of true labels, and what stands for the attribute of unknown rows."""
     yield from product(KNOWN, (0.0,), ("rate",))
     yield 512, 0.0, "zero"
+    yield from product((512,), TRUE[:2], ("rate",))
     yield from product((2048,), TRUE, ("rate",))
     yield from product((0,), (0.0, 0.5), ("rate",))
 

@@ -53,8 +53,8 @@ ORDER = (
     *("adult", "bank", "credit", "bank-2000", "credit-1000", "adult-2000", "motor", "friedman", "diabetes", "breast"),
     *("iris", "wine", "limit", "movies"),
 )
-STUDIES = ("tables", "rule", "front", "demo")
-"""What each data set keeps; the loss by informative rows; other releases beside grades; the demo's table."""
+STUDIES = ("tables", "rule", "front", "demo", "draws")
+"""What each data set keeps; the loss by informative rows; other releases beside grades; the demo's table; the draw."""
 RESULTS = Path(__file__).parent / "results" / "grades.jsonl"
 TABLES = (*ORDER, *(name for name in LOADERS if name not in ORDER))
 
@@ -276,8 +276,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _other_study(given: argparse.Namespace, lines: list[dict[str, Any]]) -> str:
     """Measure what is missing of another study, and return its table."""
-    from benchmarks import grade_front, grade_rule
+    from benchmarks import grade_draws, grade_front, grade_rule
 
+    if given.study == "draws":
+        return grade_draws.page()
     if given.study == "rule":
         grade_rule.run(given.data, given.results, given.seeds, lines)
         return grade_rule.page(lines)

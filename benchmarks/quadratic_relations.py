@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cutlayer.kernels.fits import two_valued
+from cutlayer.kernels.fits.quadratic_relations import one_hot_part
 
 ROWS, SEEDS = 8_192, range(1, 4)
 TABLES = (((31, 12, 24), 5), ((31, 12, 24), 15), ((20, 20), 10), ((8, 8, 8, 8), 20))
@@ -32,7 +33,7 @@ def levels_found(release: Matrix, hot: Matrix, seed: int) -> float:
 
 def main() -> None:
     """Print the share of the levels found, without and with the relations."""
-    with_relations = two_valued.one_hot_part
+    with_relations = one_hot_part
     for levels, numbers in TABLES:
         release, hot = rotation(levels, numbers)
         for name, part in (("without", lambda *_: None), ("with", with_relations)):

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from benchmarks import grades
+from benchmarks import grade_draws, grade_front, grade_rule, grades
 from benchmarks.utility.datasets import DataSet
 from tests.cli.jobs import audit_briefly
 from tests.models.estimator_rows import fit_briefly
@@ -53,3 +53,37 @@ def test_the_least_label_epsilon_with_enough_informative_rows(data: DataSet) -> 
     assert grades.label_epsilon(data, 300)[0] == grades.LAST_RESORT
     numbers = DataSet("regression", data.bank, data.partner, np.linspace(0, 1, 400))
     assert grades.label_epsilon(numbers, 100_000)[0] < grades.label_epsilon(numbers, 3_000)[0]
+
+
+def test_differences_to_own_columns_have_intervals_of_seeds() -> None:
+    each = {"recovered": None, "carried": None, "leak": 0.6, "own_leak": 0.6, "bits": 1.0, "seconds": 2.0}
+    whole = {"data": "toy", "own": 0.5, "sketch": 0.9, "label_epsilon": 1.0, "informative": 9, "seconds": 1.0}
+    lines = [whole | {"seed": seed, "8": each | {"grade": grade}} for seed, grade in enumerate((0.6, 0.7))]
+    said = grades.page(lines, (8.0,))
+    assert "| toy | 2 | +0.150 ± 0.635 |" in said  # Student's t of one degree of freedom, 12.7
+    assert "0.650 (0.37), –, –" in said
+
+
+def test_the_rule_counts_a_quarter_of_the_rows_of_rare_categories() -> None:
+    cases = [{"epsilon": 1.0, "m": 1_000.0, "loss": 0.018}, {"epsilon": 2.0, "m": 4_000.0, "loss": 0.006}]
+    for rare, missed in ((True, 0), (False, 0)):
+        said = grade_rule.page([{"rule": "toy", "rare": rare, "cases": cases}])
+        assert f"Of 2 cases with 200 informative rows or more, {missed} are wrong by more than 0.02." in said
+        assert ("| 200 to 400 | 1 | 0.018 | 0.018" in said) == rare
+    assert "1 are wrong" in grade_rule.page([{"rule": "toy", "rare": False, "cases": [cases[0] | {"loss": 0.05}]}])
+
+
+def test_the_front_has_gaussian_noise_of_the_same_bound() -> None:
+    assert grade_front.same_bound(2.0) == pytest.approx(8.0, abs=0.05)  # both bound the AUC by .881
+    names = [name for name, _ in grade_front.releases()]
+    assert len(names) == len(set(names)) == 27
+    lines = [{"front": "toy", "release": "cells 8", "own": 0.6, "utility": 0.7, "recovered": 0.5}]
+    assert "| own columns | 0.600 |" in grade_front.page(lines)
+    assert "| cells 8 | 0.700, 0.500 |" in grade_front.page(lines)
+
+
+def test_a_grade_keeps_what_the_best_draw_keeps() -> None:
+    share = np.linspace(0.02, 0.9, 32) ** 2
+    joint = np.stack([1 - share, share], axis=1)
+    for epsilon in (2.0, 4.0, 8.0):
+        assert grade_draws.kept(joint, epsilon) == pytest.approx(grade_draws.bound(joint, epsilon), rel=0.01)

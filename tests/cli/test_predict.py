@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import sqlite3
@@ -68,6 +69,8 @@ def test_no_file_is_replaced_unless_the_user_says_so(
     monkeypatch.setattr(Models, "load", lambda *_: pytest.fail("the prediction has begun"))
     job = finished / "job.yaml"
     job.write_text(re.sub(r"path: .*/(bank|telco).csv", rf"path: {place.folder}/\1.csv", job.read_text()))
+    (place.folder / "june").mkdir()
+    (place.folder / "june" / "part-1.csv").write_text("mine")
     for name in ("report.csv", "new.csv", "folder.csv/kept"):
         (place.folder / name).parent.mkdir(exist_ok=True)
         (place.folder / name).write_text("mine")
@@ -83,6 +86,9 @@ def test_no_file_is_replaced_unless_the_user_says_so(
         result = place.call("predict", finished, "--out", out, "--overwrite", *given)
         assert (result.code, f"read or belong to the run, got {out}" in result.error) == (2, True), result.err
     assert place.call("predict", finished, "--out", "folder.csv", "--overwrite").code == 2
+    pattern = ("--data", "bank=june/part-*.csv", "--data", "telco=telco.csv")  # of which the file is a part
+    result = place.call("predict", finished, "--out", "june/part-1.csv", "--overwrite", *pattern)
+    assert (result.code, "read or belong to the run" in result.error) == (2, True)
     assert {path: path.read_bytes() for path in place.folder.rglob("*") if path.is_file()} == before
 
 
@@ -118,3 +124,5 @@ def test_columns_that_are_hardly_those_of_the_training_are_said(finished: Path, 
     ]
     document = place.call("predict", finished, "--out", "s.parquet", *new, "--json").document()
     assert [f"warning {note}" for note in document["warnings"]] == said
+    written = parquet.read_schema(place.folder / "s.parquet").metadata[b"cutlayer.warnings"]
+    assert json.loads(written) == document["warnings"]

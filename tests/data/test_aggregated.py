@@ -169,6 +169,15 @@ def test_it_is_a_table_like_any_other(tmp_path: Path) -> None:
     assert store.rows == table.rows
 
 
+def test_files_of_a_folder_are_one_table_of_events(tmp_path: Path) -> None:
+    frame = events(8)
+    for part in (0, 1):  # every id has events in both
+        half = pa.Table.from_pandas(frame.iloc[part::2], preserve_index=False)
+        parquet.write_table(half, tmp_path / f"part-{part}.parquet")
+    config = validated(TableConfig, {"path": tmp_path / "part-*.parquet", "aggregate": DATED}, "table")
+    assert open_source(config, "telco").read_all().equals(source(frame, DATED).read_all())
+
+
 def test_codes_with_leading_zeros_stay_text(tmp_path: Path) -> None:
     (tmp_path / "calls.csv").write_text("customer,code,at\n007,03,2024-01-01\n007,05,2024-01-02\n010,01,2024-01-01\n")
     aggregate = {"by": "customer", "columns": {"code": ["last", "distinct"]}, "time": "at"}

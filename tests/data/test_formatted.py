@@ -106,7 +106,7 @@ def test_a_value_that_does_not_fit_is_an_error_without_the_value(tmp_path: Path,
 def test_a_format_of_no_column_or_of_numbers_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no column 'opend'; did you mean 'opened'"):
         open_source(config(tmp_path, "csv", formats={"opend": {"date": "%d.%m.%Y"}}), "bank")
-    rows = {"id": ["a"], "x": [1]}
+    rows: dict[str, list[Any]] = {"id": ["a"], "x": [1]}
     source = open_source(config(tmp_path, "parquet", rows, {"x": {"date": "%Y%m%d"}}), "bank")
     with pytest.raises(
         DataError, match=r"text in column .x., which has a format, got type int64; remove table\.formats\.x"

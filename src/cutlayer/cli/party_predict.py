@@ -54,6 +54,7 @@ def party_predict(
         job, name, local, plaintext=plaintext, timeout=timeout, deadline=deadline, reconnect=reconnect
     )
     from cutlayer.channel.address import check_loopback
+    from cutlayer.config.reaches import place_of
     from cutlayer.consent import allowed
     from cutlayer.jobs.links import address_of
     from cutlayer.results.scores import check_scores_output, destination
@@ -72,7 +73,11 @@ def party_predict(
     _check_options(checked_job, name, out, absent or ())
     written = destination(out, overwrite=overwrite) if out is not None else None
     if written is not None:
-        kept = [folder.path, *(each.path for each in (table, private.table) if each), *([rows] if rows else [])]
+        kept = [
+            folder.path,
+            *(place_of(each.path) for each in (table, private.table) if each),
+            *([rows] if rows else []),
+        ]
         check_scores_output(written, kept, overwrite=overwrite)
     supplied = read_key(key) if key else None
     with allowed(*private.allow_models), run_threads(trained.train.threads, 1, processes=len(trained.parties)):
@@ -154,7 +159,7 @@ def _lead(
             done = driven(ask(side, links.ports, absent), links, link_options.deadline)
     else:
         raise ConfigError.expected("a passive party that is not absent", "none", "use cutlayer predict")
-    done.write(out, side.model.task)
+    done.write(out, side.model.task, side.table.arrivals)
     rows, own = len(done.ids), len(side.table.digests)
     contributed = [name for name, rows_with in done.present.items() if rows_with.any()]
     lines = [f"{out}: {rows:,} rows, from {', '.join(contributed)}"]

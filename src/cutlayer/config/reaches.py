@@ -83,6 +83,18 @@ def named_path(path: Path) -> Path:
     return Path("/") / path.relative_to(_CLOSED) if is_closed(path) else path
 
 
+def place_of(path: Path) -> Path:
+    """The file or folder that a table is read from, also where the job is closed; of a pattern the folder of its files.
+
+    >>> place_of(Path("/data/june/part-*.csv"))
+    PosixPath('/data/june')
+    """
+    named = named_path(path)
+    if named.exists():
+        return named
+    return next((above for above in (named, *named.parents) if not {*str(above)} & {*"*?["}), named)
+
+
 def _of_address(where: str, text: str, act: str, host_variable: str, credentials: tuple[str, ...]) -> Reach:
     path = local_path(text)
     if path is not None:

@@ -93,8 +93,10 @@ class TypedTable:
         if not schemas:
             raise fault(source.where, "a table with rows", "no row")
         common = unified(schemas, source.where)
-        fields = [(name, self._types[name].decided) if name in self._types else common.field(name) for name in names]
-        self.schema = pa.schema(fields)
+        kinds = [self._types[name].decided if name in self._types else common.field(name).type for name in names]
+        # A column without any value is one of numbers, as in a CSV file: few functions of Arrow take nulls alone.
+        kinds = [pa.int64() if pa.types.is_null(kind) else kind for kind in kinds]
+        self.schema = pa.schema(zip(names, kinds, strict=True))
         if isinstance(self._rows, list) and self._types:
             for index, piece in enumerate(read):  # one by one, so that text and numbers are not there at once
                 read[index] = self._cast(piece, self.schema)

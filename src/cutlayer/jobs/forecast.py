@@ -29,7 +29,6 @@ from cutlayer.jobs.matching import KeyForecast, by_key, common_positions, lackin
 from cutlayer.kernels.rows.packed_rows import row_bytes
 from cutlayer.lazy import Tensor, nn, torch
 from cutlayer.models import imports_of, resolved_section, suits_rare_categories
-from cutlayer.models.top_estimators.sample import MAX_CELLS
 from cutlayer.problem.task import Task
 from cutlayer.problem.training_loss import TrainingLoss
 from cutlayer.storage.row_arrays import gathered
@@ -387,6 +386,8 @@ def _timed(job: Job, prepared: Mapping[str, Prepared], schedule: Schedule, held:
 
 def _fitted_numbers(model: JointModel, rows: int) -> int:
     """Size of what a top model is fitted to at once, in numbers."""
+    from cutlayer.models.top_estimators.sample import MAX_CELLS  # with PyTorch
+
     return min(rows * sum(model.widths.values()), MAX_CELLS)
 
 

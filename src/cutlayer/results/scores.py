@@ -5,6 +5,7 @@ So they need not fit into memory.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -24,6 +25,8 @@ from cutlayer.results.score_table import CONTRIBUTED, ID, PROBABILITY, VALUE, Sc
 from cutlayer.storage.durable import check_output, sync_file, sync_folder
 
 Destination: TypeAlias = Path | ScoreTable
+WARNINGS = "cutlayer.warnings"
+"""Key of the metadata of a Parquet file whose rows are hardly those of the training."""
 PIECE_ROWS = 1 << 17
 """Rows that are written at a time, a row group of a Parquet file."""
 PARQUET, CSV = ".parquet", ".csv"
@@ -133,7 +136,9 @@ def score_schema(task: Task, ids: pa.DataType, *, lists: bool) -> pa.Schema:
 
 
 @contextmanager
-def score_file(path: Path, task: Task, ids: pa.DataType, parties: Sequence[str]) -> Iterator[ScoreWriter]:
+def score_file(
+    path: Path, task: Task, ids: pa.DataType, parties: Sequence[str], warnings: Sequence[str] = ()
+) -> Iterator[ScoreWriter]:
     """Open a `ScoreWriter` whose file appears whole, readable by its owner alone, or not at all.
 
     Args:
@@ -141,6 +146,7 @@ def score_file(path: Path, task: Task, ids: pa.DataType, parties: Sequence[str])
         task: Task of the run.
         ids: Arrow type of the ids.
         parties: As in `ScoreWriter`.
+        warnings: Sentences on the rows, a JSON list in the metadata of a Parquet file, by `WARNINGS`.
 
     Raises:
         ConfigError: The name ends in neither .parquet nor .csv, or its folder does not exist.
@@ -152,6 +158,8 @@ def score_file(path: Path, task: Task, ids: pa.DataType, parties: Sequence[str])
         partial.touch(mode=0o600)
         lists = path.suffix == PARQUET
         schema = score_schema(task, ids, lists=lists)
+        if lists and warnings:
+            schema = schema.with_metadata({WARNINGS: json.dumps([*warnings])})
         with (parquet.ParquetWriter if lists else csv.CSVWriter)(partial, schema) as file:
             yield ScoreWriter(file, schema, parties)
         sync_file(partial)
@@ -162,8 +170,10 @@ def score_file(path: Path, task: Task, ids: pa.DataType, parties: Sequence[str])
 
 
 @contextmanager
-def _score_rows(table: ScoreTable, task: Task, ids: pa.DataType, parties: Sequence[str]) -> Iterator[ScoreWriter]:
-    """As `score_file`, to a table of a database."""
+def _score_rows(
+    table: ScoreTable, task: Task, ids: pa.DataType, parties: Sequence[str], _warnings: Sequence[str]
+) -> Iterator[ScoreWriter]:
+    """As `score_file`, to a table of a database, which has no place for warnings."""
     schema = score_schema(task, ids, lists=False)
     with table.open(schema) as sink:
         yield ScoreWriter(sink, schema, parties)
@@ -184,7 +194,12 @@ def destination(text: str, *, overwrite: bool = False) -> Destination:
 
 
 def write_scores(
-    out: Destination, task: Task, ids: pa.ChunkedArray, logits: Tensor, present: Mapping[str, npt.NDArray[np.bool_]]
+    out: Destination,
+    task: Task,
+    ids: pa.ChunkedArray,
+    logits: Tensor,
+    present: Mapping[str, npt.NDArray[np.bool_]],
+    warnings: Sequence[str] = (),
 ) -> Mapping[str, int]:
     """Write the predictions of all rows.
 
@@ -194,12 +209,13 @@ def write_scores(
         ids: Ids of the rows, (n,).
         logits: Logits of the top model, (n, outputs).
         present: Which rows each party that has features contributed to, (n,), by name in the job's order.
+        warnings: As in `score_file`.
 
     Returns:
         Number of rows that each of these parties contributed to.
     """
     opened = _score_rows if isinstance(out, ScoreTable) else score_file
-    with opened(out, task, ids.type, [*present]) as writer:  # type: ignore[arg-type]
+    with opened(out, task, ids.type, [*present], warnings) as writer:  # type: ignore[arg-type]
         for start in range(0, max(len(ids), 1), PIECE_ROWS):
             rows = slice(start, start + PIECE_ROWS)
             part = {name: mask[rows] for name, mask in present.items()}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,9 +37,9 @@ class PredictedRows:
     logits: Tensor
     present: Mapping[str, npt.NDArray[np.bool_]]
 
-    def write(self, out: Destination, task: Task) -> Mapping[str, int]:
+    def write(self, out: Destination, task: Task, warnings: Sequence[str] = ()) -> Mapping[str, int]:
         """Write them as `predict` does; returns the number of rows that each party contributed to."""
-        return write_scores(out, task, self.ids, self.logits, self.present)
+        return write_scores(out, task, self.ids, self.logits, self.present, warnings)
 
 
 def answer_rows(

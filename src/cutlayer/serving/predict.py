@@ -19,7 +19,7 @@ from torch import Tensor
 from cutlayer.alignment.held_rows import HeldRows, held_of_run
 from cutlayer.config import Job, TableConfig, near_miss
 from cutlayer.config.phases import grades_rows
-from cutlayer.config.reaches import named_path
+from cutlayer.config.reaches import place_of
 from cutlayer.data.align import Positions
 from cutlayer.data.party_data import PartyTable
 from cutlayer.data.store import Store
@@ -103,7 +103,7 @@ def predict(job: Job, folder: RunFolder, out: Destination, request: Request) -> 
         ArrivalWarning: A column is hardly that of the training: its values are unseen, missing, or of another kind.
     """
     read = (*request.tables.values(), *(party.table for party in job.parties.values()))
-    kept = folder.path, *(named_path(table.path) for table in read if isinstance(table, TableConfig))
+    kept = folder.path, *(place_of(table.path) for table in read if isinstance(table, TableConfig))
     check_scores_output(out, kept, overwrite=request.overwrite)
     models = Models.load(job, folder)
     absent = models.absent(request.absent)
@@ -131,7 +131,7 @@ def predict(job: Job, folder: RunFolder, out: Destination, request: Request) -> 
                 for name, store in rows.stores.items()
             }
             answered = answer_rows(models.top, models.widths, embeddings, rows.held, rows.ids, absent)
-        contributed = answered.write(out, models.task)
+        contributed = answered.write(out, models.task, rows.warnings)
     predictions = {
         name: (party.predictions_made, party.plan.serving) for name, party in serving.items() if party.counted
     }

@@ -6,6 +6,7 @@ import csv
 import re
 import shutil
 import tempfile
+import weakref
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,11 +29,13 @@ from cutlayer.data.sources.csv_layout import (
     line_count,
     line_fault,
     magic,
+    mixed_ends,
     record_line,
+    row_count,
     uncompressed,
     uncompressed_name,
 )
-from cutlayer.data.sources.csv_scan import first_filled, first_swallowing, scan
+from cutlayer.data.sources.csv_scan import first_filled, first_swallowing, inner_lines, scan
 from cutlayer.data.sources.text_type import TextType
 from cutlayer.errors import DataError
 
@@ -41,6 +44,8 @@ if TYPE_CHECKING:
 
 _BATCH = 1 << 16
 """Rows at a time: some 10 MB of ten columns."""
+_ENDS = "state machine reached an invalid state"
+"""What the engine says of another line end than that of the first line."""
 _RECORD = re.compile(r"CSV Error on Line: (\d+)")
 
 
@@ -53,7 +58,7 @@ class CsvSource(FileSource):
 
     def read_names(self) -> tuple[str, ...]:
         """Names of the columns: the declared names, or the first line."""
-        self._plain: tempfile.TemporaryDirectory[str] | None = None
+        self._plain: weakref.finalize[..., CsvSource] | None = None
         self._connection: DuckDBPyConnection | None = None
         self._checked = False
         if kind := foreign_kind(self.config.path):
@@ -91,7 +96,9 @@ class CsvSource(FileSource):
 
     def release(self) -> None:
         """Close the engine and remove the copy of a compressed file; a further pass opens them again."""
-        self._connection = self._plain = None
+        self._connection = None
+        if self._plain is not None:
+            self._plain()
 
     def text_types(self, names: Sequence[str], as_text: Collection[str]) -> dict[str, TextType]:
         """All columns but those that stay text, and those of a stated format."""
@@ -110,7 +117,8 @@ class CsvSource(FileSource):
             return fault(self.where, "text in UTF-8", got, f"convert the file: {command}")
         if isinstance(failure, OSError) and failure.errno is not None:
             return super().unreadable(failure)
-        found = line_fault(path, self._delimiter, self._fields)
+        found = mixed_ends(path) if _ENDS in str(failure) else None
+        found = found or line_fault(path, self._delimiter, self._fields) or mixed_ends(path)
         if found is None:
             record = _RECORD.search(str(failure))
             got = "another text" if record is None else f"another text near line {int(record[1]):,}"
@@ -132,11 +140,13 @@ class CsvSource(FileSource):
         path = self.config.path.resolve()
         if magic(path) in (b"", GZIP):
             return path
-        if self._plain is None:
-            self._plain = tempfile.TemporaryDirectory(prefix="cutlayer-csv-")
-            with uncompressed(path) as packed, (Path(self._plain.name) / "plain").open("wb") as plain:
+        if self._plain is None or not self._plain.alive:
+            folder = tempfile.mkdtemp(prefix="cutlayer-csv-")
+            self._plain = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+            with uncompressed(path) as packed, (Path(folder) / "plain").open("wb") as plain:
                 shutil.copyfileobj(packed, plain)
-        return Path(self._plain.name) / "plain"
+            self._copy = Path(folder) / "plain"
+        return self._copy
 
     def _engine(self) -> DuckDBPyConnection:
         if self._connection is None:
@@ -162,6 +172,7 @@ class CsvSource(FileSource):
             raise fault(self.where, "a name for each column that has values", got, "name them in the first line")
         if lines <= rows + has_header:
             return
+        self._check_rows(lines - rows - inner_lines(connection, self._scan(), self._fields), rows)
         found = first_swallowing(connection, self._scan(), self._fields, self._delimiter)
         if found is not None:
             row, field = found
@@ -177,6 +188,20 @@ class CsvSource(FileSource):
         trimmed = pc.utf8_trim_whitespace(text)
         absent = pc.is_in(trimmed, value_set=pa.array(self.config.missing, pa.string()))
         return pc.if_else(absent, pa.scalar(None, pa.string()), trimmed)
+
+    def _check_rows(self, lines: int, rows: int) -> None:
+        """Refuse a file of which rows were lost: the engine leaves out one at the end with an open quotation mark.
+
+        Args:
+            lines: Number of lines that are in no row.
+            rows: Number of rows that were read.
+        """
+        in_header = sum(name.count("\n") for name in self._header) + 1 if self.config.columns is None else 0
+        if lines == in_header:
+            return
+        path, delimiter = self.config.path, self._delimiter  # lines are empty, or rows are lost
+        if line_fault(path, delimiter, self._fields) or row_count(path, delimiter) != rows + bool(in_header):
+            raise EngineFailed
 
     def _check_headless(self, table: pa.Table, names: list[str]) -> None:
         """Raise if the first row holds the names of the columns although these were given."""

@@ -179,7 +179,7 @@ def _converted(path: Path, command: str) -> str:
 
 
 def line_fault(path: Path, delimiter: str, fields: int) -> LineFault | None:
-    """The first line that does not fit: another number of fields, a quotation mark that is open, or another line end.
+    """The first line that does not fit: another number of fields or a quotation mark that is open.
 
     Args:
         path: CSV file of text in UTF-8.
@@ -201,7 +201,7 @@ def line_fault(path: Path, delimiter: str, fields: int) -> LineFault | None:
             return LineFault(first, wanted, "an open one", remedy)
         finally:
             csv.field_size_limit(before)
-    return _mixed_ends(path)
+    return None
 
 
 def _ragged(line: int, got: int, fields: int, delimiter: str) -> LineFault:
@@ -209,7 +209,7 @@ def _ragged(line: int, got: int, fields: int, delimiter: str) -> LineFault:
     return LineFault(line, wanted, f"{got:,}", f"put fields that hold {delimiter!r} in double quotes, or fix the line")
 
 
-def _mixed_ends(path: Path) -> LineFault | None:
+def mixed_ends(path: Path) -> LineFault | None:
     """The first line that ends in another way than the first one."""
     with uncompressed(path) as stream:
         ends = None
@@ -223,6 +223,16 @@ def _mixed_ends(path: Path) -> LineFault | None:
                 )
             ends = ends or end
     return None
+
+
+def row_count(path: Path, delimiter: str) -> int:
+    """Number of rows that are not empty, the header among them."""
+    with _text(path) as lines:
+        before = csv.field_size_limit(_MAX_FIELD)
+        try:
+            return sum(map(bool, csv.reader(lines, delimiter=delimiter, skipinitialspace=True)))
+        finally:
+            csv.field_size_limit(before)
 
 
 def record_line(path: Path, delimiter: str, record: int) -> int:

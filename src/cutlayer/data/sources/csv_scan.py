@@ -56,6 +56,13 @@ def first_filled(connection: DuckDBPyConnection, rows: str, fields: Sequence[int
     return bool(connection.sql(f"SELECT 1 FROM {rows} WHERE {filled} LIMIT 1").fetchall())  # noqa: S608 (numbers alone)
 
 
+def inner_lines(connection: DuckDBPyConnection, rows: str, fields: int) -> int:
+    """Number of line ends in values."""
+    ends = [f"coalesce(length(c{n}) - length(replace(c{n}, chr(10), '')), 0)" for n in range(fields)]
+    found = connection.sql(f"SELECT sum({' + '.join(ends)}) FROM {rows}").fetchall()  # noqa: S608 (numbers alone)
+    return int(found[0][0] or 0)
+
+
 def first_swallowing(connection: DuckDBPyConnection, rows: str, fields: int, delimiter: str) -> tuple[int, int] | None:
     """The first value that holds whole rows of the file.
 
