@@ -5,23 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from ruamel.yaml import YAML
 
-from cutlayer.config import TableConfig
 from cutlayer.config.load import load_job
-from cutlayer.data.sources import open_source
 from tests.cli.jobs import Place
 from tests.cli.loans import BANK, FORMATS, INSURER, KEYS, RETAILER, write_csv_files, write_parquet_files
-
-
-def formats_are_applied(folder: Path) -> bool:
-    """Whether the reader of tables reads columns by `table.formats`."""
-    path = folder / "probe.csv"
-    path.write_text("day\n21.04.2023\n")
-    config = TableConfig(path=path, formats={"day": {"date": "%d.%m.%Y"}})
-    return not pa.types.is_string(open_source(config, "probe").read(["day"]).schema.field("day").type)
 
 
 @pytest.fixture(scope="module")
@@ -70,8 +59,6 @@ def test_the_event_of_a_loan_is_not_the_greater_word(place: Place, folders: dict
 def test_csv_files_have_the_types_of_parquet_files(
     written: dict[str, Any], folders: dict[str, Path], place: Place
 ) -> None:
-    if not formats_are_applied(place.folder):
-        pytest.skip("formats are not applied by the reader yet")
     kinds = {}
     for kind, folder in folders.items():
         checked = place.call("check", folder / "job.yaml", "--json")
@@ -88,8 +75,6 @@ def test_csv_files_have_the_types_of_parquet_files(
 def test_csv_files_give_the_model_of_parquet_files(
     written: dict[str, Any], folders: dict[str, Path], place: Place
 ) -> None:
-    if not formats_are_applied(place.folder):
-        pytest.skip("formats are not applied by the reader yet")
     key = place.folder / "key"
     key.write_bytes(bytes(32))
     key.chmod(0o600)
