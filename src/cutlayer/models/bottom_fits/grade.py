@@ -36,11 +36,11 @@ class GradeFit(FrozenModel):
         least_z: By how many standard errors the scores must rank the drawn labels better than chance. Below, the grades
             would carry little of use to the label owner, and the labels may be none: they are refused.
         limits: Largest share of an attribute's entropy that drawn grades may carry, by name of its column; `other` for
-            all columns that are not named, by default 0.95 of what the noise of the draw lets through: 0.92 at an
-            epsilon of 8, 0.74 at 4. Grades that carry more look as if labels were that attribute. An attribute is a
-            value, a decile of a number, or all deciles from one on. It is one of 50 rows of the run or more. More is
-            refused before anything is sent. Rows of later predictions are graded by the same models, and are not
-            checked.
+            all columns that are not named. The default for these is 0.95 of what the noise of the draw lets through:
+            0.92 at an epsilon of 8, 0.74 at 4. Grades that carry more look as if labels were that attribute. An
+            attribute is a value, a decile of a number, or all deciles from one on. It is one of 50 rows of the run or
+            more. More is refused before anything is sent. Rows of later predictions are graded by the same models, and
+            are not checked.
     """
 
     kind: Literal["grade"] = "grade"
