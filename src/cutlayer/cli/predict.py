@@ -63,6 +63,7 @@ def tables_of(job: Job, options: list[str] | tuple[()]) -> dict[str, TableConfig
         ConfigError: Another form, an unknown party, or a party twice.
     """
     from cutlayer.config import near_miss
+    from cutlayer.config.remote import is_address, remote_path
 
     tables: dict[str, TableConfig] = {}
     for text in options:
@@ -73,7 +74,7 @@ def tables_of(job: Job, options: list[str] | tuple[()]) -> dict[str, TableConfig
             raise ConfigError(f"--data: no party is called {name!r}{near_miss(name, [*job.parties])}")
         if name in tables:
             raise ConfigError.expected(f"--data for {name} once", "it twice", "give one file")
-        tables[name] = table_like(job.parties[name].table, Path(path))
+        tables[name] = table_like(job.parties[name].table, remote_path(path) if is_address(path) else Path(path))
     return tables
 
 

@@ -17,6 +17,7 @@ from cutlayer.config.base import FrozenModel
 from cutlayer.config.database import Database
 from cutlayer.config.formats import ColumnFormat
 from cutlayer.config.names import FilePath
+from cutlayer.config.remote import is_address, remote_path
 
 _RANGE = re.compile(r"(?P<left>.*?)(?P<first>\d+)\.\.(?P<right>.*?)(?P<last>\d+)")
 _MAX_LENGTH = 100
@@ -71,7 +72,8 @@ class TableConfig(FrozenModel):
     """A file with one row per id, or with many that `aggregate` makes one.
 
     Attributes:
-        path: CSV, Parquet or npz file; a CSV file may be gzipped. Or a file with a query in SQL.
+        path: CSV, Parquet or npz file; a CSV file may be compressed. Or a folder or a pattern of such files, an address
+            such as `s3://bucket/claims.parquet`, or a file with a query in SQL.
         format: Format of the file, such as `csv`; `auto` goes by its ending.
         delimiter: Delimiter of a CSV file; without it, a tab for `.tsv` and a comma for all other files.
         columns: Names for a file without a header; `"I1..I13"` stands for I1, I2, ... I13.
@@ -106,6 +108,11 @@ class TableConfig(FrozenModel):
     @classmethod
     def _path_alone(cls, raw: Any) -> Any:
         return {"path": raw} if isinstance(raw, str | Path) else raw
+
+    @field_validator("path", mode="before")
+    @classmethod
+    def _address(cls, path: Any) -> Any:
+        return remote_path(path) if isinstance(path, str) and is_address(path) else path
 
     @field_validator("columns")
     @classmethod

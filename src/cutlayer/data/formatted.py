@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 _UTC_OFFSET = "%z"
-_FIRST_YEAR = pa.scalar(-30_610_224_000_000_000, pa.int64())
+_FIRST_YEAR = -30_610_224_000_000_000
 """The year 1000 in microseconds: `%Y` reads two digits as a year too."""
 
 

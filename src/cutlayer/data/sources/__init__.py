@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
+import weakref
 from collections.abc import Mapping
 
 from cutlayer.config import TableConfig
-from cutlayer.config.reaches import is_closed, named_path
+from cutlayer.config.reaches import consent_option, is_closed, named_path
+from cutlayer.config.remote import RemotePath
 from cutlayer.config.wording import did_you_mean
 from cutlayer.data.faults import fault
 from cutlayer.data.sources import catalogue
@@ -13,6 +16,7 @@ from cutlayer.data.sources.aggregated import AggregatedSource
 from cutlayer.data.sources.base import FileSource, Source
 from cutlayer.data.sources.file_sets import FileSetSource, files_of, is_set, partition_of
 from cutlayer.data.sources.memory import MemorySource, as_table
+from cutlayer.data.sources.remote import fetched
 from cutlayer.data.typed_table import MEMORY
 from cutlayer.errors import ConfigError, DataError
 
@@ -42,8 +46,18 @@ def open_source(data: object, party: str, where: str | None = None, memory: int 
         return MemorySource(owner, as_table(data, owner))
     if is_closed(data.path):
         wanted = f"consent to read the table of {party} that a run folder names"
-        raise ConfigError.expected(wanted, "none", f"allow it by --allow-path {named_path(data.path)}")
-    source = _of_path(where or f"party {party}: {data.path}", data)
+        raise ConfigError.expected(wanted, "none", f"allow it by {consent_option(named_path(data.path))}")
+    where = where or f"party {party}: {data.path}"
+    if isinstance(data.path, RemotePath):
+        folder, local = fetched(data.path, where)
+        try:
+            source = open_source(data.model_copy(update={"path": local}), party, where, memory)
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+        weakref.finalize(source, shutil.rmtree, folder, ignore_errors=True)
+        return source
+    source = _of_path(where, data)
     return source if data.aggregate is None else AggregatedSource(source, data.aggregate, memory)
 
 

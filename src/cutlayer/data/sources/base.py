@@ -29,18 +29,21 @@ class Source(ABC):
         is_file: Whether the table can be read again.
         ordered: Whether its rows then come in the same order, so that nothing need stay in memory.
         rows: Number of rows, where the format states it.
-        files: The files that it is read from.
     """
 
     is_file = True
     ordered = True
     rows: int | None = None
-    files: tuple[FileSource, ...] = ()
 
     def __init__(self, where: str, names: Sequence[str]) -> None:
         check_names(where, names)
         self.where = where
         self.names = tuple(names)
+
+    @property
+    def files(self) -> tuple[FileSource, ...]:
+        """The files that it is read from."""
+        return ()
 
     def require(self, name: str) -> None:
         """Refuse a column the table does not have.
@@ -135,7 +138,6 @@ class FileSource(Source):
 
     def __init__(self, where: str, config: TableConfig) -> None:
         self.config = config
-        self.files = (self,)
         self.where = where
         self._version: tuple[int, int] | None = None
         with self._readable():
@@ -176,6 +178,11 @@ class FileSource(Source):
             size: Number of rows of a piece.
             as_text: Columns as text, where the database or the file would give numbers.
         """
+
+    @property
+    def files(self) -> tuple[FileSource, ...]:
+        """The file itself."""
+        return (self,)
 
     def release(self) -> None:
         """Free what is held for further passes over the file."""

@@ -93,6 +93,7 @@ class CsvSource(FileSource):
             if not self._checked:
                 self._check_lines(connection, rows)
                 self._checked = True
+        self._connection = None  # whose buffers are of no use until the next pass
 
     def release(self) -> None:
         """Close the engine and remove the copy of a compressed file; a further pass opens them again."""

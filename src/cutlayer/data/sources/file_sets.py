@@ -106,7 +106,7 @@ class FileSetSource(Source):
         partitions: Sequence[Mapping[str, str | None]],
         config: TableConfig,
     ) -> None:
-        self.files = tuple(parts)
+        self._parts = tuple(parts)
         self.ordered = all(part.ordered for part in parts)
         counts = [part.rows for part in parts]
         self.rows = sum(count or 0 for count in counts) if None not in counts else None
@@ -121,9 +121,14 @@ class FileSetSource(Source):
         self._texts = {name: pa.array([stated[name] for stated in partitions], pa.string()) for name in partitions[0]}
         super().__init__(where, (*first.names, *self._values))
 
+    @property
+    def files(self) -> tuple[FileSource, ...]:
+        """The files, in their order."""
+        return self._parts
+
     def text_types(self, names: Sequence[str], as_text: Collection[str]) -> Mapping[str, TextType]:
         """See `Source`; columns of folders have their types from the beginning."""
-        return self.files[0].text_types([name for name in names if name not in self._values], as_text)
+        return self._parts[0].text_types([name for name in names if name not in self._values], as_text)
 
     def coded_chunks(
         self, names: Sequence[str], size: int, as_text: Collection[str], coded: Collection[str]
@@ -131,15 +136,15 @@ class FileSetSource(Source):
         """See `Source`."""
         for name in names:
             self.require(name)
-        inner = [name for name in names if name not in self._values] or [self.files[0].names[0]]
-        for index, part in enumerate(self.files):
+        inner = [name for name in names if name not in self._values] or [self._parts[0].names[0]]
+        for index, part in enumerate(self._parts):
             for piece in part.coded_chunks(inner, size, as_text, {*coded} - {*self._values}):
                 yield self._with_folders(piece, index, names, as_text)
             part.release()
 
     def _pieces(self, names: list[str], size: int, as_text: Collection[str]) -> Iterator[pa.Table]:
-        inner = [name for name in names if name not in self._values] or [self.files[0].names[0]]
-        for index, part in enumerate(self.files):
+        inner = [name for name in names if name not in self._values] or [self._parts[0].names[0]]
+        for index, part in enumerate(self._parts):
             for piece in part.chunks(inner, size, as_text):
                 yield self._with_folders(piece, index, names, as_text)
             part.release()
