@@ -461,7 +461,11 @@ def _paths() -> Iterator[OddTable]:
     ):
         yield OddTable("paths", f"`{name}`", _TEXT, _READ, file=name)
     yield OddTable(
-        "paths", "`file:` before the name", _TEXT, refused="no such file", settings={"path": "file:///etc/hosts"}
+        "paths",
+        "`file:` before the name",
+        _TEXT,
+        refused="an address that begins with",
+        settings={"path": "file:///etc/hosts"},
     )
 
 
